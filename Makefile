@@ -1,0 +1,78 @@
+# make demo    train a small model on real data and look at what it learned
+# make test    run the whole test suite
+# make check   ruff, pyright, tests: what has to pass before a commit
+# make format  let ruff rewrite what it can
+# make lint | types      one of the checks alone
+# make lock    resolve constraints.txt anew, in an environment of its own
+# make clean   remove the environment and everything generated
+#
+# All of them work in .venv, which is made on first use and made again when pyproject.toml or constraints.txt change.
+# Useful: make test PYTEST_FLAGS="-x -k sampler", make demo PYTHON=/path/to/python3.11
+
+# The pins in constraints.txt were resolved with Python 3.11: prefer it, accept what is there.
+PYTHON ?= $(shell for p in python3.11 python3 python; do $$p -c '' 2>/dev/null && echo $$p && break; done)
+PYTEST_FLAGS ?=
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install -q -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types format lock clean
+
+help:
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
+
+# One thread: so small a model only loses by threads that wait for one another, most of all on a busy machine.
+demo: $(VENV)/.demo
+	@OMP_NUM_THREADS=1 $(PY) examples/digits.py
+
+test: $(VENV)/.dev
+	$(PY) -m pytest $(PYTEST_FLAGS)
+
+check: lint types test
+
+lint: $(VENV)/.dev
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+types: $(VENV)/.dev
+	$(PY) -m pyright --pythonpath $(PY)
+
+format: $(VENV)/.dev
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+# Two levels share one environment, so the demo does not wait for transformers.
+# torch goes first and alone: the choice of its build (CPU or CUDA) is then not up to the rest.
+# The build back end is installed, not isolated: its version is pinned too.
+$(VENV)/.demo: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.10 or newer is needed; 3.11 is what constraints.txt was made with." >&2; exit 1; }
+	@echo "Setting up $(VENV): torch, numpy, safetensors, rich, scikit-learn (once, a minute or two)"
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PIP) torch==2.13.0
+	@$(PIP) hatchling editables
+	@$(PIP) --no-build-isolation -e ".[demo]"
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	@echo "Adding what the tests need: transformers, datasets, pytest, ruff, pyright (once)"
+	@$(PIP) --no-build-isolation -e ".[dev,hf]"
+	@touch $@
+
+# Everything any extra can ask for, so that whatever is installed with -c constraints.txt is pinned.
+# Local build tags (+cpu) are left out: another machine may have another build of the same version.
+lock:
+	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip install -q torch==2.13.0
+	.venv-lock/bin/python -m pip install -q hatchling editables
+	.venv-lock/bin/python -m pip install -q --no-build-isolation -e ".[all,dev,docs]" transformers==5.22.2 accelerate==1.15.0
+	{ sed -n '/^#/!q; p' constraints.txt; \
+	  .venv-lock/bin/python -m pip freeze --all --exclude pip --exclude-editable \
+	  | sed 's/+[a-z0-9.]*$$//' | LC_ALL=C sort -f; } > .constraints.new
+	mv .constraints.new constraints.txt
+	rm -rf .venv-lock
+
+clean:
+	rm -rf $(VENV) .venv-lock runs build dist .pytest_cache .ruff_cache .hypothesis
+	find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} +

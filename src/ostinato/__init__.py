@@ -1,0 +1,153 @@
+"""Ostinato: the Trainer API of transformers, written anew.
+
+    from ostinato import Trainer, TrainingArguments
+
+Names are loaded when first used, so importing the package costs no more than it must.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .callbacks.base import CallbackHandler, TrainerCallback
+    from .callbacks.early_stopping import EarlyStoppingCallback
+    from .callbacks.flow import DefaultFlowCallback
+    from .callbacks.printer import PrinterCallback
+    from .callbacks.progress import ProgressCallback
+    from .checkpoint.retention import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
+    from .config.seq2seq_args import Seq2SeqTrainingArguments
+    from .config.training_args import TrainingArguments
+    from .core.choices import (
+        HPSearchBackend,
+        HubStrategy,
+        IntervalStrategy,
+        OptimizerNames,
+        ParallelMode,
+        SaveStrategy,
+        SchedulerType,
+    )
+    from .core.errors import (
+        CheckpointError,
+        ConfigError,
+        DataError,
+        MetricError,
+        ModelOutputError,
+        NonFiniteError,
+        NotSupportedError,
+        OstinatoError,
+    )
+    from .core.outputs import BestRun, EvalLoopOutput, EvalPrediction, PredictionOutput, TrainOutput
+    from .core.random import enable_full_determinism, set_seed
+    from .core.state import ExportableState, TrainerControl, TrainerState
+    from .data.collators.default import DataCollator, DefaultDataCollator, default_data_collator
+    from .data.collators.padding import DataCollatorWithPadding
+    from .objective.smoothing import LabelSmoother
+    from .optim.adafactor import Adafactor
+    from .optim.schedulers import get_scheduler
+    from .trainer import Trainer
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "callbacks.base": ["CallbackHandler", "TrainerCallback"],
+    "callbacks.early_stopping": ["EarlyStoppingCallback"],
+    "callbacks.flow": ["DefaultFlowCallback"],
+    "callbacks.printer": ["PrinterCallback"],
+    "callbacks.progress": ["ProgressCallback"],
+    "checkpoint.retention": ["PREFIX_CHECKPOINT_DIR", "get_last_checkpoint"],
+    "config.seq2seq_args": ["Seq2SeqTrainingArguments"],
+    "config.training_args": ["TrainingArguments"],
+    "core.choices": [
+        "HPSearchBackend",
+        "HubStrategy",
+        "IntervalStrategy",
+        "OptimizerNames",
+        "ParallelMode",
+        "SaveStrategy",
+        "SchedulerType",
+    ],
+    "core.errors": [
+        "CheckpointError",
+        "ConfigError",
+        "DataError",
+        "MetricError",
+        "ModelOutputError",
+        "NonFiniteError",
+        "NotSupportedError",
+        "OstinatoError",
+    ],
+    "core.outputs": ["BestRun", "EvalLoopOutput", "EvalPrediction", "PredictionOutput", "TrainOutput"],
+    "core.random": ["enable_full_determinism", "set_seed"],
+    "core.state": ["ExportableState", "TrainerControl", "TrainerState"],
+    "data.collators.default": ["DataCollator", "DefaultDataCollator", "default_data_collator"],
+    "data.collators.padding": ["DataCollatorWithPadding"],
+    "objective.smoothing": ["LabelSmoother"],
+    "optim.adafactor": ["Adafactor"],
+    "optim.schedulers": ["get_scheduler"],
+    "trainer": ["Trainer"],
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Adafactor",
+    "BestRun",
+    "CallbackHandler",
+    "CheckpointError",
+    "ConfigError",
+    "DataCollator",
+    "DataCollatorWithPadding",
+    "DataError",
+    "DefaultDataCollator",
+    "DefaultFlowCallback",
+    "EarlyStoppingCallback",
+    "EvalLoopOutput",
+    "EvalPrediction",
+    "ExportableState",
+    "HPSearchBackend",
+    "HubStrategy",
+    "IntervalStrategy",
+    "LabelSmoother",
+    "MetricError",
+    "ModelOutputError",
+    "NonFiniteError",
+    "NotSupportedError",
+    "OptimizerNames",
+    "OstinatoError",
+    "PREFIX_CHECKPOINT_DIR",
+    "ParallelMode",
+    "PredictionOutput",
+    "PrinterCallback",
+    "ProgressCallback",
+    "SaveStrategy",
+    "SchedulerType",
+    "Seq2SeqTrainingArguments",
+    "TrainOutput",
+    "Trainer",
+    "TrainerCallback",
+    "TrainerControl",
+    "TrainerState",
+    "TrainingArguments",
+    "default_data_collator",
+    "enable_full_determinism",
+    "get_last_checkpoint",
+    "get_scheduler",
+    "set_seed",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if home.startswith("config."):
+        # Arguments have `main_process_first`, which needs the room that owns the process group to have introduced itself.
+        import_module(".strategies.process_group", __name__)
+    value = getattr(import_module(f".{home}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

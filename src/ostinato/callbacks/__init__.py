@@ -1,0 +1,1 @@
+"""Callbacks: they watch a run and steer it by setting flags on the control. They never hold the trainer."""

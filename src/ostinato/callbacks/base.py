@@ -1,0 +1,284 @@
+"""The events of a run, and the handler that delivers them.
+
+    on_init_end
+    on_train_begin
+      on_epoch_begin
+        on_step_begin
+          on_substep_end                 after each micro-batch but the last
+          on_pre_optimizer_step          gradients are clipped
+          on_optimizer_step              weights are updated, gradients still there
+        on_step_end
+        on_log, on_prediction_step*, on_evaluate, on_save      when the control asks for them
+      on_epoch_end
+    on_train_end
+    on_prediction_step*, on_predict      by `Trainer.predict`
+    on_push_begin                        before an upload
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, get_args
+
+from ..core.notices import warn
+from ..core.random import undisturbed
+from ..core.state import TrainerControl, TrainerState
+
+Event = Literal[
+    "on_init_end",
+    "on_train_begin",
+    "on_train_end",
+    "on_epoch_begin",
+    "on_epoch_end",
+    "on_step_begin",
+    "on_pre_optimizer_step",
+    "on_optimizer_step",
+    "on_substep_end",
+    "on_step_end",
+    "on_evaluate",
+    "on_predict",
+    "on_save",
+    "on_log",
+    "on_prediction_step",
+    "on_push_begin",
+]
+EVENTS: tuple[Event, ...] = get_args(Event)
+
+# Which flags an event clears before it is delivered, so that a callback may raise them again.
+CLEARED_BY: dict[str, tuple[str, ...]] = {
+    "on_train_begin": ("should_training_stop",),
+    "on_epoch_begin": ("should_epoch_stop",),
+    "on_step_begin": ("should_log", "should_evaluate", "should_save"),
+    "on_evaluate": ("should_evaluate",),
+    "on_save": ("should_save",),
+    "on_log": ("should_log",),
+}
+
+
+class TrainerCallback:
+    """Override any event. Set flags on `control` to steer the run; returning it is optional.
+
+    Every event also receives, by keyword: `model`, `processing_class`, `optimizer`, `lr_scheduler`,
+    `train_dataloader`, `eval_dataloader`; `on_log` gets `logs`, `on_evaluate` and `on_predict` get `metrics`.
+
+    >>> class StopWhenGoodEnough(TrainerCallback):
+    ...     def on_log(self, args, state, control, logs=None, **kwargs):
+    ...         if logs.get("loss", 1.0) < 0.01:
+    ...             control.should_training_stop = True
+    """
+
+    def on_init_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
+        """The trainer has been constructed."""
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
+        """Training begins."""
+
+    def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
+        """Training has ended."""
+
+    def on_epoch_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
+        """An epoch begins."""
+
+    def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
+        """An epoch has ended."""
+
+    def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
+        """An optimizer step begins: before its first micro-batch."""
+
+    def on_pre_optimizer_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
+        """Gradients are complete and clipped; the weights have not moved yet."""
+
+    def on_optimizer_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
+        """The weights have moved; the gradients are still there."""
+
+    def on_substep_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
+        """A micro-batch has been accumulated, and more follow in this step."""
+
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
+        """An optimizer step has ended; `state.global_step` counts it."""
+
+    def on_evaluate(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
+        """An evaluation has ended; its numbers are in `metrics`."""
+
+    def on_predict(self, args: Any, state: TrainerState, control: TrainerControl, metrics: Any, **kwargs: Any) -> Any:
+        """A prediction has ended."""
+
+    def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
+        """`checkpoint-{state.global_step}` is whole on disk."""
+
+    def on_log(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
+        """Numbers were logged; they are in `logs`."""
+
+    def on_prediction_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
+        """One batch of an evaluation or prediction has been computed."""
+
+    def on_push_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
+        """An upload to the hub begins."""
+
+
+class QuietCallback(TrainerCallback):
+    """A callback known to draw no random numbers, so that delivering an event to it needs no snapshot of the streams."""
+
+
+Listener = Callable[..., Any]
+
+
+class CallbackHandler(TrainerCallback):
+    """Delivers each event to every callback that listens to it, in order.
+
+    With `isolate_rng` the random streams are put back after callbacks that might draw from them.
+    """
+
+    def __init__(
+        self,
+        callbacks: Iterable[TrainerCallback | type[TrainerCallback]],
+        model: Any,
+        processing_class: Any,
+        optimizer: Any,
+        lr_scheduler: Any,
+        *,
+        isolate_rng: bool = False,
+    ) -> None:
+        self.callbacks: list[TrainerCallback] = []
+        self.model = model
+        self.processing_class = processing_class
+        self.optimizer = optimizer
+        self.lr_scheduler = lr_scheduler
+        self.train_dataloader: Any = None
+        self.eval_dataloader: Any = None
+        self.isolate_rng = isolate_rng
+        self._known: list[TrainerCallback] = []
+        self._listeners: dict[str, list[Listener]] = {}
+        self._may_draw: dict[str, bool] = {}
+        for callback in callbacks:
+            self.add_callback(callback)
+        if not any(type(callback).__name__ == "DefaultFlowCallback" for callback in self.callbacks):
+            warn(
+                "no DefaultFlowCallback among the callbacks: nothing will ask to log, evaluate, save or stop; "
+                "add it back with trainer.add_callback(DefaultFlowCallback)"
+            )
+
+    def add_callback(self, callback: TrainerCallback | type[TrainerCallback]) -> None:
+        """Add one, as a class or an instance. A second one of the same class is said, and kept."""
+        added = callback() if isinstance(callback, type) else callback
+        if any(type(present) is type(added) for present in self.callbacks):
+            warn(
+                f"a {type(added).__name__} is already among the callbacks, and a second one was added; both will run: "
+                f"{self.callback_list.splitlines()}"
+            )
+        self.callbacks.append(added)
+
+    def pop_callback(self, callback: TrainerCallback | type[TrainerCallback]) -> TrainerCallback | None:
+        """Take one out, by class or instance, and return it."""
+        found = self._find(callback)
+        if found is not None:
+            self.callbacks.remove(found)
+        return found
+
+    def remove_callback(self, callback: TrainerCallback | type[TrainerCallback]) -> None:
+        """Take one out, by class or instance."""
+        if isinstance(callback, type):
+            self.pop_callback(callback)
+        else:
+            self.callbacks.remove(callback)
+
+    def _find(self, wanted: TrainerCallback | type[TrainerCallback]) -> TrainerCallback | None:
+        for callback in self.callbacks:
+            if (isinstance(wanted, type) and isinstance(callback, wanted)) or callback is wanted:
+                return callback
+        return None
+
+    @property
+    def callback_list(self) -> str:
+        """The class names, one per line."""
+        return "\n".join(type(callback).__name__ for callback in self.callbacks)
+
+    # ---- delivery ------------------------------------------------------------------------------
+
+    def call_event(
+        self, event: str, args: Any, state: TrainerState, control: TrainerControl, **details: Any
+    ) -> TrainerControl:
+        """Tell every listener; hand on the control that the last of them returned."""
+        if self._known != self.callbacks:  # `callbacks` is a public list, and clients do change it
+            self._study()
+        listeners = self._listeners.get(event)
+        if listeners is None:  # an event of a subclass's own
+            listeners = [getattr(callback, event) for callback in self.callbacks]
+        if not listeners:
+            return control
+        if self.isolate_rng and self._may_draw.get(event, True):
+            with undisturbed():
+                return self._deliver(listeners, args, state, control, details)
+        return self._deliver(listeners, args, state, control, details)
+
+    def _deliver(
+        self, listeners: list[Listener], args: Any, state: Any, control: TrainerControl, details: dict[str, Any]
+    ) -> TrainerControl:
+        for listener in listeners:
+            result = listener(
+                args,
+                state,
+                control,
+                model=self.model,
+                processing_class=self.processing_class,
+                optimizer=self.optimizer,
+                lr_scheduler=self.lr_scheduler,
+                train_dataloader=self.train_dataloader,
+                eval_dataloader=self.eval_dataloader,
+                **details,
+            )
+            if result is not None:
+                control = result
+        return control
+
+    def _study(self) -> None:
+        """Find out who listens to what: most callbacks ignore most events, and an ignored event should cost nothing."""
+        self._known = list(self.callbacks)
+        for event in EVENTS:
+            hearing = [callback for callback in self.callbacks if _listens(callback, event)]
+            self._listeners[event] = [getattr(callback, event) for callback in hearing]
+            self._may_draw[event] = any(not isinstance(callback, QuietCallback) for callback in hearing)
+
+    def on_log(  # type: ignore[override]
+        self, args: Any, state: TrainerState, control: TrainerControl, logs: dict[str, float], **kwargs: Any
+    ) -> TrainerControl:
+        control.should_log = False
+        return self.call_event("on_log", args, state, control, logs=logs, **kwargs)
+
+    def on_evaluate(  # type: ignore[override]
+        self, args: Any, state: TrainerState, control: TrainerControl, metrics: dict[str, float], **kwargs: Any
+    ) -> TrainerControl:
+        control.should_evaluate = False
+        return self.call_event("on_evaluate", args, state, control, metrics=metrics, **kwargs)
+
+    def on_predict(
+        self, args: Any, state: TrainerState, control: TrainerControl, metrics: Any, **kwargs: Any
+    ) -> TrainerControl:
+        return self.call_event("on_predict", args, state, control, metrics=metrics, **kwargs)
+
+
+def _listens(callback: TrainerCallback, event: str) -> bool:
+    """Whether a callback has a method of its own for an event."""
+    method = getattr(callback, event, None)
+    return method is not None and getattr(method, "__func__", method) is not getattr(TrainerCallback, event)
+
+
+def _delivering(event: Event) -> Callable[..., TrainerControl]:
+    cleared = CLEARED_BY.get(event, ())
+
+    def deliver(
+        self: CallbackHandler, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> TrainerControl:
+        for flag in cleared:
+            setattr(control, flag, False)
+        if self._known == self.callbacks and not self._listeners[event]:
+            return control  # the common case, several times per step: nobody listens
+        return self.call_event(event, args, state, control, **kwargs)
+
+    deliver.__name__ = deliver.__qualname__ = event
+    return deliver
+
+
+for _event in EVENTS:
+    if _event not in vars(CallbackHandler):
+        setattr(CallbackHandler, _event, _delivering(_event))

@@ -1,0 +1,457 @@
+"""How far the run is: one live bar on a terminal, plain lines in a pipe or a file.
+
+step  500  epoch 1.33  loss 0.3127  lr 2.8e-05  grad 1.9
+step  500  epoch 1.33  eval  loss 0.2914  accuracy 0.8912 best  1.6 s
+train ━━━━━━━━━━━━━━━━━━━━━━━━━━╺━━━━━━━━━━━━━━  67%  step 750/1125  epoch 2.00/3  0:51 left
+      loss 0.2514  lr 1.7e-05  grad 1.2  412 samples/s
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import sys
+import time
+from collections.abc import Mapping
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+from ..core.state import TrainerControl, TrainerState
+from .base import QuietCallback
+from .printer import SHORT_NAMES, PrinterCallback, epoch_text, plain_line, say, shown, value_text
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+    from rich.text import Text
+
+__all__ = ["PrinterCallback", "ProgressCallback"]
+
+SECONDS_BETWEEN_REFRESHES = 0.25  # drawing takes about two milliseconds
+SECONDS_BETWEEN_LINES = 0.1  # a line should not wait long: what the user prints would overtake it
+# Loaders over endless data are planned with a number of epochs that only means "many".
+MANY_EPOCHS = 10**6
+# A log whose names all begin like this is about one thing: `eval  loss 0.29  accuracy 0.89`.
+SUBJECTS = ("eval", "train", "test", "predict")
+SPEEDS = ("runtime", "samples_per_second", "steps_per_second")
+COLUMN_WIDTHS = {"loss": 6, "learning_rate": 8, "grad_norm": 4}  # what most runs need
+
+BLUE, GREEN, QUIET = "#5b7cfa", "green", "dim"
+
+
+class ProgressCallback(QuietCallback):
+    """Shows steps, loss, rate, speed and time left, and a line for every log and every evaluation.
+
+    `max_str_len` cuts texts that somebody logs. Call `stop` when training ends without `on_train_end`.
+
+    >>> trainer.add_callback(ProgressCallback(max_str_len=40))  # doctest: +SKIP
+    """
+
+    def __init__(self, max_str_len: int = 100) -> None:
+        self.max_str_len = max_str_len
+        self._screen: _Screen | None = None  # open while there is something live on a terminal
+        self._training = False
+        self._best: float | None = None
+        self._batches = 0  # of the evaluation under way
+        self._loader: Any = None
+        self._logged: set[str] = set()
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self.stop()
+        if not state.is_world_process_zero:
+            return
+        self._training = True
+        self._screen = _open_screen(self.max_str_len)
+        if self._screen is not None:
+            atexit.register(self.stop)  # an exception may end everything, and the shell wants its line back
+            samples = args.train_batch_size * args.world_size * args.gradient_accumulation_steps
+            self._screen.begin_training(state, samples_per_step=samples)
+
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if self._screen is not None:
+            self._screen.step(state)
+
+    def on_prediction_step(
+        self, args: Any, state: TrainerState, control: TrainerControl, eval_dataloader: Any = None, **kwargs: Any
+    ) -> None:
+        if not state.is_world_process_zero:
+            return
+        if self._batches == 0 or eval_dataloader is not self._loader:  # another loader: the last one was interrupted
+            self._begin_evaluation(eval_dataloader)
+        self._batches += 1
+        if self._screen is not None:
+            self._screen.batch(self._batches)
+
+    def on_evaluate(
+        self, args: Any, state: TrainerState, control: TrainerControl, metrics: Any = None, **kwargs: Any
+    ) -> None:
+        if not state.is_world_process_zero:
+            return
+        # `Trainer.evaluate` logs its metrics first; show them again only if somebody's own `evaluate` does not.
+        if metrics and not set(shown(metrics)) <= self._logged:
+            self._report(args, state, metrics)
+        self._end_evaluation()
+
+    def on_predict(
+        self, args: Any, state: TrainerState, control: TrainerControl, metrics: Any = None, **kwargs: Any
+    ) -> None:
+        if state.is_world_process_zero:
+            self._end_evaluation()
+
+    def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if self._screen is not None:
+            self._screen.clock.rested()
+
+    def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any) -> None:
+        if state.is_world_process_zero and logs:
+            self._logged = set(logs)
+            self._report(args, state, logs)
+
+    def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if self._screen is not None:
+            self._screen.finish(state)
+        self.stop()
+
+    def stop(self) -> None:
+        """Give the terminal back, whatever happened; safe to call at any time, any number of times."""
+        screen, self._screen = self._screen, None
+        self._training, self._best = False, None
+        self._batches, self._loader, self._logged = 0, None, set()
+        if screen is not None:
+            atexit.unregister(self.stop)
+            screen.close()
+
+    # ---- one evaluation ------------------------------------------------------------------------
+
+    def _begin_evaluation(self, loader: Any) -> None:
+        self._batches, self._loader = 0, loader
+        if self._screen is None and not self._training:
+            self._screen = _open_screen(self.max_str_len)
+            if self._screen is not None:
+                atexit.register(self.stop)
+        if self._screen is not None:
+            self._screen.begin_evaluation(_length(loader))
+
+    def _end_evaluation(self) -> None:
+        self._batches, self._loader, self._logged = 0, None, set()
+        if not self._training:
+            self.stop()
+        elif self._screen is not None:
+            self._screen.end_evaluation()
+
+    # ---- lines ---------------------------------------------------------------------------------
+
+    def _report(self, args: Any, state: TrainerState, logs: Mapping[str, Any]) -> None:
+        best = self._new_best(args, state, logs) if self._training else None
+        screen = self._screen or (None if self._training else _open_screen(self.max_str_len))
+        if screen is None:
+            say(plain_line(state, logs, best=best, max_str_len=self.max_str_len))
+        else:
+            screen.log(state, logs, best=best)
+
+    def _new_best(self, args: Any, state: TrainerState, logs: Mapping[str, Any]) -> str | None:
+        """The metric that decides about the best model, if it is in these logs and has improved.
+
+        `state.best_metric` is of no help alone: it is brought up to date after the evaluation has been shown.
+        """
+        if not args.metric_for_best_model:
+            return None
+        name = args.metric_for_best_model
+        name = name if name.startswith("eval_") else f"eval_{name}"
+        value = logs.get(name)
+        if not isinstance(value, Real) or math.isnan(value):
+            return None
+        number, greater = float(value), args.greater_is_better
+        if greater is None:
+            greater = not name.endswith("loss")
+        rivals = [best for best in (state.best_metric, self._best) if best is not None]
+        if not all(number > best if greater else number < best for best in rivals):
+            return None
+        self._best = number
+        return name
+
+
+class _Clock:
+    """Tells training from resting: everything between two marks was the one or the other."""
+
+    def __init__(self) -> None:
+        self.begun = self.mark = time.monotonic()
+        self.rest = 0.0
+        self.first: tuple[int, float, float] | None = None
+        self.step = 0
+
+    def stepped(self, step: int) -> float:
+        """A step has ended: the time since the last mark was training. The first step warms up, and is not counted."""
+        self.mark, self.step = time.monotonic(), step
+        if self.first is None:
+            self.first = (step, self.mark, self.rest)
+        return self.mark
+
+    def trained(self) -> None:
+        """Whatever came after the step (reading the loss waits for the device) belongs to it."""
+        self.mark = time.monotonic()
+
+    def rested(self) -> None:
+        """The time since the last mark went into an evaluation or a save."""
+        now = time.monotonic()
+        self.rest += now - self.mark
+        self.mark = now
+
+    def steps_per_second(self) -> float | None:
+        """Of training time alone; None until it can be told."""
+        if self.first is None or self.step <= self.first[0]:
+            return None
+        step, mark, rest = self.first
+        return (self.step - step) / max(self.mark - mark - (self.rest - rest), 1e-9)
+
+    def seconds_left(self, num_steps: int) -> float | None:
+        """For so many steps, with as much evaluating and saving between them as so far."""
+        if self.first is None or self.step <= self.first[0]:
+            return None
+        step, mark, _ = self.first
+        return num_steps * (self.mark - mark) / (self.step - step)
+
+
+class _Screen:
+    """The live part of a terminal and the lines above it. Draws when told to, and never from a thread."""
+
+    def __init__(self, console: Console, max_str_len: int) -> None:
+        self.console = console
+        self.max_str_len = max_str_len
+        self.clock = _Clock()
+        self._live: Live | None = None
+        self._drawn_at = self._due_at = float("-inf")
+        self._waiting: list[Text] = []  # lines that came too fast to be drawn one by one
+        self._widths: dict[str, int] = {}  # of the widest value so far, by name: lines stay in columns
+        self._state: TrainerState | None = None  # None: an evaluation without training
+        self._samples_per_step = 0
+        self._numbers: dict[str, Any] = {}
+        self._batches: tuple[int, int | None] | None = None
+        self._outcome: str | None = None
+
+    def begin_training(self, state: TrainerState, *, samples_per_step: int) -> None:
+        self._state, self._samples_per_step = state, samples_per_step
+        self.draw()
+
+    def step(self, state: TrainerState) -> None:
+        """Called after every step: a look at the clock, unless it is time to draw."""
+        self._state = state
+        if self.clock.stepped(state.global_step) >= self._due_at:
+            self.draw()
+
+    def begin_evaluation(self, num_batches: int | None) -> None:
+        self._batches = (0, num_batches)
+        self._draw_if_due()  # a very short evaluation during training need not show
+
+    def batch(self, done: int) -> None:
+        if self._batches is not None:
+            self._batches = (done, self._batches[1])
+        self._draw_if_due()
+
+    def end_evaluation(self) -> None:
+        self._batches = None
+        self.clock.rested()
+        self.draw()
+
+    def log(self, state: TrainerState, logs: Mapping[str, Any], *, best: str | None) -> None:
+        """A line above the bar, and the newest numbers below it."""
+        self._waiting.append(self._line(state, logs, best))
+        is_first = self._state is None or ("loss" in logs and "loss" not in self._numbers)
+        if self._batches is None:
+            self.clock.trained()
+            self._numbers.update({name: logs[name] for name in ("loss", "learning_rate", "grad_norm") if name in logs})
+        self._due_at = self._drawn_at + (0.0 if is_first else SECONDS_BETWEEN_LINES)
+        self._draw_if_due()
+
+    def finish(self, state: TrainerState) -> None:
+        """Training has come to its end, and was not cut off."""
+        self._state, self._outcome = state, f"in {_duration(time.monotonic() - self.clock.begun)}"
+
+    def close(self) -> None:
+        """Leave the training bar as it is, take the evaluation's away, and let go of the terminal."""
+        if self._state is not None and self._outcome is None:
+            self._outcome = f"interrupted after {_duration(self.clock.mark - self.clock.begun)}"
+        if self._state is not None:
+            self._batches = None
+        self.draw()
+        live, self._live = self._live, None
+        if live is not None:
+            live.transient = self._state is None
+            live.stop()
+
+    # ---- drawing -------------------------------------------------------------------------------
+
+    def _draw_if_due(self) -> None:
+        if time.monotonic() >= self._due_at:
+            self.draw()
+
+    def draw(self) -> None:
+        """Print the lines that wait, and the bars as they are now."""
+        from rich.text import Text  # noqa: PLC0415
+
+        lines, self._waiting = self._waiting, []
+        if self._state is not None or self._batches is not None:
+            self._start()
+        if lines:  # printing draws the live part anew as well
+            self.console.print(Text("\n").join(lines))
+        elif self._live is not None:
+            self._live.refresh()
+        self._drawn_at = time.monotonic()
+        self._due_at = self._drawn_at + SECONDS_BETWEEN_REFRESHES
+
+    def _start(self) -> None:
+        from rich.live import Live  # noqa: PLC0415
+
+        if self._live is not None:
+            return
+        self._live = live = Live(
+            self,  # whoever prints, rich or the user, draws what `__rich__` says at that moment
+            console=self.console,
+            auto_refresh=False,  # a refresh thread would outlive an exception
+            redirect_stderr=sys.stderr is not None and sys.stderr.isatty(),  # else it goes to a file, and should
+            vertical_overflow="crop",
+        )
+        live.start()
+        self.console.show_cursor(True)  # hidden by rich; a killed run could not show it again
+
+    def __rich__(self) -> RenderableType:
+        """What is live: the training and its newest numbers, and the evaluation under way."""
+        from rich.console import Group  # noqa: PLC0415
+
+        rows: list[RenderableType] = []
+        width = 0
+        if self._state is not None:
+            total = self._state.max_steps if self._state.max_steps > 0 else None
+            text = _count("step", self._state.global_step, total, self._position(self._state))
+            width = text.cell_len
+            rows += [_row("train", self._state.global_step, total, text), self._newest()]
+        if self._batches is not None:
+            text = _count("batch", *self._batches, [])
+            text.pad_right(width - text.cell_len)  # one bar under the other
+            rows.append(_row("eval", *self._batches, text))
+        return Group(*rows)
+
+    def _position(self, state: TrainerState) -> list[tuple[str, str]]:
+        epochs = f"/{state.num_train_epochs}" if 0 < state.num_train_epochs < MANY_EPOCHS else ""
+        left = self._outcome
+        if left is None and state.max_steps > 0:
+            left = f"{_duration(self.clock.seconds_left(max(state.max_steps - state.global_step, 0)))} left"
+        return [("epoch", f"{epoch_text(state.epoch)}{epochs}"), ("", left or "")]
+
+    def _newest(self) -> Text:
+        """The numbers under the bar."""
+        pairs = [(SHORT_NAMES.get(name, name), self._text(name, value)) for name, value in self._numbers.items()]
+        speed = self.clock.steps_per_second()
+        if speed is not None:
+            pairs.append(("", f"{_rate(speed * self._samples_per_step)} samples/s"))
+        text = _pairs(pairs)
+        text.pad_left(6)
+        text.no_wrap, text.overflow = True, "crop"
+        return text
+
+    # ---- lines ---------------------------------------------------------------------------------
+
+    def _line(self, state: TrainerState, logs: Mapping[str, Any], best: str | None) -> Text:
+        """A log in columns: what is known by its place needs no long name."""
+        step = str(state.global_step).rjust(len(str(state.max_steps)))
+        line = _pairs([("step", step), ("epoch", epoch_text(logs.get("epoch", state.epoch)))])
+        numbers = shown(logs)
+        subject = next((s for s in SUBJECTS if all(name.startswith(f"{s}_") for name in numbers)), None)
+        if subject is not None and numbers:
+            line.append(f"  {subject}", style=f"bold {BLUE}")
+        for name in sorted(numbers, key=lambda name: name.endswith(SPEEDS)):  # speeds last
+            short = name if subject is None else name.removeprefix(f"{subject}_")
+            label, text = self._in_words(subject, short, numbers[name])
+            if text:
+                line.append("  ").append_text(_pairs([(label, self._in_column(subject, short, text))]))
+            if name == best:
+                line.append(" best", style=f"bold {GREEN}")
+        line.rstrip()
+        return line
+
+    def _in_words(self, subject: str | None, name: str, value: Any) -> tuple[str, str]:
+        """The name and the value as they should read; an empty value is left out."""
+        if subject is None or name not in SPEEDS or not isinstance(value, Real):
+            return SHORT_NAMES.get(name, name), self._text(name, value)
+        if name == "runtime":
+            return "", f"{float(value):,.1f} s"
+        # Of an evaluation the seconds are enough: 80 columns are better spent on its metrics.
+        is_news = subject == "train" and name == "samples_per_second"
+        return "", f"{_rate(float(value))} samples/s" if is_news else ""
+
+    def _in_column(self, subject: str | None, name: str, text: str) -> str:
+        key = f"{subject} {name}"
+        self._widths[key] = max(self._widths.get(key, COLUMN_WIDTHS.get(name, 0)), len(text))
+        return text.ljust(self._widths[key])
+
+    def _text(self, name: str, value: Any) -> str:
+        return value_text(name, value, self.max_str_len)
+
+
+def _open_screen(max_str_len: int) -> _Screen | None:
+    """Standard output, if it is a terminal that can move its cursor."""
+    if sys.stdout is None or not sys.stdout.isatty():  # FORCE_COLOR may not turn a file into a terminal
+        return None
+    from rich.console import Console  # noqa: PLC0415
+
+    console = Console()
+    return _Screen(console, max_str_len) if console.is_terminal and not console.is_dumb_terminal else None
+
+
+def _length(loader: Any) -> int | None:
+    try:
+        return len(loader)
+    except (TypeError, NotImplementedError, AttributeError):  # a stream
+        return None
+
+
+def _row(name: str, done: int, total: int | None, text: Text) -> RenderableType:
+    """A name, a bar that takes what room there is, and a text."""
+    from rich.progress_bar import ProgressBar  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    grid = Table.grid(padding=(0, 1), expand=True)
+    grid.add_column(no_wrap=True, overflow="crop", style=f"bold {BLUE}")
+    grid.add_column(ratio=1)
+    grid.add_column(no_wrap=True, overflow="crop")
+    bar = ProgressBar(
+        total=total,
+        completed=done,
+        style="grey50",  # seen on black and on white
+        complete_style=BLUE,
+        finished_style=GREEN,
+        pulse_style=BLUE,
+    )
+    grid.add_row(name.ljust(len("train")), bar, text)
+    return grid
+
+
+def _count(unit: str, done: int, total: int | None, more: list[tuple[str, str]]) -> Text:
+    """The share, where there is a whole, and the count."""
+    if total is None:
+        return _pairs([(unit, str(done)), *more])
+    share = min(100 * done // total, 100) if total else 100
+    return _pairs([("", f"{share:3d}%"), (unit, f"{done}/{total}"), *more])
+
+
+def _pairs(pairs: list[tuple[str, str]]) -> Text:
+    """Quiet names, plain values."""
+    from rich.text import Text  # noqa: PLC0415
+
+    parts = [Text.assemble((f"{name} " if name else "", QUIET), value) for name, value in pairs if value]
+    return Text("  ").join(parts)
+
+
+def _rate(per_second: float) -> str:
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
+
+
+def _duration(seconds: float | None) -> str:
+    """1:05, 2:01:05, 3 d 2:01:05."""
+    if seconds is None:
+        return "-:--"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    short = f"{hours}:{minutes:02d}:{rest:02d}" if hours or days else f"{minutes}:{rest:02d}"
+    return f"{days} d {short}" if days else short

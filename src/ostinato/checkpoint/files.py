@@ -1,0 +1,106 @@
+"""Reading and writing single files: bounded, regular, never through a symbolic link."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import CheckpointError
+
+LARGEST_JSON = 64 * 2**20  # bytes; what we read is bounded, so what we write has to be
+
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # opening a pipe must not hang; it is refused right after
+_CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0)
+_BINARY = getattr(os, "O_BINARY", 0)
+
+
+def open_plain(path: Path) -> int:
+    """A descriptor for reading a regular file. Links, pipes and devices are an error."""
+    descriptor = os.open(path, os.O_RDONLY | _NO_FOLLOW | _NO_WAIT | _CLOSE_ON_EXEC | _BINARY)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"{path.name} is not a regular file")
+    return descriptor
+
+
+def create_plain(path: Path, content: bytes) -> None:
+    """Write a file that was not there, and return once it is on the disk."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | _CLOSE_ON_EXEC | _BINARY
+    with os.fdopen(os.open(path, flags, 0o666), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_directory(path: Path) -> None:
+    """Return once the entries of a directory (names, renames) are on the disk."""
+    if os.name == "nt":  # directories cannot be opened there
+        return
+    descriptor = os.open(path, os.O_RDONLY | _CLOSE_ON_EXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON as ASCII, so that every string survives. Refuses what `read_json` would refuse."""
+    text = json.dumps(content, allow_nan=False)
+    if len(text) > LARGEST_JSON:
+        raise CheckpointError(
+            what=f"cannot save {path.name}",
+            why=f"it would take {len(text)} bytes of JSON, more than the {LARGEST_JSON} that are read back",
+            fix="keep large values in tensors or arrays, which are stored apart",
+        )
+    try:
+        path.write_text(text + "\n", encoding="ascii")
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON of bounded size and depth."""
+    try:
+        with os.fdopen(open_plain(path), "rb") as file:
+            content = file.read(LARGEST_JSON + 2)
+    except FileNotFoundError as error:
+        raise missing(path) from error
+    except OSError as error:
+        raise broken(path, f"{path.name} cannot be read: {error}") from error
+    if len(content) > LARGEST_JSON + 1:
+        raise broken(path, f"{path.name} is larger than {LARGEST_JSON} bytes")
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise broken(path, f"{path.name} is not JSON that can be read: {error}") from error
+
+
+def missing(path: Path) -> CheckpointError:
+    """The error for a file that should be there."""
+    return CheckpointError(
+        what=f"checkpoint {path.parent} has no {path.name}",
+        why=f"{path.name} is missing",
+        fix="resume from another checkpoint; continuing without this part would silently be another run",
+    )
+
+
+def broken(path: Path, why: str) -> CheckpointError:
+    """The error for a file that is there and cannot be used."""
+    return CheckpointError(
+        what=f"checkpoint {path.parent} cannot be read",
+        why=why,
+        fix="resume from another checkpoint, or remove this one",
+    )
+
+
+def cannot_write(path: Path, error: Exception) -> CheckpointError:
+    """The error for a file that could not be written."""
+    return CheckpointError(
+        what=f"cannot write {path}",
+        why=str(error),
+        fix="see that the disk has room and that the directory may be written to",
+    )

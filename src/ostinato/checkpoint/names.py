@@ -1,0 +1,36 @@
+"""What the files of a checkpoint are called."""
+
+from __future__ import annotations
+
+PREFIX_CHECKPOINT_DIR = "checkpoint"
+
+MANIFEST_NAME = "MANIFEST.json"
+TRAINER_STATE_NAME = "trainer_state.json"
+
+# Structure and plain values; tensors lie beside it in a file of the same stem, `.safetensors`.
+OPTIMIZER_NAME = "optimizer.json"
+SCHEDULER_NAME = "scheduler.json"
+SCALER_NAME = "scaler.json"
+LOOP_NAME = "loop.json"
+
+TRAINING_ARGS_NAME = "training_args.bin"  # what transformers writes, a pickle: a name to look for, never to open
+TRAINING_ARGS_JSON_NAME = "training_args.json"  # what we write
+
+WEIGHTS_NAME = "model.safetensors"
+WEIGHTS_INDEX_NAME = "model.safetensors.index.json"
+ADAPTER_WEIGHTS_NAME = "adapter_model.safetensors"
+CONFIG_NAME = "config.json"
+
+
+def is_plain(name: object) -> bool:
+    """Whether a name found in a file is that of a direct child, and so cannot lead out of its directory.
+
+    >>> is_plain("model.safetensors"), is_plain("../model.safetensors")
+    (True, False)
+    """
+    return (
+        isinstance(name, str)
+        and name not in ("", ".", "..")
+        and not any(character in name for character in "/\\\0")
+        and ":" not in name[1:2]  # a Windows drive
+    )

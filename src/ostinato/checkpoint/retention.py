@@ -1,0 +1,93 @@
+"""Which checkpoints there are, and which ones have to go."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+from ..core.notices import note_once, warn
+from .names import PREFIX_CHECKPOINT_DIR
+from .store import discard, why_not_whole
+
+__all__ = ["PREFIX_CHECKPOINT_DIR", "get_last_checkpoint", "list_checkpoints", "rotate", "sort_checkpoints"]
+
+
+def list_checkpoints(output_dir: str | Path, checkpoint_prefix: str = PREFIX_CHECKPOINT_DIR) -> list[Path]:
+    """The whole checkpoints of a run, by step. Damaged ones are left out, and named once.
+
+    >>> list_checkpoints("out")
+    [PosixPath('out/checkpoint-10'), PosixPath('out/checkpoint-20')]
+    """
+    output_dir = Path(output_dir)
+    name = re.compile(rf"{re.escape(checkpoint_prefix)}-(\d+)")
+    numbered = [(int(match[1]), entry) for entry in os.listdir(output_dir) if (match := name.fullmatch(entry))]
+    whole = []
+    for _, entry in sorted(numbered):
+        path = output_dir / entry
+        if not path.is_dir():
+            continue
+        reason = why_not_whole(path)
+        if reason is None:
+            whole.append(path)
+        else:
+            note_once(f"{path} is left out: {reason}")
+    return whole
+
+
+def get_last_checkpoint(folder: str | Path) -> str | None:
+    """The whole checkpoint with the highest step; None if there is none.
+
+    >>> get_last_checkpoint("out")
+    'out/checkpoint-20'
+    """
+    checkpoints = list_checkpoints(folder)
+    return str(checkpoints[-1]) if checkpoints else None
+
+
+def rotate(output_dir: str | Path, limit: int | None, keep: Collection[str | Path] = ()) -> list[Path]:
+    """Delete the oldest checkpoints until `limit` are left; never the newest nor one in `keep`. Return the deleted.
+
+    >>> rotate("out", limit=2, keep=[Path("out/checkpoint-10")])
+    [PosixPath('out/checkpoint-20')]
+    """
+    if limit is None or limit <= 0:
+        return []
+    checkpoints = list_checkpoints(output_dir)
+    protected = {_true_path(path) for path in (*keep, *checkpoints[-1:])}
+    removable = [path for path in checkpoints if _true_path(path) not in protected]
+    deleted = []
+    for path in removable[: max(len(checkpoints) - limit, 0)]:
+        try:
+            discard(path)
+            deleted.append(path)
+        except OSError as error:  # too many checkpoints are no reason to stop a run
+            warn(f"could not delete {path}: {error}")
+    return deleted
+
+
+def sort_checkpoints(
+    output_dir: str | Path,
+    checkpoint_prefix: str = PREFIX_CHECKPOINT_DIR,
+    use_mtime: bool = False,
+    best_model_checkpoint: str | Path | None = None,
+) -> list[str]:
+    """Checkpoints from the first to delete to the last; the best one is put second to last, as transformers does.
+
+    >>> sort_checkpoints("out", best_model_checkpoint="out/checkpoint-10")
+    ['out/checkpoint-20', 'out/checkpoint-10', 'out/checkpoint-30']
+    """
+    paths = list_checkpoints(output_dir, checkpoint_prefix)
+    if use_mtime:
+        paths.sort(key=lambda path: path.stat().st_mtime_ns)
+    if best_model_checkpoint is not None:
+        best = _true_path(best_model_checkpoint)
+        position = next((index for index, path in enumerate(paths) if _true_path(path) == best), None)
+        if position is not None and position < len(paths) - 2:
+            paths.insert(len(paths) - 2, paths.pop(position))
+    return [str(path) for path in paths]
+
+
+def _true_path(path: str | Path) -> str:
+    return os.path.realpath(path)

@@ -1,0 +1,374 @@
+"""Directories that appear whole or not at all.
+
+    with atomic_directory(Path("out/checkpoint-20")) as scratch:    # out/.checkpoint-20.partial
+        (scratch / "model.safetensors").write_bytes(...)
+    # out/checkpoint-20 exists now, with MANIFEST.json; had anything failed, it would not
+
+The manifest is written last, and the directory gets its name after that. On a disk either would do; where renaming
+is copying (object stores mounted as a disk) the manifest still tells whole from half. It is a protection against
+damage, not against an attacker, who can write another manifest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import CheckpointError
+from ..core.notices import warn
+from . import files
+from .names import (
+    LOOP_NAME,
+    MANIFEST_NAME,
+    OPTIMIZER_NAME,
+    PREFIX_CHECKPOINT_DIR,
+    SCHEDULER_NAME,
+    TRAINER_STATE_NAME,
+    TRAINING_ARGS_JSON_NAME,
+    is_plain,
+)
+
+FORMAT = 1
+
+_CHUNK = 2**20
+_DEEPEST = 16  # directories inside directories
+_STEP = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
+_LEFTOVER = re.compile(rf"\.({PREFIX_CHECKPOINT_DIR}-\d+)\.(partial|replaced|trash)")
+_TOKEN = ".writing-"
+_OUR_PARTS = (OPTIMIZER_NAME, SCHEDULER_NAME, LOOP_NAME, TRAINING_ARGS_JSON_NAME, "rng-0.json")
+
+
+def _nobody_to_wait_for() -> None:
+    pass
+
+
+@contextmanager
+def atomic_directory(
+    target: Path, *, leader: bool = True, barrier: Callable[[], None] = _nobody_to_wait_for
+) -> Iterator[Path]:
+    """Yield a scratch directory that becomes `target` once the block has succeeded in every process.
+
+    Every process enters; one of them leads. If the block fails anywhere, the scratch directory goes, an existing
+    `target` stays as it was, and every process raises: its own error, or that another one failed.
+
+    >>> with atomic_directory(Path("out/checkpoint-20")) as scratch:
+    ...     _ = (scratch / "trainer_state.json").write_text("{}")
+    """
+    target = Path(target)
+    scratch = _beside(target, "partial")
+    try:
+        failure = _attempt(lambda: _prepare(scratch)) if leader else None
+        barrier()  # the directory is there
+        try:
+            if failure is not None:
+                raise failure
+            # Signed in here and out below. Signing out takes no room, so a full disk cannot hide a failure.
+            token = scratch / f"{_TOKEN}{uuid.uuid4().hex}"
+            token.touch(exist_ok=False)
+            yield scratch
+            token.unlink()
+        except Exception as error:
+            failure = error
+        barrier()  # everyone has written
+        if leader and failure is None:
+            failure = _attempt(lambda: _commit(scratch, target))
+            if isinstance(failure, OSError) and not isinstance(failure, CheckpointError):
+                failure = files.cannot_write(target, failure)
+        barrier()  # it has its name, or it failed
+        failed_elsewhere = failure is None and scratch.exists()
+        barrier()  # everyone has seen which
+    finally:
+        if leader:
+            _discard(scratch)
+    if failure is not None:
+        raise failure
+    if failed_elsewhere:
+        raise _failed_elsewhere(target)
+
+
+def verify(path: Path, *, contents: bool = True) -> None:
+    """Raise `CheckpointError` unless every file of the checkpoint is there as it was written.
+
+    `contents=False` compares sizes only, which is fast and finds what a crash does; the default reads every byte.
+
+    >>> verify(Path("out/checkpoint-20"))
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise CheckpointError(what=f"there is no checkpoint {path}", why="it is not a directory")
+    _verify_files(path, _read_manifest(path), contents=contents, prefix="", depth=0)
+
+
+def has_manifest(path: Path) -> bool:
+    """Whether the directory can be verified at all. What transformers wrote cannot."""
+    return os.path.lexists(Path(path) / MANIFEST_NAME)
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether discovery may offer the directory: whole by its manifest and sizes, or finished by transformers.
+
+    >>> is_checkpoint(Path("out/.checkpoint-20.partial"))
+    False
+    """
+    return why_not_whole(path) is None
+
+
+def why_not_whole(path: Path) -> str | None:
+    """The reason why `is_checkpoint` says no; None if it says yes."""
+    path = Path(path)
+    if has_manifest(path):
+        try:
+            verify(path, contents=False)
+        except CheckpointError as error:
+            return error.why
+        return None
+    if not path.is_dir():
+        return "it is not a directory"
+    if any((path / name).exists() for name in _OUR_PARTS):
+        return f"{MANIFEST_NAME} is missing"
+    if (path / TRAINER_STATE_NAME).is_file():  # transformers writes it last
+        return None
+    return f"it has neither {MANIFEST_NAME} nor {TRAINER_STATE_NAME}"
+
+
+def discard(path: Path) -> None:
+    """Delete a directory so that no moment shows it half: it loses its name first.
+
+    >>> discard(Path("out/checkpoint-10"))
+    """
+    path = Path(path)
+    trash = _beside(path, "trash")
+    _remove(trash)
+    os.rename(path, trash)
+    files.sync_directory(path.parent)
+    _discard(trash)
+
+
+def sweep_leftovers(output_dir: Path) -> list[str]:
+    """Clear away what a killed run left behind; return the names. Only while nobody else writes there.
+
+    A checkpoint that was being replaced comes back if its replacement never got its name.
+    """
+    output_dir = Path(output_dir)
+    if not output_dir.is_dir():
+        return []
+    swept = []
+    for name in sorted(os.listdir(output_dir)):
+        match = _LEFTOVER.fullmatch(name)
+        if not match:
+            continue
+        target = output_dir / match[1]
+        if match[2] == "replaced" and not os.path.lexists(target):
+            os.rename(output_dir / name, target)
+        else:
+            _discard(output_dir / name)
+        swept.append(name)
+    return swept
+
+
+def _beside(target: Path, purpose: str) -> Path:
+    return target.with_name(f".{target.name}.{purpose}")
+
+
+def _attempt(action: Callable[[], None]) -> Exception | None:
+    """Its error, kept: the other processes must be met at the next barrier before it may be raised."""
+    try:
+        action()
+    except Exception as error:
+        return error
+    return None
+
+
+def _failed_elsewhere(target: Path) -> CheckpointError:
+    return CheckpointError(
+        what=f"{target} was not saved",
+        why="another process failed while writing its part",
+        fix="see the error of that process",
+    )
+
+
+def _prepare(scratch: Path) -> None:
+    _remove(scratch)
+    scratch.mkdir(parents=True)
+
+
+def _commit(scratch: Path, target: Path) -> None:
+    if any(name.startswith(_TOKEN) for name in os.listdir(scratch)):
+        raise _failed_elsewhere(target)
+    if os.path.lexists(scratch / MANIFEST_NAME):
+        raise CheckpointError(
+            what=f"{target} was not saved",
+            why=f"something else wrote a file called {MANIFEST_NAME} into it",
+            fix="give that file another name",
+        )
+    match = _STEP.fullmatch(target.name)
+    content = {"format": FORMAT, "step": int(match[1]) if match else None, **_seal(scratch, depth=0)}
+    manifest = {**content, "sha256": _own_hash(content)}
+    files.create_plain(scratch / MANIFEST_NAME, json.dumps(manifest, indent=1).encode("ascii"))
+    files.sync_directory(scratch)
+    _publish(scratch, target)
+
+
+def _seal(directory: Path, *, depth: int) -> dict[str, Any]:
+    """Bring every file to the disk; return what the manifest says about this directory."""
+    if depth > _DEEPEST:
+        raise CheckpointError(what=f"cannot save {directory}", why=f"more than {_DEEPEST} directories deep")
+    sealed: dict[str, Any] = {"files": {}, "directories": {}}
+    for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
+        if not is_plain(entry.name):
+            raise CheckpointError(what=f"cannot save {entry.name!r}", why="its name has a separator in it")
+        if entry.is_dir(follow_symlinks=False):
+            sealed["directories"][entry.name] = _seal(Path(entry.path), depth=depth + 1)
+        elif entry.is_file(follow_symlinks=False):
+            sealed["files"][entry.name] = _seal_file(Path(entry.path))
+        else:
+            raise CheckpointError(
+                what=f"cannot save {entry.name}",
+                why="it is a link or a special file, and what it leads to is not part of the checkpoint",
+                fix="copy the file into the checkpoint instead",
+            )
+    files.sync_directory(directory)
+    return sealed
+
+
+def _seal_file(path: Path) -> dict[str, Any]:
+    descriptor = files.open_plain(path)
+    try:
+        os.fsync(descriptor)
+        return {"size": os.fstat(descriptor).st_size, "sha256": _hash(descriptor)}
+    finally:
+        os.close(descriptor)
+
+
+def _hash(descriptor: int) -> str:
+    digest = hashlib.sha256()
+    while chunk := os.read(descriptor, _CHUNK):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _own_hash(content: Mapping[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def _publish(scratch: Path, target: Path) -> None:
+    """Give the directory its name; if that fails, everything is as before."""
+    aside = _beside(target, "replaced")
+    replaces = os.path.lexists(target)
+    if replaces:
+        _remove(aside)
+        os.rename(target, aside)
+    try:
+        os.rename(scratch, target)
+        files.sync_directory(target.parent)
+    except BaseException:
+        if not os.path.lexists(scratch):
+            os.rename(target, scratch)
+        if replaces:
+            os.rename(aside, target)
+        raise
+    _discard(aside)
+
+
+def _remove(path: Path) -> None:
+    """Delete what is there, if anything; of a link, the link."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.exists():
+        shutil.rmtree(path)
+
+
+def _discard(path: Path) -> None:
+    """Delete something nobody sees any more; that it stays behind is no reason to stop a run."""
+    try:
+        _remove(path)
+    except OSError as error:
+        warn(f"could not delete {path}: {error}")
+
+
+def _damaged(path: Path, why: str) -> CheckpointError:
+    return CheckpointError(
+        what=f"checkpoint {path} is damaged",
+        why=why,
+        fix="resume from an earlier checkpoint, or remove this one",
+    )
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    if not has_manifest(path):
+        raise _damaged(path, f"{MANIFEST_NAME} is missing")
+    try:
+        manifest = files.read_json(path / MANIFEST_NAME)
+    except CheckpointError as error:
+        raise _damaged(path, error.why) from error
+    if not isinstance(manifest, dict):
+        raise _damaged(path, f"{MANIFEST_NAME} is altered: not an object")
+    content = {name: value for name, value in manifest.items() if name != "sha256"}
+    try:
+        intact = manifest.get("sha256") == _own_hash(content)
+    except (ValueError, RecursionError):
+        intact = False
+    if not intact:
+        raise _damaged(path, f"{MANIFEST_NAME} is altered: it does not match its own hash")
+    if content.get("format") != FORMAT:
+        raise CheckpointError(
+            what=f"checkpoint {path} cannot be read",
+            why=f"its format is {content.get('format')!r}, this version reads {FORMAT}",
+            fix="use the version of Ostinato that wrote it, or a newer one",
+        )
+    return content
+
+
+def _verify_files(root: Path, listed: Any, *, contents: bool, prefix: str, depth: int) -> None:
+    entries = listed.get("files") if isinstance(listed, dict) else None
+    directories = listed.get("directories") if isinstance(listed, dict) else None
+    if not isinstance(entries, dict) or not isinstance(directories, dict) or depth > _DEEPEST:
+        raise _damaged(root, f"{MANIFEST_NAME} does not list its files as it should")
+    for name in (*entries, *directories):
+        if not is_plain(name):
+            raise _damaged(root, f"{MANIFEST_NAME} names {name!r}, which leads out of the checkpoint")
+    for name, entry in entries.items():
+        _verify_file(root, f"{prefix}{name}", entry, contents=contents)
+    for name, inner in directories.items():
+        shown = f"{prefix}{name}"
+        if not os.path.lexists(root / shown):
+            raise _damaged(root, f"{shown} is missing")
+        if not stat.S_ISDIR(os.lstat(root / shown).st_mode):
+            raise _damaged(root, f"{shown} is altered: not a directory")
+        _verify_files(root, inner, contents=contents, prefix=f"{shown}/", depth=depth + 1)
+
+
+def _verify_file(root: Path, name: str, entry: Any, *, contents: bool) -> None:
+    if not isinstance(entry, dict) or not isinstance(entry.get("size"), int) or "sha256" not in entry:
+        raise _damaged(root, f"{MANIFEST_NAME} says neither size nor hash of {name}")
+    if not os.path.lexists(root / name):
+        raise _damaged(root, f"{name} is missing")
+    if (root / name).is_symlink():
+        raise _damaged(root, f"{name} is altered: a link, which is not followed")
+    try:
+        size, digest = _measure(root / name, contents=contents)
+    except OSError as error:
+        raise _damaged(root, f"{name} cannot be read: {error}") from error
+    if size != entry["size"]:
+        kind = "truncated" if size < entry["size"] else "altered"
+        raise _damaged(root, f"{name} is {kind}: {size} bytes of {entry['size']}")
+    if contents and digest != entry["sha256"]:
+        raise _damaged(root, f"{name} is altered: its contents do not match the hash in {MANIFEST_NAME}")
+
+
+def _measure(path: Path, *, contents: bool) -> tuple[int, str | None]:
+    descriptor = files.open_plain(path)
+    try:
+        return os.fstat(descriptor).st_size, _hash(descriptor) if contents else None
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,315 @@
+"""Nested state (of optimizers, schedulers, random streams, callbacks) as JSON and safetensors. No pickle.
+
+`<name>.json` holds the structure and every plain value, `<name>.safetensors` the tensors, under readable names:
+
+    {"dict": {"state": {"items": [[0, {"dict": {"exp_avg": {"tensor": "state.0.exp_avg"}, ...}}]]}, ...}}
+
+A JSON list is a list; a JSON object always has one of the tags below, so data can never be taken for a tag. What
+cannot be written this way is an error when saving, with the path of keys that leads to it: reading back something
+else than was saved would be worse.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from ..core.errors import CheckpointError
+from . import files
+
+FORMAT = 1
+
+_DEEPEST = 64
+_COMPLEX = (torch.complex64, torch.complex128)
+_INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_NUMPY = (*_INTEGERS, "float16", "float32", "float64")
+_EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
+_DTYPES = {
+    name: getattr(torch, name)
+    for name in (*_NUMPY, "bfloat16", "complex64", "complex128", *_EIGHT_BITS)
+    if name in vars(torch)  # older versions have fewer
+}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+
+
+@dataclass
+class FlatTree:
+    """A tree taken apart: JSON, and tensors by name."""
+
+    structure: Any = None
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+def write_tree(tree: Any, directory: Path, name: str) -> None:
+    """Write `<name>.json` and, if there are tensors, `<name>.safetensors`.
+
+    >>> write_tree({"step": 3, "average": torch.zeros(2)}, Path("out"), "optimizer")
+    """
+    write_flat(flatten(tree, name), Path(directory), name)
+
+
+def read_tree(directory: Path, name: str) -> Any:
+    """What `write_tree` was given; tensors are on the CPU and independent of the file.
+
+    >>> read_tree(Path("out"), "optimizer")
+    {'step': 3, 'average': tensor([0., 0.])}
+    """
+    path = Path(directory) / f"{name}.json"
+    content = files.read_json(path)
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise files.broken(path, f"{path.name} is not in format {FORMAT} of nested state")
+    tensor_path = path.with_suffix(".safetensors")
+    reader = _Reader(path, read_tensors(tensor_path) if content.get("tensors") else {})
+    try:
+        tree = reader.decode(content["tree"])
+    except RecursionError as error:
+        raise files.broken(path, f"{path.name} is nested too deeply") from error
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise files.broken(path, f"{path.name} does not describe a tree: {error!r}") from error
+    if unused := reader.tensors.keys() - reader.used:
+        raise files.broken(path, f"{tensor_path.name} has tensors that {path.name} does not name: {sorted(unused)}")
+    return tree
+
+
+def flatten(tree: Any, name: str = "state") -> FlatTree:
+    """Take a tree apart; `name` is what error messages call it."""
+    writer = _Writer(name)
+    structure = writer.encode(tree, ())
+    return FlatTree(structure, writer.tensors)
+
+
+def write_flat(flat: FlatTree, directory: Path, name: str) -> None:
+    """Write a tree that was taken apart."""
+    path = directory / f"{name}.json"
+    tensor_path = directory / f"{name}.safetensors"
+    if flat.tensors:
+        write_tensors(tensor_path, flat.tensors)
+    else:
+        tensor_path.unlink(missing_ok=True)  # of an earlier save into the same directory
+    files.write_json(path, {"format": FORMAT, "tensors": len(flat.tensors), "tree": flat.structure})
+
+
+def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> None:
+    """Write tensors by name, each with memory of its own as the format demands."""
+    separate: dict[str, torch.Tensor] = {}
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().to("cpu").contiguous()
+        address = tensor.untyped_storage().data_ptr()
+        separate[name] = tensor.clone() if address in seen and tensor.numel() else tensor
+        seen.add(address)
+    try:
+        save_file(separate, path, metadata=metadata)
+        # safetensors makes the file private to the user; it gets the rights the directory has.
+        path.chmod(path.parent.stat().st_mode & 0o666)
+    except (OSError, SafetensorError, KeyError) as error:  # KeyError: a type that an old safetensors lacks
+        raise files.cannot_write(path, error) from error
+
+
+def read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Every tensor of a file, on the CPU, in memory of its own (not mapped from the file)."""
+    if not path.exists():
+        raise files.missing(path)
+    if path.is_symlink():
+        raise files.broken(path, f"{path.name} is a link, which is not followed")
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = file.keys()
+            return {name: file.get_tensor(name).clone() for name in names}
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise files.broken(path, f"{path.name} cannot be read: {error}") from error
+
+
+def check_storable(tensor: torch.Tensor, where: str) -> None:
+    """Raise unless the tensor is plain numbers in memory."""
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise _cannot_save(where, "a sparse or quantized tensor", "convert it to a dense one")
+    if tensor.device.type == "meta":
+        raise _cannot_save(where, "a tensor on the meta device, which has no values", "materialize the model first")
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        raise _cannot_save(where, f"a {type(tensor).__name__}", "save its values as plain tensors")
+    if tensor.dtype not in _NAMES:
+        raise _cannot_save(where, f"a tensor of {tensor.dtype}", "convert it to a common type")
+
+
+def memory_of(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Equal for tensors that are the same numbers in the same place. Without memory there is no place."""
+    if tensor.numel() == 0 or tensor.device.type == "meta":
+        return (id(tensor),)
+    return (tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.is_conj())
+
+
+def _cannot_save(where: str, what: str, fix: str) -> CheckpointError:
+    return CheckpointError(
+        what=f"cannot save {where}",
+        why=f"it is {what}; a checkpoint holds tensors, numbers, strings and containers of them, never code",
+        fix=fix,
+    )
+
+
+class _Writer:
+    """Encodes one tree, collecting its tensors."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.tensors: dict[str, torch.Tensor] = {}
+        self._known: dict[tuple[Any, ...], dict[str, Any]] = {}
+
+    def encode(self, value: Any, path: tuple[Any, ...]) -> Any:
+        if len(path) > _DEEPEST:
+            raise _cannot_save(self._where(path), f"nested more than {_DEEPEST} levels deep", "make it flatter")
+        if value is None or type(value) in (bool, int, str):
+            return value
+        if type(value) is float:
+            return value if math.isfinite(value) else {"float": repr(value)}
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value, path)
+        if isinstance(value, np.generic):
+            return self._numpy_scalar(value, path)
+        if type(value) is np.ndarray:
+            return self._array(value, path)
+        if isinstance(value, torch.dtype) and value in _NAMES:
+            return {"dtype": _NAMES[value]}
+        if type(value) in (list, tuple, torch.Size):
+            return self._sequence(value, path)
+        if type(value) in (dict, OrderedDict, Counter):
+            return self._mapping(value, path)
+        raise self._refuse(value, path)
+
+    def _sequence(self, value: Any, path: tuple[Any, ...]) -> Any:
+        encoded = [self.encode(item, (*path, index)) for index, item in enumerate(value)]
+        if type(value) is list:
+            return encoded
+        return {"size" if type(value) is torch.Size else "tuple": encoded}
+
+    def _mapping(self, value: Any, path: tuple[Any, ...]) -> Any:
+        for key in value:
+            if not (key is None or type(key) in (bool, int, float, str)):
+                raise self._refuse(key, (*path, key))
+        if type(value) is dict and all(type(key) is str for key in value):
+            return {"dict": {key: self.encode(item, (*path, key)) for key, item in value.items()}}
+        tag = {dict: "items", OrderedDict: "ordered", Counter: "counter"}[type(value)]
+        return {tag: [[self.encode(key, path), self.encode(item, (*path, key))] for key, item in value.items()]}
+
+    def _tensor(self, value: torch.Tensor, path: tuple[Any, ...]) -> dict[str, Any]:
+        check_storable(value, self._where(path))
+        memory = memory_of(value)
+        if memory not in self._known:
+            self._known[memory] = self._new_tensor(value.detach(), path)
+        return self._known[memory]
+
+    def _new_tensor(self, value: torch.Tensor, path: tuple[Any, ...]) -> dict[str, Any]:
+        if value.dtype in _COMPLEX:
+            return {"tensor": self._store(torch.view_as_real(value.resolve_conj()), path), "complex": True}
+        node: dict[str, Any] = {"tensor": self._store(value.resolve_neg(), path)}
+        # Kernels that walk parameter and state side by side rely on one memory layout (channels last, transposed).
+        dense = torch.empty_like(value, device="meta").stride() == value.stride()
+        usual = torch.empty(value.shape, device="meta").stride() == value.stride()
+        if dense and not usual and value.numel():
+            node["stride"] = list(value.stride())
+        return node
+
+    def _array(self, value: np.ndarray, path: tuple[Any, ...]) -> dict[str, Any]:
+        if value.dtype.name not in _NUMPY or not value.dtype.isnative:
+            raise self._refuse(value, path, f"an array of {value.dtype}")
+        return {"array": self._store(torch.from_numpy(np.array(value, order="C")), path)}
+
+    def _numpy_scalar(self, value: np.generic, path: tuple[Any, ...]) -> dict[str, Any]:
+        if value.dtype.name not in _NUMPY:
+            raise self._refuse(value, path)
+        return {"numpy": value.dtype.name, "value": self.encode(value.item(), path)}
+
+    def _store(self, tensor: torch.Tensor, path: tuple[Any, ...]) -> str:
+        name = plain = ".".join(map(str, path)) or "value"
+        number = 1
+        # {"a": {"b": x}, "a.b": y} and {0: x, "0": y} are different keys; one name is reserved by the format.
+        while name in self.tensors or name == "__metadata__":
+            number += 1
+            name = f"{plain}#{number}"
+        self.tensors[name] = tensor
+        return name
+
+    def _where(self, path: tuple[Any, ...]) -> str:
+        return self.name + "".join(f"[{key!r}]" for key in path)
+
+    def _refuse(self, value: Any, path: tuple[Any, ...], what: str = "") -> CheckpointError:
+        kind = type(value)
+        what = what or f"a {kind.__module__}.{kind.__qualname__}"
+        return _cannot_save(self._where(path), what, "leave it out of state_dict(), or describe it with plain values")
+
+
+class _Reader:
+    """Decodes one tree."""
+
+    def __init__(self, path: Path, tensors: dict[str, torch.Tensor]) -> None:
+        self.path = path
+        self.tensors = tensors
+        self.used: set[str] = set()
+        self._made: dict[str, torch.Tensor] = {}
+        self._decoders: dict[str, Callable[[dict[str, Any]], Any]] = {
+            "float": lambda node: {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}[node["float"]],
+            "tuple": lambda node: tuple(map(self.decode, node["tuple"])),
+            "size": lambda node: torch.Size(map(self.decode, node["size"])),
+            "dict": lambda node: {key: self.decode(value) for key, value in node["dict"].items()},
+            "items": lambda node: dict(self._pairs(node["items"])),
+            "ordered": lambda node: OrderedDict(self._pairs(node["ordered"])),
+            "counter": lambda node: Counter(dict(self._pairs(node["counter"]))),
+            "dtype": lambda node: _DTYPES[node["dtype"]],
+            "numpy": self._numpy_scalar,
+            "array": lambda node: self._find(node["array"]).numpy(),
+            "tensor": self._tensor,
+        }
+
+    def decode(self, node: Any) -> Any:
+        if isinstance(node, list):
+            return [self.decode(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        tag = next(iter(node), "")
+        if tag not in self._decoders:
+            raise files.broken(self.path, f"{self.path.name} has an unknown kind of value, {tag!r}")
+        return self._decoders[tag](node)
+
+    def _pairs(self, pairs: Iterable[Any]) -> list[tuple[Any, Any]]:
+        return [(self.decode(key), self.decode(value)) for key, value in pairs]
+
+    def _numpy_scalar(self, node: dict[str, Any]) -> np.generic:
+        if node["numpy"] not in _NUMPY:
+            raise files.broken(self.path, f"{self.path.name} has an unknown number type, {node['numpy']!r}")
+        return np.dtype(node["numpy"]).type(self.decode(node["value"]))
+
+    def _tensor(self, node: dict[str, Any]) -> torch.Tensor:
+        name = node["tensor"]
+        if name not in self._made:  # one tensor in two places comes back as one tensor
+            tensor = self._find(name)
+            if node.get("complex"):
+                tensor = torch.view_as_complex(tensor)
+            if stride := node.get("stride"):
+                tensor = _with_stride(tensor, stride)
+            self._made[name] = tensor
+        return self._made[name]
+
+    def _find(self, name: str) -> torch.Tensor:
+        if name not in self.tensors:
+            raise files.broken(self.path, f"{self.path.stem}.safetensors has no tensor {name!r}")
+        self.used.add(name)
+        return self.tensors[name]
+
+
+def _with_stride(tensor: torch.Tensor, stride: list[int]) -> torch.Tensor:
+    """The same numbers in the same amount of memory, in another order. A file must not ask for more."""
+    extent = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, stride, strict=True))
+    if extent != tensor.numel():
+        raise ValueError(f"stride {stride} does not fit shape {list(tensor.shape)}")
+    return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype).copy_(tensor)

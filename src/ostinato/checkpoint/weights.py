@@ -1,0 +1,450 @@
+"""The model's own files: `model.safetensors`, what `save_pretrained` adds to it, and adapters.
+
+A model that knows how to save itself (transformers, PEFT) does so; `from_pretrained` reads the result. Any other
+module is written with tied weights once, and who shares them in the file's metadata. Reading is strict: every weight
+of the model comes from the checkpoint, every weight of the checkpoint goes into the model.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import nn
+
+from ..core.errors import CheckpointError, NotSupportedError
+from ..core.notices import note_once
+from ..core.random import undisturbed
+from . import files
+from .names import ADAPTER_WEIGHTS_NAME, CONFIG_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME, is_plain
+from .tensors import check_storable, memory_of, read_tensors, write_tensors
+
+ALIASES = "ostinato.aliases"
+
+_SHOWN = 10  # names in an error message
+
+
+def save_model(
+    model: nn.Module,
+    directory: Path,
+    *,
+    state_dict: Mapping[str, Any] | None = None,
+    processing_class: Any = None,
+) -> None:
+    """Write the weights, and what is needed to load them elsewhere, into a directory.
+
+    `state_dict` replaces the model's own, for weights that were gathered from several processes.
+
+    >>> save_model(model, Path("out"), processing_class=tokenizer)
+    """
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    saves_itself = _method(model, "save_pretrained")
+    with quiet_bars():
+        if saves_itself is None:
+            _save_module(model.state_dict() if state_dict is None else state_dict, directory)
+        elif state_dict is None:
+            saves_itself(directory)
+        else:
+            saves_itself(directory, state_dict=dict(state_dict))
+        save_processing = _method(processing_class, "save_pretrained")
+        if save_processing is not None:
+            save_processing(directory)
+
+
+def load_weights(model: nn.Module, directory: Path) -> None:
+    """Fill the model from a directory; raise `CheckpointError`, with the model untouched, unless everything fits.
+
+    >>> load_weights(model, Path("out/checkpoint-20"))
+    """
+    directory = Path(directory)
+    if getattr(model, "peft_config", None):
+        _load_adapters(model, directory)
+        return
+    found = _find_weights(directory)
+    expected = model.state_dict()
+    mismatch = _compare(model, expected, found)
+    if not mismatch:
+        _check_ties(expected, found)
+        _fill(model, _read_all(found), found)
+        return
+    converted = _read_converted(model, directory, found.dtypes.values())
+    if converted is None:
+        raise mismatch.error(directory)
+    model.load_state_dict(converted, strict=True)
+
+
+@contextmanager
+def quiet_bars() -> Iterator[None]:
+    """Keep the progress bars of transformers and of the hub's client off the terminal for a while."""
+    transformers = sys.modules.get("transformers.utils.logging")
+    hub = sys.modules.get("huggingface_hub.utils")
+    if transformers is None or hub is None:
+        yield
+        return
+    shown = transformers.is_progress_bar_enabled()
+    hub_shown = not hub.are_progress_bars_disabled()
+    with warnings.catch_warnings():  # the client warns where an environment variable already decides
+        warnings.simplefilter("ignore")
+        transformers.disable_progress_bar()
+    try:
+        yield
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if shown:
+                transformers.enable_progress_bar()
+            # Both switches above also turn the client's; it goes back to what it was.
+            (hub.enable_progress_bars if hub_shown else hub.disable_progress_bars)()
+
+
+def _method(owner: Any, name: str) -> Callable[..., Any] | None:
+    method = getattr(owner, name, None)
+    return method if callable(method) else None
+
+
+def _save_module(state: Mapping[str, Any], directory: Path) -> None:
+    kept: dict[str, torch.Tensor] = {}
+    aliases: dict[str, str] = {}
+    first: dict[tuple[Any, ...], str] = {}
+    for name, value in state.items():
+        if not isinstance(value, torch.Tensor):
+            raise CheckpointError(
+                what=f"cannot save {name!r} of the model",
+                why=f"it is a {type(value).__name__}, not a tensor",
+                fix="let get_extra_state() return a tensor",
+            )
+        check_storable(value, f"{name!r} of the model")
+        owner = first.setdefault(memory_of(value), name)
+        if owner == name:
+            kept[name] = value
+        else:
+            aliases[name] = owner
+    write_tensors(directory / WEIGHTS_NAME, kept, {"format": "pt", ALIASES: json.dumps(aliases)})
+
+
+@dataclass
+class _Found:
+    """What the headers of the weight files say, before any weight is read."""
+
+    directory: Path
+    files: dict[str, Path]
+    shapes: dict[str, tuple[int, ...]]
+    dtypes: dict[str, torch.dtype | None]
+    aliases: dict[str, str]
+
+
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+
+
+def _find_weights(directory: Path) -> _Found:
+    found = _Found(directory, {}, {}, {}, {})
+    for path, names in _weight_files(directory).items():
+        _read_header(path, names, found)
+    return found
+
+
+def _weight_files(directory: Path) -> dict[Path, set[str] | None]:
+    """The files to read, each with the names the index promises in it (None: whatever it has)."""
+    if (directory / WEIGHTS_NAME).exists():
+        return {directory / WEIGHTS_NAME: None}
+    index_path = directory / WEIGHTS_INDEX_NAME
+    if not index_path.exists():
+        raise _no_weights(directory)
+    index = files.read_json(index_path)
+    table = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(table, dict) or not table:
+        raise files.broken(index_path, f"{index_path.name} has no weight_map")
+    shards: dict[Path, set[str] | None] = {}
+    for name, file_name in table.items():
+        if not is_plain(file_name):
+            raise files.broken(index_path, f"{index_path.name} names {file_name!r}, which leads out of the directory")
+        names = shards.setdefault(directory / file_name, set())
+        assert names is not None
+        names.add(name)
+    return shards
+
+
+def _no_weights(directory: Path) -> CheckpointError:
+    pickles = sorted(path.name for path in directory.glob("*.bin")) if directory.is_dir() else []
+    return CheckpointError(
+        what=f"{directory} has no weights that can be read",
+        why=f"neither {WEIGHTS_NAME} nor {WEIGHTS_INDEX_NAME} is there"
+        + (f", only {', '.join(pickles)}, and reading a pickle runs whatever is in it" if pickles else ""),
+        fix="save the weights as safetensors" if pickles else "give the directory that was written while saving",
+    )
+
+
+def _read_header(path: Path, promised: set[str] | None, found: _Found) -> None:
+    if not path.exists():
+        raise files.missing(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = set(file.keys())
+            for name in names:
+                part = file.get_slice(name)
+                found.shapes[name] = tuple(part.get_shape())
+                found.dtypes[name] = _DTYPES.get(part.get_dtype())
+                found.files[name] = path
+            metadata = file.metadata() or {}
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise files.broken(path, f"{path.name} cannot be read: {error}") from error
+    if promised is not None and promised != names:
+        wrong = ", ".join(sorted(promised ^ names)[:_SHOWN])
+        raise files.broken(path, f"{WEIGHTS_INDEX_NAME} and {path.name} do not agree about {wrong}")
+    found.aliases.update(_read_aliases(path, metadata.get(ALIASES), names))
+
+
+def _read_aliases(path: Path, text: str | None, names: set[str]) -> dict[str, str]:
+    try:
+        aliases = json.loads(text) if text else {}
+    except (ValueError, RecursionError):
+        aliases = None
+    if not isinstance(aliases, dict) or not names.issuperset(map(str, aliases.values())):
+        raise files.broken(path, f"the table of tied weights in {path.name} cannot be read")
+    return aliases
+
+
+@dataclass
+class _Mismatch:
+    """What does not fit between a model and a checkpoint; false if nothing."""
+
+    missing: list[str]
+    unexpected: list[str]
+    shapes: list[str]
+    kinds: list[str]
+    untied: list[str]
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.unexpected or self.shapes or self.kinds or self.untied)
+
+    def error(self, directory: Path) -> CheckpointError:
+        reasons = (
+            ("not in the checkpoint", self.missing),
+            ("not in the model", self.unexpected),
+            ("of another shape", self.shapes),
+            ("of another kind of number", self.kinds),
+            ("tied in the checkpoint but not in the model", self.untied),
+        )
+        return CheckpointError(
+            what=f"the weights in {directory} do not fit the model",
+            why="; ".join(f"{reason}: {_listed(names)}" for reason, names in reasons if names),
+            fix="build the model as in the run that saved it (same class, configuration and tied weights)",
+        )
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:_SHOWN])
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
+
+
+def _compare(model: nn.Module, expected: Mapping[str, Any], found: _Found) -> _Mismatch:
+    absent = [name for name in expected if name not in found.files]
+    covered = _covered_by_ties(expected, found)
+    if any(name not in covered for name in absent):
+        tie = _method(model, "tie_weights")
+        if tie is not None:  # transformers leaves tied weights out of the file; here they are not tied yet
+            with undisturbed():
+                tie()
+            expected = model.state_dict()
+            covered = _covered_by_ties(expected, found)
+    mismatch = _Mismatch([], [], [], [], [])
+    for name in absent:
+        if name in covered or name in (getattr(model, "_keys_to_ignore_on_save", None) or ()):
+            continue
+        (mismatch.untied if name in found.aliases else mismatch.missing).append(name)
+    mismatch.unexpected = sorted(name for name in (*found.files, *found.aliases) if name not in expected)
+    for name, value in expected.items():
+        if name in found.files and isinstance(value, torch.Tensor):
+            _compare_tensor(name, value, found, mismatch)
+    return mismatch
+
+
+def _covered_by_ties(expected: Mapping[str, Any], found: _Found) -> set[str]:
+    """Names that share their memory with a weight the checkpoint has."""
+    tensors = {name: value for name, value in expected.items() if isinstance(value, torch.Tensor)}
+    filled = {memory_of(value) for name, value in tensors.items() if name in found.files}
+    return {name for name, value in tensors.items() if memory_of(value) in filled}
+
+
+def _compare_tensor(name: str, value: torch.Tensor, found: _Found, mismatch: _Mismatch) -> None:
+    if tuple(value.shape) != found.shapes[name]:
+        mismatch.shapes.append(f"{name} (checkpoint {list(found.shapes[name])}, model {list(value.shape)})")
+    saved = found.dtypes[name]
+    if saved is None or saved == value.dtype:
+        return
+    if saved.is_floating_point and value.is_floating_point():
+        note_once(
+            f"weights in {found.directory} are {_short(saved)} and the model is {_short(value.dtype)}: converted",
+            key=f"converted weights {found.directory}",
+        )
+    else:
+        mismatch.kinds.append(f"{name} (checkpoint {_short(saved)}, model {_short(value.dtype)})")
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _check_ties(expected: Mapping[str, Any], found: _Found) -> None:
+    """Weights that are one in the model but several in the file must be equal there, or one of them would be lost."""
+    groups: dict[tuple[Any, ...], list[str]] = {}
+    for name, value in expected.items():
+        if name in found.files and isinstance(value, torch.Tensor):
+            groups.setdefault(memory_of(value), []).append(name)
+    for names in groups.values():
+        if len(names) > 1:
+            first, *others = (_read_one(found, name) for name in names)
+            if not all(_same_bits(first, other) for other in others):
+                raise CheckpointError(
+                    what=f"the weights in {found.directory} do not fit the model",
+                    why=f"{', '.join(names)} are tied in the model and different in the checkpoint",
+                    fix="build the model as in the run that saved it, without tying them",
+                )
+
+
+def _same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
+    if left.dtype != right.dtype or left.shape != right.shape:
+        return False
+    return torch.equal(left.contiguous().view(-1).view(torch.uint8), right.contiguous().view(-1).view(torch.uint8))
+
+
+def _read_one(found: _Found, name: str) -> torch.Tensor:
+    path = found.files[name]
+    try:
+        with safe_open(path, framework="pt") as file:
+            return file.get_tensor(name)
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise files.broken(path, f"{path.name} cannot be read: {error}") from error
+
+
+def _read_all(found: _Found) -> dict[str, torch.Tensor]:
+    state: dict[str, torch.Tensor] = {}
+    for path in dict.fromkeys(found.files.values()):
+        try:
+            with safe_open(path, framework="pt") as file:
+                names = file.keys()
+                state.update({name: file.get_tensor(name) for name in names})
+        except (OSError, SafetensorError, RuntimeError) as error:
+            raise files.broken(path, f"{path.name} cannot be read: {error}") from error
+    return state
+
+
+def _fill(model: nn.Module, state: dict[str, torch.Tensor], found: _Found) -> None:
+    """Through `load_state_dict`, so that the hooks of modules run."""
+    try:
+        model.load_state_dict(state, strict=False)
+    except RuntimeError as error:
+        raise files.broken(found.directory / WEIGHTS_NAME, str(error)) from error
+
+
+def _read_converted(
+    model: nn.Module, directory: Path, dtypes: Collection[torch.dtype | None]
+) -> dict[str, torch.Tensor] | None:
+    """The weights as the model names them, where transformers stores them under other names (fused experts).
+
+    None if this is no such model, or if the checkpoint does not fit it either way.
+    """
+    transformers = sys.modules.get("transformers")
+    base = getattr(transformers, "PreTrainedModel", None)
+    if base is None or not isinstance(model, base) or not (directory / CONFIG_NAME).is_file():
+        return None
+    load: Any = type(model)
+    # Not in the model's own type, of which it may have several: widening is exact, and so is narrowing back.
+    wide = torch.float64 if torch.float64 in dtypes else torch.float32
+    with undisturbed(), quiet_bars(), _quiet_log():
+        try:
+            fresh, report = load.from_pretrained(
+                directory, output_loading_info=True, use_safetensors=True, local_files_only=True, dtype=wide
+            )
+        except (RuntimeError, ValueError, OSError):
+            return None
+    if any(report.get(kind) for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")):
+        return None
+    state, expected = fresh.state_dict(), model.state_dict()
+    return state if _outline(state) == _outline(expected) else None
+
+
+def _outline(state: Mapping[str, torch.Tensor]) -> dict[str, tuple[torch.Size, str]]:
+    """Shape of every weight, and the first name under which its memory is known: which ones are tied."""
+    first: dict[tuple[Any, ...], str] = {}
+    return {name: (value.shape, first.setdefault(memory_of(value), name)) for name, value in state.items()}
+
+
+@contextmanager
+def _quiet_log() -> Iterator[None]:
+    """Without the report of transformers about weights that did not fit: we raise our own."""
+    log = sys.modules["transformers.utils.logging"]
+    level = log.get_verbosity()
+    log.set_verbosity_error()
+    try:
+        yield
+    finally:
+        log.set_verbosity(level)
+
+
+def _load_adapters(model: nn.Module, directory: Path) -> None:
+    try:
+        import peft  # noqa: PLC0415 - optional
+    except ImportError as error:
+        raise NotSupportedError(
+            what="cannot load the adapters of this model",
+            why="it has a peft_config, and peft is not installed",
+            fix="pip install peft",
+        ) from error
+    adapters = list(model.peft_config)  # type: ignore[arg-type]
+    states = {}
+    for name in adapters:
+        expected = peft.get_peft_model_state_dict(model, adapter_name=name)
+        path = _adapter_file(directory, name, alone=len(adapters) == 1)
+        states[name] = _read_adapter(path, expected)
+    for name, state in states.items():  # all of them fit: only now is the model touched
+        peft.set_peft_model_state_dict(model, state, adapter_name=name)
+
+
+def _adapter_file(directory: Path, adapter: str, *, alone: bool) -> Path:
+    """PEFT gives every adapter but `default` a directory; transformers, which saves one, does not."""
+    own = directory / adapter / ADAPTER_WEIGHTS_NAME
+    if adapter == "default" or (alone and not own.exists()):
+        return directory / ADAPTER_WEIGHTS_NAME
+    return own
+
+
+def _read_adapter(path: Path, expected: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    state = read_tensors(path)
+    prefix = "base_model.model."  # which transformers adds in the file, and its own models do not have
+    if not any(name.startswith(prefix) for name in expected):
+        state = {name.removeprefix(prefix): value for name, value in state.items()}
+    mismatch = _Mismatch(
+        missing=sorted(expected.keys() - state.keys()),
+        unexpected=sorted(state.keys() - expected.keys()),
+        shapes=[
+            f"{name} (checkpoint {list(value.shape)}, model {list(expected[name].shape)})"
+            for name, value in state.items()
+            if name in expected and value.shape != expected[name].shape
+        ],
+        kinds=[],
+        untied=[],
+    )
+    if mismatch:
+        raise mismatch.error(path.parent)
+    return state

@@ -1,0 +1,1 @@
+"""Names that other code reaches for, as views on our own parts."""

@@ -1,0 +1,76 @@
+"""The settings that transformers passes on to accelerate, in its words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import ConfigError
+
+
+@dataclass
+class AcceleratorConfig:
+    """What `args.accelerator_config` becomes. Values that ask for something else than the default may be refused.
+
+    >>> AcceleratorConfig(non_blocking=True).to_dict()["non_blocking"]
+    True
+    """
+
+    split_batches: bool = False
+    dispatch_batches: bool | None = None
+    even_batches: bool = True
+    use_seedable_sampler: bool = True
+    non_blocking: bool = False
+    gradient_accumulation_kwargs: dict | None = None
+    use_configured_state: bool = False
+
+    @classmethod
+    def of(cls, given: Any) -> AcceleratorConfig:
+        """From nothing, a mapping, a JSON file or an object of this shape (transformers' own among them)."""
+        if isinstance(given, cls):
+            return given
+        if isinstance(given, (str, Path)) and given:
+            return cls.from_json_file(given)
+        if is_dataclass(given) and not isinstance(given, type):
+            given = asdict(given)
+        return cls._from_mapping(given or {})
+
+    @classmethod
+    def from_json_file(cls, json_file: str | Path) -> AcceleratorConfig:
+        """Read the settings from a JSON file."""
+        try:
+            content = json.loads(Path(json_file).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                what=f"accelerator_config={str(json_file)!r} could not be read",
+                why=str(error),
+                fix="pass a dict, a string of JSON, or the path of a JSON file",
+            ) from error
+        return cls._from_mapping(content)
+
+    @classmethod
+    def _from_mapping(cls, content: Any) -> AcceleratorConfig:
+        known = [field.name for field in fields(cls)]
+        if not isinstance(content, Mapping):
+            raise ConfigError(
+                what=f"accelerator_config={content!r} is not a set of settings",
+                why=f"it is a {type(content).__name__}",
+                fix=f"pass a dict with some of the keys {known}",
+            )
+        unknown = sorted(set(content) - set(known))
+        if unknown:
+            raise ConfigError(
+                what=f"accelerator_config has unknown keys: {', '.join(map(repr, unknown))}",
+                why=f"the known ones are {', '.join(known)}",
+                fix="leave them out",
+            )
+        return cls(**content)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as a dict; `use_configured_state` is about the process, not about the run, and left out."""
+        content = asdict(self)
+        del content["use_configured_state"]
+        return content

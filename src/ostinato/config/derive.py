@@ -1,0 +1,180 @@
+"""Bring arguments into their final form: words into enums, JSON into dicts, and what follows from other arguments.
+
+Nothing is raised here. What cannot be understood is returned, to be reported together with every contradiction. Every
+function may run again on its own result, since arguments can be changed until training starts.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections.abc import Iterator
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from ..core.choices import (
+    Choice,
+    DebugOption,
+    HubStrategy,
+    IntervalStrategy,
+    OptimizerNames,
+    SaveStrategy,
+    SchedulerType,
+)
+from ..core.errors import ConfigError
+from ..core.notices import logger, note_once
+from .accelerator_config import AcceleratorConfig
+
+if TYPE_CHECKING:
+    from .training_args import TrainingArguments
+
+DEFAULT_OUTPUT_DIR = "trainer_output"
+NEED_EVALUATION = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)
+
+_WORDS: dict[str, type[Choice]] = {
+    "lr_scheduler_type": SchedulerType,
+    "optim": OptimizerNames,
+    "logging_strategy": IntervalStrategy,
+    "eval_strategy": IntervalStrategy,
+    "save_strategy": SaveStrategy,
+    "hub_strategy": HubStrategy,
+}
+_WHOLE = re.compile(r"[+-]?\d+")
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def derive(args: TrainingArguments) -> list[ConfigError]:
+    """Settle every argument in place; what could not be settled is the result."""
+    problems = [*_words(args), *_debug(args), *_dicts(args), *_accelerator(args)]
+    _output_dir(args)
+    _evaluation(args)
+    _whole_steps(args)
+    _best(args)
+    _reports(args)
+    _precision(args)
+    _small_things(args)
+    return problems
+
+
+def _words(args: TrainingArguments) -> Iterator[ConfigError]:
+    for name, choice in _WORDS.items():
+        value = getattr(args, name)
+        try:
+            # `.value`: members of transformers' enums are equal to our strings but not found by them
+            setattr(args, name, choice(value.value if isinstance(value, Enum) else value))
+        except ConfigError as problem:
+            yield ConfigError(f"{name}: {problem.what}", problem.why, problem.fix)
+
+
+def _debug(args: TrainingArguments) -> Iterator[ConfigError]:
+    given = args.debug.split() if isinstance(args.debug, str) else args.debug or []
+    try:
+        args.debug = [DebugOption(word.value if isinstance(word, Enum) else word) for word in given]
+    except ConfigError as problem:
+        yield ConfigError(f"debug: {problem.what}", problem.why, problem.fix)
+
+
+def _dicts(args: TrainingArguments) -> Iterator[ConfigError]:
+    """A command line can only pass strings: those that look like a JSON object become one."""
+    for name in args._VALID_DICT_FIELDS:
+        value = getattr(args, name)
+        if not (isinstance(value, str) and value.startswith("{")):
+            continue
+        try:
+            setattr(args, name, _typed(json.loads(value)))
+        except ValueError as error:
+            yield ConfigError(
+                what=f"{name}={value!r} is not valid JSON",
+                why=str(error),
+                fix='write it like \'{"key": "text", "other": 1}\'',
+            )
+
+
+def _typed(value: Any) -> Any:
+    """`{"a": "1", "b": "true"}` as `{"a": 1, "b": True}`: shells make it easy to quote too much."""
+    if isinstance(value, dict):
+        return {key: _typed(inner) for key, inner in value.items()}
+    if not isinstance(value, str):
+        return value
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if _WHOLE.fullmatch(value):
+        return int(value)
+    return float(value) if _DECIMAL.fullmatch(value) else value
+
+
+def _accelerator(args: TrainingArguments) -> Iterator[ConfigError]:
+    if isinstance(args.accelerator_config, str) and args.accelerator_config.startswith("{"):
+        return  # broken JSON, reported already
+    try:
+        args.accelerator_config = AcceleratorConfig.of(args.accelerator_config)  # type: ignore[assignment]
+    except ConfigError as problem:
+        yield problem
+
+
+def _output_dir(args: TrainingArguments) -> None:
+    if args.output_dir is None:
+        args.output_dir = DEFAULT_OUTPUT_DIR
+        note_once(f"output_dir was not given: writing to {DEFAULT_OUTPUT_DIR!r}")
+    args.output_dir = os.path.expanduser(args.output_dir)
+
+
+def _evaluation(args: TrainingArguments) -> None:
+    if args.eval_strategy != IntervalStrategy.NO:
+        args.do_eval = True
+    if args.eval_strategy == IntervalStrategy.STEPS and not args.eval_steps and args.logging_steps:
+        args.eval_steps = args.logging_steps
+        note_once(f"eval_steps was not given: evaluating every logging_steps={args.logging_steps}")
+    if args.eval_delay is None:
+        args.eval_delay = 0
+
+
+def _whole_steps(args: TrainingArguments) -> None:
+    """`100.0`, which is how a float argument arrives, becomes 100. Shares of the run (below 1) stay."""
+    for name in ("logging", "eval", "save"):
+        steps = getattr(args, f"{name}_steps")
+        by_steps = getattr(args, f"{name}_strategy") == IntervalStrategy.STEPS.value
+        if by_steps and isinstance(steps, float) and steps >= 1 and steps.is_integer():
+            setattr(args, f"{name}_steps", int(steps))
+
+
+def _best(args: TrainingArguments) -> None:
+    wants_a_metric = args.load_best_model_at_end or args.lr_scheduler_type in NEED_EVALUATION
+    if wants_a_metric and args.metric_for_best_model is None:
+        args.metric_for_best_model = "loss"
+        note_once("metric_for_best_model was not given: the evaluation loss decides")
+    metric = args.metric_for_best_model
+    if metric is not None and args.greater_is_better is None:
+        args.greater_is_better = not metric.endswith("loss")
+        if args.greater_is_better:
+            note_once(f"greater_is_better was not given: a higher {metric!r} counts as better")
+
+
+def _reports(args: TrainingArguments) -> None:
+    given = args.report_to
+    if given is None or given in ("all", ["all"]):
+        note_once(f"report_to={given!r}: logs are sent to no tracker; pass a tracker's callback in callbacks=[...]")
+        given = "none"
+    names = [given] if isinstance(given, str) else list(given)
+    args.report_to = [] if names == ["none"] else names
+
+
+def _precision(args: TrainingArguments) -> None:
+    """`accelerate launch --mixed_precision bf16` sets an environment variable, not an argument."""
+    asked = os.environ.get("ACCELERATE_MIXED_PRECISION", "no").lower()
+    if asked in ("bf16", "fp16") and not (args.bf16 or args.fp16):
+        setattr(args, asked, True)
+        note_once(f"ACCELERATE_MIXED_PRECISION={asked} is set: {asked}=True")
+
+
+def _small_things(args: TrainingArguments) -> None:
+    if isinstance(args.include_num_input_tokens_seen, bool):
+        args.include_num_input_tokens_seen = "all" if args.include_num_input_tokens_seen else "no"
+    if args.torch_compile_backend or args.torch_compile_mode:
+        args.torch_compile = True
+    if args.disable_tqdm is None:
+        args.disable_tqdm = logger.getEffectiveLevel() > logging.WARNING
+    if args.device.type == "cpu":
+        args.dataloader_pin_memory = False  # there is no device to copy to faster

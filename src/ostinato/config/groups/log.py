@@ -1,0 +1,62 @@
+"""What is written down about a run, when, and where it is sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ...core.choices import IntervalStrategy
+
+LOG_LEVELS = ("detail", "debug", "info", "warning", "error", "critical", "passive")
+
+
+@dataclass
+class Log:
+    """What is written down about a run, when, and where it is sent."""
+
+    logging_strategy: IntervalStrategy | str = field(
+        default="steps", metadata={"help": "Log never (no), every logging_steps (steps) or after each epoch (epoch)."}
+    )
+    logging_steps: float = field(
+        default=500, metadata={"help": "Steps between two log lines. Below 1 it is a share of all steps."}
+    )
+    logging_first_step: bool = field(default=False, metadata={"help": "Also log the very first step."})
+    log_on_each_node: bool = field(
+        default=True, metadata={"help": "On several machines, let one process of each log, not just one of all."}
+    )
+    logging_nan_inf_filter: bool = field(
+        default=True,
+        metadata={"help": "Leave NaN and infinite losses out of the logged mean; changes nothing else."},
+    )
+    include_num_input_tokens_seen: str | bool = field(
+        default="no",
+        metadata={"help": "Count the input tokens trained on: all, non_padding, or no. True means all."},
+    )
+    log_level: str = field(
+        default="passive",
+        metadata={
+            "help": "How much the main process of a machine says; passive leaves the level as it is.",
+            "choices": LOG_LEVELS,
+        },
+    )
+    log_level_replica: str = field(
+        default="warning",
+        metadata={"help": "How much every other process says.", "choices": LOG_LEVELS},
+    )
+    disable_tqdm: bool | None = field(
+        default=None, metadata={"help": "Print plain lines in place of progress bars. Not given: bars, unless quiet."}
+    )
+    report_to: str | list[str] | None = field(
+        default="none", metadata={"help": "The experiment trackers that receive the logs; none sends them nowhere."}
+    )
+    run_name: str | None = field(default=None, metadata={"help": "What trackers call this run."})
+    project: str = field(default="huggingface", metadata={"help": "The project under which Trackio files this run."})
+    trackio_space_id: str | None = field(
+        default=None, metadata={"help": "The hub Space to which Trackio sends logs; not given, they stay local."}
+    )
+    trackio_bucket_id: str | None = field(
+        default=None, metadata={"help": "The hub bucket in which Trackio keeps its data."}
+    )
+    trackio_static_space_id: str | Literal[False] | None = field(
+        default=None, metadata={"help": "The read-only Space Trackio publishes at the end; False publishes none."}
+    )

@@ -1,0 +1,174 @@
+"""From `TrainingArguments` to the frozen settings each part works with.
+
+This is the only door between arguments and parts: a part never sees `args`, so what it depends on is written here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..core.choices import OptimizerNames, SaveStrategy, SchedulerType
+from ..core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from .training_args import TrainingArguments
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """Which optimizer, with which numbers."""
+
+    name: OptimizerNames
+    learning_rate: float
+    weight_decay: float
+    betas: tuple[float, float]
+    epsilon: float
+    options: Mapping[str, str]  # `optim_args="momentum=0.9,nesterov=true"`, taken apart
+    target_modules: str | list[str] | None
+
+    @classmethod
+    def of(cls, args: TrainingArguments) -> OptimizerSettings:
+        return cls(
+            name=OptimizerNames(args.optim),
+            learning_rate=args.learning_rate,
+            weight_decay=args.weight_decay,
+            betas=(args.adam_beta1, args.adam_beta2),
+            epsilon=args.adam_epsilon,
+            options=_options(args.optim_args),
+            target_modules=args.optim_target_modules,
+        )
+
+
+@dataclass(frozen=True)
+class ScheduleSettings:
+    """Which learning-rate schedule, over how many steps."""
+
+    name: SchedulerType
+    warmup_steps: int
+    num_training_steps: int
+    options: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, args: TrainingArguments, num_training_steps: int) -> ScheduleSettings:
+        return cls(
+            name=SchedulerType(args.lr_scheduler_type),
+            warmup_steps=args.get_warmup_steps(num_training_steps),
+            num_training_steps=num_training_steps,
+            options=_as_dict(args.lr_scheduler_kwargs),
+        )
+
+
+@dataclass(frozen=True)
+class LoaderSettings:
+    """How rows become batches in this process."""
+
+    drop_last: bool
+    num_workers: int
+    pin_memory: bool
+    persistent_workers: bool
+    prefetch_factor: int | None
+    multiprocessing_context: str | None
+    in_order: bool
+    sampling: str  # random, sequential, group_by_length, batch_rebalance
+    length_column: str
+    seed: int | None  # `data_seed`; None follows the global seed of the moment, as transformers does
+    rank: int
+    world_size: int
+
+    @classmethod
+    def of(cls, args: TrainingArguments) -> LoaderSettings:
+        return cls(
+            drop_last=args.dataloader_drop_last,
+            num_workers=args.dataloader_num_workers,
+            pin_memory=args.dataloader_pin_memory,
+            persistent_workers=args.dataloader_persistent_workers,
+            prefetch_factor=args.dataloader_prefetch_factor,
+            multiprocessing_context=args.dataloader_multiprocessing_context,
+            in_order=args.dataloader_in_order,
+            sampling=args.train_sampling_strategy,
+            length_column=args.length_column_name,
+            seed=args.data_seed,
+            rank=args.process_index,
+            world_size=args.world_size,
+        )
+
+
+@dataclass(frozen=True)
+class PrecisionSettings:
+    """In which number format forward and backward compute."""
+
+    bf16: bool
+    fp16: bool
+    device_type: str
+
+    @classmethod
+    def of(cls, args: TrainingArguments) -> PrecisionSettings:
+        return cls(bf16=args.bf16, fp16=args.fp16, device_type=args.device.type)
+
+
+@dataclass(frozen=True)
+class ReplicaSettings:
+    """How gradients are exchanged between processes that hold the whole model."""
+
+    find_unused_parameters: bool | None
+    bucket_cap_mb: int | None
+    broadcast_buffers: bool | None
+    static_graph: bool | None
+    backend: str | None
+    timeout_seconds: int
+
+    @classmethod
+    def of(cls, args: TrainingArguments) -> ReplicaSettings:
+        return cls(
+            find_unused_parameters=args.ddp_find_unused_parameters,
+            bucket_cap_mb=args.ddp_bucket_cap_mb,
+            broadcast_buffers=args.ddp_broadcast_buffers,
+            static_graph=args.ddp_static_graph,
+            backend=args.ddp_backend,
+            timeout_seconds=args.ddp_timeout,
+        )
+
+
+@dataclass(frozen=True)
+class SaveSettings:
+    """Which checkpoints are written, and how many are kept."""
+
+    strategy: SaveStrategy
+    only_model: bool
+    total_limit: int | None
+    writes_here: bool  # this process writes the files that exist once
+
+    @classmethod
+    def of(cls, args: TrainingArguments) -> SaveSettings:
+        return cls(
+            strategy=SaveStrategy(args.save_strategy),
+            only_model=args.save_only_model,
+            total_limit=args.save_total_limit,
+            writes_here=args.should_save,
+        )
+
+
+def _options(text: str | None) -> dict[str, str]:
+    """`"a=1, b=x"` as a dict; values stay strings, the optimizer knows their types."""
+    if not text:
+        return {}
+    options = {}
+    for pair in re.split(r",(?![^(\[]*[)\]])", text.replace(" ", "")):  # not at the commas of betas=(0.9,0.95)
+        name, equals, value = pair.partition("=")
+        if name and not equals:
+            raise ConfigError(
+                what=f"optim_args={text!r}: {name!r} has no value",
+                why="options are written name=value, with commas in between",
+                fix=f'for example optim_args="{name}=0.9"',
+            )
+        if name:
+            options[name] = value
+    return options
+
+
+def _as_dict(options: Mapping[str, Any] | str | None) -> dict[str, Any]:
+    """Arguments given as JSON text were taken apart when the arguments were made."""
+    return dict(options) if isinstance(options, Mapping) else {}

@@ -1,0 +1,51 @@
+"""Metrics as people read them, and as files."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+
+def metrics_format(metrics: dict[str, Any]) -> dict[str, Any]:
+    """Durations as h:mm:ss, memory in MB, operations in GF, floats to four places."""
+    return {name: _readable(name, value) for name, value in metrics.items()}
+
+
+def _readable(name: str, value: Any) -> Any:
+    if "_mem_" in name:
+        return f"{int(value) >> 20}MB"
+    if "_runtime" in name:
+        return _duration(value)
+    if name == "total_flos":
+        return f"{int(value) >> 30}GF"
+    return round(value, 4) if isinstance(value, float) else value
+
+
+def _duration(seconds: float) -> str:
+    whole, fraction = divmod(int(seconds * 100), 100)
+    return f"{datetime.timedelta(seconds=whole)}.{fraction:02d}"
+
+
+def metrics_table(split: str, metrics: dict[str, Any]) -> str:
+    """The lines that `log_metrics` prints."""
+    readable = metrics_format(metrics)
+    names = max((len(name) for name in readable), default=0)
+    values = max((len(str(value)) for value in readable.values()), default=0)
+    lines = [f"  {name: <{names}} = {readable[name]!s:>{values}}" for name in sorted(readable)]
+    return "\n".join([f"***** {split} metrics *****", *lines])
+
+
+def write_metrics(directory: Path, split: str, metrics: dict[str, Any], *, combined: bool) -> None:
+    """`{split}_results.json`, and the same added to `all_results.json`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    _write(directory / f"{split}_results.json", metrics)
+    if combined:
+        path = directory / "all_results.json"
+        earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        _write(path, {**earlier, **metrics})
+
+
+def _write(path: Path, metrics: dict[str, Any]) -> None:
+    path.write_text(json.dumps(metrics, indent=4, sort_keys=True), encoding="utf-8")

@@ -1,0 +1,58 @@
+"""One plain line, once, at default verbosity: the only way in which the library speaks outside of progress and logs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+logger = logging.getLogger("ostinato")
+
+_said: set[str] = set()
+
+
+class _StandardError(logging.StreamHandler):  # type: ignore[type-arg]
+    """Writes to whatever `sys.stderr` is at the time, so redirection and capturing work."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self):  # type: ignore[override]
+        return sys.stderr
+
+
+def _on_main_process(record: logging.LogRecord) -> bool:
+    # Read at the time of speaking: a launcher may set RANK after the import.
+    return record.levelno >= logging.ERROR or os.environ.get("RANK", "0") == "0"
+
+
+if not logger.handlers:
+    _handler = _StandardError()
+    _handler.setFormatter(logging.Formatter("ostinato: %(message)s"))
+    _handler.addFilter(_on_main_process)
+    logger.addHandler(_handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
+def note(text: str) -> None:
+    """Say something the user should know: a thing dropped, renamed, guessed, skipped or rescaled."""
+    logger.info(text)
+
+
+def note_once(text: str, *, key: str | None = None) -> None:
+    """Say it the first time only. `key` groups different wordings of one message."""
+    if (key or text) not in _said:
+        _said.add(key or text)
+        note(text)
+
+
+def warn(text: str) -> None:
+    """Say something that probably is a mistake."""
+    logger.warning(text)
+
+
+def forget_notices() -> None:
+    """Let every `note_once` speak again (a new run, a test)."""
+    _said.clear()

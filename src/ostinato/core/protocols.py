@@ -1,0 +1,167 @@
+"""The narrow interfaces through which the layers see one another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from .state import TrainerControl, TrainerState
+
+Batch = dict[str, Any]
+
+
+class Strategy(Protocol):
+    """Where the parameters live and how processes agree. One instance per process."""
+
+    device: torch.device
+
+    def place(self, model: nn.Module) -> nn.Module:
+        """Move, replicate or shard `model`; return what the loop should call."""
+        ...
+
+    def accumulate(self, model: nn.Module, *, sync: bool) -> AbstractContextManager[Any]:
+        """Scope one micro-batch; exchange gradients with other processes only if `sync`."""
+        ...
+
+    def clip(self, gradients: list[Tensor], max_norm: float) -> Tensor:
+        """Scale the gradients down to `max_norm`; return the norm they had."""
+        ...
+
+    def sum(self, value: Tensor) -> Tensor:
+        """The sum of `value` over the processes that hold different data."""
+        ...
+
+    def mean(self, value: Tensor) -> Tensor:
+        """The mean of `value` over the processes that hold different data."""
+        ...
+
+    def gather(self, tree: Any, *, pad: float | None = None) -> Any:
+        """The rows of every process, in the order of the ranks; ragged second dimensions are padded with `pad`."""
+        ...
+
+    def sampler_shard(self) -> tuple[int, int]:
+        """(rank, size) along the axis over which data differ."""
+        ...
+
+    def barrier(self) -> None:
+        """Wait for every process."""
+        ...
+
+
+class Precision(Protocol):
+    """In which number format to compute, and how gradients survive it."""
+
+    def forward(self, model: nn.Module) -> AbstractContextManager[Any]:
+        """While entered, every forward of `model` computes in this format."""
+        ...
+
+    def backward(self, loss: Tensor) -> None:
+        """Compute the gradients of `loss`."""
+        ...
+
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Bring the gradients to their true size before they are measured and clipped."""
+        ...
+
+    def step(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Take the optimizer step; False if it was skipped because gradients overflowed."""
+        ...
+
+
+class Meter(Protocol):
+    """What the loop needs of the thing that sums losses."""
+
+    pending: Tensor
+
+    def add(self, loss: Tensor) -> None: ...
+
+
+class Events(Protocol):
+    """Delivers an event by name; see `callbacks.base.CallbackHandler`."""
+
+    def call_event(
+        self, event: str, args: Any, state: TrainerState, control: TrainerControl, **details: Any
+    ) -> TrainerControl: ...
+
+
+class TrainHooks(Protocol):
+    """What the training loop asks of a trainer. Every method here is a documented override point."""
+
+    args: Any
+    model: nn.Module
+    model_wrapped: nn.Module
+    optimizer: Any  # read at the moment of use: a callback may have swapped it
+    lr_scheduler: Any
+    state: TrainerState
+    control: TrainerControl
+    callback_handler: Any
+    strategy: Strategy
+    precision: Precision
+    current_gradient_accumulation_steps: int
+
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[Batch], num_batches: int, device: torch.device
+    ) -> tuple[list[Batch], Tensor | int | None]: ...
+
+    def training_step(
+        self, model: nn.Module, inputs: Batch, num_items_in_batch: Tensor | int | None = None
+    ) -> Tensor: ...
+
+    def _get_learning_rate(self) -> float: ...
+
+    def _maybe_log_save_evaluate(
+        self,
+        tr_loss: Tensor,
+        grad_norm: Tensor | float | None,
+        model: nn.Module,
+        trial: Any,
+        epoch: float,
+        ignore_keys_for_eval: list[str] | None,
+        start_time: float,
+        learning_rate: float | None = None,
+    ) -> None: ...
+
+
+class ReportHooks(Protocol):
+    """What happens after a step, asked of a trainer."""
+
+    args: Any
+    state: TrainerState
+    control: TrainerControl
+    callback_handler: Any
+    strategy: Strategy
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None: ...
+
+    def _evaluate(
+        self, trial: Any, ignore_keys_for_eval: list[str] | None, skip_scheduler: bool = False
+    ) -> dict[str, float]: ...
+
+    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool: ...
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None: ...
+
+    def _get_learning_rate(self) -> float: ...
+
+
+class EvalHooks(Protocol):
+    """What the evaluation loop asks of a trainer."""
+
+    args: Any
+    state: TrainerState
+    control: TrainerControl
+    callback_handler: Any
+    strategy: Strategy
+    compute_metrics: Any
+    preprocess_logits_for_metrics: Any
+    label_names: list[str]
+
+    def prediction_step(
+        self, model: nn.Module, inputs: Batch, prediction_loss_only: bool, ignore_keys: list[str] | None = None
+    ) -> tuple[Any, Any, Any]: ...
+
+    def _prepare_input(self, data: Any) -> Any: ...

@@ -1,0 +1,132 @@
+"""What a run has done so far (`TrainerState`) and what it has been asked to do next (`TrainerControl`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+class ExportableState:
+    """Something that can write itself down as constructor arguments and attributes, and come back from them.
+
+    A callback that inherits from it is saved in every checkpoint.
+    """
+
+    def state(self) -> dict[str, Any]:
+        """`{"args": constructor arguments, "attributes": what has changed since}`; both must be JSON."""
+        raise NotImplementedError(f"{type(self).__name__} inherits from ExportableState and has to implement state()")
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Any:
+        instance = cls(**state["args"])
+        for name, value in state["attributes"].items():
+            setattr(instance, name, value)
+        return instance
+
+
+@dataclass
+class TrainerState:
+    """The progress of a run. Plain data: it is `trainer_state.json` in every checkpoint."""
+
+    epoch: float = 0
+    global_step: int = 0
+    max_steps: int = 0
+    logging_steps: int = 500
+    eval_steps: int = 500
+    save_steps: int = 500
+    train_batch_size: int | None = None
+    num_train_epochs: int = 0
+    num_input_tokens_seen: int = 0
+    total_flos: float = 0
+    log_history: list[dict[str, float]] = field(default=None)  # type: ignore[assignment]
+    best_metric: float | None = None
+    best_global_step: int | None = None
+    best_model_checkpoint: str | None = None
+    is_local_process_zero: bool = True
+    is_world_process_zero: bool = True
+    is_hyper_param_search: bool = False
+    trial_name: str | None = None
+    trial_params: dict[str, str | float | int | bool] | None = None
+    stateful_callbacks: dict[str, Any] = field(default=None)  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        if self.log_history is None:
+            self.log_history = []
+        if self.stateful_callbacks is None:
+            self.stateful_callbacks = {}
+        elif not isinstance(self.stateful_callbacks, dict):
+            self.stateful_callbacks = export_callbacks(self.stateful_callbacks)
+
+    def save_to_json(self, json_path: str | Path) -> None:
+        """Write the state as JSON."""
+        text = json.dumps(dataclasses.asdict(self), indent=2, sort_keys=True)
+        Path(json_path).write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load_from_json(cls, json_path: str | Path) -> TrainerState:
+        """Read a state that this library or transformers wrote; fields of other versions are left out."""
+        known = {f.name for f in dataclasses.fields(cls)}
+        content = json.loads(Path(json_path).read_text(encoding="utf-8"))
+        return cls(**{name: value for name, value in content.items() if name in known})
+
+    def compute_steps(self, args: Any, max_steps: int) -> None:
+        """Resolve intervals given as a fraction of the run into whole steps."""
+        for name in ("logging", "eval", "save"):
+            interval = getattr(args, f"{name}_steps")
+            if interval is not None:
+                steps = math.ceil(max_steps * interval) if interval < 1 else interval
+                setattr(self, f"{name}_steps", steps)
+
+    def init_training_references(self, trainer: Any, max_steps: int, num_train_epochs: int, trial: Any) -> None:
+        """Fill in what is known when training starts."""
+        if trainer.hp_name is not None and trainer._trial is not None:
+            self.trial_name = trainer.hp_name(trainer._trial)
+        self.trial_params = getattr(trial, "params", trial) if trial is not None else None
+        self.max_steps = max_steps
+        self.num_train_epochs = num_train_epochs
+        self.is_local_process_zero = trainer.is_local_process_zero()
+        self.is_world_process_zero = trainer.is_world_process_zero()
+
+
+def export_callbacks(callbacks: Iterable[Any]) -> dict[str, Any]:
+    """The states of those that have one, by class name; several of one class become a list."""
+    exported: dict[str, Any] = {}
+    for callback in callbacks:
+        if not isinstance(callback, ExportableState):
+            continue
+        name, state = type(callback).__name__, callback.state()
+        if name not in exported:
+            exported[name] = state
+        elif isinstance(exported[name], list):
+            exported[name].append(state)
+        else:
+            exported[name] = [exported[name], state]
+    return exported
+
+
+@dataclass
+class TrainerControl(ExportableState):
+    """Requests that callbacks make of the loop. The loop reads them; the callback handler clears them."""
+
+    should_training_stop: bool = False
+    should_epoch_stop: bool = False
+    should_save: bool = False
+    should_evaluate: bool = False
+    should_log: bool = False
+
+    def _new_training(self) -> None:
+        self.should_training_stop = False
+
+    def _new_epoch(self) -> None:
+        self.should_epoch_stop = False
+
+    def _new_step(self) -> None:
+        self.should_save = self.should_evaluate = self.should_log = False
+
+    def state(self) -> dict[str, Any]:
+        return {"args": dataclasses.asdict(self), "attributes": {}}

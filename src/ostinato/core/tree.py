@@ -1,0 +1,97 @@
+"""Nested tuples, lists and dicts of tensors, handled as one thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Apply `function` to every leaf; containers keep their type (named tuples and `ModelOutput`s too)."""
+    if isinstance(tree, Mapping):
+        return type(tree)({key: tree_map(function, value) for key, value in tree.items()})  # type: ignore[call-arg]
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(tree_map(function, value) for value in tree))
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(tree_map(function, value) for value in tree)
+    return function(tree)
+
+
+def detach(tree: Any) -> Any:
+    """The same tree cut off from the graph."""
+    return tree_map(lambda leaf: leaf.detach() if isinstance(leaf, torch.Tensor) else leaf, tree)
+
+
+def numpify(tree: Any) -> Any:
+    """Tensors become arrays; bfloat16, which numpy does not know, becomes float32."""
+
+    def to_array(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        leaf = leaf.detach().cpu()
+        return (leaf.float() if leaf.dtype == torch.bfloat16 else leaf).numpy()
+
+    return tree_map(to_array, tree)
+
+
+def first_dimension(tree: Any) -> int | None:
+    """How many rows a batch has: the length of its first tensor or array. None if there is none."""
+    if isinstance(tree, (torch.Tensor, np.ndarray)):
+        return tree.shape[0] if len(tree.shape) > 0 else None
+    children = tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, (list, tuple)) else ()
+    for child in children:
+        rows = first_dimension(child)
+        if rows is not None:
+            return rows
+    return None
+
+
+def concatenate(parts: list[Any], *, padding_index: float = -100) -> Any:
+    """Join trees of the same structure row by row; a ragged second dimension is padded to the widest part."""
+    first = parts[0]
+    if isinstance(first, Mapping):
+        return type(first)(  # type: ignore[call-arg]
+            {key: concatenate([part[key] for part in parts], padding_index=padding_index) for key in first}
+        )
+    if isinstance(first, (list, tuple)):
+        columns = (concatenate(list(column), padding_index=padding_index) for column in zip(*parts, strict=True))
+        return type(first)(columns)
+    if isinstance(first, torch.Tensor):
+        return _concatenate_tensors(parts, padding_index)
+    if isinstance(first, np.ndarray):
+        return _concatenate_arrays(parts, padding_index)
+    raise TypeError(f"cannot concatenate {type(first).__name__}: only tensors, arrays and containers of them")
+
+
+def _concatenate_tensors(parts: list[torch.Tensor], padding_index: float) -> torch.Tensor:
+    parts = [torch.atleast_1d(part) for part in parts]
+    if parts[0].ndim == 1 or all(part.shape[1] == parts[0].shape[1] for part in parts):
+        return torch.cat(parts)
+    shape = (sum(len(part) for part in parts), max(part.shape[1] for part in parts), *parts[0].shape[2:])
+    joined = parts[0].new_full(shape, padding_index)
+    row = 0
+    for part in parts:
+        joined[row : row + len(part), : part.shape[1]] = part
+        row += len(part)
+    return joined
+
+
+def _concatenate_arrays(parts: list[np.ndarray], padding_index: float) -> np.ndarray:
+    parts = [np.atleast_1d(part) for part in parts]
+    if parts[0].ndim == 1 or all(part.shape[1] == parts[0].shape[1] for part in parts):
+        return np.concatenate(parts)
+    shape = (sum(len(part) for part in parts), max(part.shape[1] for part in parts), *parts[0].shape[2:])
+    joined = np.full(shape, padding_index, dtype=parts[0].dtype)
+    row = 0
+    for part in parts:
+        joined[row : row + len(part), : part.shape[1]] = part
+        row += len(part)
+    return joined
+
+
+def truncate(tree: Any, rows: int) -> Any:
+    """The first `rows` rows of every leaf."""
+    return tree_map(lambda leaf: leaf[:rows], tree)

@@ -1,0 +1,220 @@
+"""The collator for rows that are ready: every column becomes one tensor, nothing is padded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...core.errors import DataError, NotSupportedError
+
+DataCollator = Callable[[list[Any]], dict[str, Any]]
+"""What turns a list of rows into a batch."""
+
+_LABEL_COLUMNS = ("label", "label_ids")  # both arrive at the model as `labels`
+
+
+def default_data_collator(features: list[Any], return_tensors: str = "pt") -> dict[str, Any]:
+    """Join rows column by column. Rows are mappings, or objects whose attributes are the columns.
+
+    `label` and `label_ids` become `labels`; columns that hold text or None are left out. The first row decides
+    which columns there are and of which type.
+
+    >>> default_data_collator([{"x": [1, 2], "label": 0}, {"x": [3, 4], "label": 1}])
+    {'labels': tensor([0, 1]), 'x': tensor([[1, 2],
+            [3, 4]])}
+    """
+    join = _JOINERS.get(return_tensors)
+    if join is None:
+        raise NotSupportedError(
+            what=f"return_tensors={return_tensors!r} is not available",
+            why="batches are made of torch tensors or numpy arrays",
+            fix="use return_tensors='pt' or return_tensors='np'",
+        )
+    rows = _as_mappings(features)
+    first = rows[0]
+    batch: dict[str, Any] = {}
+    name, column = "label", join.column
+    try:
+        if first.get("label") is not None:
+            batch["labels"] = join.label([row["label"] for row in rows])
+        elif first.get("label_ids") is not None:
+            name = "label_ids"
+            batch["labels"] = join.label_ids([row["label_ids"] for row in rows])
+        for name, value in first.items():
+            if value is not None and name not in _LABEL_COLUMNS and not isinstance(value, str):
+                batch[name] = column([row[name] for row in rows])
+    except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
+        raise _explained(rows, name, error) from error
+    return batch
+
+
+@dataclass
+class DefaultDataCollator:
+    """`default_data_collator` as an object that remembers which kind of tensors to make.
+
+    >>> DefaultDataCollator(return_tensors="np")([{"x": 1}])
+    {'x': array([1])}
+    """
+
+    return_tensors: str = "pt"
+
+    def __call__(self, features: list[Any], return_tensors: str | None = None) -> dict[str, Any]:
+        return default_data_collator(features, return_tensors or self.return_tensors)
+
+
+def _as_mappings(features: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
+    """The rows as mappings; objects give their attributes."""
+    if len(features) == 0:
+        raise DataError(
+            what="a batch without rows cannot be collated",
+            why="the columns of a batch are those of its first row",
+            fix="check the sampler or the batch sampler: it gave an empty list of indices",
+        )
+    if isinstance(features[0], (dict, Mapping)):
+        return features
+    try:
+        return [vars(row) for row in features]
+    except TypeError as error:
+        raise DataError(
+            what=f"rows of type {type(features[0]).__name__} have no named columns",
+            why="the model is called with keyword arguments, so every value needs a name",
+            fix="let the data set return dicts, or pass a data_collator that makes a dict of such rows",
+        ) from error
+
+
+# torch ---------------------------------------------------------------------------------------------------------------
+
+
+def _torch_column(values: list[Any]) -> torch.Tensor:
+    """One tensor out of the values of one column."""
+    first = values[0]
+    if isinstance(first, torch.Tensor):
+        return torch.stack(values)
+    if isinstance(first, np.ndarray):
+        return torch.from_numpy(np.stack(values))
+    return _torch_numbers(values)
+
+
+def _torch_numbers(values: list[Any]) -> torch.Tensor:
+    """Numbers, or nested lists of numbers. numpy reads Python lists several times faster than torch does."""
+    leaf = values[0]
+    while isinstance(leaf, (list, tuple)) and leaf:
+        leaf = leaf[0]
+    if type(leaf) in (int, float, bool):
+        array = np.array(values)
+        kind = array.dtype.kind
+        if kind == "i":
+            return torch.from_numpy(array).long()
+        if kind == "f":
+            return torch.from_numpy(array).to(torch.get_default_dtype())
+        if kind == "b":
+            return torch.from_numpy(array)
+    return torch.tensor(values)
+
+
+def _torch_label(values: list[Any]) -> torch.Tensor:
+    """`label`: a whole number is a class (int64), anything else a target (float32)."""
+    first = values[0]
+    if isinstance(first, torch.Tensor):
+        dtype = torch.float32 if first.is_floating_point() else torch.int64
+        return torch.stack(values).reshape(len(values)).to(dtype)
+    dtype = torch.int64 if _is_whole(first) else torch.float32
+    return torch.from_numpy(np.array(values)).to(dtype)
+
+
+def _torch_label_ids(values: list[Any]) -> torch.Tensor:
+    """`label_ids`: one label per token. Tensors keep their type; of other sequences the first label decides."""
+    if isinstance(values[0], torch.Tensor):
+        return torch.stack(values)
+    dtype = torch.int64 if _is_whole(_first_of(values[0])) else torch.float32
+    return torch.from_numpy(np.array(values)).to(dtype)
+
+
+# numpy ---------------------------------------------------------------------------------------------------------------
+
+
+def _numpy_column(values: list[Any]) -> np.ndarray:
+    if isinstance(values[0], (np.ndarray, torch.Tensor)):
+        return np.stack([np.asarray(value) for value in values])
+    return np.array(values)
+
+
+def _numpy_label(values: list[Any]) -> np.ndarray:
+    return np.array(values, dtype=np.int64 if _is_whole(values[0]) else np.float32)
+
+
+def _numpy_label_ids(values: list[Any]) -> np.ndarray:
+    if isinstance(values[0], np.ndarray):
+        return np.stack(values)
+    return np.array(values, dtype=np.int64 if _is_whole(_first_of(values[0])) else np.float32)
+
+
+def _is_whole(label: Any) -> bool:
+    """Whether a label is a whole number, also one inside an array of no dimension."""
+    return isinstance(label[()] if isinstance(label, np.ndarray) and label.ndim == 0 else label, (int, np.integer))
+
+
+def _first_of(labels: Any) -> Any:
+    """The first of a sequence of labels; a single label is its own first."""
+    return labels[0] if isinstance(labels, (Sequence, np.ndarray)) and len(labels) > 0 else labels
+
+
+@dataclass(frozen=True)
+class _Joiner:
+    """How the values of a column become one tensor or array."""
+
+    label: Callable[[list[Any]], Any]
+    label_ids: Callable[[list[Any]], Any]
+    column: Callable[[list[Any]], Any]
+
+
+_JOINERS = {
+    "pt": _Joiner(_torch_label, _torch_label_ids, _torch_column),
+    "np": _Joiner(_numpy_label, _numpy_label_ids, _numpy_column),
+}
+
+
+# When it goes wrong --------------------------------------------------------------------------------------------------
+
+
+def _explained(rows: Sequence[Mapping[str, Any]], name: str, error: Exception) -> DataError:
+    """Why the column `name` of these rows does not make one tensor."""
+    what = f"column {name!r} of {len(rows)} rows does not make one tensor"
+    lacking = [number for number, row in enumerate(rows) if row.get(name) is None]
+    if lacking:
+        return DataError(
+            what=what,
+            why=f"row {lacking[0]} of the batch has no value for it, while the first row has one",
+            fix="give every row the same columns, or pass a data_collator that fills the gaps",
+        )
+    shapes = sorted({_shape(row[name]) for row in rows})
+    if len(shapes) > 1:
+        return DataError(
+            what=what,
+            why="its values have different shapes: " + ", ".join(shapes[:6]),
+            fix="pad them: pass data_collator=DataCollatorWithPadding(tokenizer), or pad in the data set",
+        )
+    kinds = sorted({type(row[name]).__name__ for row in rows})
+    if kinds == ["str"]:
+        return DataError(
+            what=what,
+            why=f"it holds text ({rows[0][name]!r}), and a loss is computed from numbers",
+            fix="number the classes, for instance with dataset.class_encode_column('label')",
+        )
+    return DataError(
+        what=what,
+        why=f"its values are of type {' and '.join(kinds)}: {error}",
+        fix=f"leave {name!r} out (remove_unused_columns, remove_columns), or pass a data_collator that knows it",
+    )
+
+
+def _shape(value: Any) -> str:
+    """The shape of a value in words, also for lists that are ragged inside."""
+    try:
+        return str(tuple(np.shape(value)))
+    except ValueError:
+        return f"a ragged list of {len(value)}"

@@ -1,0 +1,258 @@
+"""In which order rows are read, and which of them this process reads.
+
+The order of an epoch is a function of a seed and the epoch's number, so it can be computed again at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import torch
+from torch.utils.data import Sampler, SequentialSampler
+
+from ..config.plan import LoaderSettings
+from ..core.errors import DataError, NotSupportedError
+from ..core.notices import note_once
+from .sizes import has_length, is_iterable, length_of
+
+
+class EpochSampler(Sampler[int]):
+    """A new random order in every epoch: `torch.randperm` seeded with `seed + epoch`.
+
+    Without a seed it takes the global torch seed at the time it is made; seeding again later changes nothing.
+
+    >>> sampler = EpochSampler(5, seed=0)
+    >>> list(sampler) == list(sampler)
+    True
+    >>> sampler.set_epoch(1)
+    """
+
+    def __init__(self, num_rows: int, seed: int | None = None) -> None:
+        self.num_rows = num_rows
+        self.seed = torch.initial_seed() if seed is None else seed
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(torch.randperm(self.num_rows, generator=_generator(self.seed, self.epoch)).tolist())
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+
+class LengthGroupedSampler(Sampler[int]):
+    """Random batches of rows of similar length, so that little is padded.
+
+    Draws from `generator`, or from the global torch generator as transformers does; with a `seed` the order is a
+    function of seed and epoch instead, the same in every process.
+
+    >>> sorted(LengthGroupedSampler(2, lengths=[5, 1, 4, 2], seed=0))
+    [0, 1, 2, 3]
+    """
+
+    def __init__(
+        self,
+        batch_size: int,
+        dataset: Any = None,
+        lengths: Sequence[int] | None = None,
+        model_input_name: str | None = None,
+        generator: torch.Generator | None = None,
+        *,
+        seed: int | None = None,
+    ) -> None:
+        if dataset is None and lengths is None:
+            raise DataError(
+                what="LengthGroupedSampler has nothing to group",
+                why="neither dataset nor lengths was given",
+                fix="pass lengths=[...], one number per row, or the data set to read them from",
+            )
+        self.batch_size = batch_size
+        self.lengths = row_lengths(dataset, model_input_name or "input_ids") if lengths is None else _numbers(lengths)
+        self.generator = generator
+        self.seed = seed
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        generator = self.generator if self.seed is None else _generator(self.seed, self.epoch)
+        return iter(get_length_grouped_indices(self.lengths, self.batch_size, generator=generator))
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+
+def get_length_grouped_indices(
+    lengths: Sequence[int],
+    batch_size: int,
+    mega_batch_mult: int | None = None,
+    generator: torch.Generator | None = None,
+) -> list[int]:
+    """A random order in which neighbours have similar lengths, and the longest row of all comes first.
+
+    Rows are shuffled and cut into groups of `mega_batch_mult` batches (50, or fewer so that there are at least four
+    groups); each group is sorted from long to short. With the longest row in front, running out of memory happens at
+    once or never.
+
+    >>> get_length_grouped_indices([1, 9, 5], batch_size=3)
+    [1, 2, 0]
+    """
+    if mega_batch_mult is None:
+        mega_batch_mult = max(1, min(len(lengths) // (batch_size * 4), 50))
+    order = torch.randperm(len(lengths), generator=generator).tolist()
+    size = mega_batch_mult * batch_size
+    groups = [
+        sorted(order[start : start + size], key=lengths.__getitem__, reverse=True)
+        for start in range(0, len(order), size)
+    ]
+    if groups:
+        longest = max(range(len(groups)), key=lambda number: lengths[groups[number][0]])
+        groups[0][0], groups[longest][0] = groups[longest][0], groups[0][0]
+    return [row for group in groups for row in group]
+
+
+def row_lengths(dataset: Any, input_name: str = "input_ids", length_column: str | None = None) -> list[int]:
+    """The length of every row: from the column of lengths where there is one, else by reading every row.
+
+    >>> row_lengths([{"input_ids": [1, 2, 3]}, {"input_ids": [1]}])
+    [3, 1]
+    """
+    names = getattr(dataset, "column_names", None) or ()
+    if length_column is not None and length_column in names:
+        return _numbers(dataset[length_column])
+    rows = length_of(dataset, needed_for="grouping by length")
+    note_once(
+        f"reading {rows} rows to learn the length of their {input_name!r}"
+        + (f" (a column {length_column!r} would make that unnecessary)" if length_column else "")
+    )
+    try:
+        if input_name in names and not _transforms_rows(dataset):
+            return [len(value) for value in dataset[input_name]]
+        return [len(dataset[row][input_name]) for row in range(rows)]
+    except (KeyError, TypeError, IndexError) as error:
+        raise DataError(
+            what="the lengths of the rows are not known",
+            why=f"rows would have to be dicts with a sequence {input_name!r} ({type(error).__name__}: {error})",
+            fix="add a column of lengths and name it in length_column_name, or use train_sampling_strategy='random'",
+        ) from error
+
+
+def _transforms_rows(dataset: Any) -> bool:
+    """Whether a `datasets.Dataset` computes its rows on reading, so that a column alone may not be readable."""
+    return (getattr(dataset, "format", None) or {}).get("type") == "custom"
+
+
+class ShardedBatchSampler(Sampler[list[int]]):
+    """The batches of one process: of every `world_size * batch_size` rows, process r takes the r-th `batch_size`.
+
+    All processes yield equally many batches. Where the end of the data leaves a process without rows it yields one row
+    of the last global batch as a stand-in, and `real_rows` says that it counts for nothing; so every row counts once.
+
+    >>> list(ShardedBatchSampler(range(5), batch_size=2, rank=1, world_size=2))
+    [[2, 3], [4]]
+    >>> [ShardedBatchSampler(range(5), batch_size=2, rank=1, world_size=2).real_rows(number) for number in (0, 1)]
+    [2, 0]
+    """
+
+    def __init__(
+        self, sampler: Any, batch_size: int, rank: int = 0, world_size: int = 1, *, drop_last: bool = False
+    ) -> None:
+        self.sampler = sampler
+        self.batch_size = batch_size
+        self.rank = rank
+        self.world_size = world_size
+        self.drop_last = drop_last
+
+    @property
+    def global_batch_size(self) -> int:
+        return self.batch_size * self.world_size
+
+    def __len__(self) -> int:
+        whole, left = divmod(len(self.sampler), self.global_batch_size)
+        return whole + (left > 0 and not self.drop_last)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        rows, size = iter(self.sampler), self.global_batch_size
+        start, end = self.rank * self.batch_size, (self.rank + 1) * self.batch_size
+        while batch := list(islice(rows, size)):
+            if len(batch) < size and self.drop_last:
+                return
+            yield batch[start:end] or batch[:1]
+
+    def real_rows(self, batch_number: int) -> int:
+        """How many rows of batch `batch_number` (from 0) are this process's own."""
+        own_start = batch_number * self.global_batch_size + self.rank * self.batch_size
+        return max(0, min(self.batch_size, len(self.sampler) - own_start))
+
+    def set_epoch(self, epoch: int) -> None:
+        announce_epoch(self.sampler, epoch)
+
+
+def announce_epoch(part: Any, epoch: int) -> None:
+    """Tell a sampler or data set which epoch it is in, if it wants to know."""
+    set_epoch: Callable[[int], Any] | None = getattr(part, "set_epoch", None)
+    if callable(set_epoch):
+        set_epoch(epoch)
+
+
+def train_sampler(
+    dataset: Any, settings: LoaderSettings, *, batch_size: int, input_name: str = "input_ids"
+) -> Sampler[int] | None:
+    """The order of training rows that `train_sampling_strategy` asks for; None where the data set has its own.
+
+    `batch_size` is the rows of one optimizer step in one process: rows of similar length should fill all its
+    micro-batches.
+    """
+    if is_iterable(dataset) or not has_length(dataset):
+        if settings.sampling != "random":
+            note_once(
+                f"train_sampling_strategy={settings.sampling!r} has no effect: the training set is an iterable, its "
+                "rows come in its own order"
+            )
+        return None
+    if settings.sampling == "random":
+        return EpochSampler(len(dataset), settings.seed)
+    if settings.sampling == "sequential":
+        return SequentialSampler(dataset)
+    if settings.sampling == "group_by_length":
+        return _length_grouped(dataset, settings, batch_size, input_name)
+    raise NotSupportedError(
+        what=f"train_sampling_strategy={settings.sampling!r} is not available",
+        why="rows can be ordered at random, as they come, or grouped by length",
+        fix="use train_sampling_strategy='group_by_length', which also evens out the work of a step",
+    )
+
+
+def eval_sampler(dataset: Any) -> Sampler[int] | None:
+    """Evaluation reads rows as they come, so that predictions are in the order of the data set."""
+    return None if is_iterable(dataset) else SequentialSampler(dataset)
+
+
+def _length_grouped(dataset: Any, settings: LoaderSettings, batch_size: int, input_name: str) -> LengthGroupedSampler:
+    lengths = row_lengths(dataset, input_name, settings.length_column)
+    if settings.world_size == 1:
+        if settings.seed is not None:
+            note_once(
+                f"data_seed={settings.seed} does not decide the order under train_sampling_strategy="
+                "'group_by_length': as in transformers, it is drawn from the global generator (see seed)"
+            )
+        return LengthGroupedSampler(batch_size, lengths=lengths)
+    # Global generators may drift apart between processes, and then rows would be read twice or never.
+    seed = torch.initial_seed() if settings.seed is None else settings.seed
+    return LengthGroupedSampler(batch_size * settings.world_size, lengths=lengths, seed=seed)
+
+
+def _generator(seed: int, epoch: int) -> torch.Generator:
+    return torch.Generator().manual_seed((seed + epoch) % 2**64)
+
+
+def _numbers(lengths: Any) -> list[int]:
+    """Plain integers: tensors and arrays are slow to compare one by one."""
+    if isinstance(lengths, torch.Tensor):
+        return lengths.tolist()
+    return [int(length) for length in lengths]

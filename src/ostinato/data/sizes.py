@@ -1,0 +1,57 @@
+"""How many rows a data set or a loader has, if anyone knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils.data import IterableDataset
+
+from ..core.errors import DataError
+
+
+def has_length(dataset: Any) -> bool:
+    """Whether `len(dataset)` gives a number.
+
+    >>> has_length([1, 2]), has_length(iter([1, 2]))
+    (True, False)
+    """
+    try:
+        len(dataset)
+    except (TypeError, AttributeError, NotImplementedError):
+        return False
+    return True
+
+
+def is_iterable(dataset: Any) -> bool:
+    """Whether rows can only be read one after another: there is no `dataset[i]`."""
+    return isinstance(dataset, IterableDataset) or not callable(getattr(dataset, "__getitem__", None))
+
+
+def length_of(dataset: Any, *, description: str = "data set", needed_for: str) -> int:
+    """The number of rows, or an error that says who needed it.
+
+    >>> length_of([1, 2, 3], needed_for="num_train_epochs")
+    3
+    """
+    if not has_length(dataset):
+        raise DataError(
+            what=f"the {description} ({type(dataset).__name__}) has no length",
+            why=f"{needed_for} needs to know how many rows there are, and the rows of an iterable are not counted "
+            "before they are read",
+            fix="set max_steps, or give the data set a __len__, or use a map-style data set (__getitem__ and __len__)",
+        )
+    return len(dataset)
+
+
+def num_examples(loader: Any, *, batch_size: int | None = None) -> int:
+    """The rows that one pass over `loader` reads, over all processes.
+
+    `batch_size` serves loaders that know how many batches they have but not how many rows.
+    """
+    dataset = getattr(loader, "dataset", None)
+    dataset = getattr(dataset, "all_rows", dataset)  # one process's share of a stream: the rows of all are asked for
+    if dataset is not None and has_length(dataset):
+        return len(dataset)
+    if dataset is None and batch_size is not None and has_length(loader):
+        return len(loader) * batch_size
+    return length_of(dataset, needed_for="counting examples")

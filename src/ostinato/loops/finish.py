@@ -1,0 +1,36 @@
+"""The end of a run: final numbers, the best model, one last event."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ..core.outputs import TrainOutput
+from .evaluate import speed_metrics
+from .run import Run
+from .train import emit
+
+
+def finish(trainer: Any, run: Run) -> TrainOutput:
+    """Sum up, load the best model if asked, log, and say goodbye."""
+    if trainer.args.load_best_model_at_end and trainer.state.best_model_checkpoint is not None:
+        trainer._load_best_model()
+    train_loss = mean_loss(run, trainer.state.global_step, keep_bad=not trainer.args.logging_nan_inf_filter)
+    metrics = speed_metrics(
+        "train", run.started, num_samples=run.plan.rows, num_steps=trainer.state.max_steps, now=time.time()
+    )
+    trainer.store_flos()
+    metrics["total_flos"] = trainer.state.total_flos
+    metrics["train_loss"] = train_loss
+    trainer.is_in_train = False
+    trainer.log(metrics)
+    emit(trainer, "on_train_end")
+    return TrainOutput(trainer.state.global_step, train_loss, metrics)
+
+
+def mean_loss(run: Run, steps: int, *, keep_bad: bool) -> float:
+    """The mean loss over all steps; skipped ones count as NaN only if the user wants to see them."""
+    if keep_bad and run.guard.refused:
+        return float("nan")
+    finite = steps - run.guard.refused
+    return (run.meter.total + run.meter.pending.item()) / max(finite, 0.001)

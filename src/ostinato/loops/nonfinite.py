@@ -1,0 +1,60 @@
+"""Numbers that are not numbers: seen at once, named, and kept away from the weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..core.errors import NonFiniteError
+from ..core.notices import warn
+
+
+@dataclass
+class NonFiniteGuard:
+    """Skips updates with a NaN or infinite loss or gradient, and gives up after `patience` of them in a row."""
+
+    patience: int
+    rows_of: Callable[[int, range], list[int] | None]  # (epoch, batch numbers) -> dataset indices, where known
+    judges_loss: bool = True  # False with several processes: all must decide alike, and only the norm is shared
+    in_a_row: int = 0
+    first_step: int = 0
+    refused: int = 0  # in the whole run
+
+    def passes(self, grad_norm: Tensor | float | None, losses: list[Tensor]) -> bool:
+        """Whether everything is finite. One look at one number."""
+        verdict = grad_norm if grad_norm is not None else 0.0
+        if self.judges_loss:
+            for loss in losses:
+                verdict = verdict + loss
+        finite = bool(torch.isfinite(verdict)) if isinstance(verdict, Tensor) else math.isfinite(verdict)
+        if finite:
+            self.in_a_row = 0
+        return finite
+
+    def refuse(self, *, step: int, losses: list[float], grad_norm: float, epoch: int, batches: range) -> None:
+        """Say which step and rows it was; raise when the patience is used up."""
+        self.in_a_row += 1
+        self.refused += 1
+        if self.in_a_row == 1:
+            self.first_step = step
+        rows = self.rows_of(epoch, batches)
+        where = f"rows {_short(rows)} of the training set" if rows else f"batches {list(batches)} of epoch {epoch}"
+        found = f"loss {', '.join(f'{loss:g}' for loss in losses)}, gradient norm {grad_norm:g}"
+        if self.in_a_row >= max(self.patience, 1):
+            raise NonFiniteError(
+                what=f"step {step}: {found}; {self.in_a_row} step(s) in a row were not finite, "
+                f"the first was step {self.first_step}",
+                why=f"computed from {where}; these updates were skipped, so the weights are those of step "
+                f"{self.first_step - 1}",
+                fix="look at these rows, lower the learning rate, or raise nonfinite_patience to go on for longer",
+            )
+        warn(f"step {step}: {found}, from {where}; the update was skipped")
+
+
+def _short(rows: list[int], limit: int = 16) -> str:
+    shown = ", ".join(str(row) for row in rows[:limit])
+    return shown if len(rows) <= limit else f"{shown}, … ({len(rows)} in all)"

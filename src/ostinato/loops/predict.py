@@ -1,0 +1,64 @@
+"""What counts as loss, logits and labels of one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..core.protocols import Batch
+from ..core.tree import detach
+
+
+def prediction_step(
+    model: nn.Module,
+    inputs: Batch,
+    *,
+    loss_only: bool,
+    ignore_keys: list[str],
+    label_names: list[str],
+    can_return_loss: bool,
+    loss_and_outputs: Callable[[nn.Module, Batch], tuple[Tensor, Any]],
+) -> tuple[Tensor | None, Any, Any]:
+    """Loss, logits and labels of one batch, detached; logits are the outputs that are not the loss."""
+    has_labels = bool(label_names) and all(inputs.get(name) is not None for name in label_names)
+    wants_loss = inputs.get("return_loss")
+    loss_without_labels = not label_names and bool(can_return_loss if wants_loss is None else wants_loss)
+    labels = _single(detach(tuple(inputs.get(name) for name in label_names))) if has_labels else None
+    loss = None
+    with torch.no_grad():
+        if has_labels or loss_without_labels:
+            loss, outputs = loss_and_outputs(model, inputs)
+            loss = loss.detach().mean()
+        else:
+            outputs = model(**inputs)
+    if loss_only:
+        return loss, None, None
+    return loss, _single(detach(logits_of(outputs, ignore_keys, has_loss=loss is not None))), labels
+
+
+def logits_of(outputs: Any, ignore_keys: list[str], *, has_loss: bool) -> tuple[Any, ...]:
+    """Everything a model returns besides its loss. A bare tensor is logits."""
+    if isinstance(outputs, Mapping):
+        hidden = {*ignore_keys, "loss"} if has_loss else set(ignore_keys)
+        return tuple(value for name, value in outputs.items() if name not in hidden)
+    if isinstance(outputs, Tensor):
+        return (outputs,)
+    return tuple(outputs[1:]) if has_loss and _starts_with_number(outputs) else tuple(outputs)
+
+
+def _starts_with_number(outputs: Any) -> bool:
+    """A tuple whose first entry is a single number starts with its loss."""
+    return isinstance(outputs[0], Tensor) and outputs[0].dim() == 0
+
+
+def _single(parts: tuple[Any, ...]) -> Any:
+    return parts[0] if len(parts) == 1 else parts
+
+
+def ignored_at_inference(model: nn.Module) -> list[str]:
+    """Outputs that a transformers configuration declares of no interest to metrics."""
+    config = getattr(model, "config", None)
+    return list(getattr(config, "keys_to_ignore_at_inference", None) or [])

@@ -1,0 +1,68 @@
+"""What happens after a step: logs, evaluation, checkpoints."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..core.choices import SaveStrategy
+from ..core.protocols import ReportHooks
+from ..core.random import undisturbed
+from .run import Run
+from .train import emit
+
+
+def report_step(
+    trainer: ReportHooks,
+    run: Run,
+    tr_loss: Tensor,
+    grad_norm: Tensor | float | None,
+    model: nn.Module,
+    learning_rate: float | None,
+) -> None:
+    """Honour the control's requests, in the order log, evaluate, save."""
+    if trainer.control.should_log and trainer.state.global_step > run.meter.last_step:
+        trainer.log(step_logs(trainer, run, tr_loss, grad_norm, learning_rate), run.started)
+    if trainer.control.should_evaluate:
+        evaluate_step(trainer, run, model)
+    if trainer.control.should_save:
+        save_step(trainer, run, model)
+
+
+def step_logs(
+    trainer: ReportHooks, run: Run, tr_loss: Tensor, grad_norm: Tensor | float | None, learning_rate: float | None
+) -> dict[str, float]:
+    """The numbers of the steps since the last log."""
+    logs = {"loss": run.meter.drain(tr_loss, trainer.state.global_step, trainer.strategy.mean)}
+    if grad_norm is not None:
+        logs["grad_norm"] = grad_norm.item() if isinstance(grad_norm, Tensor) else grad_norm
+    logs["learning_rate"] = learning_rate if learning_rate is not None else trainer._get_learning_rate()
+    return logs
+
+
+def evaluate_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
+    """Evaluate and remember the best. A failing evaluation does not cost the checkpoint that was due."""
+    try:
+        with isolation(trainer.args):
+            metrics = trainer._evaluate(run.trial, run.ignore_keys)
+    except Exception:
+        if trainer.control.should_save and trainer.args.save_strategy != SaveStrategy.BEST:
+            save_step(trainer, run, model)
+        raise
+    is_new_best = trainer._determine_best_metric(metrics, run.trial)
+    if trainer.args.save_strategy == SaveStrategy.BEST:
+        trainer.control.should_save = is_new_best
+
+
+def save_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
+    """Write a checkpoint, and tell."""
+    with isolation(trainer.args):
+        trainer._save_checkpoint(model, run.trial)
+    emit(trainer, "on_save")
+
+
+def isolation(args: Any) -> AbstractContextManager[None]:
+    """Training's random streams are its own, unless the user shares them as transformers does."""
+    return undisturbed() if getattr(args, "isolate_rng", True) else nullcontext()

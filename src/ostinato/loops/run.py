@@ -1,0 +1,209 @@
+"""What lives exactly as long as one call to `train()`."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core.notices import note_once
+from ..core.protocols import Batch, TrainHooks
+from ..core.state import TrainerState
+from ..data.position import real_rows_of, skip_batches
+from ..objective.objective import Objective
+from .flops import FlopCounter
+from .nonfinite import NonFiniteGuard
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The arithmetic of a run, settled before the first batch."""
+
+    max_steps: int
+    epochs: int
+    updates_per_epoch: int
+    batches_per_epoch: int
+    accumulation: int
+    max_grad_norm: float  # infinity when clipping is off: the norm is still measured
+    rows: int  # that training will see, for the speed it reports
+    has_length: bool
+
+    @classmethod
+    def for_length(
+        cls,
+        batches: int | None,
+        *,
+        epochs: float,
+        max_steps: int,
+        accumulation: int,
+        max_grad_norm: float | None,
+        rows_per_update: int,
+        rows_per_epoch: int | None,
+    ) -> Plan:
+        """From the number of batches a process sees per epoch; None when nobody knows it."""
+        if batches is None:
+            updates, whole_epochs = max_steps, sys.maxsize
+        else:
+            updates = max(math.ceil(batches / accumulation), 1)
+            whole_epochs = math.ceil(max_steps / updates) if max_steps > 0 else math.ceil(epochs)
+        by_steps = max_steps > 0 or rows_per_epoch is None
+        return cls(
+            max_steps=max_steps if max_steps > 0 else math.ceil(epochs * updates),
+            epochs=whole_epochs,
+            updates_per_epoch=updates,
+            batches_per_epoch=max_steps * accumulation if batches is None else batches,
+            accumulation=accumulation,
+            max_grad_norm=max_grad_norm if max_grad_norm and max_grad_norm > 0 else math.inf,
+            rows=max_steps * rows_per_update if by_steps else int((rows_per_epoch or 0) * epochs),
+            has_length=batches is not None,
+        )
+
+
+@dataclass(frozen=True)
+class Update:
+    """The micro-batches that make up one optimizer step."""
+
+    batches: list[Batch]
+    num_items: Tensor | int | None
+    divisors: list[float]  # what turns each micro-batch's mean into its share of the step
+    epoch_progress: float  # the epoch, counted in batches, once this update is applied
+    epoch: int
+    first_batch: int  # its number within the epoch
+
+    def micro_batches(self) -> Iterator[tuple[Batch, float, bool]]:
+        """Each micro-batch, its divisor, and whether it is the last of the update."""
+        last = len(self.batches) - 1
+        for index, batch in enumerate(self.batches):
+            yield batch, self.divisors[index], index == last
+
+
+@dataclass
+class LossMeter:
+    """Sums losses on the device: one look at the number per log, none per step."""
+
+    device: torch.device
+    pending: Tensor = field(init=False)  # since the last log
+    total: float = 0.0  # up to the last log
+    last_step: int = 0  # the step of the last log
+    held: list[Tensor] = field(default_factory=list)  # of the update at hand
+    poisoned: bool = False  # the window since the last log holds a number that is not finite
+
+    def __post_init__(self) -> None:
+        self.pending = torch.zeros((), device=self.device)
+
+    def hold(self, loss: Tensor) -> None:
+        """Keep a micro-batch's loss until its update turns out to be finite."""
+        self.held.append(loss)
+
+    def commit(self) -> None:
+        for loss in self.held:
+            self.pending += loss.to(self.pending.device)
+        self.held.clear()
+
+    def reject(self) -> None:
+        """Leave the held losses out of the sum, and say in the next log that they were not numbers."""
+        self.held.clear()
+        self.poisoned = True
+
+    def drain(self, pending: Tensor, step: int, mean_over_processes: Callable[[Tensor], Tensor]) -> float:
+        """The mean loss per step since the previous drain. Empties `pending`, which an override may have supplied."""
+        amount = mean_over_processes(pending).item()
+        pending -= pending
+        steps, self.last_step = step - self.last_step, step
+        self.total += amount
+        if self.poisoned:
+            self.poisoned = False
+            return math.nan
+        return amount / max(steps, 1)
+
+
+@dataclass
+class Run:
+    """One `train()` call: its plan, its data, its running numbers."""
+
+    plan: Plan
+    loader: Any
+    meter: LossMeter
+    objective: Objective
+    guard: NonFiniteGuard
+    flops: FlopCounter
+    weigh: Callable[[list[Batch], list[bool]], list[float]]  # micro-batches, which are stand-ins -> divisors
+    steps_schedule: bool  # False for a schedule that waits for a metric
+    report_always: bool  # somebody overrides the report and wants every step
+    after_first_fetch: Callable[[], None]  # puts the random streams back when a run is resumed
+    trial: Any = None
+    ignore_keys: list[str] | None = None
+    started: float = field(default_factory=time.time)
+    grad_norm: Tensor | float | None = None
+    learning_rate: float | None = None
+    position: int = 0  # number within the epoch of the next batch to be fetched
+
+    def __post_init__(self) -> None:
+        self._real_rows = real_rows_of(self.loader)
+
+    def epochs(self, state: TrainerState) -> range:
+        """The epochs still to do, counted from where `state` left off."""
+        return range(state.global_step // self.plan.updates_per_epoch, self.plan.epochs)
+
+    def updates(self, trainer: TrainHooks, epoch: int) -> Iterator[Update]:
+        """Group the loader's batches into optimizer steps, leaving out those already taken."""
+        plan = self.plan
+        set_epoch = getattr(self.loader, "set_epoch", None)
+        if callable(set_epoch):
+            set_epoch(epoch)
+        done = trainer.state.global_step - epoch * plan.updates_per_epoch if plan.has_length else 0
+        self.position = first = max(done, 0) * plan.accumulation
+        batches = iter(skip_batches(self.loader, first) if first else self.loader)
+        while first < plan.batches_per_epoch:
+            wanted = min(plan.accumulation, plan.batches_per_epoch - first)
+            samples, num_items = trainer.get_batch_samples(batches, wanted, trainer.strategy.device)
+            self.after_first_fetch()
+            if not samples:
+                self._ended_early(trainer, first)
+                return
+            divisors = self.weigh(samples, self._stand_ins(len(samples)))
+            self.position = first + len(samples)
+            progress = epoch + self.position / plan.batches_per_epoch
+            yield Update(samples, num_items, divisors, progress, epoch, first)
+            first = self.position
+
+    def _ended_early(self, trainer: TrainHooks, seen: int) -> None:
+        """A stream that gives nothing at all would be asked forever."""
+        if seen == 0:
+            note_once(
+                f"the training data gave no batch at all at step {trainer.state.global_step} of "
+                f"{self.plan.max_steps}: stopping. An iterable data set must start anew each time it is iterated over."
+            )
+            trainer.control.should_training_stop = True
+
+    def _stand_ins(self, count: int) -> list[bool]:
+        """Which of the next batches only keep this process in step with the others; their rows count nowhere."""
+        if self.objective.processes == 1:
+            return [False] * count
+        return [self._real_rows(self.position + index) == 0 for index in range(count)]
+
+    def without_stand_ins(self, batches: list[Batch]) -> list[Batch]:
+        """The next batches that count."""
+        return [batch for batch, void in zip(batches, self._stand_ins(len(batches)), strict=True) if not void]
+
+    def is_finite(self, state: TrainerState, update: Update) -> bool:
+        """Whether the update at hand may reach the weights; its losses are counted or left out accordingly."""
+        if self.guard.passes(self.grad_norm, self.meter.held):
+            self.meter.commit()
+            return True
+        losses = [float(loss) for loss in self.meter.held]
+        self.meter.reject()
+        self.guard.refuse(
+            step=state.global_step + 1,
+            losses=losses,
+            grad_norm=float(self.grad_norm) if self.grad_norm is not None else math.nan,
+            epoch=update.epoch,
+            batches=range(update.first_batch, update.first_batch + len(update.batches)),
+        )
+        return False

@@ -1,0 +1,93 @@
+"""The training loop. Start reading here.
+
+    on_train_begin
+    for each epoch still to do:
+        on_epoch_begin
+        for each update (the micro-batches of one optimizer step):
+            on_step_begin
+            for each micro-batch: forward, backward          on_substep_end in between
+            clip                                             on_pre_optimizer_step
+            optimizer step                                   on_optimizer_step
+            schedule step, clear gradients                   on_step_end
+            log, evaluate, save if asked                     on_log, on_evaluate, on_save
+        on_epoch_end
+        log, evaluate, save if asked
+
+Where to start is not a question here: `run.epochs` and `run.updates` begin where the state left off.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core.protocols import TrainHooks
+from .run import Run, Update
+
+
+def train(trainer: TrainHooks, run: Run) -> None:
+    """Take optimizer steps until the plan is fulfilled or a callback asks to stop."""
+    for epoch in run.epochs(trainer.state):
+        emit(trainer, "on_epoch_begin")
+        for update in run.updates(trainer, epoch):
+            emit(trainer, "on_step_begin")
+            accumulate_gradients(trainer, run, update)
+            update_weights(trainer, run, update)
+            trainer.state.global_step += 1
+            trainer.state.epoch = update.epoch_progress
+            emit(trainer, "on_step_end")
+            report(trainer, run, epoch)
+            if trainer.control.should_epoch_stop or trainer.control.should_training_stop:
+                break
+        emit(trainer, "on_epoch_end")
+        report(trainer, run, epoch)
+        if trainer.control.should_training_stop:
+            break
+
+
+def accumulate_gradients(trainer: TrainHooks, run: Run, update: Update) -> None:
+    """Forward and backward over every micro-batch; processes exchange gradients on the last one."""
+    trainer.current_gradient_accumulation_steps = len(update.batches)
+    for batch, divisor, is_last in update.micro_batches():
+        run.objective.divisor = divisor
+        with trainer.strategy.accumulate(trainer.model_wrapped, sync=is_last):
+            loss = trainer.training_step(trainer.model_wrapped, batch, update.num_items)
+        run.meter.hold(loss)
+        run.flops.add(batch)
+        if not is_last:
+            emit(trainer, "on_substep_end")
+
+
+def update_weights(trainer: TrainHooks, run: Run, update: Update) -> None:
+    """Clip, step, schedule, clear."""
+    trainer.precision.unscale(trainer.optimizer)
+    run.grad_norm = trainer._clip_grad_norm(trainer.model_wrapped)
+    emit(trainer, "on_pre_optimizer_step")
+    # A number that is not finite must not reach the weights.
+    stepped = run.is_finite(trainer.state, update) and trainer.precision.step(trainer.optimizer)
+    emit(trainer, "on_optimizer_step")
+    run.learning_rate = trainer._get_learning_rate()  # the rate this step used, not the next one's
+    if stepped and run.steps_schedule:
+        trainer.lr_scheduler.step()
+    trainer.model_wrapped.zero_grad()
+
+
+def report(trainer: TrainHooks, run: Run, epoch: int) -> None:
+    """Log, evaluate and save, if a callback asked for it."""
+    control = trainer.control
+    if control.should_log or control.should_evaluate or control.should_save or run.report_always:
+        trainer._maybe_log_save_evaluate(
+            run.meter.pending,
+            run.grad_norm,
+            trainer.model_wrapped,
+            run.trial,
+            epoch,
+            run.ignore_keys,
+            run.started,
+            learning_rate=run.learning_rate,
+        )
+
+
+def emit(trainer: Any, event: str, **details: Any) -> None:
+    """Tell every callback; adopt the control they hand back."""
+    deliver = getattr(trainer.callback_handler, event)
+    trainer.control = deliver(trainer.args, trainer.state, trainer.control, **details)

@@ -1,0 +1,1 @@
+"""From a batch to a loss: which loss, and on what scale."""

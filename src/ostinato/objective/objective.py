@@ -1,0 +1,198 @@
+"""From a batch to a loss: which loss, and on what scale.
+
+A loss is a sum and a weight, divided once by the weight of the whole optimizer step. What a model or a user's
+function returns is one of three things, found out on the first step for which it matters:
+
+    share   sum / num_items_in_batch      already divided by the step's weight: added as it is
+    mean    sum / own weight              turned into a share by own weight / step's weight
+    mixed   a share plus something else   (an auxiliary loss): computed as a mean, then turned into a share
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..core.errors import ModelOutputError
+from ..core.notices import note_once
+from ..core.protocols import Batch
+from ..core.random import RandomState
+from .counting import trial
+from .smoothing import LabelSmoother
+
+Scale = Literal["unknown", "share", "mean", "mixed"]
+LossFunction = Callable[..., Tensor]
+
+
+@dataclass
+class Objective:
+    """The model's own loss, the user's function, or smoothed labels."""
+
+    loss_func: LossFunction | None = None
+    smoother: LabelSmoother | None = None
+    model_takes_num_items: bool = False
+    smoother_shifts: bool = False
+    scale: Scale = "unknown"
+    # Of the micro-batch at hand, set by the loop: step's weight / (own weight x processes). Infinity: it weighs nothing.
+    divisor: float = 1.0
+    processes: int = 1  # gradients are averaged over them, a share is not
+
+    @property
+    def wants_count(self) -> bool:
+        """Whether somebody can make use of `num_items_in_batch`."""
+        return self.model_takes_num_items or self.loss_func is not None
+
+    def __call__(self, model: nn.Module, inputs: Batch, num_items: Tensor | int | None) -> tuple[Tensor, Any]:
+        """The loss of one micro-batch, and the model's outputs."""
+        labels = None
+        if (self.loss_func is not None or self.smoother is not None) and "labels" in inputs:
+            labels = inputs.pop("labels")
+            inputs = _with_decoder_inputs(model, inputs, labels)
+        if num_items is not None and self.model_takes_num_items:
+            inputs = {**inputs, "num_items_in_batch": num_items}
+        outputs = model(**inputs)
+        if self.loss_func is not None:
+            if labels is None:
+                note_once("compute_loss_func is called with labels=None: the batch has no column named 'labels'")
+            return self.loss_func(outputs, labels, num_items_in_batch=num_items), outputs
+        if self.smoother is not None and labels is not None:
+            return self.smoother(outputs, labels, self.smoother_shifts, num_items_in_batch=num_items), outputs
+        return loss_of(outputs, inputs), outputs
+
+    # ---- scale ---------------------------------------------------------------------------------
+
+    def share_of(self, loss: Tensor, num_items: Tensor | int | None) -> Tensor:
+        """The loss as its share of the whole optimizer step, so that the shares of a step add up to its mean."""
+        if num_items is not None and self.scale == "share" and self.divisor != math.inf:
+            return loss if self.processes == 1 else loss * self.processes
+        return loss if self.divisor == 1.0 else loss / self.divisor
+
+    def count_for(self, num_items: Tensor | int | None) -> Any:
+        """What `compute_loss` is told: the step's count, or the micro-batch's own when only part of a loss uses it."""
+        return self.own_count(num_items) if num_items is not None and self.scale == "mixed" else num_items
+
+    def must_settle(self, num_items: Tensor | int | None) -> bool:
+        """Whether this micro-batch is the first for which the scale of the loss matters."""
+        return self.scale == "unknown" and num_items is not None and (self.divisor != 1.0 or self.processes > 1)
+
+    def settle(self, compute: Callable[[Tensor | int | None], Tensor], num_items: Any, model: nn.Module) -> Tensor:
+        """Compute the first accumulated loss and learn what it is from how it depends on `num_items_in_batch`.
+
+        For `a / n + b` the derivative by n gives the share `a / n`, at no further cost. A loss that took the number
+        out of its tensor has none; it is evaluated a second time, leaving no trace.
+        """
+        before = RandomState.capture()
+        count = torch.as_tensor(num_items, dtype=torch.float32).detach().requires_grad_(True)
+        loss = compute(count)
+        slope = _derivative(loss, count)
+        if slope is not None and slope != 0.0:
+            share = -float(count) * slope
+        else:
+            with trial(model) as attempt:
+                once = attempt(lambda: (before.restore(), compute(num_items))[1])
+                twice = attempt(lambda: (before.restore(), compute(num_items * 2))[1])
+            share = 2 * ((once or 0.0) - (twice or 0.0))
+        self.scale = _classify(share, float(loss.detach()))
+        if self.scale == "mixed":
+            before.restore()
+            loss = compute(self.own_count(num_items))
+        if self.scale != "share":
+            note_once(_SCALE_NOTES[self.scale])
+        return loss
+
+    def own_count(self, num_items: Any) -> Any:
+        """The part of `num_items` that belongs to the micro-batch at hand."""
+        return num_items / (self.divisor * self.processes)
+
+
+_SCALE_NOTES = {
+    "mean": (
+        "the loss does not use num_items_in_batch: each micro-batch's mean is weighted by its number of targets, so "
+        "that accumulation and processes do not change the gradient"
+    ),
+    "mixed": (
+        "only part of the loss is divided by num_items_in_batch (an auxiliary loss?): each micro-batch is computed as "
+        "a mean and weighted by its number of targets"
+    ),
+}
+
+
+def _classify(share: float, loss: float) -> Scale:
+    if abs(share) <= 1e-4 * abs(loss):
+        return "mean"
+    return "share" if abs(share - loss) <= 1e-4 * abs(loss) else "mixed"
+
+
+def _derivative(loss: Tensor, by: Tensor) -> float | None:
+    if not loss.requires_grad:
+        return None
+    (slope,) = torch.autograd.grad(loss, by, retain_graph=True, allow_unused=True)
+    return None if slope is None else float(slope)
+
+
+def _with_decoder_inputs(model: nn.Module, inputs: Batch, labels: Tensor) -> Batch:
+    """An encoder-decoder makes its decoder's input from the labels; without them it has to be given."""
+    prepare = getattr(model, "prepare_decoder_input_ids_from_labels", None)
+    config = getattr(model, "config", None)
+    if prepare is None or "decoder_input_ids" in inputs or not getattr(config, "is_encoder_decoder", False):
+        return inputs
+    return {**inputs, "decoder_input_ids": prepare(labels=labels)}
+
+
+def loss_of(outputs: Any, inputs: Mapping[str, Any]) -> Tensor:
+    """The loss among a model's outputs: the entry called so, or the first of a tuple."""
+    if isinstance(outputs, Mapping):
+        if "loss" not in outputs or outputs["loss"] is None:
+            raise ModelOutputError(
+                what=f"The model did not return a loss from the inputs, only the following keys: {','.join(outputs)}",
+                why=f"it received {', '.join(inputs)}, and its output has no 'loss'",
+                fix="let forward return {'loss': ..., 'logits': ...} when it gets labels, pass compute_loss_func=, "
+                "or check that the labels are called what forward calls them (label_names)",
+            )
+        return outputs["loss"]
+    if isinstance(outputs, Tensor):
+        if outputs.dim() == 0:
+            return outputs
+        raise ModelOutputError(
+            what=f"The model returned one tensor of shape {tuple(outputs.shape)}, which is not a loss",
+            why="a bare tensor is taken for logits; only a single number can be a loss",
+            fix="pass compute_loss_func=lambda outputs, labels, num_items_in_batch=None: ..., or let forward return "
+            "{'loss': ..., 'logits': ...}",
+        )
+    if not outputs:
+        raise ModelOutputError(what="The model returned nothing", why="forward has no return value", fix="return a loss")
+    return outputs[0]
+
+
+def takes_num_items(model: nn.Module) -> bool:
+    """Whether a model's forward accepts `num_items_in_batch`: it says so itself, or it takes any keyword."""
+    stated = getattr(model, "accepts_loss_kwargs", None)
+    if stated is not None:
+        return bool(stated)
+    parameters = inspect.signature(model.forward).parameters
+    return "num_items_in_batch" in parameters or any(
+        parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
+    )
+
+
+@dataclass(frozen=True)
+class LossSignature:
+    """Which of the newer keywords a `compute_loss` understands; overrides of every age are in use."""
+
+    takes_num_items: bool
+    takes_return_outputs: bool
+
+    @classmethod
+    def of(cls, compute_loss: Callable[..., Any]) -> LossSignature:
+        parameters = inspect.signature(compute_loss).parameters
+        anything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+        return cls(
+            takes_num_items=anything or "num_items_in_batch" in parameters,
+            takes_return_outputs=anything or "return_outputs" in parameters,
+        )

@@ -1,0 +1,1 @@
+"""Which parameters are updated, by which rule, at which rate."""

@@ -1,0 +1,421 @@
+"""Learning-rate schedules under the names and signatures of transformers, and the one a run asks for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
+
+from ..config.plan import ScheduleSettings
+from ..core.choices import SchedulerType
+from ..core.errors import ConfigError
+from ..core.notices import note_once
+from . import shapes
+from .adafactor import get_adafactor_schedule
+from .greedy import GreedyLR, get_greedy_schedule
+
+
+def build_schedule(settings: ScheduleSettings, optimizer: Optimizer) -> LRScheduler:
+    """The schedule a run asks for.
+
+    >>> settings = ScheduleSettings(SchedulerType.LINEAR, warmup_steps=0, num_training_steps=4, options={})
+    >>> schedule = build_schedule(settings, torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1))
+    >>> schedule.get_last_lr()
+    [0.1]
+    """
+    if any(group["lr"] is None for group in optimizer.param_groups):
+        note_once(
+            f"the {settings.name} schedule is not used: {type(optimizer).__name__} computes its own learning rate"
+        )
+        return get_adafactor_schedule(optimizer)
+    if settings.warmup_steps > 0 and "num_warmup_steps" not in _SCHEDULES[settings.name].needs:
+        note_once(f"the {settings.name} schedule has no warmup: warmup_steps={settings.warmup_steps} is not used")
+    return get_scheduler(
+        settings.name,
+        optimizer,
+        num_warmup_steps=settings.warmup_steps,
+        num_training_steps=settings.num_training_steps,
+        scheduler_specific_kwargs=dict(settings.options),
+    )
+
+
+def get_scheduler(
+    name: str | SchedulerType,
+    optimizer: Optimizer,
+    num_warmup_steps: int | None = None,
+    num_training_steps: int | None = None,
+    scheduler_specific_kwargs: dict[str, Any] | None = None,
+) -> LRScheduler:
+    """The schedule called `name`; numbers it has no use for are not looked at, options it does not have are refused.
+
+    >>> optimizer = torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1)
+    >>> get_scheduler("cosine", optimizer, num_warmup_steps=2, num_training_steps=10).get_last_lr()
+    [0.0]
+    """
+    kind = SchedulerType(name)
+    schedule = _SCHEDULES[kind]
+    given = {"num_warmup_steps": num_warmup_steps, "num_training_steps": num_training_steps}
+    for need in schedule.needs:
+        if given[need] is None:
+            raise ConfigError(
+                what=f"SchedulerType.{kind.name} requires `{need}`, please provide that argument.",
+                why=f"the shape of the {kind} schedule depends on it",
+                fix=f"get_scheduler({str(kind)!r}, optimizer, {need}=...)",
+            )
+    options = scheduler_specific_kwargs or {}
+    _check_options(kind, schedule, options)
+    numbers = {number: given[number] for number in (*schedule.needs, *schedule.takes)}
+    return schedule.make(optimizer, **numbers, **options)
+
+
+def steps_on_metric(scheduler: object) -> bool:
+    """Whether a schedule waits for a metric, `step(metric)` after an evaluation, instead of a step after every update.
+
+    >>> steps_on_metric(get_greedy_schedule(torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1)))
+    True
+    """
+    return isinstance(scheduler, (ReduceLROnPlateau, GreedyLR))
+
+
+def get_constant_schedule(optimizer: Optimizer, last_epoch: int = -1) -> LambdaLR:
+    """Always the initial rate.
+
+    >>> schedule = get_constant_schedule(optimizer)
+    """
+    return LambdaLR(optimizer, shapes.constant, last_epoch=last_epoch)
+
+
+def get_constant_schedule_with_warmup(optimizer: Optimizer, num_warmup_steps: int, last_epoch: int = -1) -> LambdaLR:
+    """Up in a line for `num_warmup_steps`, then level.
+
+    >>> schedule = get_constant_schedule_with_warmup(optimizer, num_warmup_steps=100)
+    """
+    shape = partial(shapes.constant_after_warmup, num_warmup_steps=num_warmup_steps)
+    return LambdaLR(optimizer, shape, last_epoch=last_epoch)
+
+
+def get_linear_schedule_with_warmup(
+    optimizer: Optimizer, num_warmup_steps: int, num_training_steps: int, last_epoch: int = -1
+) -> LambdaLR:
+    """Up in a line for `num_warmup_steps`, then down in a line to zero at `num_training_steps`.
+
+    >>> schedule = get_linear_schedule_with_warmup(optimizer, num_warmup_steps=100, num_training_steps=1000)
+    """
+    shape = partial(shapes.linear, num_warmup_steps=num_warmup_steps, num_training_steps=num_training_steps)
+    return LambdaLR(optimizer, shape, last_epoch=last_epoch)
+
+
+def get_cosine_schedule_with_warmup(
+    optimizer: Optimizer,
+    num_warmup_steps: int,
+    num_training_steps: int,
+    num_cycles: float = 0.5,
+    last_epoch: int = -1,
+) -> LambdaLR:
+    """Up in a line, then down along half a cosine (`num_cycles=0.5`) to zero.
+
+    >>> schedule = get_cosine_schedule_with_warmup(optimizer, num_warmup_steps=100, num_training_steps=1000)
+    """
+    shape = partial(
+        shapes.cosine,
+        num_warmup_steps=num_warmup_steps,
+        num_training_steps=num_training_steps,
+        num_cycles=num_cycles,
+    )
+    return LambdaLR(optimizer, shape, last_epoch=last_epoch)
+
+
+def get_cosine_with_hard_restarts_schedule_with_warmup(
+    optimizer: Optimizer,
+    num_warmup_steps: int,
+    num_training_steps: int,
+    num_cycles: int = 1,
+    last_epoch: int = -1,
+) -> LambdaLR:
+    """Up in a line, then `num_cycles` times from the initial rate to zero along half a cosine.
+
+    >>> schedule = get_cosine_with_hard_restarts_schedule_with_warmup(optimizer, 100, 1000, num_cycles=3)
+    """
+    shape = partial(
+        shapes.cosine_with_restarts,
+        num_warmup_steps=num_warmup_steps,
+        num_training_steps=num_training_steps,
+        num_cycles=num_cycles,
+    )
+    return LambdaLR(optimizer, shape, last_epoch=last_epoch)
+
+
+def get_polynomial_decay_schedule_with_warmup(
+    optimizer: Optimizer,
+    num_warmup_steps: int,
+    num_training_steps: int,
+    lr_end: float = 1e-7,
+    power: float = 1.0,
+    last_epoch: int = -1,
+) -> LambdaLR:
+    """Up in a line, then down to the rate `lr_end` along a power of the remaining time.
+
+    >>> schedule = get_polynomial_decay_schedule_with_warmup(optimizer, 100, 1000, power=2.0)
+    """
+    initial = _initial_rate(optimizer)
+    if lr_end >= initial:
+        raise ConfigError(
+            what=f"lr_end ({lr_end}) must be smaller than initial lr ({initial})",
+            why="the schedule decays from the initial rate to lr_end",
+            fix=f"set lr_end below {initial}, or a larger learning rate",
+        )
+    shape = partial(
+        shapes.polynomial,
+        num_warmup_steps=num_warmup_steps,
+        num_training_steps=num_training_steps,
+        power=power,
+        initial=_nonzero(initial),
+        end=lr_end,
+    )
+    return LambdaLR(optimizer, shape, last_epoch=last_epoch)
+
+
+def get_inverse_sqrt_schedule(
+    optimizer: Optimizer, num_warmup_steps: int, timescale: int | None = None, last_epoch: int = -1
+) -> LambdaLR:
+    """Up in a line, then down as one over the square root of the step.
+
+    `timescale` is the warmup, or 10,000 without one.
+
+    >>> schedule = get_inverse_sqrt_schedule(optimizer, num_warmup_steps=100)
+    """
+    if timescale is None:
+        timescale = num_warmup_steps or 10_000
+    if timescale <= 0:
+        raise ConfigError(
+            what=f"timescale={timescale} is not a length of time",
+            why="the rate falls to a half in three times the timescale",
+            fix="set timescale=10000, or leave it out",
+        )
+    shape = partial(shapes.inverse_sqrt, num_warmup_steps=num_warmup_steps, timescale=timescale)
+    return LambdaLR(optimizer, shape, last_epoch=last_epoch)
+
+
+def get_reduce_on_plateau_schedule(optimizer: Optimizer, **kwargs: Any) -> ReduceLROnPlateau:
+    """Lower the rate when a metric stops improving; options are those of torch's `ReduceLROnPlateau`.
+
+    >>> schedule = get_reduce_on_plateau_schedule(optimizer, patience=3)
+    """
+    return ReduceLROnPlateau(optimizer, **kwargs)
+
+
+def get_cosine_with_min_lr_schedule_with_warmup(
+    optimizer: Optimizer,
+    num_warmup_steps: int,
+    num_training_steps: int,
+    num_cycles: float = 0.5,
+    last_epoch: int = -1,
+    min_lr: float | None = None,
+    min_lr_rate: float | None = None,
+) -> LambdaLR:
+    """Up in a line, then along half a cosine to the rate `min_lr`, or to the share `min_lr_rate` of the initial rate.
+
+    >>> schedule = get_cosine_with_min_lr_schedule_with_warmup(optimizer, 100, 1000, min_lr=1e-6)
+    """
+    shape = partial(
+        shapes.cosine,
+        num_warmup_steps=num_warmup_steps,
+        num_training_steps=num_training_steps,
+        num_cycles=num_cycles,
+        floor=_floor(optimizer, min_lr, min_lr_rate),
+    )
+    return LambdaLR(optimizer, shape, last_epoch=last_epoch)
+
+
+def get_cosine_with_min_lr_schedule_with_warmup_lr_rate(
+    optimizer: Optimizer,
+    num_warmup_steps: int,
+    num_training_steps: int,
+    num_cycles: float = 0.5,
+    last_epoch: int = -1,
+    min_lr: float | None = None,
+    min_lr_rate: float | None = None,
+    warmup_lr_rate: float | None = None,
+) -> LambdaLR:
+    """As `get_cosine_with_min_lr_schedule_with_warmup`, one step earlier: none has the rate 0, the last the lowest.
+
+    The first rate is the share `warmup_lr_rate` of the initial one; without it, one step's share of the way up.
+
+    >>> schedule = get_cosine_with_min_lr_schedule_with_warmup_lr_rate(optimizer, 100, 1000, min_lr_rate=0.1)
+    """
+    shape = partial(
+        shapes.cosine_from_first_step,
+        num_warmup_steps=num_warmup_steps,
+        num_training_steps=num_training_steps,
+        num_cycles=num_cycles,
+        floor=_floor(optimizer, min_lr, min_lr_rate),
+        start=warmup_lr_rate,
+    )
+    return LambdaLR(optimizer, shape, last_epoch=last_epoch)
+
+
+def get_wsd_schedule(
+    optimizer: Optimizer,
+    num_warmup_steps: int,
+    num_decay_steps: int,
+    num_training_steps: int | None = None,
+    num_stable_steps: int | None = None,
+    warmup_type: str = "linear",
+    decay_type: str = "cosine",
+    min_lr_ratio: float = 0,
+    num_cycles: float = 0.5,
+    last_epoch: int = -1,
+) -> LambdaLR:
+    """Up, level, down: the level part lasts `num_stable_steps`, or what `num_training_steps` leave for it.
+
+    `warmup_type` and `decay_type` are "linear", "cosine" or "1-sqrt".
+
+    >>> schedule = get_wsd_schedule(optimizer, num_warmup_steps=100, num_decay_steps=200, num_training_steps=1000)
+    """
+    _check_curve("warmup", warmup_type, shapes.RISES)
+    _check_curve("decay", decay_type, shapes.FALLS)
+    shape = partial(
+        shapes.warmup_stable_decay,
+        num_warmup_steps=num_warmup_steps,
+        num_stable_steps=_stable_steps(num_warmup_steps, num_decay_steps, num_training_steps, num_stable_steps),
+        num_decay_steps=num_decay_steps,
+        rise=warmup_type,
+        fall=decay_type,
+        floor=min_lr_ratio,
+        num_cycles=num_cycles,
+    )
+    return LambdaLR(optimizer, shape, last_epoch=last_epoch)
+
+
+@dataclass(frozen=True)
+class _Schedule:
+    """How a named schedule is made, and which numbers of the run it must or may have."""
+
+    make: Callable[..., LRScheduler]
+    needs: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
+    target: Callable[..., LRScheduler] | None = None  # whose options it takes, if not those of `make`
+
+
+_WARMUP = ("num_warmup_steps",)
+_WARMUP_AND_END = ("num_warmup_steps", "num_training_steps")
+
+_SCHEDULES: dict[SchedulerType, _Schedule] = {
+    SchedulerType.LINEAR: _Schedule(get_linear_schedule_with_warmup, _WARMUP_AND_END),
+    SchedulerType.COSINE: _Schedule(get_cosine_schedule_with_warmup, _WARMUP_AND_END),
+    SchedulerType.COSINE_WITH_RESTARTS: _Schedule(get_cosine_with_hard_restarts_schedule_with_warmup, _WARMUP_AND_END),
+    SchedulerType.POLYNOMIAL: _Schedule(get_polynomial_decay_schedule_with_warmup, _WARMUP_AND_END),
+    SchedulerType.CONSTANT: _Schedule(get_constant_schedule),
+    SchedulerType.CONSTANT_WITH_WARMUP: _Schedule(get_constant_schedule_with_warmup, _WARMUP),
+    SchedulerType.INVERSE_SQRT: _Schedule(get_inverse_sqrt_schedule, _WARMUP),
+    SchedulerType.REDUCE_ON_PLATEAU: _Schedule(get_reduce_on_plateau_schedule, target=ReduceLROnPlateau),
+    SchedulerType.COSINE_WITH_MIN_LR: _Schedule(get_cosine_with_min_lr_schedule_with_warmup, _WARMUP_AND_END),
+    SchedulerType.COSINE_WARMUP_WITH_MIN_LR: _Schedule(
+        get_cosine_with_min_lr_schedule_with_warmup_lr_rate, _WARMUP_AND_END
+    ),
+    SchedulerType.WARMUP_STABLE_DECAY: _Schedule(get_wsd_schedule, _WARMUP, takes=("num_training_steps",)),
+    SchedulerType.GREEDY: _Schedule(get_greedy_schedule, target=GreedyLR),
+}
+
+
+def _check_options(kind: SchedulerType, schedule: _Schedule, options: Mapping[str, Any]) -> None:
+    """Refuse options that the schedule does not have, and the lack of those it cannot do without."""
+    parameters = inspect.signature(schedule.target or schedule.make).parameters
+    taken = {"optimizer", *schedule.needs, *schedule.takes}
+    valid = {name: parameter for name, parameter in parameters.items() if name not in taken}
+    for name in options:
+        if name not in valid:
+            raise ConfigError(
+                what=f"the {kind} schedule has no option {name!r}",
+                why=f"its options are {', '.join(valid)}",
+                fix=f"leave {name!r} out of lr_scheduler_kwargs, or use another lr_scheduler_type",
+            )
+    missing = [
+        name for name, parameter in valid.items() if parameter.default is parameter.empty and name not in options
+    ]
+    if missing:
+        raise ConfigError(
+            what=f"the {kind} schedule is missing {', '.join(missing)}",
+            why="there is no default that fits every run",
+            fix=f"set lr_scheduler_kwargs={{{missing[0]!r}: ...}}",
+        )
+
+
+def _initial_rate(optimizer: Optimizer) -> float:
+    """The rate the optimizer was made with."""
+    rate = optimizer.defaults.get("lr")
+    if rate is None:
+        raise ConfigError(
+            what=f"this {type(optimizer).__name__} has no learning rate to decay from",
+            why="the end of this schedule is given as a rate, relative to the one the optimizer was made with",
+            fix="make the optimizer with lr=..., or use another schedule",
+        )
+    return rate
+
+
+def _nonzero(rate: float) -> float:
+    """`rate`, which is going to be divided by."""
+    if rate == 0:
+        raise ConfigError(
+            what="the initial learning rate is 0",
+            why="a schedule multiplies the initial rate, so it cannot lead from 0 to another rate",
+            fix="set a learning rate above 0, or use the constant schedule",
+        )
+    return rate
+
+
+def _floor(optimizer: Optimizer, min_lr: float | None, min_lr_rate: float | None) -> float:
+    """The lowest rate as a share of the initial one."""
+    if min_lr is not None and min_lr_rate is not None:
+        raise ConfigError(
+            what="Only one of min_lr or min_lr_rate should be set",
+            why=f"min_lr={min_lr} is a rate, min_lr_rate={min_lr_rate} a share of the initial rate: two ends",
+            fix="leave one of them out of lr_scheduler_kwargs",
+        )
+    if min_lr is not None:
+        return min_lr / _nonzero(_initial_rate(optimizer))
+    if min_lr_rate is not None:
+        return min_lr_rate
+    raise ConfigError(
+        what="One of min_lr or min_lr_rate should be set through the `lr_scheduler_kwargs`",
+        why="without it this schedule is the plain cosine",
+        fix="set lr_scheduler_kwargs={'min_lr_rate': 0.1}, or lr_scheduler_type='cosine'",
+    )
+
+
+def _check_curve(part: str, name: str, curves: Mapping[str, object]) -> None:
+    if name not in curves:
+        raise ConfigError(
+            what=f"Unknown {part} type: {name}, expected 'linear', 'cosine' or '1-sqrt'",
+            why=f"{part}_type names the curve of the {part}",
+            fix=f"set {part}_type='linear'",
+        )
+
+
+def _stable_steps(num_warmup: int, num_decay: int, num_training: int | None, num_stable: int | None) -> int:
+    """How long the level part lasts."""
+    if num_stable is None and num_training is None:
+        raise ConfigError(
+            what="Either num_training_steps or num_stable_steps must be specified.",
+            why="the level part lasts num_stable_steps, or what warmup and decay leave of num_training_steps",
+            fix="set num_stable_steps, or num_training_steps",
+        )
+    if num_stable is None:
+        assert num_training is not None
+        num_stable = num_training - num_warmup - num_decay
+        if num_stable < 0:
+            note_once(
+                f"warmup ({num_warmup} steps) and decay ({num_decay}) are longer than the run ({num_training}): "
+                "the decay starts before the warmup ends"
+            )
+    elif num_training is not None and num_training != num_warmup + num_stable + num_decay:
+        note_once(
+            f"num_stable_steps={num_stable} decides when the decay starts; the schedule ends at step "
+            f"{num_warmup + num_stable + num_decay}, the run at step {num_training}"
+        )
+    return num_stable

@@ -1,0 +1,20 @@
+"""From the world and the settings to a strategy."""
+
+from __future__ import annotations
+
+import torch
+
+from ..config.plan import ReplicaSettings
+from ..core.protocols import Strategy
+from ..core.world import World
+from .process_group import join
+from .replicated import Replicated
+from .single import SingleDevice
+
+
+def choose_strategy(world: World, device: torch.device, replicas: ReplicaSettings) -> Strategy:
+    """One process trains alone; several replicate the model and share the rows."""
+    if world.size == 1:
+        return SingleDevice(device)
+    join(world, device, backend=replicas.backend, timeout_seconds=replicas.timeout_seconds)
+    return Replicated(device, world, replicas)

@@ -1,0 +1,117 @@
+"""Number formats: autocast around the model's forward, and scaling that keeps small float16 gradients alive."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..config.plan import PrecisionSettings
+from ..core.notices import note_once
+from ..core.tree import tree_map
+
+_AS_IT_IS = nullcontext()
+
+
+class FullPrecision:
+    """Compute in the parameters' own format."""
+
+    def forward(self, model: nn.Module) -> AbstractContextManager[Any]:
+        return _AS_IT_IS
+
+    def backward(self, loss: Tensor) -> None:
+        loss.backward()
+
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        pass
+
+    def step(self, optimizer: torch.optim.Optimizer) -> bool:
+        optimizer.step()
+        return True
+
+
+class Autocast(FullPrecision):
+    """Compute the forward in a smaller format where that is safe; outputs leave the model as float32."""
+
+    def __init__(self, device_type: str, dtype: torch.dtype) -> None:
+        self.device_type, self.dtype = device_type, dtype
+
+    @contextmanager
+    def forward(self, model: nn.Module) -> Iterator[None]:
+        if "forward" in vars(model):  # already entered, or the user's own: do not wrap twice
+            yield
+            return
+        original = model.forward
+
+        @functools.wraps(original)
+        def in_small_numbers(*args: Any, **kwargs: Any) -> Any:
+            with torch.autocast(self.device_type, dtype=self.dtype):
+                outputs = original(*args, **kwargs)
+            return tree_map(_as_float32, outputs)
+
+        # An attribute of the instance shadows the method, so that a user's `compute_loss` which calls
+        # `model(**inputs)` itself is covered as well. It is taken away again: a copy of the model made later
+        # would otherwise call the original's weights.
+        model.forward = in_small_numbers
+        try:
+            yield
+        finally:
+            del model.forward
+
+
+class ScaledFloat16(Autocast):
+    """float16 with gradient scaling: steps whose gradients overflow are skipped and the scale is halved."""
+
+    def __init__(self, device_type: str) -> None:
+        super().__init__(device_type, torch.float16)
+        self.scaler = torch.amp.GradScaler(device_type)
+
+    def backward(self, loss: Tensor) -> None:
+        self.scaler.scale(loss).backward()
+
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        self.scaler.unscale_(optimizer)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> bool:
+        before = self.scaler.get_scale()
+        self.scaler.step(optimizer)
+        self.scaler.update()
+        return self.scaler.get_scale() >= before
+
+
+def choose_precision(settings: PrecisionSettings) -> FullPrecision:
+    """bf16 and fp16 as arguments ask for them."""
+    if settings.bf16:
+        return Autocast(settings.device_type, torch.bfloat16)
+    if settings.fp16 and settings.device_type == "cpu":
+        note_once("fp16=True on a CPU computes in float32, as transformers does silently; bf16=True works on CPUs")
+    elif settings.fp16:
+        return ScaledFloat16(settings.device_type)
+    return FullPrecision()
+
+
+@contextmanager
+def half_precision_weights(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
+    """The model's floating-point weights in `dtype` for a while; afterwards the very same weights as before."""
+    if dtype is None:
+        yield
+        return
+    tensors = [*model.parameters(), *model.buffers()]
+    originals = [(tensor, tensor.data) for tensor in tensors if tensor.is_floating_point()]
+    try:
+        for tensor, data in originals:
+            tensor.data = data.to(dtype)
+        yield
+    finally:
+        for tensor, data in originals:
+            tensor.data = data
+
+
+def _as_float32(leaf: Any) -> Any:
+    if isinstance(leaf, Tensor) and leaf.dtype in (torch.bfloat16, torch.float16):
+        return leaf.float()
+    return leaf

@@ -1,0 +1,65 @@
+"""Every process holds the whole model (DDP) and works on its own rows."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ..config.plan import ReplicaSettings
+from ..core.world import World
+from .clipping import clip
+from .collectives import gather_tree
+
+
+@dataclass
+class Replicated:
+    """Gradients are averaged over all processes at the end of each optimizer step."""
+
+    device: torch.device
+    world: World
+    settings: ReplicaSettings
+
+    def place(self, model: nn.Module) -> nn.Module:
+        if isinstance(model, DistributedDataParallel):
+            return model
+        model.to(self.device)
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            return model  # nothing to exchange, and DDP refuses such a model
+        given = {
+            "find_unused_parameters": self.settings.find_unused_parameters,
+            "bucket_cap_mb": self.settings.bucket_cap_mb,
+            "broadcast_buffers": self.settings.broadcast_buffers,
+            "static_graph": self.settings.static_graph,
+        }
+        options = {name: value for name, value in given.items() if value is not None}
+        ids = [self.device.index] if self.device.type == "cuda" else None
+        return DistributedDataParallel(model, device_ids=ids, **options)
+
+    def accumulate(self, model: nn.Module, *, sync: bool) -> AbstractContextManager[Any]:
+        return nullcontext() if sync or not isinstance(model, DistributedDataParallel) else model.no_sync()
+
+    def clip(self, gradients: list[Tensor], max_norm: float) -> Tensor:
+        return clip(gradients, max_norm)
+
+    def sum(self, value: Tensor) -> Tensor:
+        total = value.detach().clone().to(self.device)
+        dist.all_reduce(total)
+        return total
+
+    def mean(self, value: Tensor) -> Tensor:
+        return self.sum(value) / self.world.size
+
+    def gather(self, tree: Any, *, pad: float | None = None) -> Any:
+        return gather_tree(tree, self.device, pad=pad)
+
+    def sampler_shard(self) -> tuple[int, int]:
+        return self.world.rank, self.world.size
+
+    def barrier(self) -> None:
+        dist.barrier()

@@ -1,0 +1,1105 @@
+"""The public Trainer: a switchboard. Each method names an override point and says where its default lives."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.utils.data import DataLoader, Sampler
+
+from .callbacks.base import CallbackHandler, TrainerCallback
+from .callbacks.flow import DefaultFlowCallback
+from .callbacks.printer import PrinterCallback
+from .callbacks.progress import ProgressCallback
+from .checkpoint import checkpointer, retention, weights
+from .checkpoint.names import TRAINER_STATE_NAME, TRAINING_ARGS_JSON_NAME
+from .checkpoint.store import atomic_directory, verify
+from .checkpoint.tensors import read_tree, write_tree
+from .compat.accelerator import AcceleratorView
+from .config.check_trainer import check_model, check_optimizers, check_trainer
+from .config.plan import (
+    LoaderSettings,
+    OptimizerSettings,
+    PrecisionSettings,
+    ReplicaSettings,
+    SaveSettings,
+    ScheduleSettings,
+)
+from .config.training_args import TrainingArguments
+from .core import metrics_text
+from .core.errors import CheckpointError, ConfigError, MetricError, NotSupportedError
+from .core.notices import note
+from .core.outputs import EvalLoopOutput, PredictionOutput, TrainOutput
+from .core.protocols import Batch, Strategy
+from .core.random import enable_full_determinism, set_seed
+from .core.state import ExportableState, TrainerControl, TrainerState, export_callbacks
+from .core.tree import tree_map
+from .core.world import World
+from .data import columns, loaders, samplers
+from .data.collators.default import default_data_collator
+from .data.collators.padding import DataCollatorWithPadding
+from .data.position import real_rows_of, rows_of
+from .data.sizes import has_length, is_iterable, num_examples
+from .loops import evaluate as evaluating
+from .loops import predict as predicting
+from .loops import report
+from .loops.evaluate import EvalPlan, speed_metrics
+from .loops.finish import finish
+from .loops.flops import FlopCounter, input_that_decides, operations, tells_operations
+from .loops.nonfinite import NonFiniteGuard
+from .loops.run import LossMeter, Plan, Run
+from .loops.train import emit, train
+from .objective.counting import count_targets, loss_shifts_labels, observe_shift, weigh
+from .objective.neftune import noisy_embeddings
+from .objective.objective import LossSignature, Objective, takes_num_items
+from .objective.smoothing import LabelSmoother
+from .optim import groups, optimizers, schedulers
+from .strategies.choose import choose_strategy
+from .strategies.precision import choose_precision, half_precision_weights
+
+
+class Trainer:
+    """Trains, evaluates and predicts with any `nn.Module`.
+
+    >>> trainer = Trainer(model, TrainingArguments("out"), train_dataset=rows)  # doctest: +SKIP
+    >>> trainer.train()  # doctest: +SKIP
+
+    Subclass it and override a method to change one thing; every method may call `super()`.
+    """
+
+    loss_is_scaled_for_ga: bool | None = None  # transformers' switch; here the scale of a loss is found out
+
+    def __init__(
+        self,
+        model: nn.Module | None = None,
+        args: TrainingArguments | None = None,
+        data_collator: Callable[[list[Any]], dict[str, Any]] | None = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        processing_class: Any = None,
+        model_init: Callable[..., nn.Module] | None = None,
+        compute_loss_func: Callable[..., Tensor] | None = None,
+        compute_metrics: Callable[..., dict[str, Any]] | None = None,
+        callbacks: list[TrainerCallback | type[TrainerCallback]] | None = None,
+        optimizers: tuple[Any, Any] = (None, None),
+        optimizer_cls_and_kwargs: tuple[type[torch.optim.Optimizer], dict[str, Any]] | None = None,
+        preprocess_logits_for_metrics: Callable[[Any, Any], Any] | None = None,
+        *,
+        tokenizer: Any = None,
+        strategy: Strategy | None = None,
+    ) -> None:
+        self.args = args = args if args is not None else TrainingArguments(output_dir="tmp_trainer")
+        check_model(model, model_init)
+        check_optimizers(optimizers, optimizer_cls_and_kwargs, model_init)
+        check_trainer(args, train_dataset, eval_dataset, optimizers)
+        self._seed()
+        self.model_init = model_init
+        self.hp_name: Callable[[Any], str] | None = None
+        self.hp_search_backend: Any = None
+        self._trial: Any = None
+        self.model: nn.Module = model if model is not None else self.call_model_init()
+        self.world = World.from_environment()
+        self.strategy = strategy or choose_strategy(self.world, args.device, ReplicaSettings.of(args))
+        self.precision = choose_precision(PrecisionSettings.of(args))
+        self.accelerator = AcceleratorView(self)
+
+        self.processing_class = processing_class if processing_class is not None else tokenizer
+        self.data_collator = data_collator if data_collator is not None else self._default_collator()
+        self.train_dataset = train_dataset
+        self.eval_dataset = eval_dataset
+        self.compute_metrics = compute_metrics
+        self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
+        self.optimizer, self.lr_scheduler = optimizers
+        self.optimizer_cls_and_kwargs = optimizer_cls_and_kwargs
+        self.neftune_noise_alpha = args.neftune_noise_alpha
+
+        self._adopt_model(compute_loss_func)
+        default_callbacks: list[Any] = [DefaultFlowCallback, *(callbacks or [])]
+        self.callback_handler = CallbackHandler(
+            default_callbacks,
+            self.model,
+            self.processing_class,
+            self.optimizer,
+            self.lr_scheduler,
+            isolate_rng=args.isolate_rng,
+        )
+        self.add_callback(PrinterCallback if args.disable_tqdm else ProgressCallback)
+
+        self.control = TrainerControl()
+        self.state = TrainerState(
+            is_local_process_zero=self.is_local_process_zero(),
+            is_world_process_zero=self.is_world_process_zero(),
+            stateful_callbacks=self._callback_states(),
+        )
+        self.is_in_train = False
+        self.current_flos = 0.0
+        self.current_gradient_accumulation_steps = args.gradient_accumulation_steps
+        self._train_batch_size = args.train_batch_size
+        self._signature_columns: list[str] | None = None
+        self._created_lr_scheduler = False
+        self._eval_dataloaders: dict[str, DataLoader[Any]] = {}
+        self._run: Run | None = None
+        emit(self, "on_init_end")
+
+    # ---- what the constructor settles ------------------------------------------------------------
+
+    def _seed(self) -> None:
+        enable_full_determinism(self.args.seed) if self.args.full_determinism else set_seed(self.args.seed)
+
+    def _default_collator(self) -> Callable[[list[Any]], dict[str, Any]]:
+        if callable(getattr(self.processing_class, "pad", None)):
+            return DataCollatorWithPadding(self.processing_class)
+        return default_data_collator
+
+    def _adopt_model(self, compute_loss_func: Callable[..., Tensor] | None) -> None:
+        """Place the model, and find out what it takes and what its loss is."""
+        if self.place_model_on_device:
+            self._move_model_to_device(self.model, self.args.device)
+        self.model_wrapped = self.model
+        self.label_names: list[str] = (
+            columns.default_label_names(self.model) if self.args.label_names is None else self.args.label_names
+        )
+        self.can_return_loss = columns.can_return_loss(type(self.model))
+        inner = columns.bare_model(self.model)
+        self._loss_shifts_labels = loss_shifts_labels(inner)
+        smoothing = self.args.label_smoothing_factor
+        self.objective = Objective(
+            loss_func=compute_loss_func,
+            smoother=LabelSmoother(epsilon=smoothing) if smoothing else None,
+            model_takes_num_items=takes_num_items(inner),
+            processes=self.args.world_size,
+        )
+        self.objective.smoother_shifts = bool(self._loss_shifts_labels)
+
+    def _shifts_labels(self, batch: Batch) -> bool:
+        """Whether the model's loss compares each position with the next label; tried out on a batch if it does not say."""
+        if self._loss_shifts_labels is None:
+            shifts = observe_shift(self.model, self._prepare_inputs(dict(batch)))
+            self._loss_shifts_labels = self.objective.smoother_shifts = shifts
+        return self._loss_shifts_labels
+
+    @property
+    def model_accepts_loss_kwargs(self) -> bool:
+        """Whether `num_items_in_batch` is passed to the model's forward."""
+        return self.objective.model_takes_num_items
+
+    @model_accepts_loss_kwargs.setter
+    def model_accepts_loss_kwargs(self, accepts: bool) -> None:
+        self.objective.model_takes_num_items = accepts
+
+    @property
+    def compute_loss_func(self) -> Callable[..., Tensor] | None:
+        return self.objective.loss_func
+
+    @compute_loss_func.setter
+    def compute_loss_func(self, function: Callable[..., Tensor] | None) -> None:
+        self.objective.loss_func = function
+
+    @property
+    def label_smoother(self) -> LabelSmoother | None:
+        return self.objective.smoother
+
+    @label_smoother.setter
+    def label_smoother(self, smoother: LabelSmoother | None) -> None:
+        self.objective.smoother = smoother
+
+    @property
+    def tokenizer(self) -> Any:
+        """The older name of `processing_class`."""
+        return self.processing_class
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: Any) -> None:
+        self.processing_class = tokenizer
+
+    @property
+    def place_model_on_device(self) -> bool:
+        return getattr(self.args, "place_model_on_device", None) is not False
+
+    def add_callback(self, callback: TrainerCallback | type[TrainerCallback]) -> None:
+        """Add a callback, as a class or an instance."""
+        self.callback_handler.add_callback(callback)
+
+    def pop_callback(self, callback: TrainerCallback | type[TrainerCallback]) -> TrainerCallback | None:
+        """Take a callback out, by class or instance, and return it."""
+        return self.callback_handler.pop_callback(callback)
+
+    def remove_callback(self, callback: TrainerCallback | type[TrainerCallback]) -> None:
+        """Take a callback out, by class or instance."""
+        self.callback_handler.remove_callback(callback)
+
+    def _move_model_to_device(self, model: nn.Module, device: torch.device) -> None:
+        if getattr(model, "hf_device_map", None) is None:
+            model.to(device)
+
+    def call_model_init(self, trial: Any = None) -> nn.Module:
+        """A fresh model from `model_init`, which takes no argument or a trial."""
+        assert self.model_init is not None
+        count = len(inspect.signature(self.model_init).parameters)
+        if count > 1:
+            raise ConfigError(what="model_init should have 0 or 1 argument", why=f"it has {count}", fix="drop them")
+        model = self.model_init() if count == 0 else self.model_init(trial)
+        if model is None:
+            raise ConfigError(
+                what="model_init should not return None", why="training needs the model it makes", fix="return the model"
+            )
+        return model
+
+    # ---- running ---------------------------------------------------------------------------------
+
+    def train(
+        self,
+        resume_from_checkpoint: str | bool | None = None,
+        trial: Any = None,
+        ignore_keys_for_eval: list[str] | None = None,
+    ) -> TrainOutput:
+        """Train, from the beginning or from a checkpoint (`True`: the last one in `output_dir`)."""
+        self.args.validate()  # arguments may have been changed since they were made
+        self.is_in_train = True
+        self._hp_search_setup(trial)
+        self._train_batch_size = self.args.train_batch_size
+        if self.model_init is not None:
+            self._seed()
+            self.model = self.call_model_init(trial)
+            self._adopt_model(self.compute_loss_func)
+            self.optimizer = self.lr_scheduler = None
+        try:
+            return self._inner_training_loop(
+                args=self.args,
+                resume_from_checkpoint=self._checkpoint_to_resume(resume_from_checkpoint),
+                trial=trial,
+                ignore_keys_for_eval=ignore_keys_for_eval,
+            )
+        finally:
+            self.is_in_train = False
+
+    def _inner_training_loop(
+        self,
+        batch_size: int | None = None,
+        args: TrainingArguments | None = None,
+        resume_from_checkpoint: str | None = None,
+        trial: Any = None,
+        ignore_keys_for_eval: list[str] | None = None,
+    ) -> TrainOutput:
+        """Open a run, take its steps, sum it up."""
+        with ExitStack() as while_training:
+            run = self._open_run(resume_from_checkpoint, trial, ignore_keys_for_eval, while_training)
+            emit(self, "on_train_begin")
+            if self.args.eval_on_start:
+                with report.isolation(self.args):
+                    self._evaluate(trial, ignore_keys_for_eval, skip_scheduler=True)
+            train(self, run)
+            return finish(self, run)
+
+    def _open_run(
+        self, checkpoint: str | None, trial: Any, ignore_keys: list[str] | None, while_training: ExitStack
+    ) -> Run:
+        """Everything that is settled before the first step: loader, plan, placement, optimizer, schedule, state."""
+        loader = self.get_train_dataloader()
+        plan = self._plan(loader)
+        self._enable_gradient_checkpointing()
+        while_training.enter_context(noisy_embeddings(self.model, self.neftune_noise_alpha))
+        while_training.enter_context(self.precision.forward(self.model))
+        self.model_wrapped = self._wrap_model(self.model)
+        if self._created_lr_scheduler:
+            self.lr_scheduler, self._created_lr_scheduler = None, False
+        self.create_optimizer_and_scheduler(num_training_steps=plan.max_steps)
+        self.state = self._opening_state(plan, checkpoint, trial)
+        meter = LossMeter(self.strategy.device, last_step=self.state.global_step)
+        restore_streams = self._resume(checkpoint, meter) if checkpoint is not None else _nothing
+        self.objective.scale = "unknown" if self._loss_signature().takes_num_items else "mean"
+        self._run = run = Run(
+            plan=plan,
+            loader=loader,
+            meter=meter,
+            objective=self.objective,
+            guard=NonFiniteGuard(
+                patience=self.args.nonfinite_patience,
+                rows_of=partial(rows_of, loader),
+                judges_loss=self.args.world_size == 1,
+            ),
+            flops=self._flop_counter(),
+            weigh=self._divisors,
+            steps_schedule=not schedulers.steps_on_metric(self.lr_scheduler),
+            report_always=self._is_overridden("_maybe_log_save_evaluate"),
+            after_first_fetch=restore_streams,
+            trial=trial,
+            ignore_keys=ignore_keys,
+        )
+        handler = self.callback_handler
+        handler.model, handler.train_dataloader = self.model, loader
+        handler.optimizer, handler.lr_scheduler = self.optimizer, self.lr_scheduler
+        self.model_wrapped.zero_grad()
+        return run
+
+    def _plan(self, loader: Any) -> Plan:
+        args = self.args
+        rows_per_update = self._train_batch_size * args.gradient_accumulation_steps * args.world_size
+        return Plan.for_length(
+            len(loader) if has_length(loader) else None,
+            epochs=args.num_train_epochs,
+            max_steps=args.max_steps,
+            accumulation=args.gradient_accumulation_steps,
+            max_grad_norm=args.max_grad_norm,
+            rows_per_update=rows_per_update,
+            rows_per_epoch=self.num_examples(loader) if has_length(loader) else None,
+        )
+
+    def _opening_state(self, plan: Plan, checkpoint: str | None, trial: Any) -> TrainerState:
+        """A fresh state, or the one a checkpoint holds."""
+        path = Path(checkpoint) / TRAINER_STATE_NAME if checkpoint is not None else None
+        if path is not None:
+            verify(path.parent)
+        state = (
+            TrainerState.load_from_json(path)
+            if path is not None
+            else TrainerState(stateful_callbacks=self._callback_states())
+        )
+        state.train_batch_size = self._train_batch_size
+        state.is_hyper_param_search = trial is not None
+        state.compute_steps(self.args, plan.max_steps)
+        state.init_training_references(self, plan.max_steps, plan.epochs, trial)
+        if state.epoch is None:
+            state.epoch = 0
+        return state
+
+    def _enable_gradient_checkpointing(self) -> None:
+        if not self.args.gradient_checkpointing:
+            return
+        enable = getattr(self.model, "gradient_checkpointing_enable", None)
+        if not callable(enable):
+            raise ConfigError(
+                what=f"gradient_checkpointing=True, but {type(self.model).__name__} cannot do it",
+                why="the model has no gradient_checkpointing_enable()",
+                fix="wrap its blocks in torch.utils.checkpoint.checkpoint yourself, or unset the argument",
+            )
+        enable(gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs)
+
+    # ---- one step (objective/, strategies/) --------------------------------------------------------
+
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[Batch], num_batches: int, device: torch.device
+    ) -> tuple[list[Batch], Tensor | int | None]:
+        """The micro-batches of one optimizer step, and how many targets they have together."""
+        samples = list(itertools.islice(epoch_iterator, num_batches))
+        return samples, self._get_num_items_in_batch(samples, device)
+
+    def _get_num_items_in_batch(self, batch_samples: list[Batch], device: torch.device) -> Tensor | int | None:
+        """The targets of the whole step over all processes; None if nobody wants to know."""
+        if not self.objective.wants_count or not batch_samples or "labels" not in batch_samples[0]:
+            return None
+        shifted = self._shifts_labels(batch_samples[0])
+        counted = batch_samples if self._run is None else self._run.without_stand_ins(batch_samples)
+        counts = [count_targets(batch["labels"], shifted=shifted) for batch in counted]
+        if any(count is None for count in counts):
+            return None
+        total = torch.as_tensor(sum(counts)).to(device)  # type: ignore[arg-type]
+        return self.strategy.sum(total) if self.args.average_tokens_across_devices else total
+
+    def _divisors(self, batches: list[Batch], stand_ins: list[bool]) -> list[float]:
+        """What turns the mean of each micro-batch into its share of the optimizer step."""
+        processes = self.objective.processes
+        if len(batches) == 1 and processes == 1:
+            return [1.0]
+        shifted = bool(self._loss_shifts_labels)
+        amounts = [0.0 if void else weigh(batch, shifted=shifted) for batch, void in zip(batches, stand_ins, strict=True)]
+        total = float(self.strategy.sum(torch.tensor(sum(amounts), dtype=torch.float64)))
+        return [total / (amount * processes) if amount else float("inf") for amount in amounts]
+
+    def training_step(
+        self, model: nn.Module, inputs: Batch, num_items_in_batch: Tensor | int | None = None
+    ) -> Tensor:
+        """Forward and backward of one micro-batch; returns its share of the step's loss."""
+        if not (model.training and self.model.training):
+            model.train()
+        inputs = self._prepare_inputs(inputs)
+        objective = self.objective
+        if objective.must_settle(num_items_in_batch):
+            loss = objective.settle(
+                lambda count: self.compute_loss(model, dict(inputs), num_items_in_batch=count),
+                num_items_in_batch,
+                self.model,
+            )
+        elif objective.scale == "mean" and not self._loss_signature().takes_num_items:
+            loss = self.compute_loss(model, inputs)
+        else:
+            loss = self.compute_loss(model, inputs, num_items_in_batch=objective.count_for(num_items_in_batch))
+        loss = objective.share_of(loss, num_items_in_batch)
+        self.precision.backward(loss)
+        return loss.detach()
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: Batch,
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """The loss of one batch, by default the model's own; with `return_outputs` also what the model returned."""
+        loss, outputs = self.objective(model, inputs, num_items_in_batch)
+        return (loss, outputs) if return_outputs else loss
+
+    def compute_loss_context_manager(self) -> AbstractContextManager[Any]:
+        """Nothing to enter: autocast surrounds the model's forward itself."""
+        return nullcontext()
+
+    def autocast_smart_context_manager(self, cache_enabled: bool | None = True) -> AbstractContextManager[Any]:
+        """Nothing to enter: autocast surrounds the model's forward itself."""
+        return nullcontext()
+
+    def _prepare_inputs(self, inputs: Batch) -> Batch:
+        """The batch on the device that computes."""
+        return self._prepare_input(inputs)
+
+    def _prepare_input(self, data: Any) -> Any:
+        device = self.strategy.device
+        if device.type == "cpu" and type(data) is dict:
+            return dict(data)  # a copy: whoever computes the loss may take the labels out of it
+        return tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, data)
+
+    def _clip_grad_norm(self, model: nn.Module) -> Tensor:
+        """Cut the gradient to `max_grad_norm`; returns the norm it had."""
+        assert self._run is not None
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        return self.strategy.clip(gradients, self._run.plan.max_grad_norm)
+
+    def _get_learning_rate(self) -> float:
+        """The rate of the first parameter group."""
+        if isinstance(self.lr_scheduler, ReduceLROnPlateau):
+            return self.optimizer.param_groups[0]["lr"]
+        rate = self.lr_scheduler.get_last_lr()[0]
+        return rate.item() if isinstance(rate, Tensor) else rate
+
+    def _wrap_model(self, model: nn.Module, training: bool = True, dataloader: Any = None) -> nn.Module:
+        """The model as the loop calls it: on its device, replicated over the processes."""
+        return self.strategy.place(model) if training else model
+
+    def _loss_signature(self) -> LossSignature:
+        function = self.compute_loss
+        key = getattr(function, "__func__", function)
+        if self._known_signature is None or self._known_signature[0] is not key:
+            self._known_signature = (key, LossSignature.of(function))
+        return self._known_signature[1]
+
+    _known_signature: tuple[Any, LossSignature] | None = None
+    model_preparation_time: float = 0.0
+
+    # ---- after a step (loops/report.py) ------------------------------------------------------------
+
+    def _maybe_log_save_evaluate(
+        self,
+        tr_loss: Tensor,
+        grad_norm: Tensor | float | None,
+        model: nn.Module,
+        trial: Any,
+        epoch: float,
+        ignore_keys_for_eval: list[str] | None,
+        start_time: float,
+        learning_rate: float | None = None,
+    ) -> None:
+        """Log, evaluate and save, as far as the control asks for it."""
+        assert self._run is not None
+        report.report_step(self, self._run, tr_loss, grad_norm, model, learning_rate)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add numbers to the history and tell the callbacks."""
+        if self.state.epoch is not None:
+            logs["epoch"] = self.state.epoch
+        self.state.log_history.append({**logs, "step": self.state.global_step})
+        self.control = self.callback_handler.on_log(self.args, self.state, self.control, logs)
+
+    def _evaluate(
+        self, trial: Any, ignore_keys_for_eval: list[str] | None, skip_scheduler: bool = False
+    ) -> dict[str, float]:
+        """Evaluate in the middle of training."""
+        metrics = self.evaluate(ignore_keys=ignore_keys_for_eval)
+        self._report_to_hp_search(trial, self.state.global_step, metrics)
+        if schedulers.steps_on_metric(self.lr_scheduler) and not skip_scheduler:
+            self.lr_scheduler.step(self._metric_to_watch(metrics))
+        return metrics
+
+    def _metric_to_watch(self, metrics: dict[str, float]) -> float:
+        name = self.args.metric_for_best_model or "loss"
+        full_name = name if name.startswith("eval_") else f"eval_{name}"
+        if full_name not in metrics:
+            raise _NoSuchMetric(
+                what=f"metric_for_best_model={name!r} is not among the evaluation's metrics",
+                why=f"the evaluation returned {sorted(metrics)}",
+                fix="name one of these (the prefix eval_ may be left out)",
+            )
+        return metrics[full_name]
+
+    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
+        """Remember the best value so far; True if this evaluation is it."""
+        if self.args.metric_for_best_model is None:
+            return False
+        value, best = self._metric_to_watch(metrics), self.state.best_metric
+        if best is not None and not (value > best if self.args.greater_is_better else value < best):
+            return False
+        self.state.best_metric, self.state.best_global_step = value, self.state.global_step
+        if self.args.load_best_model_at_end and not self._saves_this_step():
+            self._keep_best_weights(trial)
+        return True
+
+    # ---- evaluating (loops/evaluate.py) ------------------------------------------------------------
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Run over the evaluation set and return its metrics; a dict of sets is evaluated one by one."""
+        chosen = eval_dataset if eval_dataset is not None else self.eval_dataset
+        if isinstance(chosen, dict):
+            merged: dict[str, float] = {}
+            for name, part in chosen.items():
+                merged.update(
+                    self.evaluate(
+                        eval_dataset=part if eval_dataset is not None else name,
+                        ignore_keys=ignore_keys,
+                        metric_key_prefix=f"{metric_key_prefix}_{name}",
+                    )
+                )
+            return merged
+        loader = self.get_eval_dataloader(eval_dataset)
+        started = time.time()
+        output = self.evaluation_loop(
+            loader,
+            description="Evaluation",
+            prediction_loss_only=True if self.compute_metrics is None else None,
+            ignore_keys=ignore_keys,
+            metric_key_prefix=metric_key_prefix,
+        )
+        metrics = self._with_speed(output, metric_key_prefix, started)
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def predict(
+        self, test_dataset: Any, ignore_keys: list[str] | None = None, metric_key_prefix: str = "test"
+    ) -> PredictionOutput:
+        """Run over a set and return predictions, labels and metrics."""
+        loader = self.get_test_dataloader(test_dataset)
+        started = time.time()
+        output = self.evaluation_loop(
+            loader, description="Prediction", ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix
+        )
+        metrics = self._with_speed(output, metric_key_prefix, started)
+        self.control = self.callback_handler.on_predict(self.args, self.state, self.control, metrics)
+        return PredictionOutput(output.predictions, output.label_ids, metrics)
+
+    def _with_speed(self, output: EvalLoopOutput, prefix: str, started: float) -> dict[str, float]:
+        metrics = output.metrics if output.metrics is not None else {}
+        rows = output.num_samples or 0
+        steps = -(-rows // (self.args.eval_batch_size * self.args.world_size))
+        metrics.update(speed_metrics(prefix, started, num_samples=rows, num_steps=steps, now=time.time()))
+        return metrics
+
+    def evaluation_loop(
+        self,
+        dataloader: DataLoader[Any],
+        description: str,
+        prediction_loss_only: bool | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> EvalLoopOutput:
+        """The loop behind `evaluate` and `predict`."""
+        args, started = self.args, time.time()
+        model = self._wrap_model(self.model, training=False, dataloader=dataloader)
+        if self._run is None:
+            self.model_preparation_time = round(time.time() - started, 4)
+        plan = EvalPlan(
+            loss_only=args.prediction_loss_only if prediction_loss_only is None else prediction_loss_only,
+            keep_inputs="inputs" in args.include_for_metrics,
+            keep_losses="loss" in args.include_for_metrics,
+            metric_per_batch=args.batch_eval_metrics and self.compute_metrics is not None,
+            join_batches=args.eval_do_concat_batches,
+            main_input=getattr(self.model, "main_input_name", "input_ids"),
+            prefix=metric_key_prefix,
+            ignore_keys=ignore_keys,
+            weigh=self._weigh_evaluated,
+            real_rows=real_rows_of(dataloader),
+            preparation_time=self.model_preparation_time if self._run is None else None,
+        )
+        dtype = torch.float16 if args.fp16_full_eval else torch.bfloat16 if args.bf16_full_eval else None
+        self.callback_handler.eval_dataloader = dataloader
+        model.eval()
+        with half_precision_weights(model, None if self.is_in_train else dtype), self.precision.forward(self.model):
+            return evaluating.evaluation_loop(self, model, dataloader, plan)
+
+    prediction_loop = evaluation_loop  # the name of 4.x for the same loop
+
+    def _weigh_evaluated(self, inputs: Batch) -> float:
+        return weigh(inputs, shifted=self._shifts_labels(inputs))
+
+    def prediction_step(
+        self, model: nn.Module, inputs: Batch, prediction_loss_only: bool, ignore_keys: list[str] | None = None
+    ) -> tuple[Tensor | None, Any, Any]:
+        """Loss, logits and labels of one batch."""
+        return predicting.prediction_step(
+            model,
+            self._prepare_inputs(inputs),
+            loss_only=prediction_loss_only,
+            ignore_keys=predicting.ignored_at_inference(self.model) if ignore_keys is None else ignore_keys,
+            label_names=self.label_names,
+            can_return_loss=self.can_return_loss,
+            loss_and_outputs=self._loss_and_outputs,
+        )
+
+    def _loss_and_outputs(self, model: nn.Module, inputs: Batch) -> tuple[Tensor, Any]:
+        if self._loss_signature().takes_return_outputs:
+            return self.compute_loss(model, inputs, return_outputs=True)
+        return self.compute_loss(model, dict(inputs)), model(**inputs)
+
+    # ---- data (data/) --------------------------------------------------------------------------------
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        """The loader that training iterates over."""
+        if self.train_dataset is None:
+            raise ConfigError(
+                what="Trainer: training requires a train_dataset",
+                why="train() was called, and none was given",
+                fix="pass train_dataset=... to Trainer",
+            )
+        return self._get_dataloader(
+            dataset=self.train_dataset,
+            description="Training",
+            batch_size=self._train_batch_size,
+            sampler_fn=self._get_train_sampler,
+            is_training=True,
+        )
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
+        """The loader for evaluation; a string names one of several evaluation sets."""
+        if eval_dataset is None and self.eval_dataset is None:
+            raise ConfigError(
+                what="Trainer: evaluation requires an eval_dataset",
+                why="evaluate() was called, and none was given",
+                fix="pass eval_dataset=... to Trainer or to evaluate()",
+            )
+        key = eval_dataset if isinstance(eval_dataset, str) else "eval"
+        if isinstance(eval_dataset, str):
+            dataset = self.eval_dataset[eval_dataset]
+        else:
+            dataset = eval_dataset if eval_dataset is not None else self.eval_dataset
+        return self._get_dataloader(
+            dataset=dataset,
+            description="Evaluation",
+            batch_size=self.args.eval_batch_size,
+            sampler_fn=self._get_eval_sampler,
+            dataloader_key=key,
+        )
+
+    def get_test_dataloader(self, test_dataset: Any) -> DataLoader[Any]:
+        """The loader for prediction."""
+        return self._get_dataloader(
+            dataset=test_dataset,
+            description="test",
+            batch_size=self.args.eval_batch_size,
+            sampler_fn=self._get_eval_sampler,
+        )
+
+    def _get_dataloader(
+        self,
+        dataset: Any,
+        description: str,
+        batch_size: int,
+        sampler_fn: Callable[[Any], Sampler[Any] | None] | None = None,
+        is_training: bool = False,
+        dataloader_key: str | None = None,
+    ) -> DataLoader[Any]:
+        collator = self.data_collator
+        if columns.has_columns(dataset):
+            dataset = self._remove_unused_columns(dataset, description=description)
+        else:
+            collator = self._get_collator_with_removed_columns(collator, description=description)
+        sampler = sampler_fn(dataset) if sampler_fn is not None and not is_iterable(dataset) else None
+        return loaders.build_loader(
+            dataset,
+            batch_size=batch_size,
+            sampler=sampler,
+            collate_fn=collator,
+            settings=LoaderSettings.of(self.args),
+            training=is_training,
+        )
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[Any] | None:
+        """The order of the rows of an epoch."""
+        dataset = train_dataset if train_dataset is not None else self.train_dataset
+        return samplers.train_sampler(
+            dataset,
+            LoaderSettings.of(self.args),
+            batch_size=self._train_batch_size * self.args.gradient_accumulation_steps,
+            input_name=_model_input_name(self.processing_class),
+        )
+
+    def _get_eval_sampler(self, eval_dataset: Any) -> Sampler[Any] | None:
+        """Evaluation goes through the rows in order."""
+        return samplers.eval_sampler(eval_dataset)
+
+    def num_examples(self, dataloader: DataLoader[Any]) -> int:
+        """How many rows a loader goes through."""
+        return num_examples(dataloader, batch_size=self.args.eval_batch_size)
+
+    def _set_signature_columns_if_needed(self) -> None:
+        """Fill `_signature_columns`: what the model takes, and the names of labels."""
+        if self._signature_columns is None:
+            self._signature_columns = columns.signature_columns(self.model, self.label_names)
+
+    def _remove_unused_columns(self, dataset: Any, description: str | None = None) -> Any:
+        if not self.args.remove_unused_columns:
+            return dataset
+        self._set_signature_columns_if_needed()
+        return columns.remove_unused_columns(
+            dataset, self._signature_columns or [], description=description, model_name=type(self.model).__name__
+        )
+
+    def _get_collator_with_removed_columns(
+        self, data_collator: Callable[..., Any], description: str | None = None
+    ) -> Callable[..., Any]:
+        if not self.args.remove_unused_columns:
+            return data_collator
+        self._set_signature_columns_if_needed()
+        return columns.RemoveColumnsCollator(
+            data_collator=data_collator,
+            signature_columns=self._signature_columns or [],
+            description=description,
+            model_name=type(self.model).__name__,
+        )
+
+    # ---- optimizer and schedule (optim/) ---------------------------------------------------------------
+
+    def create_optimizer_and_scheduler(self, num_training_steps: int) -> None:
+        """Make what was not given."""
+        self.create_optimizer()
+        self.create_scheduler(num_training_steps=num_training_steps, optimizer=self.optimizer)
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        """The optimizer of the arguments, with weight decay where it belongs."""
+        if self.optimizer is None:
+            model = model if model is not None else self.model
+            if self.optimizer_cls_and_kwargs is not None:
+                kind, options = self.optimizer_cls_and_kwargs
+            else:
+                kind, options = self.get_optimizer_cls_and_kwargs(self.args, model)
+            names = self.get_decay_parameter_names(model)
+            self.optimizer = kind(groups.parameter_groups(model, names, self.args.weight_decay), **options)
+        return self.optimizer
+
+    @staticmethod
+    def get_optimizer_cls_and_kwargs(
+        args: TrainingArguments, model: nn.Module | None = None
+    ) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
+        """The class behind `optim`, and the arguments to make one."""
+        return optimizers.optimizer_class_and_kwargs(OptimizerSettings.of(args))
+
+    def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
+        """The parameters that weight decay applies to: all but biases and norms."""
+        return groups.decay_parameter_names(model)
+
+    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
+        """The learning-rate schedule of the arguments."""
+        if self.lr_scheduler is None:
+            settings = ScheduleSettings.of(self.args, num_training_steps)
+            self.lr_scheduler = schedulers.build_schedule(settings, optimizer if optimizer is not None else self.optimizer)
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+    def get_learning_rates(self) -> list[float]:
+        """The rate of every parameter group."""
+        return [group["lr"] for group in self._existing_optimizer().param_groups]
+
+    def get_optimizer_group(self, param: str | nn.Parameter | None = None) -> Any:
+        """The group that holds a parameter, or all groups as lists of parameters."""
+        parameter_groups = self._existing_optimizer().param_groups
+        if param is None:
+            return [group["params"] for group in parameter_groups]
+        found = [group for group in parameter_groups if any(one is param for one in group["params"])]
+        return found[0] if found else None
+
+    def _existing_optimizer(self) -> torch.optim.Optimizer:
+        if self.optimizer is None:
+            raise ConfigError(
+                what="Trainer optimizer is None, please make sure you have setup the optimizer before",
+                why="it is made when training starts",
+                fix="call create_optimizer() first",
+            )
+        return self.optimizer
+
+    def get_num_trainable_parameters(self) -> int:
+        """How many numbers training changes."""
+        return sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
+
+    # ---- saving (checkpoint/) ----------------------------------------------------------------------------
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Write the model so that it can be loaded again (`from_pretrained` where the model has it)."""
+        if self.args.should_save:
+            self._save(output_dir if output_dir is not None else self.args.output_dir)
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        directory = Path(output_dir if output_dir is not None else self.args.output_dir)
+        directory.mkdir(parents=True, exist_ok=True)
+        weights.save_model(self.model, directory, state_dict=state_dict, processing_class=self.processing_class)
+        (directory / TRAINING_ARGS_JSON_NAME).write_text(self.args.to_json_string() + "\n", encoding="utf-8")
+
+    def _get_output_dir(self, trial: Any) -> str:
+        return self.args.output_dir
+
+    def _saves_this_step(self) -> bool:
+        return self.control.should_save or self.args.save_strategy == "best"
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        """`checkpoint-N`, which appears whole or not at all."""
+        settings, run_dir = SaveSettings.of(self.args), Path(self._get_output_dir(trial))
+        self.store_flos()
+        target = run_dir / f"{retention.PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        if self.state.best_global_step == self.state.global_step:
+            self.state.best_model_checkpoint = str(target)
+        with atomic_directory(target, leader=self.args.should_save, barrier=self.strategy.barrier) as directory:
+            self.save_model(str(directory), _internal_call=True)
+            if not settings.only_model:
+                self._save_optimizer_and_scheduler(str(directory))
+                self._save_scaler(str(directory))
+                self._save_rng_state(str(directory))
+            if self.args.should_save:
+                self._save_progress(directory)
+        if self.args.should_save:
+            retention.rotate(run_dir, settings.total_limit, keep=[self.state.best_model_checkpoint or ""])
+
+    def _save_progress(self, directory: Path) -> None:
+        assert self._run is not None
+        self.state.stateful_callbacks = self._callback_states()
+        self.state.save_to_json(directory / TRAINER_STATE_NAME)
+        meter, guard = self._run.meter, self._run.guard
+        checkpointer.save_loop_state(
+            directory,
+            {
+                "pending_loss": meter.pending.detach().cpu(),
+                "total_loss": meter.total,
+                "last_logged_step": meter.last_step,
+                "window_has_nonfinite": meter.poisoned,
+                "nonfinite_in_a_row": guard.in_a_row,
+                "nonfinite_steps": guard.refused,
+            },
+        )
+
+    def _callback_states(self) -> dict[str, Any]:
+        return export_callbacks([*self.callback_handler.callbacks, self.control])
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        if self.args.should_save:
+            checkpointer.save_training_parts(output_dir, optimizer=self.optimizer, scheduler=self.lr_scheduler)
+
+    def _save_scaler(self, output_dir: str) -> None:
+        scaler = getattr(self.precision, "scaler", None)
+        if self.args.should_save and scaler is not None:
+            write_tree(scaler.state_dict(), Path(output_dir), "scaler")
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        checkpointer.save_random_state(output_dir, self.args.process_index, self.args.world_size)
+
+    def _keep_best_weights(self, trial: Any) -> None:
+        """The best model is not a resume point: its weights are kept apart when no checkpoint is due."""
+        target = Path(self._get_output_dir(trial)) / "best-model"
+        with atomic_directory(target, leader=self.args.should_save, barrier=self.strategy.barrier) as directory:
+            self.save_model(str(directory), _internal_call=True)
+            if self.args.should_save:
+                self.state.save_to_json(directory / TRAINER_STATE_NAME)
+        self.state.best_model_checkpoint = str(target)
+
+    def _load_best_model(self) -> None:
+        """Put the best weights into the model."""
+        best = Path(self.state.best_model_checkpoint or "")
+        weights.load_weights(self.model, best)
+        note(f"loaded the best model, of step {self.state.best_global_step}, from {best}")
+
+    # ---- resuming (checkpoint/) ----------------------------------------------------------------------------
+
+    def _checkpoint_to_resume(self, wanted: str | bool | None) -> str | None:
+        if wanted is None or wanted is False:
+            return None
+        if wanted is not True:
+            return str(wanted)
+        found = retention.get_last_checkpoint(self.args.output_dir)
+        if found is None:
+            raise CheckpointError(
+                what=f"No valid checkpoint found in output directory ({self.args.output_dir})",
+                why="resume_from_checkpoint=True takes the newest whole checkpoint-N directory, and there is none",
+                fix="check output_dir, or start afresh with resume_from_checkpoint=None",
+            )
+        return found
+
+    def _resume(self, checkpoint: str, meter: LossMeter) -> Callable[[], None]:
+        """Load everything; the random streams come last, when the first batch has been fetched."""
+        self._load_from_checkpoint(checkpoint)
+        self._load_optimizer_and_scheduler(checkpoint)
+        self._load_scaler(checkpoint)
+        self._load_callback_state()
+        progress = checkpointer.load_loop_state(checkpoint)
+        meter.pending += progress["pending_loss"].to(meter.pending.device)
+        meter.total, meter.last_step = progress["total_loss"], progress["last_logged_step"]
+        meter.poisoned = progress["window_has_nonfinite"]
+        note(f"resuming from {checkpoint}: step {self.state.global_step} of {self.state.max_steps}")
+        once = iter([checkpoint])
+
+        def restore_streams() -> None:
+            for path in once:
+                self._load_rng_state(path)
+
+        return restore_streams
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        weights.load_weights(model if model is not None else self.model, Path(resume_from_checkpoint))
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is not None:
+            checkpointer.load_training_parts(checkpoint, optimizer=self.optimizer, scheduler=self.lr_scheduler)
+
+    def _load_scaler(self, checkpoint: str | None) -> None:
+        scaler = getattr(self.precision, "scaler", None)
+        if checkpoint is not None and scaler is not None:
+            scaler.load_state_dict(read_tree(Path(checkpoint), "scaler"))
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        if checkpoint is not None:
+            checkpointer.load_random_state(checkpoint, self.args.process_index, self.args.world_size)
+
+    def _load_callback_state(self) -> None:
+        """Callbacks with a state go on where they were."""
+        saved = dict(self.state.stateful_callbacks)
+        for callback in self.callback_handler.callbacks:
+            if not isinstance(callback, ExportableState):
+                continue
+            states = saved.get(type(callback).__name__)
+            state = states.pop(0) if isinstance(states, list) and states else states
+            if isinstance(state, dict):
+                for name, value in {**state["args"], **state["attributes"]}.items():
+                    setattr(callback, name, value)
+
+    # ---- numbers and files -----------------------------------------------------------------------------
+
+    @staticmethod
+    def metrics_format(metrics: dict[str, Any]) -> dict[str, Any]:
+        """Metrics as people read them."""
+        return metrics_text.metrics_format(metrics)
+
+    def log_metrics(self, split: str, metrics: dict[str, Any]) -> None:
+        """Print metrics as a small table."""
+        if self.is_world_process_zero():
+            print(metrics_text.metrics_table(split, metrics))
+
+    def save_metrics(self, split: str, metrics: dict[str, Any], combined: bool = True) -> None:
+        """Write `{split}_results.json`, and add to `all_results.json`."""
+        if self.is_world_process_zero():
+            metrics_text.write_metrics(Path(self.args.output_dir), split, metrics, combined=combined)
+
+    def save_state(self) -> None:
+        """Write `trainer_state.json` into the output directory."""
+        if self.is_world_process_zero():
+            Path(self.args.output_dir).mkdir(parents=True, exist_ok=True)
+            self.state.save_to_json(Path(self.args.output_dir) / TRAINER_STATE_NAME)
+
+    def floating_point_ops(self, inputs: Batch) -> int:
+        """The operations of one batch, as far as the model tells."""
+        return operations(self.model, inputs)
+
+    def _flop_counter(self) -> FlopCounter:
+        overridden = self._is_overridden("floating_point_ops")
+        return FlopCounter(
+            count=self.floating_point_ops if overridden or tells_operations(self.model) else None,
+            by_shape_of=None if overridden else input_that_decides(self.model),
+        )
+
+    def store_flos(self) -> None:
+        """Move the operations counted so far into the state."""
+        if self._run is not None:
+            self.current_flos += self._run.flops.take()
+        total = torch.tensor(self.current_flos, dtype=torch.float64)
+        self.state.total_flos += float(self.strategy.sum(total)) if self.args.world_size > 1 else self.current_flos
+        self.current_flos = 0.0
+
+    def is_local_process_zero(self) -> bool:
+        """Whether this is the main process of its machine."""
+        return self.args.local_process_index == 0
+
+    def is_world_process_zero(self) -> bool:
+        """Whether this is the main process of all."""
+        return self.args.process_index == 0
+
+    @property
+    def _total_loss_scalar(self) -> float:
+        return self._run.meter.total if self._run is not None else 0.0
+
+    @_total_loss_scalar.setter
+    def _total_loss_scalar(self, total: float) -> None:
+        if self._run is not None:
+            self._run.meter.total = total
+
+    @property
+    def _globalstep_last_logged(self) -> int:
+        return self._run.meter.last_step if self._run is not None else 0
+
+    @_globalstep_last_logged.setter
+    def _globalstep_last_logged(self, step: int) -> None:
+        if self._run is not None:
+            self._run.meter.last_step = step
+
+    def _is_overridden(self, method: str) -> bool:
+        return getattr(type(self), method) is not getattr(Trainer, method) or method in vars(self)
+
+    # ---- not here yet ------------------------------------------------------------------------------------
+
+    def hyperparameter_search(self, *args: Any, **kwargs: Any) -> Any:
+        """Not here yet."""
+        raise NotSupportedError(
+            what="hyperparameter_search is not there yet",
+            why="the search room is still empty",
+            fix="drive Optuna yourself: study.optimize(lambda trial: make_trainer(trial).train().training_loss)",
+        )
+
+    def _hp_search_setup(self, trial: Any) -> None:
+        if trial is not None:
+            self.hyperparameter_search()
+
+    def _report_to_hp_search(self, trial: Any, step: int, metrics: dict[str, float]) -> None:
+        """Nothing to report to without a search."""
+
+    def push_to_hub(self, *args: Any, **kwargs: Any) -> Any:
+        """Not here yet."""
+        raise NotSupportedError(
+            what="push_to_hub is not there yet",
+            why="the hub integration is still to come",
+            fix="save_model(DIR), then huggingface_hub.upload_folder(repo_id=..., folder_path=DIR)",
+        )
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Not here yet."""
+        raise NotSupportedError(
+            what="create_model_card is not there yet",
+            why="the hub integration is still to come",
+            fix="write README.md with huggingface_hub.ModelCard",
+        )
+
+
+class _NoSuchMetric(MetricError, KeyError):
+    """transformers raises KeyError here."""
+
+    def __str__(self) -> str:  # KeyError would print a repr
+        return Exception.__str__(self)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _model_input_name(processing_class: Any) -> str:
+    names = getattr(processing_class, "model_input_names", None)
+    return names[0] if names else "input_ids"

@@ -1,0 +1,137 @@
+"""The direction of the doors: who may import whom, read from the source."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2] / "src" / "ostinato"
+LAYERS = [
+    {"core"},
+    {"config"},
+    {"callbacks", "objective", "data", "metrics", "optim", "strategies", "checkpoint"},
+    {"loops", "explain", "search", "integrations", "compat"},
+    {"trainer", "seq2seq_trainer"},
+    {"tasks", "board", "report"},
+    {"cli"},
+]
+LAYER = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}
+MAY_IMPORT_DISTRIBUTED = {"strategies", "checkpoint"}
+# Rooms whose third parties are optional and imported where they are used; rich is paid for by those who see a bar.
+MAY_IMPORT_LATE = {"integrations", "search", "tasks", "cli"}
+
+
+def modules() -> list[Path]:
+    return sorted(path for path in ROOT.rglob("*.py"))
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def type_checking_only(tree: ast.AST) -> set[int]:
+    blocks = (node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
+    return {id(child) for block in blocks for child in ast.walk(block)}
+
+
+def own_imports(path: Path, *, typing_too: bool = False) -> list[tuple[str, int]]:
+    """(dotted module inside the package, line) of every relative import."""
+    tree = ast.parse(path.read_text())
+    skipped = set() if typing_too else type_checking_only(tree)
+    package = list(path.relative_to(ROOT).parts[:-1])
+    found = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ImportFrom) or not node.level or id(node) in skipped:
+            continue
+        base = package[: len(package) - (node.level - 1)]
+        for alias in node.names:
+            whole = [*base, *(node.module.split(".") if node.module else []), alias.name]
+            as_module = ROOT.joinpath(*whole)
+            target = whole if as_module.with_suffix(".py").exists() or as_module.is_dir() else whole[:-1]
+            found.append((".".join(target), node.lineno))
+    return found
+
+
+@pytest.mark.parametrize("path", modules(), ids=dotted)
+def test_doors_only_lead_down(path: Path) -> None:
+    here = room_of(path)
+    if here in ("__init__", "__main__", "dropin"):
+        return
+    assert here in LAYER, f"{here} has no place in the house"
+    for target, line in own_imports(path, typing_too=True):
+        there = target.split(".")[0]
+        if there == here:
+            continue
+        assert LAYER[there] < LAYER[here] or (here, there) == ("seq2seq_trainer", "trainer"), (
+            f"{dotted(path)}:{line} imports {target}: {here} may not open a door to {there}"
+        )
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    edges = {dotted(path): {target for target, _ in own_imports(path)} for path in modules()}
+    finished: set[str] = set()
+
+    def walk(module: str, trail: tuple[str, ...]) -> None:
+        assert module not in trail, " -> ".join([*trail[trail.index(module) :], module])
+        if module not in finished:
+            for target in edges.get(module, ()):
+                walk(target, (*trail, module))
+            finished.add(module)
+
+    for module in edges:
+        walk(module, ())
+
+
+@pytest.mark.parametrize("path", modules(), ids=dotted)
+def test_torch_distributed_stays_in_its_rooms(path: Path) -> None:
+    text = path.read_text()
+    if room_of(path) not in MAY_IMPORT_DISTRIBUTED:
+        names = [
+            name
+            for node in ast.walk(ast.parse(text))
+            for name in (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else []
+            )
+        ]
+        assert not any(name.startswith("torch.distributed") for name in names)
+        assert "torch.distributed" not in text
+
+
+def test_only_config_reads_arguments() -> None:
+    """Parts get frozen settings. Callbacks get `args` by transformers' contract; loops hand them on."""
+    for path in modules():
+        if room_of(path) in {"objective", "data", "metrics", "optim", "strategies", "checkpoint"}:
+            attributes = [
+                node
+                for node in ast.walk(ast.parse(path.read_text()))
+                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "args"
+            ]
+            assert not attributes, f"{dotted(path)}:{attributes[0].lineno} looks into args"
+
+
+@pytest.mark.parametrize("path", modules(), ids=dotted)
+def test_imports_are_at_the_top(path: Path) -> None:
+    if room_of(path) in MAY_IMPORT_LATE:
+        return
+    tree = ast.parse(path.read_text())
+    functions = (node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+    late = {
+        (name, node.lineno)
+        for function in functions
+        for node in ast.walk(function)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for name in ([alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or "."])
+    }
+    optional = ("rich", "peft", "transformers", "datasets", "torchdata")
+    ours = [(name, line) for name, line in late if not name.split(".")[0] in optional]
+    assert not ours, f"{dotted(path)} imports inside a function: {ours}"

@@ -1,0 +1,341 @@
+"""`evaluate()` and `predict()`: the same arrays, in the same shapes, and the same metrics."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from both import check_parity, run_both, run_one
+from torch import nn
+
+pytest.importorskip("transformers")
+
+BATCH = {"per_device_eval_batch_size": 4}
+
+
+def predicted(prediction):
+    return prediction.predictions, prediction.label_ids, prediction.metrics
+
+
+def correct(prediction) -> dict[str, float]:
+    logits = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
+    return {"accuracy": float((logits.argmax(-1) == prediction.label_ids).mean())}
+
+
+class Answers(nn.Module):
+    """Gives whatever `answer(x, logits, loss)` makes of its numbers."""
+
+    def __init__(self, answer) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        self.answer = answer
+
+    def forward(self, x, labels=None):
+        logits = self.layer(x)
+        loss = None if labels is None else nn.functional.cross_entropy(logits, labels)
+        return self.answer(x, logits, loss)
+
+
+def answering(answer) -> Answers:
+    return tiny.seeded(Answers, answer)
+
+
+def rows(n: int = 10) -> list[dict]:
+    return [{"x": row["x"], "labels": i % 3} for i, row in enumerate(tiny.regression_rows(n))]
+
+
+ANSWERS = {
+    "dict": lambda x, logits, loss: {"loss": loss, "logits": logits},
+    "tuple": lambda x, logits, loss: (loss, logits),
+    "dict of two": lambda x, logits, loss: {"loss": loss, "logits": logits, "hidden": 2 * x},
+    "tuple of two": lambda x, logits, loss: (loss, logits, 2 * x),
+    "nested": lambda x, logits, loss: {"loss": loss, "logits": logits, "states": (x, (2 * x, 3 * x))},
+    "scalar beside": lambda x, logits, loss: {"loss": loss, "logits": logits, "temperature": logits.mean()},
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_shape_of_the_output(answer: str) -> None:
+    def script(api):
+        trainer = api.trainer(answering(ANSWERS[answer]), api.args(**BATCH), eval_dataset=rows())
+        return predicted(trainer.predict(rows())), trainer.evaluate()
+
+    check_parity(script)
+
+
+@pytest.mark.parametrize("answer", ["dict of two", "tuple of two"])
+def test_ignored_keys(answer: str) -> None:
+    def script(api):
+        trainer = api.trainer(answering(ANSWERS[answer]), api.args(**BATCH), eval_dataset=rows())
+        return predicted(trainer.predict(rows(), ignore_keys=["hidden"]))
+
+    check_parity(script)
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 9])
+@pytest.mark.parametrize("batch", [1, 4])
+def test_size_of_the_last_batch(n: int, batch: int) -> None:
+    def script(api):
+        trainer = api.trainer(answering(ANSWERS["dict"]), api.args(per_device_eval_batch_size=batch))
+        return predicted(trainer.predict(rows(n)))
+
+    check_parity(script)
+
+
+def test_model_output() -> None:
+    def script(api):
+        data = tiny.classification_rows(10)
+        trainer = api.trainer(tiny.bert(), api.args(**BATCH), eval_dataset=data, compute_metrics=correct)
+        return predicted(trainer.predict(data)), trainer.evaluate(), trainer.evaluate(metric_key_prefix="dev")
+
+    theirs, _ = check_parity(script)
+    assert "eval_accuracy" in theirs.result[1]
+    assert "dev_accuracy" in theirs.result[2]
+
+
+def test_model_output_with_hidden_states() -> None:
+    """Everything but the loss is kept, the states of every layer too."""
+
+    def script(api):
+        data = tiny.classification_rows(10)
+        trainer = api.trainer(tiny.bert(output_hidden_states=True), api.args(**BATCH))
+        return predicted(trainer.predict(data))
+
+    check_parity(script)
+
+
+def test_ragged_logits_are_padded() -> None:
+    """Batches of different lengths: the shorter ones are filled up with -100."""
+
+    def script(api):
+        collator = api.DataCollatorForTokenClassification(tiny.tokenizer())
+        trainer = api.trainer(tiny.bert("TokenClassification"), api.args(**BATCH), data_collator=collator)
+        return predicted(trainer.predict(tiny.token_rows()))
+
+    theirs, _ = check_parity(script)
+    assert (theirs.result[0] == -100).any()
+
+
+@pytest.mark.parametrize("steps", [None, 1, 2])
+def test_accumulation_of_evaluation_steps(steps: int | None) -> None:
+    def script(api):
+        collator = api.DataCollatorForTokenClassification(tiny.tokenizer())
+        args = api.args(eval_accumulation_steps=steps, **BATCH)
+        trainer = api.trainer(tiny.bert("TokenClassification"), args, data_collator=collator)
+        return predicted(trainer.predict(tiny.token_rows()))
+
+    check_parity(script)
+
+
+def test_batches_that_are_not_concatenated() -> None:
+    def script(api):
+        seen = []
+
+        def metric(prediction):
+            kinds = type(prediction.predictions).__name__, type(prediction.label_ids).__name__
+            seen.append((kinds, [np.shape(batch) for batch in prediction.predictions]))
+            return {}
+
+        collator = api.DataCollatorForTokenClassification(tiny.tokenizer())
+        args = api.args(eval_do_concat_batches=False, **BATCH)
+        model = tiny.bert("TokenClassification")
+        trainer = api.trainer(model, args, data_collator=collator, compute_metrics=metric)
+        return trainer.predict(tiny.token_rows()).metrics, seen
+
+    check_parity(script)
+
+
+def test_metrics_batch_by_batch() -> None:
+    def script(api):
+        calls = []
+
+        def metric(prediction, compute_result):
+            calls.append((type(prediction.predictions).__name__, np.shape(prediction.predictions), compute_result))
+            return {"calls": float(len(calls))} if compute_result else {}
+
+        data = tiny.classification_rows(10)
+        trainer = api.trainer(tiny.bert(), api.args(batch_eval_metrics=True, **BATCH), compute_metrics=metric)
+        return trainer.evaluate(data), calls
+
+    check_parity(script)
+
+
+def test_preprocessed_logits() -> None:
+    def script(api):
+        seen = []
+
+        def argmax(logits, labels):
+            seen.append((type(logits).__name__, tuple(logits.shape), tuple(labels.shape)))
+            return logits.argmax(-1)
+
+        def metric(prediction):
+            return {"same": float((prediction.predictions == prediction.label_ids).mean())}
+
+        data = tiny.classification_rows(10)
+        options = {"preprocess_logits_for_metrics": argmax, "compute_metrics": metric, "eval_dataset": data}
+        trainer = api.trainer(tiny.bert(), api.args(**BATCH), **options)
+        return trainer.evaluate(), predicted(trainer.predict(data)), seen
+
+    check_parity(script)
+
+
+@pytest.mark.parametrize("wanted", [["inputs"], ["loss"], ["inputs", "loss"]], ids=",".join)
+def test_what_metrics_are_given(wanted: list[str]) -> None:
+    def script(api):
+        seen = []
+
+        def metric(prediction):
+            seen.append((prediction.inputs, prediction.losses, len(tuple(prediction))))
+            return {"rows": float(len(prediction.label_ids))}
+
+        data = tiny.classification_rows(10)
+        args = api.args(include_for_metrics=wanted, **BATCH)
+        return api.trainer(tiny.bert(), args, compute_metrics=metric).evaluate(data), seen
+
+    check_parity(script)
+
+
+def test_metrics_of_any_number_type() -> None:
+    """numpy and torch scalars come out as plain numbers."""
+
+    def script(api):
+        def metric(prediction):
+            return {"f32": np.float32(0.5), "int": np.int64(3), "tensor": torch.tensor(2.5), "eval_named": 1.0}
+
+        trainer = api.trainer(tiny.bert(), api.args(**BATCH), compute_metrics=metric)
+        metrics = trainer.evaluate(tiny.classification_rows(6))
+        return metrics, {key: type(value).__name__ for key, value in metrics.items()}
+
+    check_parity(script)
+
+
+def test_loss_only() -> None:
+    def script(api):
+        args = api.args(prediction_loss_only=True, **BATCH)
+        trainer = api.trainer(tiny.bert(), args, compute_metrics=correct)
+        return trainer.evaluate(tiny.classification_rows(10))
+
+    check_parity(script)
+
+
+def test_rows_without_labels() -> None:
+    def script(api):
+        data = [{k: v for k, v in row.items() if k != "labels"} for row in tiny.classification_rows(10)]
+        trainer = api.trainer(tiny.bert(), api.args(**BATCH))
+        return predicted(trainer.predict(data)), trainer.evaluate(data)
+
+    check_parity(script)
+
+
+def test_several_labels() -> None:
+    """`label_names` of two: the labels come as a tuple."""
+
+    class TwoHeads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
+
+        def forward(self, x, start=None, end=None):
+            first, second = self.layer(x).unbind(-1)
+            if start is None:
+                return {"first": first, "second": second}
+            loss = (first - start).square().mean() + (second - end).square().mean()
+            return {"loss": loss, "first": first, "second": second}
+
+    def script(api):
+        data = [{"x": row["x"], "start": row["labels"], "end": -row["labels"]} for row in tiny.regression_rows(10)]
+        trainer = api.trainer(tiny.seeded(TwoHeads), api.args(label_names=["start", "end"], **BATCH))
+        return predicted(trainer.predict(data))
+
+    theirs, _ = check_parity(script)
+    assert isinstance(theirs.result[1], tuple)
+
+
+def test_dict_of_datasets() -> None:
+    def script(api):
+        sets = {"a": tiny.classification_rows(6), "b": tiny.classification_rows(9, seed=3)}
+        trainer = api.trainer(tiny.bert(), api.args(**BATCH), eval_dataset=sets, compute_metrics=correct)
+        return trainer.evaluate(), trainer.evaluate(sets), trainer.evaluate("b"), trainer.state.log_history
+
+    theirs, _ = check_parity(script)
+    assert {"eval_a_accuracy", "eval_b_accuracy"} <= set(theirs.result[0])
+
+
+def test_language_model() -> None:
+    def script(api):
+        trainer = api.trainer(tiny.llama(), api.args(per_device_eval_batch_size=10))
+        return predicted(trainer.predict(tiny.language_rows(10)))
+
+    check_parity(script)
+
+
+def test_evaluation_loss_of_a_language_model_does_not_depend_on_the_batch_size() -> None:
+    """transformers takes the mean of the batches' means, so rows in batches with few labels weigh more and
+    `eval_loss` moves with the batch size. Ours is the mean over all labels, whatever the batches.
+    """
+
+    def losses(name):
+        def script(api):
+            data = tiny.language_rows(10)
+            return [
+                api.trainer(tiny.llama(), api.args(per_device_eval_batch_size=size)).evaluate(data)["eval_loss"]
+                for size in (10, 3, 1)
+            ]
+
+        return run_one(script, name).result
+
+    theirs, ours = losses("transformers"), losses("ostinato")
+    assert ours[0] == theirs[0], "in one batch, both are the mean over all labels"
+    assert ours == pytest.approx([ours[0]] * 3, rel=1e-6)
+    assert theirs != pytest.approx([theirs[0]] * 3, rel=1e-5)
+
+
+def test_evaluation_leaves_the_training_mode_alone() -> None:
+    def script(api):
+        trainer = api.trainer(tiny.bert(), api.args(**BATCH))
+        trainer.evaluate(tiny.classification_rows(6))
+        return trainer.model.training
+
+    check_parity(script)
+
+
+def test_prediction_of_bare_logits() -> None:
+    """transformers is wrong: of a model that returns a tensor it drops the first row of every batch when the rows have
+    labels, as if the tensor were a tuple that begins with the loss. Ours takes it for the logits it is.
+    """
+
+    class Bare(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, x, labels=None):
+            return self.layer(x)
+
+    def script(api):
+        trainer = api.trainer(tiny.seeded(Bare), api.args(**BATCH))
+        prediction = trainer.predict(rows(8))
+        return prediction.predictions, prediction.label_ids
+
+    theirs, ours = run_both(script)
+    expected = tiny.seeded(Bare)(torch.tensor([row["x"] for row in rows(8)])).detach().numpy()
+    assert np.array_equal(ours.result[0], expected)
+    assert len(ours.result[1]) == 8
+    assert len(theirs.result[0]) == 6
+
+
+def test_prediction_of_bare_logits_without_labels() -> None:
+    class Bare(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.layer(x)
+
+    def script(api):
+        data = [{"x": row["x"]} for row in rows()]
+        return predicted(api.trainer(tiny.seeded(Bare), api.args(**BATCH)).predict(data))
+
+    check_parity(script)

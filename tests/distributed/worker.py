@@ -1,0 +1,130 @@
+"""What each process of a distributed test runs: `worker.py SCENARIO OUT_DIR`. Rank r writes `rank-r.json`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import IterableDataset
+
+from ostinato import Trainer, TrainingArguments
+
+
+class Classifier(nn.Module):
+    """Remembers the rows it was trained on and evaluated with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b = nn.Linear(4, 8), nn.Linear(8, 3)
+        self.trained: list[list[int]] = []
+
+    def forward(self, x, row=None, labels=None):
+        if self.training:
+            self.trained.append(row.tolist())
+        logits = self.b(torch.tanh(self.a(x)))
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+class TokenModel(Classifier):
+    """A token-level loss that divides by `num_items_in_batch` when it is told."""
+
+    def forward(self, x, row=None, labels=None, num_items_in_batch=None, **kwargs):
+        logits = self.b(torch.tanh(self.a(x)))
+        flat = logits.view(-1, 3), labels.view(-1)
+        if num_items_in_batch is None:
+            return {"loss": nn.functional.cross_entropy(*flat), "logits": logits}
+        return {"loss": nn.functional.cross_entropy(*flat, reduction="sum") / num_items_in_batch, "logits": logits}
+
+
+class ForgetfulModel(TokenModel):
+    """Takes `num_items_in_batch` and ignores it, as many models do."""
+
+    def forward(self, x, row=None, labels=None, **kwargs):
+        return super().forward(x, row, labels)
+
+
+class Stream(IterableDataset):
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.rows = rows
+
+    def __iter__(self):
+        return iter(self.rows)
+
+
+def rows(count: int, *, tokens: bool = False) -> list[dict[str, Any]]:
+    generator = torch.Generator().manual_seed(1)
+    made = []
+    for index in range(count):
+        shape = (5, 4) if tokens else (4,)
+        labels = torch.randint(0, 3, shape[:-1], generator=generator)
+        if tokens:
+            labels[: index % 5] = -100
+        made.append({"x": torch.randn(shape, generator=generator), "row": torch.tensor(index), "labels": labels})
+    return made
+
+
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "fifty_steps": {"rows": 200, "max_steps": 50},
+    "uneven": {"rows": 37, "num_train_epochs": 3},
+    "one_row_left": {"rows": 33, "num_train_epochs": 2},
+    "accumulate": {"rows": 75, "num_train_epochs": 3, "gradient_accumulation_steps": 3},
+    "tokens": {"rows": 75, "num_train_epochs": 3, "gradient_accumulation_steps": 2, "model": TokenModel, "tokens": True},
+    "forgetful": {
+        "rows": 75, "num_train_epochs": 3, "gradient_accumulation_steps": 2, "model": ForgetfulModel, "tokens": True,
+    },
+    "stream": {"rows": 40, "max_steps": 8, "stream": True},
+    "saving": {"rows": 40, "max_steps": 4, "save_steps": 2, "eval_strategy": "steps", "eval_steps": 2,
+               "load_best_model_at_end": True},
+}  # fmt: skip
+GLOBAL_BATCH = 8
+
+
+def main(scenario: str, out: Path) -> None:
+    torch.set_num_threads(1)
+    settings = dict(SCENARIOS[scenario])
+    tokens = settings.pop("tokens", False)
+    model = settings.pop("model", Classifier)()
+    data: Any = rows(settings.pop("rows"), tokens=tokens)
+    train_dataset = Stream(data) if settings.pop("stream", False) else data
+    world = int(__import__("os").environ.get("WORLD_SIZE", "1"))
+    args = TrainingArguments(
+        str(out / "run"),
+        per_device_train_batch_size=GLOBAL_BATCH // world,
+        per_device_eval_batch_size=4 // world,
+        learning_rate=1e-2,
+        logging_steps=1,
+        use_cpu=True,
+        disable_tqdm=True,
+        **{"save_strategy": "no", **settings} if "save_steps" not in settings else settings,
+    )
+    metrics_rows: list[int] = []
+
+    def compute_metrics(prediction):
+        metrics_rows.append(len(prediction.predictions))
+        return {"accuracy": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean())}
+
+    trainer = Trainer(model, args, train_dataset=train_dataset, eval_dataset=data[:11], compute_metrics=compute_metrics)
+    trainer.train()
+    predicted = trainer.predict(data[:11])
+    report = {
+        "losses": [entry["loss"] for entry in trainer.state.log_history if "loss" in entry],
+        "norms": [entry["grad_norm"] for entry in trainer.state.log_history if "loss" in entry],
+        "eval_loss": trainer.evaluate()["eval_loss"],
+        "trained": model.trained,
+        "predictions": predicted.predictions.tolist(),
+        "labels": predicted.label_ids.tolist(),
+        "metrics_rows": metrics_rows,
+        "weights": [parameter.tolist() for parameter in trainer.model.parameters()],
+        "steps": trainer.state.global_step,
+        "log_history": len(trainer.state.log_history),
+    }
+    (out / f"rank-{args.process_index}.json").write_text(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,266 @@
+"""What is refused, how it is said, and that all of it is said at once."""
+
+from __future__ import annotations
+
+import pytest
+from apis import guest, load_library
+
+from ostinato.config.training_args import TrainingArguments
+from ostinato.core.errors import ConfigError, NotSupportedError
+
+CONTRADICTIONS = [
+    {"eval_strategy": "steps", "logging_steps": 0, "logging_strategy": "no"},
+    {"eval_strategy": "steps", "eval_steps": 1.5},
+    {"eval_strategy": "bogus"},
+    {"save_strategy": "bogus"},
+    {"logging_strategy": "bogus"},
+    {"hub_strategy": "bogus"},
+    {"lr_scheduler_type": "bogus"},
+    {"optim": "bogus"},
+    {"debug": "bogus"},
+    {"logging_steps": 0},
+    {"logging_steps": 1.5},
+    {"save_steps": 1.5},
+    {"load_best_model_at_end": True},
+    {"lr_scheduler_type": "reduce_lr_on_plateau"},
+    {"lr_scheduler_type": "greedy"},
+    {"fp16": True, "bf16": True},
+    {"fp16_full_eval": True, "bf16_full_eval": True},
+    {"warmup_steps": -1},
+    {"dataloader_prefetch_factor": 2},
+    {"gradient_checkpointing_kwargs": "{bad"},
+    {"torch_empty_cache_steps": 0},
+]
+
+# transformers takes these, and fails later, ignores them or does something meaningless
+STRICTER = [
+    {"load_best_model_at_end": True, "save_strategy": "no"},
+    {"load_best_model_at_end": True, "save_strategy": "best"},
+    {"save_strategy": "best", "eval_strategy": "epoch"},
+    {"save_strategy": "best", "metric_for_best_model": "loss"},
+    {"eval_strategy": "steps", "eval_steps": -3},
+    {"logging_steps": -1},
+    {"dataloader_persistent_workers": True},
+    {"dataloader_multiprocessing_context": "spawn"},
+    {"dataloader_multiprocessing_context": "bogus", "dataloader_num_workers": 1},
+    {"log_level": "INFO"},
+    {"log_level_replica": "bogus"},
+    {"train_sampling_strategy": "bogus"},
+    {"ddp_backend": "bogus"},
+    {"per_device_train_batch_size": 0},
+    {"per_device_eval_batch_size": -1},
+    {"per_device_train_batch_size": 8.0},
+    {"gradient_accumulation_steps": 0},
+    {"eval_accumulation_steps": 0},
+    {"learning_rate": "1e-4"},
+    {"learning_rate": -1.0},
+    {"learning_rate": float("nan")},
+    {"weight_decay": -0.1},
+    {"adam_beta1": 1.0},
+    {"label_smoothing_factor": 1.5},
+    {"label_smoothing_factor": -0.1},
+    {"max_grad_norm": None},
+    {"max_grad_norm": float("nan")},
+    {"save_steps": float("inf")},
+    {"seed": None},
+    {"data_seed": 1.5},
+    {"dataloader_num_workers": -1},
+    {"nonfinite_patience": -1},
+    {"lr_scheduler_kwargs": "min_lr=1"},
+    {"lr_scheduler_kwargs": "{bad"},
+    {"label_names": "labels"},
+    {"include_for_metrics": "inputs"},
+    {"include_for_metrics": ["input"]},
+]
+
+MISSING = [
+    {"deepspeed": {"zero_optimization": {"stage": 3}}},
+    {"deepspeed": "ds.json"},
+    {"fsdp": "full_shard"},
+    {"fsdp": True},
+    {"parallelism_config": object()},
+    {"use_liger_kernel": True},
+    {"torch_compile": True},
+    {"torch_compile_backend": "eager"},
+    {"torch_compile_mode": "default"},
+    {"push_to_hub": True},
+    {"report_to": "tensorboard"},
+    {"report_to": ["tensorboard", "wandb"]},
+    {"optim_target_modules": "all-linear"},
+    {"auto_find_batch_size": True},
+    {"enable_jit_checkpoint": True},
+    {"include_num_input_tokens_seen": True},
+    {"include_num_input_tokens_seen": "non_padding"},
+    {"torch_empty_cache_steps": 3},
+    {"skip_memory_metrics": False},
+    {"debug": "underflow_overflow"},
+    {"debug": "tpu_metrics_debug"},
+    {"eval_use_gather_object": True},
+    {"accelerator_config": {"split_batches": True}},
+    {"accelerator_config": {"dispatch_batches": True}},
+    {"accelerator_config": {"use_seedable_sampler": False}},
+    {"accelerator_config": {"use_configured_state": True}},
+    {"accelerator_config": {"gradient_accumulation_kwargs": {"num_steps": 2}}},
+    {"accelerator_config": {"gradient_accumulation_kwargs": {"sync_each_batch": True}}},
+]
+
+
+def make(**arguments) -> TrainingArguments:
+    return TrainingArguments(**{"output_dir": "out", "use_cpu": True, **arguments})
+
+
+@pytest.mark.parametrize("arguments", CONTRADICTIONS, ids=str)
+def test_what_transformers_refuses_is_refused(arguments):
+    with pytest.raises(ConfigError) as refusal:
+        make(**arguments)
+    assert str(refusal.value).count("why:") == str(refusal.value).count("fix:") >= 1
+    pytest.importorskip("transformers")
+    with guest("transformers"), pytest.raises(ValueError):
+        load_library("transformers").TrainingArguments(**{"output_dir": "out", "use_cpu": True, **arguments})
+
+
+@pytest.mark.parametrize("arguments", STRICTER, ids=str)
+def test_what_cannot_work_is_refused_before_it_runs(arguments):
+    with pytest.raises(ConfigError) as refusal:
+        make(**arguments)
+    assert not isinstance(refusal.value, NotSupportedError)
+    assert next(iter(arguments)) in str(refusal.value)
+
+
+@pytest.mark.parametrize("arguments", MISSING, ids=str)
+def test_what_is_not_there_is_refused_and_says_what_to_use(arguments):
+    with pytest.raises(NotSupportedError) as refusal:
+        make(**arguments)
+    assert refusal.value.fix
+    name = next(iter(arguments))
+    assert ("torch_compile" if name.startswith("torch_compile") else name) in refusal.value.what
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"deepspeed": {}, "fsdp": "", "fsdp_config": None},
+        {"accelerator_config": {"gradient_accumulation_kwargs": {"num_steps": 2}}, "gradient_accumulation_steps": 2},
+        {"accelerator_config": {"gradient_accumulation_kwargs": {"sync_with_dataloader": False}}},
+        {"hub_token": "t", "hub_model_id": "a/b", "hub_strategy": "end", "hub_always_push": True},
+        {"run_name": "x", "project": "y", "trackio_space_id": "z"},
+        {"max_grad_norm": float("inf")},
+        {"seed": -1},
+    ],
+    ids=str,
+)
+def test_what_asks_for_nothing_is_taken(arguments):
+    args = make(**arguments)
+    assert all(getattr(args, name) == value for name, value in arguments.items() if name != "accelerator_config")
+
+
+def test_numbers_of_numpy_are_numbers():
+    numpy = pytest.importorskip("numpy")
+    args = make(learning_rate=numpy.float32(1e-3), per_device_train_batch_size=numpy.int64(4))
+    assert args.per_device_train_batch_size == 4
+
+
+@pytest.mark.parametrize(
+    "evaluation",
+    [
+        {"eval_strategy": "epoch"},
+        {"eval_strategy": "steps", "eval_steps": 300},
+        {"eval_strategy": "steps", "eval_steps": 0.3},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "saving",
+    [
+        {"save_strategy": "no"},
+        {"save_strategy": "epoch"},
+        {"save_strategy": "best"},
+        {"save_strategy": "steps", "save_steps": 500},
+        {"save_strategy": "steps", "save_steps": 0.2},
+    ],
+    ids=str,
+)
+def test_the_best_model_can_be_had_with_every_schedule(evaluation, saving):
+    args = make(load_best_model_at_end=True, **evaluation, **saving)
+    assert (args.metric_for_best_model, args.greater_is_better) == ("loss", False)
+
+
+def test_all_problems_are_reported_together():
+    with pytest.raises(ConfigError) as refusal:
+        make(
+            fp16=True,
+            bf16=True,
+            eval_strategy="never",
+            optim="adamm",
+            lr_scheduler_kwargs="{bad",
+            learning_rate="1e-4",
+            dataloader_prefetch_factor=2,
+            fsdp="full_shard",
+            accelerator_config={"split_batches": True},
+        )
+    text = str(refusal.value)
+    assert not isinstance(refusal.value, NotSupportedError)
+    assert text.startswith("8 problems")
+    assert text.count("why:") == text.count("fix:") == 8
+    for said in ("'never'", "did you mean", "{bad", "'1e-4'", "bf16=True with fp16=True", "prefetch_factor=2"):
+        assert said in text
+    assert "fsdp='full_shard' is not supported" in text
+    assert "split_batches=True is not supported" in text
+
+
+def test_several_things_that_are_not_there_are_one_not_supported_error():
+    with pytest.raises(NotSupportedError, match="2 problems"):
+        make(fsdp="full_shard", torch_compile=True)
+
+
+def test_one_problem_keeps_its_three_parts():
+    with pytest.raises(ConfigError) as refusal:
+        make(save_steps=1.5)
+    assert refusal.value.what == "save_steps=1.5 is not a whole number"
+    assert refusal.value.fix == "set save_steps=2"
+
+
+def test_a_refusal_is_also_the_error_that_transformers_raises():
+    with pytest.raises(ValueError):
+        make(fp16=True, bf16=True)
+    with pytest.raises(NotImplementedError):
+        make(push_to_hub=True)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("ACCELERATE_USE_FSDP", "true"),
+        ("ACCELERATE_USE_DEEPSPEED", "true"),
+        ("ACCELERATE_DYNAMO_BACKEND", "INDUCTOR"),
+        ("ACCELERATE_MIXED_PRECISION", "fp8"),
+    ],
+)
+def test_what_the_launcher_asks_for_is_not_ignored(monkeypatch, variable, value):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(NotSupportedError, match=variable):
+        make()
+
+
+def test_what_the_launcher_says_by_default_is_taken(monkeypatch):
+    for variable, value in {"USE_FSDP": "false", "DYNAMO_BACKEND": "no", "MIXED_PRECISION": "no"}.items():
+        monkeypatch.setenv(f"ACCELERATE_{variable}", value)
+    assert make().mixed_precision == "no"
+
+
+def test_uneven_batches_are_refused_only_where_they_matter(monkeypatch):
+    make(accelerator_config={"even_batches": False})
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(NotSupportedError, match="even_batches"):
+        make(accelerator_config={"even_batches": False})
+
+
+def test_arguments_changed_later_can_be_checked_again():
+    args = make()
+    args.load_best_model_at_end = True
+    with pytest.raises(ConfigError, match="eval_strategy='no'"):
+        args.validate()
+    args.eval_strategy = "epoch"
+    args.validate()
+    assert args.do_eval
+    assert args.metric_for_best_model == "loss"

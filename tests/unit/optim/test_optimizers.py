@@ -1,0 +1,147 @@
+"""Names of optimizers to classes and arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from ostinato.config.plan import OptimizerSettings
+from ostinato.core.choices import OptimizerNames
+from ostinato.core.errors import ConfigError, NotSupportedError
+from ostinato.core.notices import forget_notices
+from ostinato.optim.adafactor import Adafactor
+from ostinato.optim.optimizers import optimizer_class_and_kwargs
+
+MADE = {"adamw_torch", "adamw_torch_fused", "adafactor", "sgd", "adagrad", "rmsprop"}
+
+
+def settings_for(name: str, options: dict[str, Any] | None = None, **changes: Any) -> OptimizerSettings:
+    numbers: dict[str, Any] = {
+        "learning_rate": 3e-4,
+        "weight_decay": 0.1,
+        "betas": (0.8, 0.97),
+        "epsilon": 1e-7,
+        "target_modules": None,
+    }
+    return OptimizerSettings(name=OptimizerNames(name), options=options or {}, **{**numbers, **changes})
+
+
+@pytest.mark.parametrize("name", sorted(MADE))
+def test_every_made_optimizer_takes_a_step(name: str) -> None:
+    cls, kwargs = optimizer_class_and_kwargs(settings_for(name))
+    weight = nn.Parameter(torch.ones(3, 2))
+    weight.grad = torch.ones(3, 2)
+    cls([weight], **kwargs).step()
+    assert (weight < 1.0).all()
+
+
+@pytest.mark.parametrize("name", sorted(set(OptimizerNames) - {OptimizerNames(name) for name in MADE}))
+def test_every_other_name_says_where_it_comes_from_and_what_to_do(name: OptimizerNames) -> None:
+    with pytest.raises(NotSupportedError) as error:
+        optimizer_class_and_kwargs(settings_for(name.value))
+    assert name.value in error.value.what and "comes from" in error.value.why
+    assert "optimizers=" in error.value.fix or "adafactor" in error.value.fix
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("sgd", {"momentum": "0.9", "nesterov": "true"}, {"momentum": 0.9, "nesterov": True}),
+        ("sgd", {"foreach": "None", "maximize": "False"}, {"foreach": None, "maximize": False}),
+        ("adamw_torch", {"betas": "(0.1, 0.2)", "eps": "1e-3"}, {"betas": (0.1, 0.2), "eps": 1e-3}),
+        ("adamw_torch", {"betas": "[0.1,0.2]", "fused": "true"}, {"betas": (0.1, 0.2), "fused": True}),
+        ("adamw_torch", {"amsgrad": True}, {"amsgrad": True}),
+        ("adagrad", {"lr_decay": "1"}, {"lr_decay": 1.0}),
+        ("rmsprop", {"centered": "TRUE", "alpha": ".5"}, {"centered": True, "alpha": 0.5}),
+        ("adafactor", {"beta1": "0.9", "clip_threshold": "2"}, {"beta1": 0.9, "clip_threshold": 2.0}),
+        ("adafactor", {"scale_parameter": "true"}, {"scale_parameter": True, "relative_step": False, "lr": 3e-4}),
+        ("sgd", {"lr": "3e-4", "weight_decay": "0.1"}, {"lr": 3e-4, "weight_decay": 0.1}),
+    ],
+)
+def test_options_are_honoured_with_their_types(name: str, options: dict[str, Any], expected: dict[str, Any]) -> None:
+    cls, kwargs = optimizer_class_and_kwargs(settings_for(name, options))
+    assert {key: kwargs[key] for key in expected} == expected
+    assert {key: type(kwargs[key]) for key in expected} == {key: type(value) for key, value in expected.items()}
+    group = cls([nn.Parameter(torch.ones(1))], **kwargs).param_groups[0]
+    assert {key: group[key] for key in expected} == expected
+
+
+def test_an_unknown_option_is_answered_with_the_valid_ones() -> None:
+    with pytest.raises(ConfigError) as error:
+        optimizer_class_and_kwargs(settings_for("sgd", {"momentun": "0.9"}))
+    assert "momentun" in error.value.what
+    assert "momentum, dampening, nesterov" in error.value.why
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "text"),
+    [
+        ("sgd", "momentum", "true"),
+        ("sgd", "momentum", "high"),
+        ("sgd", "nesterov", "0.5"),
+        ("sgd", "foreach", "perhaps"),
+        ("adamw_torch", "betas", "0.9"),
+        ("adamw_torch", "betas", "(0.9)"),
+        ("adamw_torch", "betas", "(0.9,x)"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused(name: str, option: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=option):
+        optimizer_class_and_kwargs(settings_for(name, {option: text}))
+
+
+@pytest.mark.parametrize(("option", "argument"), [("lr", "learning_rate"), ("weight_decay", "weight_decay")])
+def test_a_second_value_for_a_training_argument_is_refused(option: str, argument: str) -> None:
+    with pytest.raises(ConfigError, match=f"set {argument}=0.5"):
+        optimizer_class_and_kwargs(settings_for("sgd", {option: "0.5"}))
+
+
+def test_adafactor_with_a_relative_step_has_no_rate_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    forget_notices()
+    cls, kwargs = optimizer_class_and_kwargs(settings_for("adafactor", {"relative_step": "true"}))
+    assert cls is Adafactor and kwargs["lr"] is None
+    cls([nn.Parameter(torch.ones(1))], **kwargs)
+    assert "learning_rate is not used" in capsys.readouterr().err
+
+
+def test_target_modules_that_nobody_reads_are_mentioned(capsys: pytest.CaptureFixture[str]) -> None:
+    forget_notices()
+    optimizer_class_and_kwargs(settings_for("sgd", target_modules=["attn"]))
+    assert "optim_target_modules is not used" in capsys.readouterr().err
+
+
+HONOURED_BY_BOTH = [
+    *((name, "") for name in sorted(MADE)),
+    *(("sgd", option) for option in ("momentum=0.9", "nesterov=True", "nesterov=false", "dampening=1")),
+    *(("adagrad", option) for option in ("lr_decay=0.1", "eps=1e-3", "weight_decay=0.1")),
+    *(
+        ("rmsprop", option)
+        for option in ("momentum=0.9", "alpha=0.5", "eps=1e-3", "centered=true", "weight_decay=0.1")
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), HONOURED_BY_BOTH)
+def test_same_class_and_arguments_as_transformers(name: str, options: str, tmp_path: Path, peer: Any) -> None:
+    """For the options transformers honours; those it drops without a word are ours to honour or to refuse."""
+    args = peer.TrainingArguments(
+        str(tmp_path),
+        optim=name,
+        optim_args=options or None,
+        learning_rate=3e-4,
+        adam_beta1=0.8,
+        adam_beta2=0.97,
+        adam_epsilon=1e-7,
+        weight_decay=0.1,
+        use_cpu=True,
+        report_to=[],
+    )
+    expected_cls, expected = peer.Trainer.get_optimizer_cls_and_kwargs(args)
+    cls, kwargs = optimizer_class_and_kwargs(settings_for(name, dict([options.split("=")]) if options else {}))
+    assert cls.__name__ == expected_cls.__name__
+    assert kwargs == expected
+    assert cls is expected_cls or cls is Adafactor
