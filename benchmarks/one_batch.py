@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from ostinato import Trainer, TrainingArguments
+
 PAGE = Path(__file__).parents[1] / "docs" / "one-batch.md"
 
 
@@ -51,9 +53,13 @@ class Tracer(nn.Module):
 
     def _name(self, code: Any) -> str | None:
         for root in self.roots:
-            before, found, rest = code.co_filename.replace("\\", "/").rpartition(root)
+            _, found, rest = code.co_filename.replace("\\", "/").rpartition(root)
             if found:
-                return f"{rest.removesuffix('.py').replace('/', '.')}.{code.co_qualname}" if sys.version_info >= (3, 11) else code.co_name
+                return (
+                    f"{rest.removesuffix('.py').replace('/', '.')}.{code.co_qualname}"
+                    if sys.version_info >= (3, 11)
+                    else code.co_name
+                )
         return None
 
     def _hops(self) -> list[str]:
@@ -110,8 +116,6 @@ def page(ours: Trace) -> str:
 
 
 def trace_ostinato() -> Trace:
-    from ostinato import Trainer, TrainingArguments
-
     return trace(Trainer, TrainingArguments, ("src/ostinato", "site-packages/ostinato"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -115,7 +116,9 @@ def _numerics() -> dict[str, Any]:
 
 
 def _wait_until_empty(look: Callable[[], list[Any]], seconds: float = 2.0) -> list[Any]:
-    """Threads that are already ending get a moment to end."""
+    """Threads that are ending get a moment to end; what hangs on unreachable objects (a loader's workers) goes."""
+    if look():
+        gc.collect()
     end = time.monotonic() + seconds
     while (found := look()) and time.monotonic() < end:
         time.sleep(0.01)

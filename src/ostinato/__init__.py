@@ -142,7 +142,7 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if home.startswith("config."):
-        # Arguments have `main_process_first`, which needs the room that owns the process group to have introduced itself.
+        # Arguments have `main_process_first`: the room that owns the process group has to have introduced itself.
         import_module(".strategies.process_group", __name__)
     value = getattr(import_module(f".{home}", __name__), name)
     globals()[name] = value

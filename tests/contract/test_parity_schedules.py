@@ -186,7 +186,12 @@ def test_best_model(best: dict) -> None:
 
     theirs, ours = check_parity(script)
     assert theirs.state["best_global_step"] < theirs.state["global_step"]
-    assert checkpoints(theirs) == checkpoints(ours)
+    if best.get("save_total_limit") == 1:
+        # transformers deletes the newest checkpoint when training ends: nothing is left to go on from.
+        assert checkpoints(theirs) == [f"checkpoint-{theirs.state['best_global_step']}"]
+        assert sorted(checkpoints(ours)) == sorted([*checkpoints(theirs), f"checkpoint-{ours.state['global_step']}"])
+    else:
+        assert checkpoints(theirs) == checkpoints(ours)
 
 
 def against() -> list[dict]:

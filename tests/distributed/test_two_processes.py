@@ -14,25 +14,37 @@ import pytest
 WORKER = Path(__file__).with_name("worker.py")
 
 
-def run(scenario: str, out: Path, processes: int) -> list[dict[str, Any]]:
-    """Start the worker and read what each rank wrote down."""
-    out.mkdir()
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"] if processes > 1 else []
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Every scenario, once in one process and once in two; starting processes is what costs time here."""
+    return launch(tmp_path_factory.mktemp("one"), 1), launch(tmp_path_factory.mktemp("two"), 2)
+
+
+def launch(out: Path, processes: int) -> Path:
+    launcher = (
+        ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"] if processes > 1 else []
+    )
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, *launcher, str(WORKER), scenario, str(out)],
-        capture_output=True, text=True, env=environment, timeout=240,
-    )  # fmt: skip
+        [sys.executable, *launcher, str(WORKER), str(out)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=280,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    return [json.loads((out / f"rank-{rank}.json").read_text()) for rank in range(processes)]
+    return out
 
 
-@pytest.mark.parametrize(
-    "scenario", ["fifty_steps", "uneven", "one_row_left", "accumulate", "tokens", "forgetful"]
-)
-def test_two_processes_follow_one(scenario: str, tmp_path: Path) -> None:
-    (alone,) = run(scenario, tmp_path / "one", 1)
-    first, second = run(scenario, tmp_path / "two", 2)
+def of_ranks(out: Path, scenario: str, processes: int) -> list[dict[str, Any]]:
+    """What each rank wrote down."""
+    return [json.loads((out / scenario / f"rank-{rank}.json").read_text()) for rank in range(processes)]
+
+
+@pytest.mark.parametrize("scenario", ["fifty_steps", "uneven", "one_row_left", "accumulate", "tokens", "forgetful"])
+def test_two_processes_follow_one(scenario: str, reports: tuple[Path, Path]) -> None:
+    (alone,) = of_ranks(reports[0], scenario, 1)
+    first, second = of_ranks(reports[1], scenario, 2)
     assert first["steps"] == alone["steps"]
     assert len(first["losses"]) == len(alone["losses"]) > 0
     assert first["losses"] == pytest.approx(alone["losses"], rel=1e-6, abs=1e-6)
@@ -45,8 +57,8 @@ def test_two_processes_follow_one(scenario: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("scenario", "count", "epochs"), [("uneven", 37, 3), ("one_row_left", 33, 2)])
-def test_each_row_counts_once_per_epoch(scenario: str, count: int, epochs: int, tmp_path: Path) -> None:
-    ranks = run(scenario, tmp_path / "two", 2)
+def test_each_row_counts_once_per_epoch(scenario: str, count: int, epochs: int, reports: tuple[Path, Path]) -> None:
+    ranks = of_ranks(reports[1], scenario, 2)
     steps = ranks[0]["steps"] // epochs
     for epoch in range(epochs):
         batches = [rank["trained"][epoch * steps : (epoch + 1) * steps] for rank in ranks]
@@ -56,15 +68,14 @@ def test_each_row_counts_once_per_epoch(scenario: str, count: int, epochs: int, 
         assert len(seen) - count <= 1
 
 
-def test_a_stream_is_shared_out(tmp_path: Path) -> None:
-    ranks = run("stream", tmp_path / "two", 2)
+def test_a_stream_is_shared_out(reports: tuple[Path, Path]) -> None:
+    ranks = of_ranks(reports[1], "stream", 2)
     seen = [row for rank in ranks for batch in rank["trained"][:5] for row in batch]
     assert sorted(seen) == list(range(40)), "five steps of eight rows are the forty rows, each once"
 
 
-def test_rank_zero_saves(tmp_path: Path) -> None:
-    run("saving", tmp_path / "two", 2)
-    directory = tmp_path / "two" / "run"
+def test_rank_zero_saves(reports: tuple[Path, Path]) -> None:
+    directory = reports[1] / "saving" / "run"
     names = sorted(path.name for path in directory.iterdir() if not path.name.startswith("."))
     assert names == ["checkpoint-2", "checkpoint-4"]
     inside = {path.name for path in (directory / "checkpoint-4").iterdir()}

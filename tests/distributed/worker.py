@@ -1,8 +1,9 @@
-"""What each process of a distributed test runs: `worker.py SCENARIO OUT_DIR`. Rank r writes `rank-r.json`."""
+"""What each process of a distributed test runs: `worker.py OUT_DIR`. Rank r writes `SCENARIO/rank-r.json`."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -85,13 +86,13 @@ GLOBAL_BATCH = 8
 
 
 def main(scenario: str, out: Path) -> None:
-    torch.set_num_threads(1)
+    out.mkdir(exist_ok=True)
     settings = dict(SCENARIOS[scenario])
     tokens = settings.pop("tokens", False)
     model = settings.pop("model", Classifier)()
     data: Any = rows(settings.pop("rows"), tokens=tokens)
     train_dataset = Stream(data) if settings.pop("stream", False) else data
-    world = int(__import__("os").environ.get("WORLD_SIZE", "1"))
+    world = int(os.environ.get("WORLD_SIZE", "1"))
     args = TrainingArguments(
         str(out / "run"),
         per_device_train_batch_size=GLOBAL_BATCH // world,
@@ -108,7 +109,9 @@ def main(scenario: str, out: Path) -> None:
         metrics_rows.append(len(prediction.predictions))
         return {"accuracy": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean())}
 
-    trainer = Trainer(model, args, train_dataset=train_dataset, eval_dataset=data[:11], compute_metrics=compute_metrics)
+    trainer = Trainer(
+        model, args, train_dataset=train_dataset, eval_dataset=data[:11], compute_metrics=compute_metrics
+    )
     trainer.train()
     predicted = trainer.predict(data[:11])
     report = {
@@ -127,4 +130,8 @@ def main(scenario: str, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    torch.set_num_threads(1)
+    for name in SCENARIOS:
+        main(name, Path(sys.argv[1]) / name)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()

@@ -1,18 +1,18 @@
 """The events of a run, and the handler that delivers them.
 
-    on_init_end
-    on_train_begin
-      on_epoch_begin
-        on_step_begin
-          on_substep_end                 after each micro-batch but the last
-          on_pre_optimizer_step          gradients are clipped
-          on_optimizer_step              weights are updated, gradients still there
-        on_step_end
-        on_log, on_prediction_step*, on_evaluate, on_save      when the control asks for them
-      on_epoch_end
-    on_train_end
-    on_prediction_step*, on_predict      by `Trainer.predict`
-    on_push_begin                        before an upload
+on_init_end
+on_train_begin
+  on_epoch_begin
+    on_step_begin
+      on_substep_end                 after each micro-batch but the last
+      on_pre_optimizer_step          gradients are clipped
+      on_optimizer_step              weights are updated, gradients still there
+    on_step_end
+    on_log, on_prediction_step*, on_evaluate, on_save      when the control asks for them
+  on_epoch_end
+on_train_end
+on_prediction_step*, on_predict      by `Trainer.predict`
+on_push_begin                        before an upload
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class TrainerCallback:
 
 
 class QuietCallback(TrainerCallback):
-    """A callback known to draw no random numbers, so that delivering an event to it needs no snapshot of the streams."""
+    """A callback known to draw no random numbers: delivering an event to it needs no snapshot of the streams."""
 
 
 Listener = Callable[..., Any]
@@ -232,7 +232,7 @@ class CallbackHandler(TrainerCallback):
         return control
 
     def _study(self) -> None:
-        """Find out who listens to what: most callbacks ignore most events, and an ignored event should cost nothing."""
+        """Find out who listens to what: most callbacks ignore most events, and an ignored one should cost nothing."""
         self._known = list(self.callbacks)
         for event in EVENTS:
             hearing = [callback for callback in self.callbacks if _listens(callback, event)]

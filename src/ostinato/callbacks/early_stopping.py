@@ -54,9 +54,7 @@ class EarlyStoppingCallback(QuietCallback, ExportableState):
         if self.early_stopping_patience_counter >= self.early_stopping_patience:
             control.should_training_stop = True
 
-    def check_metric_value(
-        self, args: Any, state: TrainerState, control: TrainerControl, metric_value: float
-    ) -> None:
+    def check_metric_value(self, args: Any, state: TrainerState, control: TrainerControl, metric_value: float) -> None:
         """Count the evaluations since the last improvement."""
         if state.best_metric is None or self._improves(metric_value, state.best_metric, bool(args.greater_is_better)):
             self.early_stopping_patience_counter = 0

@@ -26,12 +26,8 @@ class PrinterCallback(QuietCallback):
     """
 
     def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any) -> None:
-        if logs is None:
-            return
-        for name in NOT_SHOWN:  # also out of the metrics that `train` returns, which are these: scripts compare keys
-            logs.pop(name, None)
-        if state.is_local_process_zero:
-            say(str({name: _four_digits(value) for name, value in logs.items()}))
+        if state.is_local_process_zero and logs is not None:
+            say(str({name: _four_digits(value) for name, value in logs.items() if name not in NOT_SHOWN}))
 
 
 def say(line: str) -> None:

@@ -97,7 +97,7 @@ class AcceleratorView:
 
     def print(self, *args: Any, **kwargs: Any) -> None:
         if self.is_local_main_process:
-            print(*args, **kwargs)
+            print(*args, **kwargs)  # noqa: T201
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -286,12 +286,6 @@ _MISSING = (
     ),
     _Missing("enable_jit_checkpoint", "signals are not caught", "save more often with save_steps"),
     _Missing(
-        "include_num_input_tokens_seen",
-        "input tokens are not counted",
-        "count them in your data collator",
-        lambda value: value != "no",
-    ),
-    _Missing(
         "torch_empty_cache_steps",
         "the trainer leaves the memory cache alone",
         "call torch.cuda.empty_cache() in the on_step_end of a callback",

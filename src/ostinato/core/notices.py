@@ -1,4 +1,4 @@
-"""One plain line, once, at default verbosity: the only way in which the library speaks outside of progress and logs."""
+"""One plain line, once, at default verbosity: how the library speaks outside of progress and logs."""
 
 from __future__ import annotations
 

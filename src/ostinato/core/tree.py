@@ -53,9 +53,8 @@ def concatenate(parts: list[Any], *, padding_index: float = -100) -> Any:
     """Join trees of the same structure row by row; a ragged second dimension is padded to the widest part."""
     first = parts[0]
     if isinstance(first, Mapping):
-        return type(first)(  # type: ignore[call-arg]
-            {key: concatenate([part[key] for part in parts], padding_index=padding_index) for key in first}
-        )
+        kind: Any = type(first)
+        return kind({key: concatenate([part[key] for part in parts], padding_index=padding_index) for key in first})
     if isinstance(first, (list, tuple)):
         columns = (concatenate(list(column), padding_index=padding_index) for column in zip(*parts, strict=True))
         return type(first)(columns)

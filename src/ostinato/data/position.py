@@ -34,7 +34,9 @@ class RestOfEpoch(Sampler[list[int]]):
 def skip_batches(loader: Any, count: int) -> Iterable[Any]:
     """The loader's present epoch without its first `count` batches. Rows that can be addressed are not read."""
     if not isinstance(loader, Loader) or is_iterable(loader.dataset):
-        note_once(f"reading and dropping {count} batches to come back to where training stood: a stream has no addresses")
+        note_once(
+            f"reading and dropping {count} batches to come back to where training stood: a stream has no addresses"
+        )
         return islice(iter(loader), count, None)
     rest = Loader(
         loader.dataset,
@@ -70,8 +72,7 @@ def rows_of(loader: Any, epoch: int, batches: range) -> list[int] | None:
 
 def real_rows_of(loader: Any) -> Callable[[int], int | None]:
     """How many rows of batch k count in this process; None: all that it holds."""
-    known = getattr(loader, "real_rows", None)
-    return known if callable(known) else _all
+    return getattr(loader, "real_rows", None) or _all
 
 
 def _all(batch_number: int) -> None:

@@ -1,12 +1,12 @@
 """The evaluation loop, shared by `evaluate` and `predict`.
 
-    for each batch:
-        prediction_step            loss, logits, labels of this process's rows
-        preprocess_logits          the user's, if any: before anything is kept
-        gather                     the rows of every process; stand-in rows of an uneven last batch are dropped
-        to the host                nothing stays on the device
-    join the batches               ragged widths are filled with -100
-    compute_metrics
+for each batch:
+    prediction_step            loss, logits, labels of this process's rows
+    preprocess_logits          the user's, if any: before anything is kept
+    gather                     the rows of every process; stand-in rows of an uneven last batch are dropped
+    to the host                nothing stays on the device
+join the batches               ragged widths are filled with -100
+compute_metrics
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ def evaluation_loop(trainer: EvalHooks, model: nn.Module, dataloader: Any, plan:
             part = {"losses": part["losses"], "weights": part["weights"], "rows": part["rows"]}
         _keep(collected, part)
         inputs, number = following, number + 1
-    logits, labels, kept_inputs = (_joined(parts, plan) for parts in (collected.logits, collected.labels, collected.inputs))
+    logits, labels, kept_inputs = (
+        _joined(parts, plan) for parts in (collected.logits, collected.labels, collected.inputs)
+    )
     if trainer.compute_metrics is not None and not plan.metric_per_batch and logits is not None and labels is not None:
         optional: dict[str, Any] = {}
         if plan.keep_losses:
@@ -107,7 +109,10 @@ def _predict(trainer: EvalHooks, model: nn.Module, inputs: Batch, plan: EvalPlan
     if loss is not None:
         part["losses"] = loss.repeat(rows)
         part["weights"] = torch.full((rows,), weight, dtype=torch.float64)
-    return {**_on_host(part, strategy, rows if real is None else real), "rows": _total(rows if real is None else real, strategy)}
+    return {
+        **_on_host(part, strategy, rows if real is None else real),
+        "rows": _total(rows if real is None else real, strategy),
+    }
 
 
 def _on_host(part: dict[str, Any], strategy: Strategy, real: int) -> dict[str, Any]:

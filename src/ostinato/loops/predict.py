@@ -20,7 +20,7 @@ def prediction_step(
     ignore_keys: list[str],
     label_names: list[str],
     can_return_loss: bool,
-    loss_and_outputs: Callable[[nn.Module, Batch], tuple[Tensor, Any]],
+    loss_and_outputs: Callable[[nn.Module, Batch], tuple[Tensor | None, Any]],
 ) -> tuple[Tensor | None, Any, Any]:
     """Loss, logits and labels of one batch, detached; logits are the outputs that are not the loss."""
     has_labels = bool(label_names) and all(inputs.get(name) is not None for name in label_names)
@@ -31,7 +31,7 @@ def prediction_step(
     with torch.no_grad():
         if has_labels or loss_without_labels:
             loss, outputs = loss_and_outputs(model, inputs)
-            loss = loss.detach().mean()
+            loss = None if loss is None else loss.detach().mean()
         else:
             outputs = model(**inputs)
     if loss_only:

@@ -51,7 +51,7 @@ def evaluate_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
         if trainer.control.should_save and trainer.args.save_strategy != SaveStrategy.BEST:
             save_step(trainer, run, model)
         raise
-    is_new_best = trainer._determine_best_metric(metrics, run.trial)
+    is_new_best = trainer._determine_best_metric(metrics=metrics, trial=run.trial)
     if trainer.args.save_strategy == SaveStrategy.BEST:
         trainer.control.should_save = is_new_best
 

@@ -134,6 +134,8 @@ class Run:
     guard: NonFiniteGuard
     flops: FlopCounter
     weigh: Callable[[list[Batch], list[bool]], list[float]]  # micro-batches, which are stand-ins -> divisors
+    processes: int
+    count_tokens: Callable[[Batch], None] | None  # where tokens are counted at all
     steps_schedule: bool  # False for a schedule that waits for a metric
     report_always: bool  # somebody overrides the report and wants every step
     after_first_fetch: Callable[[], None]  # puts the random streams back when a run is resumed
@@ -184,7 +186,7 @@ class Run:
 
     def _stand_ins(self, count: int) -> list[bool]:
         """Which of the next batches only keep this process in step with the others; their rows count nowhere."""
-        if self.objective.processes == 1:
+        if self.processes == 1:
             return [False] * count
         return [self._real_rows(self.position + index) == 0 for index in range(count)]
 

@@ -30,7 +30,8 @@ def train(trainer: TrainHooks, run: Run) -> None:
         emit(trainer, "on_epoch_begin")
         for update in run.updates(trainer, epoch):
             emit(trainer, "on_step_begin")
-            accumulate_gradients(trainer, run, update)
+            if not accumulate_gradients(trainer, run, update):
+                break
             update_weights(trainer, run, update)
             trainer.state.global_step += 1
             trainer.state.epoch = update.epoch_progress
@@ -44,8 +45,11 @@ def train(trainer: TrainHooks, run: Run) -> None:
             break
 
 
-def accumulate_gradients(trainer: TrainHooks, run: Run, update: Update) -> None:
-    """Forward and backward over every micro-batch; processes exchange gradients on the last one."""
+def accumulate_gradients(trainer: TrainHooks, run: Run, update: Update) -> bool:
+    """Forward and backward over every micro-batch; processes exchange gradients on the last one.
+
+    False if a callback asked to stop in between: the update is given up.
+    """
     trainer.current_gradient_accumulation_steps = len(update.batches)
     for batch, divisor, is_last in update.micro_batches():
         run.objective.divisor = divisor
@@ -53,8 +57,15 @@ def accumulate_gradients(trainer: TrainHooks, run: Run, update: Update) -> None:
             loss = trainer.training_step(trainer.model_wrapped, batch, update.num_items)
         run.meter.hold(loss)
         run.flops.add(batch)
+        if run.count_tokens is not None:
+            run.count_tokens(batch)
         if not is_last:
             emit(trainer, "on_substep_end")
+            if trainer.control.should_epoch_stop or trainer.control.should_training_stop:
+                run.meter.held.clear()
+                trainer.model_wrapped.zero_grad()
+                return False
+    return True
 
 
 def update_weights(trainer: TrainHooks, run: Run, update: Update) -> None:

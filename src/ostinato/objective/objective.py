@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -39,7 +40,7 @@ class Objective:
     model_takes_num_items: bool = False
     smoother_shifts: bool = False
     scale: Scale = "unknown"
-    # Of the micro-batch at hand, set by the loop: step's weight / (own weight x processes). Infinity: it weighs nothing.
+    # Of the micro-batch at hand, set by the loop: step's weight / (own weight x processes); infinity: it weighs nothing.
     divisor: float = 1.0
     processes: int = 1  # gradients are averaged over them, a share is not
 
@@ -69,9 +70,14 @@ class Objective:
 
     def share_of(self, loss: Tensor, num_items: Tensor | int | None) -> Tensor:
         """The loss as its share of the whole optimizer step, so that the shares of a step add up to its mean."""
-        if num_items is not None and self.scale == "share" and self.divisor != math.inf:
+        if num_items is not None and self.scale == "share":
             return loss if self.processes == 1 else loss * self.processes
         return loss if self.divisor == 1.0 else loss / self.divisor
+
+    @property
+    def weighs_nothing(self) -> bool:
+        """Whether the micro-batch at hand has no targets, or is there only to keep a process in step."""
+        return self.divisor == math.inf
 
     def count_for(self, num_items: Tensor | int | None) -> Any:
         """What `compute_loss` is told: the step's count, or the micro-batch's own when only part of a loss uses it."""
@@ -79,7 +85,8 @@ class Objective:
 
     def must_settle(self, num_items: Tensor | int | None) -> bool:
         """Whether this micro-batch is the first for which the scale of the loss matters."""
-        return self.scale == "unknown" and num_items is not None and (self.divisor != 1.0 or self.processes > 1)
+        matters = self.divisor not in (1.0, math.inf) or self.processes > 1
+        return self.scale == "unknown" and num_items is not None and matters
 
     def settle(self, compute: Callable[[Tensor | int | None], Tensor], num_items: Any, model: nn.Module) -> Tensor:
         """Compute the first accumulated loss and learn what it is from how it depends on `num_items_in_batch`.
@@ -89,16 +96,19 @@ class Objective:
         """
         before = RandomState.capture()
         count = torch.as_tensor(num_items, dtype=torch.float32).detach().requires_grad_(True)
-        loss = compute(count)
+        with warnings.catch_warnings():
+            # Whoever takes the number out of its tensor would be told that it has a derivative.
+            warnings.filterwarnings("ignore", message="Converting a tensor with requires_grad=True to a scalar")
+            loss = compute(count)
         slope = _derivative(loss, count)
-        if slope is not None and slope != 0.0:
-            share = -float(count) * slope
+        value = float(loss.detach())
+        if slope:
+            share = -float(num_items) * slope
         else:
             with trial(model) as attempt:
-                once = attempt(lambda: (before.restore(), compute(num_items))[1])
-                twice = attempt(lambda: (before.restore(), compute(num_items * 2))[1])
-            share = 2 * ((once or 0.0) - (twice or 0.0))
-        self.scale = _classify(share, float(loss.detach()))
+                halved = attempt(lambda: (before.restore(), compute(num_items * 2))[1])
+            share = 2 * (value - (halved or 0.0))
+        self.scale = _classify(share, value)
         if self.scale == "mixed":
             before.restore()
             loss = compute(self.own_count(num_items))
@@ -109,6 +119,12 @@ class Objective:
     def own_count(self, num_items: Any) -> Any:
         """The part of `num_items` that belongs to the micro-batch at hand."""
         return num_items / (self.divisor * self.processes)
+
+
+def no_loss(model: nn.Module) -> Tensor:
+    """Zero, with a zero gradient for every parameter: a mean over nothing is not a number, and replicas wait for it."""
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return torch.stack([(parameter * 0.0).sum() for parameter in trainable]).sum()
 
 
 _SCALE_NOTES = {
@@ -145,6 +161,22 @@ def _with_decoder_inputs(model: nn.Module, inputs: Batch, labels: Tensor) -> Bat
     return {**inputs, "decoder_input_ids": prepare(labels=labels)}
 
 
+class BareTensorError(ModelOutputError):
+    """A model that returns one tensor, and nobody who makes a loss of it. Evaluation can do without."""
+
+    def __init__(self, outputs: Tensor) -> None:
+        self.outputs = outputs
+        super().__init__(
+            what=f"The model returned one tensor of shape {tuple(outputs.shape)}, which is not a loss",
+            why="a bare tensor is taken for logits; only a single number can be a loss",
+            fix="pass compute_loss_func=lambda outputs, labels, num_items_in_batch=None: ..., or let forward return "
+            "{'loss': ..., 'logits': ...}",
+        )
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.outputs,)
+
+
 def loss_of(outputs: Any, inputs: Mapping[str, Any]) -> Tensor:
     """The loss among a model's outputs: the entry called so, or the first of a tuple."""
     if isinstance(outputs, Mapping):
@@ -159,14 +191,11 @@ def loss_of(outputs: Any, inputs: Mapping[str, Any]) -> Tensor:
     if isinstance(outputs, Tensor):
         if outputs.dim() == 0:
             return outputs
-        raise ModelOutputError(
-            what=f"The model returned one tensor of shape {tuple(outputs.shape)}, which is not a loss",
-            why="a bare tensor is taken for logits; only a single number can be a loss",
-            fix="pass compute_loss_func=lambda outputs, labels, num_items_in_batch=None: ..., or let forward return "
-            "{'loss': ..., 'logits': ...}",
-        )
+        raise BareTensorError(outputs)
     if not outputs:
-        raise ModelOutputError(what="The model returned nothing", why="forward has no return value", fix="return a loss")
+        raise ModelOutputError(
+            what="The model returned nothing", why="forward has no return value", fix="return a loss"
+        )
     return outputs[0]
 
 

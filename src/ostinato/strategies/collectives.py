@@ -26,8 +26,11 @@ def _gather(tensor: Tensor, device: torch.device, pad: float | None) -> Tensor:
     widest = [max(dimension) for dimension in zip(*sizes, strict=True)]
     filler = 0 if pad is None else pad
     # All-gather wants equal shapes: fill up, exchange, cut the filled-up rows off again.
-    padding = [amount for have, want in zip(reversed(tensor.shape), reversed(widest), strict=True)
-               for amount in (0, want - have)]
+    padding = [
+        amount
+        for have, want in zip(reversed(tensor.shape), reversed(widest), strict=True)
+        for amount in (0, want - have)
+    ]
     filled = F.pad(tensor, padding, value=filler) if any(padding) else tensor
     gathered = [torch.empty_like(filled) for _ in sizes]
     dist.all_gather(gathered, filled)

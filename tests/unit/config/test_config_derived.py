@@ -76,6 +76,8 @@ TABLE = [
     {"debug": []},
     {"debug": None},
     {"include_num_input_tokens_seen": False},
+    {"include_num_input_tokens_seen": True},
+    {"include_num_input_tokens_seen": "non_padding"},
     {"dataloader_pin_memory": True},
     {"dataloader_num_workers": 2, "dataloader_prefetch_factor": 2, "dataloader_persistent_workers": True},
     {"accelerator_config": {}},

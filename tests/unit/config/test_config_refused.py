@@ -89,8 +89,6 @@ MISSING = [
     {"optim_target_modules": "all-linear"},
     {"auto_find_batch_size": True},
     {"enable_jit_checkpoint": True},
-    {"include_num_input_tokens_seen": True},
-    {"include_num_input_tokens_seen": "non_padding"},
     {"torch_empty_cache_steps": 3},
     {"skip_memory_metrics": False},
     {"debug": "underflow_overflow"},

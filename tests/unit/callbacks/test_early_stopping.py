@@ -1,0 +1,117 @@
+"""Stopping when the metric that matters no longer improves."""
+
+from __future__ import annotations
+
+import json
+import random
+from types import SimpleNamespace
+
+import pytest
+from apis import guest, load_library
+
+from ostinato.callbacks.base import QuietCallback
+from ostinato.callbacks.early_stopping import EarlyStoppingCallback
+from ostinato.core.errors import ConfigError
+from ostinato.core.state import TrainerControl, TrainerState
+
+
+def arguments(**changes) -> SimpleNamespace:
+    defaults = dict(
+        metric_for_best_model="loss", greater_is_better=False, eval_strategy="steps", load_best_model_at_end=True
+    )
+    return SimpleNamespace(**{**defaults, **changes})
+
+
+def watch(callback, state, control, args, values) -> list[tuple[int, bool]]:
+    """Counter and verdict after each evaluation; the best is kept as the trainer keeps it."""
+    seen = []
+    for value in values:
+        callback.on_evaluate(args, state, control, metrics={"eval_loss": value})
+        seen.append((callback.early_stopping_patience_counter, control.should_training_stop))
+        better = state.best_metric is None or (
+            value > state.best_metric if args.greater_is_better else value < state.best_metric
+        )
+        if better:
+            state.best_metric = value
+    return seen
+
+
+def ours(values, args=None, **options):
+    return watch(EarlyStoppingCallback(**options), TrainerState(), TrainerControl(), args or arguments(), values)
+
+
+def test_counts_and_stops() -> None:
+    seen = ours([1.0, 0.9, 0.95, 0.8, 0.8, 0.85], early_stopping_patience=2)
+    assert [counter for counter, _ in seen] == [0, 0, 1, 0, 1, 2]
+    assert [stop for _, stop in seen] == [False] * 5 + [True]
+
+
+def test_threshold() -> None:
+    """An improvement of no more than the threshold is none."""
+    assert [counter for counter, _ in ours([1.0, 0.95, 0.7], early_stopping_threshold=0.1)] == [0, 1, 0]
+
+
+def test_greater_is_better() -> None:
+    args = arguments(greater_is_better=True)
+    assert [counter for counter, _ in ours([0.5, 0.6, 0.55], args, early_stopping_patience=3)] == [0, 0, 1]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_sequences_as_transformers(seed: int) -> None:
+    pytest.importorskip("transformers")
+    draw = random.Random(seed)
+    with guest("transformers"):
+        theirs = load_library("transformers")
+        for _ in range(20):
+            values = [round(draw.random(), 1) for _ in range(12)]
+            options = dict(
+                early_stopping_patience=draw.randrange(1, 5), early_stopping_threshold=draw.choice([0.0, 0.15, 0.3])
+            )
+            args = arguments(greater_is_better=draw.random() < 0.5)
+            callback = theirs.EarlyStoppingCallback(**options)
+            expected = watch(callback, theirs.TrainerState(), theirs.TrainerControl(), args, values)
+            assert ours(values, args, **options) == expected
+
+
+def test_state_round_trip() -> None:
+    callback = EarlyStoppingCallback(early_stopping_patience=4, early_stopping_threshold=0.2)
+    callback.early_stopping_patience_counter = 3
+    again = EarlyStoppingCallback.from_state(json.loads(json.dumps(callback.state())))
+    assert vars(again) == vars(callback)
+
+
+def test_state_as_transformers() -> None:
+    pytest.importorskip("transformers")
+    with guest("transformers"):
+        theirs = load_library("transformers").EarlyStoppingCallback(3, 0.1).state()
+    assert EarlyStoppingCallback(3, 0.1).state() == theirs
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"metric_for_best_model": None}, "metric_for_best_model"), ({"eval_strategy": "no"}, "eval_strategy")],
+)
+def test_needs_its_arguments(changes: dict, message: str) -> None:
+    for kind in (AssertionError, ConfigError):
+        with pytest.raises(kind, match=message):
+            EarlyStoppingCallback().on_train_begin(arguments(**changes), TrainerState(), TrainerControl())
+
+
+def test_says_that_the_last_weights_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    EarlyStoppingCallback().on_train_begin(arguments(), TrainerState(), TrainerControl())
+    assert capsys.readouterr().err == ""
+    EarlyStoppingCallback().on_train_begin(arguments(load_best_model_at_end=False), TrainerState(), TrainerControl())
+    assert "load_best_model_at_end=True" in capsys.readouterr().err
+
+
+def test_missing_metric_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    callback, control = EarlyStoppingCallback(), TrainerControl()
+    callback.on_evaluate(arguments(), TrainerState(), control, metrics={"eval_accuracy": 1.0})
+    said = capsys.readouterr().err
+    assert "'loss'" in said
+    assert "eval_accuracy" in said
+    assert not control.should_training_stop
+
+
+def test_draws_no_random_numbers() -> None:
+    assert issubclass(EarlyStoppingCallback, QuietCallback)

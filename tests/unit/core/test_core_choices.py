@@ -1,0 +1,64 @@
+"""Closed sets of words."""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+
+import pytest
+from apis import guest, load_library
+
+from ostinato.core import choices
+from ostinato.core.errors import ConfigError
+
+
+def test_a_word_and_its_member_are_one() -> None:
+    assert choices.IntervalStrategy("steps") is choices.IntervalStrategy.STEPS
+    assert choices.IntervalStrategy.STEPS == "steps"
+    assert str(choices.SchedulerType.COSINE) == "cosine"
+    assert f"{choices.SaveStrategy.BEST}" == "best"
+    assert json.dumps(choices.SaveStrategy.BEST) == '"best"'
+
+
+def test_wrong_word_names_the_valid_ones_and_the_nearest() -> None:
+    with pytest.raises(ConfigError) as caught:
+        choices.SchedulerType("cosin")
+    text = str(caught.value)
+    assert "'cosin' is not a valid SchedulerType" in text
+    assert "did you mean 'cosine'?" in text
+    for member in choices.SchedulerType:
+        assert repr(member.value) in text
+
+
+def test_word_that_resembles_nothing() -> None:
+    with pytest.raises(ValueError, match="use one of the values above"):
+        choices.IntervalStrategy("xyzzy")
+
+
+def test_enum_of_another_library() -> None:
+    class Foreign(Enum):
+        A = "epoch"
+        B = "nonsense"
+
+    assert choices.IntervalStrategy(Foreign.A) is choices.IntervalStrategy.EPOCH
+    with pytest.raises(ConfigError, match="'nonsense'"):
+        choices.IntervalStrategy(Foreign.B)
+
+
+def test_words_are_those_of_transformers() -> None:
+    pytest.importorskip("transformers")
+    with guest("transformers"):
+        theirs = load_library("transformers")
+        from transformers import trainer_utils, training_args
+
+        pairs = [
+            (choices.SchedulerType, theirs.SchedulerType),
+            (choices.IntervalStrategy, trainer_utils.IntervalStrategy),
+            (choices.SaveStrategy, trainer_utils.SaveStrategy),
+            (choices.HubStrategy, trainer_utils.HubStrategy),
+            (choices.OptimizerNames, training_args.OptimizerNames),
+        ]
+        for own, foreign in pairs:
+            assert {m.name: m.value for m in own} == {m.name: m.value for m in foreign}
+            for member in foreign:
+                assert own(member).value == member.value
