@@ -4,7 +4,8 @@
     python benchmarks/one_batch.py --print    # only show it
 
 A *hop* is a frame of a library between `train()` and the model's `forward`; a *call* is any call of a library's Python
-function during one optimizer step. Both are counted on a real run, with the profiler hook of the interpreter.
+function during one optimizer step (comprehensions, which newer interpreters inline, are not counted). Both are seen
+on a real run, through the profiler hook of the interpreter.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Tracer(nn.Module):
         return names[::-1]
 
     def _note(self, frame: Any, event: str, argument: Any) -> None:
-        if event == "call":
+        if event == "call" and not frame.f_code.co_name.endswith(("comp>", "genexpr>")):
             name = self._name(frame.f_code)
             if name is not None:
                 self.trace.calls.append(name)

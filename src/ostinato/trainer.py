@@ -292,8 +292,17 @@ class Trainer:
                 trial=trial,
                 ignore_keys_for_eval=ignore_keys_for_eval,
             )
+        except BaseException:
+            self._stop_progress()
+            raise
         finally:
             self.is_in_train = False
+
+    def _stop_progress(self) -> None:
+        """No event tells callbacks that training broke off; a bar left running would garble what comes next."""
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, ProgressCallback):
+                callback.stop()
 
     def _inner_training_loop(
         self,
@@ -327,14 +336,12 @@ class Trainer:
             self.lr_scheduler, self._created_lr_scheduler = None, False
         self.create_optimizer_and_scheduler(num_training_steps=plan.max_steps)
         self.state = self._opening_state(plan, checkpoint, trial)
-        meter = LossMeter(self.strategy.device, last_step=self.state.global_step)
-        restore_streams = self._resume(checkpoint, meter) if checkpoint is not None else _nothing
         self._initial_num_input_tokens_seen = self.state.num_input_tokens_seen
         self.objective.scale = "unknown" if self._loss_signature().takes_num_items else "mean"
         self._run = run = Run(
             plan=plan,
             loader=loader,
-            meter=meter,
+            meter=LossMeter(self.strategy.device),
             objective=self.objective,
             guard=NonFiniteGuard(
                 patience=self.args.nonfinite_patience,
@@ -347,10 +354,11 @@ class Trainer:
             count_tokens=self._track_num_input_tokens if self.args.include_num_input_tokens_seen != "no" else None,
             steps_schedule=not schedulers.steps_on_metric(self.lr_scheduler),
             report_always=self._is_overridden("_maybe_log_save_evaluate"),
-            after_first_fetch=restore_streams,
             trial=trial,
             ignore_keys=ignore_keys,
         )
+        if checkpoint is not None:
+            self._resume(checkpoint, run)
         handler = self.callback_handler
         handler.model, handler.train_dataloader = self.model, loader
         handler.optimizer, handler.lr_scheduler = self.optimizer, self.lr_scheduler
@@ -955,18 +963,7 @@ class Trainer:
         assert self._run is not None
         self.state.stateful_callbacks = self._callback_states()
         self.state.save_to_json(directory / TRAINER_STATE_NAME)
-        meter, guard = self._run.meter, self._run.guard
-        checkpointer.save_loop_state(
-            directory,
-            {
-                "pending_loss": meter.pending.detach().cpu(),
-                "total_loss": meter.total,
-                "last_logged_step": meter.last_step,
-                "window_has_nonfinite": meter.poisoned,
-                "nonfinite_in_a_row": guard.in_a_row,
-                "nonfinite_steps": guard.refused,
-            },
-        )
+        checkpointer.save_loop_state(directory, self._run.progress())
 
     def _callback_states(self) -> dict[str, Any]:
         return export_callbacks([*self.callback_handler.callbacks, self.control])
@@ -1016,24 +1013,15 @@ class Trainer:
             )
         return found
 
-    def _resume(self, checkpoint: str, meter: LossMeter) -> Callable[[], None]:
-        """Load everything; the random streams come last, when the first batch has been fetched."""
+    def _resume(self, checkpoint: str, run: Run) -> None:
+        """Load everything; the random streams come last, when the data stand where they stood."""
         self._load_from_checkpoint(checkpoint)
         self._load_optimizer_and_scheduler(checkpoint)
         self._load_scaler(checkpoint)
         self._load_callback_state()
-        progress = checkpointer.load_loop_state(checkpoint)
-        meter.pending += progress["pending_loss"].to(meter.pending.device)
-        meter.total, meter.last_step = progress["total_loss"], progress["last_logged_step"]
-        meter.poisoned = progress["window_has_nonfinite"]
+        run.restore(checkpointer.load_loop_state(checkpoint))
+        run.restore_streams = partial(self._load_rng_state, checkpoint)
         note(f"resuming from {checkpoint}: step {self.state.global_step} of {self.state.max_steps}")
-        once = iter([checkpoint])
-
-        def restore_streams() -> None:
-            for path in once:
-                self._load_rng_state(path)
-
-        return restore_streams
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         weights.load_weights(model if model is not None else self.model, Path(resume_from_checkpoint))
@@ -1197,10 +1185,6 @@ class _NoSuchMetric(MetricError, KeyError):
 
     def __str__(self) -> str:  # KeyError would print a repr
         return Exception.__str__(self)
-
-
-def _nothing() -> None:
-    pass
 
 
 def _model_input_name(processing_class: Any) -> str:

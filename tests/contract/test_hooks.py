@@ -57,8 +57,8 @@ COUNTED = (
 )
 
 # Called, but how often is the library's own business.
-# (Not among them: `set_initial_training_values`, `_issue_warnings_after_load`, `_finish_current_push`, `get_tp_size`. No
-# scanned client overrides those, and what they do has another shape here.)
+# Not among them: `set_initial_training_values`, `_issue_warnings_after_load`, `_finish_current_push`, `get_tp_size`:
+# no scanned client overrides those, and what they do has another shape here.
 CALLED = (
     "_prepare_input",
     "_prepare_context_parallel_inputs",

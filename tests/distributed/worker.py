@@ -74,7 +74,9 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "uneven": {"rows": 37, "num_train_epochs": 3},
     "one_row_left": {"rows": 33, "num_train_epochs": 2},
     "accumulate": {"rows": 75, "num_train_epochs": 3, "gradient_accumulation_steps": 3},
-    "tokens": {"rows": 75, "num_train_epochs": 3, "gradient_accumulation_steps": 2, "model": TokenModel, "tokens": True},
+    "tokens": {
+        "rows": 75, "num_train_epochs": 3, "gradient_accumulation_steps": 2, "model": TokenModel, "tokens": True,
+    },
     "forgetful": {
         "rows": 75, "num_train_epochs": 3, "gradient_accumulation_steps": 2, "model": ForgetfulModel, "tokens": True,
     },

@@ -116,6 +116,10 @@ class TrainerCallback:
         """An upload to the hub begins."""
 
 
+# What an event does to callbacks that do not override it.
+IGNORED: dict[str, Callable[..., Any]] = {event: getattr(TrainerCallback, event) for event in EVENTS}
+
+
 class QuietCallback(TrainerCallback):
     """A callback known to draw no random numbers: delivering an event to it needs no snapshot of the streams."""
 
@@ -147,9 +151,6 @@ class CallbackHandler(TrainerCallback):
         self.train_dataloader: Any = None
         self.eval_dataloader: Any = None
         self.isolate_rng = isolate_rng
-        self._known: list[TrainerCallback] = []
-        self._listeners: dict[str, list[Listener]] = {}
-        self._may_draw: dict[str, bool] = {}
         for callback in callbacks:
             self.add_callback(callback)
         if not any(type(callback).__name__ == "DefaultFlowCallback" for callback in self.callbacks):
@@ -199,14 +200,19 @@ class CallbackHandler(TrainerCallback):
         self, event: str, args: Any, state: TrainerState, control: TrainerControl, **details: Any
     ) -> TrainerControl:
         """Tell every listener; hand on the control that the last of them returned."""
-        if self._known != self.callbacks:  # `callbacks` is a public list, and clients do change it
-            self._study()
-        listeners = self._listeners.get(event)
-        if listeners is None:  # an event of a subclass's own
-            listeners = [getattr(callback, event) for callback in self.callbacks]
+        # Asked anew each time: `callbacks` is a public list, and methods are patched on classes and instances. Most
+        # callbacks ignore most events, and an ignored event should cost next to nothing.
+        ignored = IGNORED.get(event)
+        listeners = [
+            method
+            for callback in self.callbacks
+            if getattr(method := getattr(callback, event, ignored), "__func__", method) is not ignored
+        ]
         if not listeners:
             return control
-        if self.isolate_rng and self._may_draw.get(event, True):
+        if self.isolate_rng and not all(
+            isinstance(getattr(method, "__self__", None), QuietCallback) for method in listeners
+        ):
             with undisturbed():
                 return self._deliver(listeners, args, state, control, details)
         return self._deliver(listeners, args, state, control, details)
@@ -231,14 +237,6 @@ class CallbackHandler(TrainerCallback):
                 control = result
         return control
 
-    def _study(self) -> None:
-        """Find out who listens to what: most callbacks ignore most events, and an ignored one should cost nothing."""
-        self._known = list(self.callbacks)
-        for event in EVENTS:
-            hearing = [callback for callback in self.callbacks if _listens(callback, event)]
-            self._listeners[event] = [getattr(callback, event) for callback in hearing]
-            self._may_draw[event] = any(not isinstance(callback, QuietCallback) for callback in hearing)
-
     def on_log(  # type: ignore[override]
         self, args: Any, state: TrainerState, control: TrainerControl, logs: dict[str, float], **kwargs: Any
     ) -> TrainerControl:
@@ -257,12 +255,6 @@ class CallbackHandler(TrainerCallback):
         return self.call_event("on_predict", args, state, control, metrics=metrics, **kwargs)
 
 
-def _listens(callback: TrainerCallback, event: str) -> bool:
-    """Whether a callback has a method of its own for an event."""
-    method = getattr(callback, event, None)
-    return method is not None and getattr(method, "__func__", method) is not getattr(TrainerCallback, event)
-
-
 def _delivering(event: Event) -> Callable[..., TrainerControl]:
     cleared = CLEARED_BY.get(event, ())
 
@@ -271,8 +263,6 @@ def _delivering(event: Event) -> Callable[..., TrainerControl]:
     ) -> TrainerControl:
         for flag in cleared:
             setattr(control, flag, False)
-        if self._known == self.callbacks and not self._listeners[event]:
-            return control  # the common case, several times per step: nobody listens
         return self.call_event(event, args, state, control, **kwargs)
 
     deliver.__name__ = deliver.__qualname__ = event

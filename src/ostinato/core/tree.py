@@ -57,7 +57,7 @@ def concatenate(parts: list[Any], *, padding_index: float = -100) -> Any:
         return kind({key: concatenate([part[key] for part in parts], padding_index=padding_index) for key in first})
     if isinstance(first, (list, tuple)):
         columns = (concatenate(list(column), padding_index=padding_index) for column in zip(*parts, strict=True))
-        return type(first)(columns)
+        return type(first)(*columns) if hasattr(first, "_fields") else type(first)(columns)
     if isinstance(first, torch.Tensor):
         return _concatenate_tensors(parts, padding_index)
     if isinstance(first, np.ndarray):

@@ -125,11 +125,12 @@ class RemoveColumnsCollator:
         self._kept = frozenset(signature_columns)
 
     def __call__(self, features: list[Any]) -> Any:
-        return self.data_collator([self._filtered(row) for row in features])
+        has_only = self._kept.issuperset
+        return self.data_collator(
+            [row if not isinstance(row, (dict, Mapping)) or has_only(row) else self._filtered(row) for row in features]
+        )
 
     def _filtered(self, row: Any) -> Any:
-        if not isinstance(row, Mapping) or self._kept.issuperset(row):
-            return row
         kept = {name: value for name, value in row.items() if name in self._kept}
         if not self.message_logged:
             self._tell(list(row), list(kept))

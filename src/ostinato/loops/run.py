@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +64,27 @@ class Plan:
             rows=max_steps * rows_per_update if by_steps else int((rows_per_epoch or 0) * epochs),
             has_length=batches is not None,
         )
+
+
+@dataclass
+class Place:
+    """Where a run stands in its data: it is saved in every checkpoint."""
+
+    epoch: int = 0
+    batch: int = 0  # the number within the epoch of the next batch to train on
+    stream: Tensor | None = None  # torch's generator when the epoch began: some orders are drawn from it
+
+    def mark(self) -> None:
+        """An epoch begins."""
+        self.stream = torch.get_rng_state()
+
+    def rewind(self) -> None:
+        """Let an order that is drawn from the global generator be drawn again as it was."""
+        if self.stream is not None:
+            torch.set_rng_state(self.stream)
+
+    def close_epoch(self) -> None:
+        self.epoch, self.batch = self.epoch + 1, 0
 
 
 @dataclass(frozen=True)
@@ -138,20 +160,22 @@ class Run:
     count_tokens: Callable[[Batch], None] | None  # where tokens are counted at all
     steps_schedule: bool  # False for a schedule that waits for a metric
     report_always: bool  # somebody overrides the report and wants every step
-    after_first_fetch: Callable[[], None]  # puts the random streams back when a run is resumed
+    place: Place = field(default_factory=Place)
+    restore_streams: Callable[[], None] | None = (
+        None  # those of a checkpoint; waits until the data stand where they stood
+    )
     trial: Any = None
     ignore_keys: list[str] | None = None
     started: float = field(default_factory=time.time)
     grad_norm: Tensor | float | None = None
     learning_rate: float | None = None
-    position: int = 0  # number within the epoch of the next batch to be fetched
 
     def __post_init__(self) -> None:
         self._real_rows = real_rows_of(self.loader)
 
-    def epochs(self, state: TrainerState) -> range:
-        """The epochs still to do, counted from where `state` left off."""
-        return range(state.global_step // self.plan.updates_per_epoch, self.plan.epochs)
+    def epochs(self) -> range:
+        """The epochs still to do."""
+        return range(self.place.epoch, self.plan.epochs)
 
     def updates(self, trainer: TrainHooks, epoch: int) -> Iterator[Update]:
         """Group the loader's batches into optimizer steps, leaving out those already taken."""
@@ -159,21 +183,32 @@ class Run:
         set_epoch = getattr(self.loader, "set_epoch", None)
         if callable(set_epoch):
             set_epoch(epoch)
-        done = trainer.state.global_step - epoch * plan.updates_per_epoch if plan.has_length else 0
-        self.position = first = max(done, 0) * plan.accumulation
-        batches = iter(skip_batches(self.loader, first) if first else self.loader)
+        first = self.place.batch
+        inside = first > 0  # a resumed epoch: its order was drawn, and its next batch read, before the checkpoint
+        if inside:
+            self.place.rewind()
+        else:
+            self._put_streams_back()
+            self.place.mark()
+        batches = iter(skip_batches(self.loader, first) if inside else self.loader)
         while first < plan.batches_per_epoch:
             wanted = min(plan.accumulation, plan.batches_per_epoch - first)
             samples, num_items = trainer.get_batch_samples(batches, wanted, trainer.strategy.device)
-            self.after_first_fetch()
+            self._put_streams_back()
             if not samples:
                 self._ended_early(trainer, first)
                 return
             divisors = self.weigh(samples, self._stand_ins(len(samples)))
-            self.position = first + len(samples)
-            progress = epoch + self.position / plan.batches_per_epoch
+            self.place.batch = first + len(samples)
+            progress = epoch + self.place.batch / plan.batches_per_epoch
             yield Update(samples, num_items, divisors, progress, epoch, first)
-            first = self.position
+            first = self.place.batch
+        self._put_streams_back()
+
+    def _put_streams_back(self) -> None:
+        if self.restore_streams is not None:
+            restore, self.restore_streams = self.restore_streams, None
+            restore()
 
     def _ended_early(self, trainer: TrainHooks, seen: int) -> None:
         """A stream that gives nothing at all would be asked forever."""
@@ -188,11 +223,35 @@ class Run:
         """Which of the next batches only keep this process in step with the others; their rows count nowhere."""
         if self.processes == 1:
             return [False] * count
-        return [self._real_rows(self.position + index) == 0 for index in range(count)]
+        return [self._real_rows(self.place.batch + index) == 0 for index in range(count)]
 
     def without_stand_ins(self, batches: list[Batch]) -> list[Batch]:
         """The next batches that count."""
         return [batch for batch, void in zip(batches, self._stand_ins(len(batches)), strict=True) if not void]
+
+    def progress(self) -> dict[str, Any]:
+        """What a resumed run has to know besides the trainer's state: running sums, and the place in the data."""
+        return {
+            "place": dataclasses.asdict(self.place),
+            "pending_loss": self.meter.pending.detach().cpu(),
+            "total_loss": self.meter.total,
+            "last_logged_step": self.meter.last_step,
+            "window_has_nonfinite": self.meter.poisoned,
+            "nonfinite": {
+                "in_a_row": self.guard.in_a_row,
+                "first_step": self.guard.first_step,
+                "all": self.guard.refused,
+            },
+        }
+
+    def restore(self, progress: Mapping[str, Any]) -> None:
+        """Go on where a saved run stood."""
+        self.place = Place(**progress["place"])
+        self.meter.pending += progress["pending_loss"].to(self.meter.pending.device)
+        self.meter.total, self.meter.last_step = progress["total_loss"], progress["last_logged_step"]
+        self.meter.poisoned = progress["window_has_nonfinite"]
+        bad = progress["nonfinite"]
+        self.guard.in_a_row, self.guard.first_step, self.guard.refused = bad["in_a_row"], bad["first_step"], bad["all"]
 
     def is_finite(self, state: TrainerState, update: Update) -> bool:
         """Whether the update at hand may reach the weights; its losses are counted or left out accordingly."""

@@ -26,7 +26,7 @@ from .run import Run, Update
 
 def train(trainer: TrainHooks, run: Run) -> None:
     """Take optimizer steps until the plan is fulfilled or a callback asks to stop."""
-    for epoch in run.epochs(trainer.state):
+    for epoch in run.epochs():
         emit(trainer, "on_epoch_begin")
         for update in run.updates(trainer, epoch):
             emit(trainer, "on_step_begin")
@@ -40,6 +40,7 @@ def train(trainer: TrainHooks, run: Run) -> None:
             if trainer.control.should_epoch_stop or trainer.control.should_training_stop:
                 break
         emit(trainer, "on_epoch_end")
+        run.place.close_epoch()
         report(trainer, run, epoch)
         if trainer.control.should_training_stop:
             break

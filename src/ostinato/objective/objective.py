@@ -40,7 +40,7 @@ class Objective:
     model_takes_num_items: bool = False
     smoother_shifts: bool = False
     scale: Scale = "unknown"
-    # Of the micro-batch at hand, set by the loop: step's weight / (own weight x processes); infinity: it weighs nothing.
+    # Of the micro-batch at hand, set by the loop: step's weight / (own weight x processes). Infinite: weighs nothing.
     divisor: float = 1.0
     processes: int = 1  # gradients are averaged over them, a share is not
 
@@ -122,7 +122,7 @@ class Objective:
 
 
 def no_loss(model: nn.Module) -> Tensor:
-    """Zero, with a zero gradient for every parameter: a mean over nothing is not a number, and replicas wait for it."""
+    """Zero, with a zero gradient for every parameter: a mean over nothing is no number, and replicas wait for it."""
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return torch.stack([(parameter * 0.0).sum() for parameter in trainable]).sum()
 

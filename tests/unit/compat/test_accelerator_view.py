@@ -1,0 +1,108 @@
+"""`trainer.accelerator`: the names that others reach for."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from ostinato.compat.accelerator import AcceleratorView
+from ostinato.core.errors import NotSupportedError
+from ostinato.strategies.precision import FullPrecision
+from ostinato.strategies.single import SingleDevice
+
+
+@pytest.fixture
+def view() -> AcceleratorView:
+    args = SimpleNamespace(
+        world_size=1,
+        process_index=0,
+        local_process_index=0,
+        mixed_precision="no",
+        main_process_first=lambda local: nullcontext(),
+    )
+    trainer = SimpleNamespace(
+        strategy=SingleDevice(torch.device("cpu")),
+        precision=FullPrecision(),
+        args=args,
+        is_world_process_zero=lambda: True,
+        is_local_process_zero=lambda: True,
+    )
+    return AcceleratorView(trainer)
+
+
+def test_facts(view: AcceleratorView) -> None:
+    assert view.device == torch.device("cpu")
+    assert (view.num_processes, view.process_index, view.local_process_index) == (1, 0, 0)
+    assert view.is_main_process
+    assert view.is_local_main_process
+    assert view.sync_gradients
+    assert view.mixed_precision == "no"
+    assert view.scaler is None
+
+
+def test_tensors(view: AcceleratorView) -> None:
+    tensor = torch.ones(2, 3)
+    assert torch.equal(view.gather(tensor), tensor)
+    assert torch.equal(view.gather_for_metrics((tensor, tensor))[1], tensor)
+    assert torch.equal(view.pad_across_processes(tensor, dim=1, pad_index=-100), tensor)
+    assert torch.equal(view.reduce({"a": tensor}, reduction="mean")["a"], tensor)
+    view.wait_for_everyone()
+    with view.main_process_first(), view.autocast():
+        pass
+
+
+def test_training_names(view: AcceleratorView) -> None:
+    model = nn.Linear(2, 1)
+    assert view.prepare(model) is model
+    assert view.prepare(model, "optimizer") == (model, "optimizer")
+    assert view.prepare_model(model) is model
+    assert view.unwrap_model(model) is model
+    view.backward(100 * model(torch.ones(1, 2)).sum())
+    norm = view.clip_grad_norm_(model.parameters(), 1.0)
+    assert norm > 100
+    clipped = torch.cat([p.grad.flatten() for p in model.parameters()])
+    assert float(clipped.norm()) == pytest.approx(1.0, rel=1e-4)
+
+
+def test_module_of_a_plain_model_is_not_a_wrapper(view: AcceleratorView) -> None:
+    class Has(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = nn.Linear(1, 1)
+
+    model = Has()
+    assert view.unwrap_model(model) is model
+
+
+def test_print(view: AcceleratorView, capsys: pytest.CaptureFixture[str]) -> None:
+    view.print("hello", "world")
+    assert capsys.readouterr().out == "hello world\n"
+
+
+def test_unknown_name(view: AcceleratorView) -> None:
+    with pytest.raises(NotSupportedError, match="trainer.accelerator has no 'save_state'") as caught:
+        view.save_state("folder")
+    assert "trainer.strategy" in caught.value.fix
+    with pytest.raises(AttributeError):
+        _ = view.deepspeed_config
+    assert getattr(view, "fsdp_plugin", None) is None
+    assert hasattr(view, "gather")
+    assert not hasattr(view, "fsdp_plugin")
+
+
+def test_error_pickles(view: AcceleratorView) -> None:
+    with pytest.raises(NotSupportedError) as caught:
+        _ = view.nothing
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value)
+
+
+def test_copies(view: AcceleratorView) -> None:
+    """Somebody copies a trainer: looking for `__deepcopy__` must not end in a sentence."""
+    assert copy.copy(view).num_processes == 1
