@@ -25,6 +25,7 @@ from .checkpoint.names import TRAINER_STATE_NAME, TRAINING_ARGS_JSON_NAME
 from .checkpoint.store import atomic_directory, verify
 from .checkpoint.tensors import read_tree, write_tree
 from .compat.accelerator import AcceleratorView
+from .config import mistakes
 from .config.check_trainer import check_model, check_optimizers, check_trainer
 from .config.plan import (
     LoaderSettings,
@@ -37,7 +38,6 @@ from .config.plan import (
 from .config.training_args import TrainingArguments
 from .core import metrics_text
 from .core.choices import SaveStrategy
-from .core.errors import CheckpointError, ConfigError, MetricError, NotSupportedError
 from .core.notices import note, note_once
 from .core.outputs import EvalLoopOutput, PredictionOutput, TrainOutput
 from .core.protocols import Batch, Precision, Strategy
@@ -256,14 +256,10 @@ class Trainer:
         assert self.model_init is not None
         count = len(inspect.signature(self.model_init).parameters)
         if count > 1:
-            raise ConfigError(what="model_init should have 0 or 1 argument", why=f"it has {count}", fix="drop them")
+            raise mistakes.model_init_takes(count)
         model = self.model_init() if count == 0 else self.model_init(trial)
         if model is None:
-            raise ConfigError(
-                what="model_init should not return None",
-                why="training needs the model it makes",
-                fix="return the model",
-            )
+            raise mistakes.model_init_returns_nothing()
         return model
 
     # ---- running ---------------------------------------------------------------------------------
@@ -279,12 +275,12 @@ class Trainer:
         self.is_in_train = True
         self._hp_search_setup(trial)
         self._train_batch_size = self.args.train_batch_size
-        if self.model_init is not None:
-            self._seed()
-            self.model = self.call_model_init(trial)
-            self._adopt_model(self.compute_loss_func)
-            self.optimizer = self.lr_scheduler = None
         try:
+            if self.model_init is not None:
+                self._seed()
+                self.model = self.call_model_init(trial)
+                self._adopt_model(self.compute_loss_func)
+                self.optimizer = self.lr_scheduler = None
             return self._inner_training_loop(
                 batch_size=self._train_batch_size,
                 args=self.args,
@@ -412,11 +408,7 @@ class Trainer:
             return
         enable = getattr(self.model, "gradient_checkpointing_enable", None)
         if not callable(enable):
-            raise ConfigError(
-                what=f"gradient_checkpointing=True, but {type(self.model).__name__} cannot do it",
-                why="the model has no gradient_checkpointing_enable()",
-                fix="wrap its blocks in torch.utils.checkpoint.checkpoint yourself, or unset the argument",
-            )
+            raise mistakes.no_gradient_checkpointing(self.model)
         enable(gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs)
 
     # ---- one step (objective/, strategies/) --------------------------------------------------------
@@ -592,11 +584,7 @@ class Trainer:
         name = self.args.metric_for_best_model or "loss"
         full_name = name if name.startswith("eval_") else f"eval_{name}"
         if full_name not in metrics:
-            raise _NoSuchMetric(
-                what=f"metric_for_best_model={name!r} is not among the evaluation's metrics",
-                why=f"the evaluation returned {sorted(metrics)}",
-                fix="name one of these (the prefix eval_ may be left out)",
-            )
+            raise mistakes.no_such_metric(name, metrics)
         return metrics[full_name]
 
     def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
@@ -740,11 +728,7 @@ class Trainer:
     def get_train_dataloader(self) -> DataLoader[Any]:
         """The loader that training iterates over."""
         if self.train_dataset is None:
-            raise ConfigError(
-                what="Trainer: training requires a train_dataset",
-                why="train() was called, and none was given",
-                fix="pass train_dataset=... to Trainer",
-            )
+            raise mistakes.no_train_dataset()
         return self._get_dataloader(
             dataset=self.train_dataset,
             description="Training",
@@ -756,11 +740,7 @@ class Trainer:
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
         """The loader for evaluation; a string names one of several evaluation sets."""
         if eval_dataset is None and self.eval_dataset is None:
-            raise ConfigError(
-                what="Trainer: evaluation requires an eval_dataset",
-                why="evaluate() was called, and none was given",
-                fix="pass eval_dataset=... to Trainer or to evaluate()",
-            )
+            raise mistakes.no_eval_dataset()
         key = eval_dataset if isinstance(eval_dataset, str) else "eval"
         if isinstance(eval_dataset, str):
             dataset = self.eval_dataset[eval_dataset]
@@ -905,11 +885,7 @@ class Trainer:
 
     def _existing_optimizer(self) -> torch.optim.Optimizer:
         if self.optimizer is None:
-            raise ConfigError(
-                what="Trainer optimizer is None, please make sure you have setup the optimizer before",
-                why="it is made when training starts",
-                fix="call create_optimizer() first",
-            )
+            raise mistakes.no_optimizer()
         return self.optimizer
 
     def get_num_trainable_parameters(self) -> int:
@@ -1006,11 +982,7 @@ class Trainer:
             return str(wanted)
         found = retention.get_last_checkpoint(self._home)
         if found is None:
-            raise CheckpointError(
-                what=f"No valid checkpoint found in output directory ({self.args.output_dir})",
-                why="resume_from_checkpoint=True takes the newest whole checkpoint-N directory, and there is none",
-                fix="check output_dir, or start afresh with resume_from_checkpoint=None",
-            )
+            raise mistakes.no_checkpoint(self._home)
         return found
 
     def _resume(self, checkpoint: str, run: Run) -> None:
@@ -1138,11 +1110,7 @@ class Trainer:
 
     def hyperparameter_search(self, *args: Any, **kwargs: Any) -> Any:
         """Not here yet."""
-        raise NotSupportedError(
-            what="hyperparameter_search is not there yet",
-            why="the search room is still empty",
-            fix="drive Optuna yourself: study.optimize(lambda trial: make_trainer(trial).train().training_loss)",
-        )
+        raise mistakes.no_search()
 
     def get_tp_size(self) -> int:
         """Processes that share one copy of each layer."""
@@ -1165,26 +1133,11 @@ class Trainer:
 
     def push_to_hub(self, *args: Any, **kwargs: Any) -> Any:
         """Not here yet."""
-        raise NotSupportedError(
-            what="push_to_hub is not there yet",
-            why="the hub integration is still to come",
-            fix="save_model(DIR), then huggingface_hub.upload_folder(repo_id=..., folder_path=DIR)",
-        )
+        raise mistakes.no_hub()
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Not here yet."""
-        raise NotSupportedError(
-            what="create_model_card is not there yet",
-            why="the hub integration is still to come",
-            fix="write README.md with huggingface_hub.ModelCard",
-        )
-
-
-class _NoSuchMetric(MetricError, KeyError):
-    """transformers raises KeyError here."""
-
-    def __str__(self) -> str:  # KeyError would print a repr
-        return Exception.__str__(self)
+        raise mistakes.no_model_card()
 
 
 def _model_input_name(processing_class: Any) -> str:

@@ -173,9 +173,9 @@ class Run:
     def __post_init__(self) -> None:
         self._real_rows = real_rows_of(self.loader)
 
-    def epochs(self) -> range:
-        """The epochs still to do."""
-        return range(self.place.epoch, self.plan.epochs)
+    def epochs(self, state: TrainerState) -> range:
+        """The epochs still to do; none if a finished run is resumed."""
+        return range(self.place.epoch, self.plan.epochs if state.global_step < self.plan.max_steps else 0)
 
     def updates(self, trainer: TrainHooks, epoch: int) -> Iterator[Update]:
         """Group the loader's batches into optimizer steps, leaving out those already taken."""

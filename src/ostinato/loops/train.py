@@ -26,7 +26,7 @@ from .run import Run, Update
 
 def train(trainer: TrainHooks, run: Run) -> None:
     """Take optimizer steps until the plan is fulfilled or a callback asks to stop."""
-    for epoch in run.epochs():
+    for epoch in run.epochs(trainer.state):
         emit(trainer, "on_epoch_begin")
         for update in run.updates(trainer, epoch):
             emit(trainer, "on_step_begin")

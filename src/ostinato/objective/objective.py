@@ -94,7 +94,7 @@ class Objective:
         For `a / n + b` the derivative by n gives the share `a / n`, at no further cost. A loss that took the number
         out of its tensor has none; it is evaluated a second time, leaving no trace.
         """
-        before = RandomState.capture()
+        before, buffers = RandomState.capture(), [(buffer, buffer.clone()) for buffer in model.buffers()]
         count = torch.as_tensor(num_items, dtype=torch.float32).detach().requires_grad_(True)
         with warnings.catch_warnings():
             # Whoever takes the number out of its tensor would be told that it has a derivative.
@@ -102,6 +102,8 @@ class Objective:
             loss = compute(count)
         slope = _derivative(loss, count)
         value = float(loss.detach())
+        if value == 0.0 or not math.isfinite(value):
+            return loss  # says nothing about its scale: the next one will
         if slope:
             share = -float(num_items) * slope
         else:
@@ -111,6 +113,8 @@ class Objective:
         self.scale = _classify(share, value)
         if self.scale == "mixed":
             before.restore()
+            for buffer, earlier in buffers:
+                buffer.detach().copy_(earlier)  # statistics would count the batch twice
             loss = compute(self.own_count(num_items))
         if self.scale != "share":
             note_once(_SCALE_NOTES[self.scale])

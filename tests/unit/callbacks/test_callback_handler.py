@@ -48,7 +48,7 @@ def emit(handler: CallbackHandler, event: str = "on_step_end", control: TrainerC
     return getattr(handler, event)(args, TrainerState(max_steps=99), control or TrainerControl(), **details)
 
 
-# ----------------------------------------------------------------------------------------------------------- delivery
+# ------------------------------------------------------------------------------------------------------- delivery
 
 
 def test_in_order() -> None:
@@ -154,7 +154,7 @@ def test_error_in_a_callback_comes_out() -> None:
         emit(handler_of(Broken))
 
 
-# ----------------------------------------------------------------------------------------------- the list of callbacks
+# ------------------------------------------------------------------------------------------- the list of callbacks
 
 
 def test_the_list_is_public_and_may_change() -> None:
@@ -256,7 +256,7 @@ def test_handler_without_flow_says_so(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().err == ""
 
 
-# ------------------------------------------------------------------------------------------------------------- streams
+# --------------------------------------------------------------------------------------------------------- streams
 
 
 def draw(*_, **__) -> None:

@@ -15,7 +15,7 @@ from ostinato.core.errors import NonFiniteError
 from ostinato.core.state import TrainerControl, TrainerState
 from ostinato.loops.flops import FlopCounter
 from ostinato.loops.nonfinite import NonFiniteGuard
-from ostinato.loops.run import LossMeter, Plan, Run
+from ostinato.loops.run import LossMeter, Place, Plan, Run
 from ostinato.loops.train import train
 from ostinato.objective.objective import Objective
 from ostinato.strategies.precision import FullPrecision
@@ -88,7 +88,7 @@ def run_of(batches: int = 3, *, accumulation: int = 1, epochs: float = 1, data=N
         processes=1,
         steps_schedule=True,
         report_always=False,
-        after_first_fetch=lambda: None,
+        count_tokens=None,
     )
     return Run(**{**defaults, **options})
 
@@ -110,7 +110,7 @@ def at(step: int, event: str, flag: str):
     return obey
 
 
-# ---------------------------------------------------------------------------------------------------------------- order
+# ------------------------------------------------------------------------------------------------------------ order
 
 
 def test_order_of_events() -> None:
@@ -162,7 +162,7 @@ def test_progress_within_an_epoch() -> None:
     assert seen == [0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0]
 
 
-# ----------------------------------------------------------------------------------------------------------------- flags
+# ------------------------------------------------------------------------------------------------------------- flags
 
 
 def test_stop_in_the_middle() -> None:
@@ -223,7 +223,7 @@ def test_returned_control_is_adopted() -> None:
     assert fake.state.global_step == 1
 
 
-# --------------------------------------------------------------------------------------------------------------- numbers
+# ----------------------------------------------------------------------------------------------------------- numbers
 
 
 def test_losses_are_summed_and_weights_move() -> None:
@@ -277,14 +277,14 @@ def test_patience_ends_the_run() -> None:
     assert torch.isfinite(fake.model.weight).all()
 
 
-# -------------------------------------------------------------------------------------------------------- where to start
+# ---------------------------------------------------------------------------------------------------- where to start
 
 
 @pytest.mark.parametrize("done", range(7))
-def test_begins_where_the_state_left_off(done: int) -> None:
+def test_begins_where_the_run_stands(done: int) -> None:
     fake = Fake()
     fake.state.global_step = done
-    train(fake, run_of(3, epochs=2))
+    train(fake, run_of(3, epochs=2, place=Place(epoch=done // 3, batch=done % 3)))
     assert fake.batches == [1, 2, 3, 1, 2, 3][done:]
     assert fake.state.global_step == 6
 
@@ -292,19 +292,40 @@ def test_begins_where_the_state_left_off(done: int) -> None:
 def test_begins_in_the_middle_when_accumulating() -> None:
     fake = Fake()
     fake.state.global_step = 4  # three updates to the epoch of five batches: the second of the second epoch comes next
-    train(fake, run_of(5, accumulation=2, epochs=2))
+    train(fake, run_of(5, accumulation=2, epochs=2, place=Place(epoch=1, batch=2)))
     assert fake.batches == [3, 4, 5]
     assert fake.state.epoch == 2.0
 
 
-def test_streams_are_put_back_after_the_first_fetch() -> None:
+def test_place_follows_the_data() -> None:
+    seen: list[tuple[int, int]] = []
+    run = run_of(3, accumulation=2, epochs=2)
+    fake = Fake(lambda name, fake: seen.append((run.place.epoch, run.place.batch)) if name == "on_step_end" else None)
+    train(fake, run)
+    assert seen == [(0, 2), (0, 3), (1, 2), (1, 3)]
+    assert (run.place.epoch, run.place.batch) == (2, 0)
+
+
+def test_place_after_an_epoch_that_was_cut_short() -> None:
+    """A callback ended the first epoch after one of three batches: next comes the second, from its start."""
+
+    def obey(name, fake):
+        fake.control.should_epoch_stop = name == "on_step_end" and fake.state.global_step == 1
+
+    fake, run = Fake(obey), run_of(3, epochs=2)
+    train(fake, run)
+    assert fake.batches == [1, 1, 2, 3]
+
+
+def test_streams_of_a_checkpoint_are_put_back_once_the_data_stand_where_they_stood() -> None:
     order: list[str] = []
     fake = Fake(lambda name, fake: order.append(name))
     fake.get_batch_samples = lambda batches, count, device, own=fake.get_batch_samples: (
         order.append("fetch") or own(batches, count, device)
     )
-    train(fake, run_of(1, after_first_fetch=lambda: order.append("restore")))
+    train(fake, run_of(3, place=Place(batch=1), restore_streams=lambda: order.append("restore")))
     assert order[:4] == ["on_epoch_begin", "fetch", "restore", "on_step_begin"]
+    assert order.count("restore") == 1
 
 
 def test_stream_that_gives_nothing_ends_the_run(capsys: pytest.CaptureFixture[str]) -> None:

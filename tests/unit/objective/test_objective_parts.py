@@ -22,7 +22,7 @@ from ostinato.objective.objective import (
 )
 from ostinato.objective.smoothing import LabelSmoother
 
-# ------------------------------------------------------------------------------------------------------------- loss_of
+# --------------------------------------------------------------------------------------------------------- loss_of
 
 
 def test_loss_by_name_or_first() -> None:
@@ -57,7 +57,7 @@ def test_bare_tensor() -> None:
     assert torch.equal(pickle.loads(pickle.dumps(caught.value)).outputs, logits)
 
 
-# ----------------------------------------------------------------------------------------------------------- signatures
+# ------------------------------------------------------------------------------------------------------- signatures
 
 
 def test_takes_num_items() -> None:
@@ -97,7 +97,7 @@ def test_loss_signature() -> None:
     assert found == [(no, no), (yes, no), (yes, yes), (no, yes), (yes, yes), (yes, yes), (no, no)]
 
 
-# ----------------------------------------------------------------------------------------------------------- the choice
+# ------------------------------------------------------------------------------------------------------- the choice
 
 
 class Model(nn.Module):
@@ -195,7 +195,7 @@ def test_share_over_processes() -> None:
     assert objective.own_count(16) == 2
 
 
-# ------------------------------------------------------------------------------------------------------------- counting
+# --------------------------------------------------------------------------------------------------------- counting
 
 
 def test_count_targets() -> None:

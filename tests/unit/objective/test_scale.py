@@ -171,7 +171,7 @@ def test_what_is_rescaled_is_said(function, said: str, capsys: pytest.CaptureFix
     assert text.count("\n") == (1 if said else 0)
 
 
-# ------------------------------------------------------------------------------------------------------- no trace left
+# --------------------------------------------------------------------------------------------------- no trace left
 
 
 class Normalised(nn.Module):

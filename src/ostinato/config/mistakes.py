@@ -1,0 +1,102 @@
+"""What can turn out to be missing or wrong while a trainer is used: what happened, why, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import CheckpointError, ConfigError, MetricError, NotSupportedError
+
+
+class NoSuchMetricError(MetricError, KeyError):
+    """A metric that no evaluation returned (transformers raises KeyError here)."""
+
+    def __str__(self) -> str:  # KeyError would print a repr
+        return Exception.__str__(self)
+
+
+def model_init_takes(count: int) -> ConfigError:
+    return ConfigError(
+        what="model_init should have 0 or 1 argument",
+        why=f"it has {count}; it is called with nothing, or with the trial of a search",
+        fix="bind the others: model_init=functools.partial(make_model, config)",
+    )
+
+
+def model_init_returns_nothing() -> ConfigError:
+    return ConfigError(
+        what="model_init should not return None", why="training needs the model it makes", fix="return the model"
+    )
+
+
+def no_gradient_checkpointing(model: Any) -> ConfigError:
+    return ConfigError(
+        what=f"gradient_checkpointing=True, but {type(model).__name__} cannot do it",
+        why="the model has no gradient_checkpointing_enable()",
+        fix="wrap its blocks in torch.utils.checkpoint.checkpoint yourself, or unset the argument",
+    )
+
+
+def no_train_dataset() -> ConfigError:
+    return ConfigError(
+        what="Trainer: training requires a train_dataset",
+        why="train() was called, and none was given",
+        fix="pass train_dataset=... to Trainer",
+    )
+
+
+def no_eval_dataset() -> ConfigError:
+    return ConfigError(
+        what="Trainer: evaluation requires an eval_dataset",
+        why="evaluate() was called, and none was given",
+        fix="pass eval_dataset=... to Trainer or to evaluate()",
+    )
+
+
+def no_optimizer() -> ConfigError:
+    return ConfigError(
+        what="Trainer optimizer is None, please make sure you have setup the optimizer before",
+        why="it is made when training starts",
+        fix="call create_optimizer() first",
+    )
+
+
+def no_such_metric(name: str, metrics: Mapping[str, Any]) -> NoSuchMetricError:
+    return NoSuchMetricError(
+        what=f"metric_for_best_model={name!r} is not among the evaluation's metrics",
+        why=f"the evaluation returned {sorted(metrics)}",
+        fix="name one of these (the prefix eval_ may be left out)",
+    )
+
+
+def no_checkpoint(directory: Path) -> CheckpointError:
+    return CheckpointError(
+        what=f"No valid checkpoint found in output directory ({directory})",
+        why="resume_from_checkpoint=True takes the newest whole checkpoint-N directory, and there is none",
+        fix="check output_dir, or start afresh with resume_from_checkpoint=None",
+    )
+
+
+def no_search() -> NotSupportedError:
+    return NotSupportedError(
+        what="hyperparameter_search is not there yet",
+        why="the search room is still empty",
+        fix="drive Optuna yourself: study.optimize(lambda trial: make_trainer(trial).train().training_loss)",
+    )
+
+
+def no_hub() -> NotSupportedError:
+    return NotSupportedError(
+        what="push_to_hub is not there yet",
+        why="the hub integration is still to come",
+        fix="save_model(DIR), then huggingface_hub.upload_folder(repo_id=..., folder_path=DIR)",
+    )
+
+
+def no_model_card() -> NotSupportedError:
+    return NotSupportedError(
+        what="create_model_card is not there yet",
+        why="the hub integration is still to come",
+        fix="write README.md with huggingface_hub.ModelCard",
+    )

@@ -1,0 +1,109 @@
+"""The collator without padding: all rows of a batch in one long row, for attention that knows where each begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...core.errors import DataError
+from ...core.notices import note_once
+from .default import DefaultDataCollator
+from .tokens import checked_kind
+
+_USED = {"input_ids", "labels"}
+_NEEDLESS = {"attention_mask", "position_ids"}  # there is no padding; positions are numbered anew
+
+
+class DataCollatorWithFlattening(DefaultDataCollator):
+    """Join the rows of a batch to one of shape (1, tokens), without padding.
+
+    The first label of every row becomes `separator_id`: it would be predicted from the row before. `position_ids`
+    begin anew with every row, at `position_ids_start`. On request there are `seq_idx` (the row of each token) and
+    what flash attention wants to know of the rows' limits: `cu_seq_lens_q`, `cu_seq_lens_k`, `max_length_q` and
+    `max_length_k`.
+
+    >>> DataCollatorWithFlattening()([{"input_ids": [5, 6]}, {"input_ids": [7]}])
+    {'input_ids': tensor([[5, 6, 7]]), 'labels': tensor([[-100,    6, -100]]), 'position_ids': tensor([[0, 1, 0]])}
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        return_position_ids: bool = True,
+        separator_id: int = -100,
+        return_flash_attn_kwargs: bool = False,
+        return_seq_idx: bool = False,
+        position_ids_start: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.return_position_ids = return_position_ids
+        self.separator_id = separator_id
+        self.return_flash_attn_kwargs = return_flash_attn_kwargs
+        self.return_seq_idx = return_seq_idx
+        self.position_ids_start = position_ids_start
+
+    def __call__(
+        self, features: list[Any], return_tensors: str | None = None, separator_id: int | None = None
+    ) -> dict[str, Any]:
+        kind = checked_kind(return_tensors or self.return_tensors)
+        separator = self.separator_id if separator_id is None else separator_id
+        ids = _column(features, "input_ids")
+        _say_what_is_left_out(features[0])
+        batch: dict[str, Any] = {"input_ids": _one_row(ids), "labels": _one_row(_labels(features, ids, separator))}
+        batch |= self._positions([len(row) for row in ids])
+        if kind == "np":
+            return batch
+        return {
+            name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in batch.items()
+        }
+
+    def _positions(self, lengths: list[int]) -> dict[str, Any]:
+        """Where each row begins, in the forms that were asked for."""
+        found: dict[str, Any] = {}
+        if self.return_position_ids:
+            found["position_ids"] = _one_row([np.arange(length) + self.position_ids_start for length in lengths])
+        if self.return_seq_idx:
+            found["seq_idx"] = np.repeat(np.arange(len(lengths)), lengths).astype(np.int32)[None]
+        if self.return_flash_attn_kwargs:
+            limits = np.cumsum([0, *lengths]).astype(np.int32)
+            found |= {"cu_seq_lens_q": limits, "cu_seq_lens_k": limits.copy()}
+            found |= {"max_length_q": max(lengths), "max_length_k": max(lengths)}
+        return found
+
+
+def _column(rows: Sequence[Mapping[str, Any]], name: str) -> list[np.ndarray]:
+    """One column of all rows, each as an array."""
+    if len(rows) == 0 or any(row.get(name) is None for row in rows):
+        raise DataError(
+            what=f"a row of the batch has no {name!r}" if rows else "a batch without rows cannot be flattened",
+            why="the rows are joined to one, so each of them needs the same columns",
+            fix=f"tokenize the data set so that every row has {name!r}, and check the sampler for empty batches",
+        )
+    return [np.asarray(row[name]) for row in rows]
+
+
+def _labels(rows: Sequence[Mapping[str, Any]], ids: list[np.ndarray], separator: int) -> list[np.ndarray]:
+    """The labels, or else the ids, with a separator in the place of each row's first."""
+    labels = _column(rows, "labels") if "labels" in rows[0] else ids
+    for number, (own, row) in enumerate(zip(labels, ids, strict=True)):
+        if len(own) != len(row):
+            raise DataError(
+                what=f"row {number} of the batch has {len(row)} tokens and {len(own)} labels",
+                why="labels are joined the way tokens are, so every token needs one",
+                fix="align the labels with the tokens; -100 for tokens that do not count",
+            )
+    return [np.concatenate([np.full(min(1, len(own)), separator), own[1:]]) for own in labels]
+
+
+def _one_row(parts: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate(parts).astype(np.int64)[None]
+
+
+def _say_what_is_left_out(row: Mapping[str, Any]) -> None:
+    left_out = sorted(set(row) - _USED - _NEEDLESS)
+    if left_out:
+        note_once(f"flattening keeps input_ids and labels; left out: {', '.join(left_out)}", key="flattening left out")

@@ -1,0 +1,314 @@
+"""The collator for language modeling: every next token (causal), or hidden tokens (masked)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import get_worker_info
+
+from ...core.errors import ConfigError, DataError
+from ...core.notices import note_once
+from .tokens import (
+    DataCollatorMixin,
+    check_mask_token,
+    filled,
+    pad_rows,
+    padding_side,
+    special_places,
+    stacked_ids,
+)
+
+_IGNORED = -100
+
+
+@dataclass
+class DataCollatorForLanguageModeling(DataCollatorMixin):
+    """Pad the rows and make `labels` of their tokens.
+
+    With `mlm=False` the labels are the tokens, and -100 where a row was filled up. Padding is told by its place, not
+    by its id: where the pad token is also the end-of-text token, the end of a text is learned.
+
+    With `mlm=True` a share `mlm_probability` of the tokens is to be predicted; of these `mask_replace_prob` become the
+    mask token and `random_replace_prob` a random one, the rest stay. `whole_word_mask` hides all tokens of a word
+    together; the rows then need an `offset_mapping`. Random numbers come from the global generator of torch or numpy,
+    or from one of their own with `seed` (in a worker process: `seed` plus the number of the worker).
+
+    Rows are mappings, or plain sequences of ids.
+
+    >>> collator = DataCollatorForLanguageModeling(tokenizer, mlm=False)  # doctest: +SKIP
+    """
+
+    tokenizer: Any
+    mlm: bool = True
+    whole_word_mask: bool = False
+    mlm_probability: float | None = 0.15
+    mask_replace_prob: float = 0.8
+    random_replace_prob: float = 0.1
+    pad_to_multiple_of: int | None = None
+    return_tensors: str = "pt"
+    seed: int | None = None
+    _own_generators: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.mlm:
+            check_mask_token(
+                self.tokenizer,
+                fix="pass mlm=False for causal language modeling, or add one: "
+                "tokenizer.add_special_tokens({'mask_token': '[MASK]'})",
+            )
+            _check_share("mlm_probability", self.mlm_probability)
+        self._check_replacements()
+
+    def _check_replacements(self) -> None:
+        _check_share("mask_replace_prob", self.mask_replace_prob)
+        _check_share("random_replace_prob", self.random_replace_prob)
+        if self.mask_replace_prob + self.random_replace_prob > 1:
+            raise ConfigError(
+                what=f"mask_replace_prob={self.mask_replace_prob} and random_replace_prob={self.random_replace_prob} "
+                "exceed 1 together",
+                why="they are shares of the same tokens",
+                fix="lower one of them; BERT used 0.8 and 0.1",
+            )
+        if not self.whole_word_mask:
+            return
+        if not self.mlm:
+            raise ConfigError(
+                what="whole_word_mask=True has no effect with mlm=False",
+                why="causal language modeling hides nothing",
+                fix="set mlm=True, or leave whole_word_mask out",
+            )
+        if self.mask_replace_prob < 1:
+            note_once("whole_word_mask replaces every hidden token by the mask token: mask_replace_prob is set to 1")
+        self.mask_replace_prob, self.random_replace_prob = 1.0, 0.0
+
+    def torch_call(self, examples: Any) -> Any:
+        """Collate to torch tensors."""
+        return self._collate(examples, "pt")
+
+    def numpy_call(self, examples: Any) -> Any:
+        """Collate to numpy arrays."""
+        return self._collate(examples, "np")
+
+    def torch_mask_tokens(
+        self, inputs: Any, special_tokens_mask: Any = None, offset_mapping: Any = None
+    ) -> tuple[Any, Any]:
+        """Hide tokens of `inputs` (in place). Returns the inputs and the labels."""
+        return self._hide(inputs, special_tokens_mask, offset_mapping, _TorchDice(self._generator("pt")))
+
+    def numpy_mask_tokens(
+        self, inputs: Any, special_tokens_mask: Any = None, offset_mapping: Any = None
+    ) -> tuple[Any, Any]:
+        """The same for arrays."""
+        return self._hide(inputs, special_tokens_mask, offset_mapping, _NumpyDice(self._generator("np")))
+
+    # Rows to a batch -------------------------------------------------------------------------------------------------
+
+    def _collate(self, rows: Sequence[Any], kind: str) -> Any:
+        if not isinstance(rows[0], Mapping):
+            ids, real = stacked_ids(self.tokenizer, rows, kind, self.pad_to_multiple_of)
+            return self._labelled({"input_ids": ids}, real, None, kind)
+        offsets = None
+        if self.whole_word_mask:
+            offsets = [row.get("offset_mapping") for row in rows]
+            rows = [{name: value for name, value in row.items() if name != "offset_mapping"} for row in rows]
+        if "labels" in rows[0]:
+            note_once(
+                "DataCollatorForLanguageModeling makes labels of the tokens: the labels of the rows are not used "
+                "(DataCollatorForSeq2Seq and DataCollatorForTokenClassification keep them)"
+            )
+            rows = [{**row, "labels": 0} for row in rows]  # holds the place of the column; lengths may differ
+        batch = pad_rows(self.tokenizer, rows, return_tensors=kind, pad_to_multiple_of=self.pad_to_multiple_of)
+        return self._labelled(batch, self._real_places(batch, rows), offsets, kind)
+
+    def _labelled(self, batch: Any, real: np.ndarray, offsets: Any, kind: str) -> Any:
+        """The batch with labels, and with hidden tokens if there are any."""
+        special = batch.pop("special_tokens_mask", None)
+        if not self.mlm:
+            batch["labels"] = self._next_tokens(batch["input_ids"], real)
+            return batch
+        if self.whole_word_mask:
+            offsets = _filled_offsets(offsets, batch["input_ids"].shape[1], padding_side(self.tokenizer))
+        hide = self.torch_mask_tokens if kind == "pt" else self.numpy_mask_tokens
+        batch["input_ids"], batch["labels"] = hide(
+            batch["input_ids"], special_tokens_mask=special, offset_mapping=offsets
+        )
+        return batch
+
+    # Causal ----------------------------------------------------------------------------------------------------------
+
+    def _real_places(self, batch: Any, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
+        """Which places of the batch are not padding."""
+        ids = np.asarray(batch["input_ids"])
+        if "attention_mask" in batch:
+            real = np.asarray(batch["attention_mask"]) != 0
+        else:
+            side = padding_side(self.tokenizer)
+            real = np.array([filled([True] * len(row["input_ids"]), ids.shape[1], False, side) for row in rows])
+        if not self.mlm and "attention_mask" not in rows[0] and self._pad_ends_texts():
+            real = self._without_tail(ids, real)
+        return real
+
+    def _pad_ends_texts(self) -> bool:
+        pad = getattr(self.tokenizer, "pad_token_id", None)
+        return pad is not None and pad == getattr(self.tokenizer, "eos_token_id", None)
+
+    def _without_tail(self, ids: np.ndarray, real: np.ndarray) -> np.ndarray:
+        """Rows without an attention mask may have been padded before: of a run of pad tokens one ends the text."""
+        tail = _tail(ids == self.tokenizer.pad_token_id, padding_side(self.tokenizer))
+        if (tail & real).any():
+            note_once(
+                "rows without attention_mask end in several pad tokens, which are also the end-of-text token: all but "
+                "one are taken for padding. Keep the attention_mask of the tokenizer to leave no doubt"
+            )
+        return real & ~tail
+
+    def _next_tokens(self, ids: Any, real: np.ndarray) -> Any:
+        """The tokens as labels; padding does not count."""
+        ignored = ~real
+        pad = getattr(self.tokenizer, "pad_token_id", None)
+        if pad is not None and not self._pad_ends_texts():
+            ignored = ignored | (np.asarray(ids) == pad)
+        labels = ids.clone() if isinstance(ids, torch.Tensor) else ids.copy()
+        labels[torch.from_numpy(ignored) if isinstance(ids, torch.Tensor) else ignored] = _IGNORED
+        return labels
+
+    # Masked ----------------------------------------------------------------------------------------------------------
+
+    def _hide(self, inputs: Any, special: Any, offsets: Any, dice: _TorchDice | _NumpyDice) -> tuple[Any, Any]:
+        """Choose tokens, make labels of them, replace most of them. The order of the draws is transformers'."""
+        special = special_places(self.tokenizer, inputs) if special is None else np.asarray(special).astype(bool)
+        labels, shape = dice.copy(inputs), tuple(inputs.shape)
+        if self.whole_word_mask:
+            starts = _word_starts(special, offsets)
+            hidden = dice.adopted(_whole_words(dice.flips(starts, self.mlm_probability), starts, special))
+        else:
+            hidden = dice.flips(~special, self.mlm_probability)
+        labels[~hidden] = _IGNORED
+
+        masked = dice.flips_everywhere(shape, self.mask_replace_prob) & hidden
+        inputs[masked] = self.tokenizer.mask_token_id
+        if self.mask_replace_prob >= 1 or self.random_replace_prob <= 0:
+            return inputs, labels
+
+        share = self.random_replace_prob / (1 - self.mask_replace_prob)
+        replaced = dice.flips_everywhere(shape, share) & hidden & ~masked
+        inputs[replaced] = dice.tokens(replaced, len(self.tokenizer))
+        return inputs, labels
+
+    def _generator(self, kind: str) -> Any:
+        """The generator for `seed`, one per process; None for the global one."""
+        if self.seed is None:
+            return None
+        if kind not in self._own_generators:
+            worker = get_worker_info()
+            seed = self.seed + (0 if worker is None else worker.id)
+            own = torch.Generator().manual_seed(seed) if kind == "pt" else np.random.default_rng(seed)
+            self._own_generators[kind] = own
+        return self._own_generators[kind]
+
+
+def _check_share(name: str, value: float | None) -> None:
+    if value is None or not 0 <= value <= 1:
+        raise ConfigError(
+            what=f"{name}={value} is not a share",
+            why="it is the share of tokens to which something happens",
+            fix=f"use a number from 0 to 1 for {name}",
+        )
+
+
+def _tail(pads: np.ndarray, side: str) -> np.ndarray:
+    """The run of pads at the end (or the beginning) of each row, without the one next to the text."""
+    pads = pads[:, ::-1] if side == "right" else pads
+    run = np.logical_and.accumulate(pads, axis=1)
+    run[:, :-1] &= run[:, 1:].copy()
+    run[:, -1] = False
+    return run[:, ::-1] if side == "right" else run
+
+
+# Whole words ---------------------------------------------------------------------------------------------------------
+
+
+def _filled_offsets(offsets: list[Any] | None, length: int, side: str) -> np.ndarray:
+    """The limits of every token in its text; padding has (0, 0)."""
+    if offsets is None or any(row is None for row in offsets):
+        raise DataError(
+            what="a row of the batch has no offset_mapping",
+            why="whole_word_mask=True tells by the offsets which tokens belong to one word",
+            fix="tokenize with return_offsets_mapping=True and keep the column (remove_unused_columns=False)",
+        )
+    return np.array([filled([tuple(pair) for pair in row], length, (0, 0), side) for row in offsets])
+
+
+def _word_starts(special: np.ndarray, offsets: Any) -> np.ndarray:
+    """A word starts after a special token or a gap in the text."""
+    limits = np.asarray(offsets)
+    after_break = np.ones(special.shape, dtype=bool)
+    after_break[:, 1:] = special[:, :-1] | (limits[:, 1:, 0] != limits[:, :-1, 1])
+    return after_break & ~special
+
+
+def _whole_words(chosen: Any, starts: np.ndarray, special: np.ndarray) -> np.ndarray:
+    """What was drawn for the start of a word holds for all of it."""
+    places = np.arange(starts.shape[1])
+    start_of = np.maximum.accumulate(np.where(starts, places, 0), axis=1)
+    return np.take_along_axis(np.asarray(chosen), start_of, axis=1) & ~special
+
+
+# Random numbers ------------------------------------------------------------------------------------------------------
+
+
+class _TorchDice:
+    """Draws from a generator of torch."""
+
+    def __init__(self, generator: torch.Generator | None) -> None:
+        self._generator = generator
+
+    def copy(self, ids: torch.Tensor) -> torch.Tensor:
+        return ids.clone()
+
+    def adopted(self, places: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(places)
+
+    def flips(self, allowed: np.ndarray, share: Any) -> torch.Tensor:
+        """True for a share of the allowed places."""
+        chances = torch.full(allowed.shape, float(share))
+        chances[torch.from_numpy(~allowed)] = 0.0
+        return torch.bernoulli(chances, generator=self._generator).bool()
+
+    def flips_everywhere(self, shape: tuple[int, ...], share: float) -> torch.Tensor:
+        """True for a share of all places."""
+        return torch.bernoulli(torch.full(shape, float(share)), generator=self._generator).bool()
+
+    def tokens(self, places: Any, vocabulary: int) -> torch.Tensor:
+        """Random tokens for some places; one is drawn for every place of the batch."""
+        return torch.randint(vocabulary, tuple(places.shape), dtype=torch.long, generator=self._generator)[places]
+
+
+class _NumpyDice:
+    """Draws from a generator of numpy."""
+
+    def __init__(self, generator: np.random.Generator | None) -> None:
+        self._binomial = np.random.binomial if generator is None else generator.binomial
+        self._integers = np.random.randint if generator is None else generator.integers
+
+    def copy(self, ids: np.ndarray) -> np.ndarray:
+        return ids.copy()
+
+    def adopted(self, places: np.ndarray) -> np.ndarray:
+        return places
+
+    def flips(self, allowed: np.ndarray, share: Any) -> np.ndarray:
+        """True for a share of the allowed places."""
+        return self._binomial(1, np.where(allowed, float(share), 0.0), size=allowed.shape).astype(bool)
+
+    def flips_everywhere(self, shape: tuple[int, ...], share: float) -> np.ndarray:
+        """True for a share of all places."""
+        return self._binomial(1, float(share), size=shape).astype(bool)
+
+    def tokens(self, places: Any, vocabulary: int) -> np.ndarray:
+        """Random tokens for some places."""
+        return self._integers(0, vocabulary, size=int(places.sum()), dtype=np.int64)

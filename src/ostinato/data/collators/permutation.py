@@ -1,0 +1,147 @@
+"""The collator for permutation language modeling (XLNet): which tokens are predicted, and who may see whom.
+
+Spans are chosen as XLNet does: a span of 1 to `max_span_length` tokens somewhere inside a stretch of
+`span / plm_probability` tokens, stretch after stretch. The factorization order is drawn for the first half of the row,
+and the second half follows it, so that a row used as its own memory gives nothing away.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...core.errors import ConfigError, DataError
+from .tokens import DataCollatorMixin, check_mask_token, special_places, stacked_ids
+
+
+@dataclass(frozen=True)
+class _Dice:
+    """Where the random numbers come from."""
+
+    span: Callable[[int], int]
+    """From 1 to the longest span."""
+    offset: Callable[[int], int]
+    """From 0 to the number of places, excluded."""
+    order: Callable[[int], np.ndarray]
+    """A permutation of so many."""
+
+
+def _shuffled(size: int) -> np.ndarray:
+    # A matrix with one row per number: the draws depend on the number of dimensions.
+    numbers = np.arange(size).reshape(-1, 1).repeat(2, axis=1)
+    np.random.shuffle(numbers)
+    return numbers[:, 0]
+
+
+_TORCH = _Dice(
+    span=lambda longest: int(torch.randint(1, longest + 1, (1,))),
+    offset=lambda places: int(torch.randint(places, (1,))),
+    order=lambda size: torch.randperm(size).numpy(),
+)
+# random.randint includes its upper end. transformers draws from these ranges, and seeded runs should agree.
+_NUMPY = _Dice(
+    span=lambda longest: random.randint(1, longest + 1),
+    offset=lambda places: random.randint(0, places),
+    order=_shuffled,
+)
+
+
+@dataclass
+class DataCollatorForPermutationLanguageModeling(DataCollatorMixin):
+    """Hide spans of tokens and draw the order in which they are predicted. Rows need an even length.
+
+    The batch has `input_ids`, `perm_mask` (1: may not be seen), `target_mapping` and `labels`.
+
+    >>> collator = DataCollatorForPermutationLanguageModeling(tokenizer, plm_probability=1 / 6)  # doctest: +SKIP
+    """
+
+    tokenizer: Any
+    plm_probability: float = 1 / 6
+    max_span_length: int = 5
+    return_tensors: str = "pt"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.plm_probability <= 1:
+            raise ConfigError(
+                what=f"plm_probability={self.plm_probability} is not a share of tokens",
+                why="it is the share of tokens that are predicted",
+                fix="use a number above 0 and up to 1; XLNet used 1/6",
+            )
+        if self.max_span_length < 1:
+            raise ConfigError(
+                what=f"max_span_length={self.max_span_length} leaves nothing to predict",
+                why="a span has at least one token",
+                fix="use 1 or more; XLNet used 5",
+            )
+
+    def torch_call(self, examples: Any) -> dict[str, Any]:
+        """Collate to torch tensors."""
+        return self._named(self.torch_mask_tokens(self._ids(examples, "pt")))
+
+    def numpy_call(self, examples: Any) -> dict[str, Any]:
+        """Collate to numpy arrays."""
+        return self._named(self.numpy_mask_tokens(self._ids(examples, "np")))
+
+    def torch_mask_tokens(self, inputs: Any) -> tuple[Any, Any, Any, Any]:
+        """Inputs with spans hidden, perm_mask, target_mapping and labels. Draws from torch's generator."""
+        inputs, *others = self._hidden(inputs.numpy(), _TORCH)
+        return torch.from_numpy(inputs), *(torch.from_numpy(other) for other in others)  # type: ignore[return-value]
+
+    def numpy_mask_tokens(self, inputs: Any) -> tuple[Any, Any, Any, Any]:
+        """The same for arrays. Draws from `random` (spans) and `numpy.random` (orders)."""
+        return self._hidden(inputs, _NUMPY)
+
+    def _ids(self, rows: Any, kind: str) -> Any:
+        if isinstance(rows[0], Mapping):
+            rows = [row["input_ids"] for row in rows]
+        return stacked_ids(self.tokenizer, rows, kind)[0]
+
+    @staticmethod
+    def _named(parts: tuple[Any, Any, Any, Any]) -> dict[str, Any]:
+        return dict(zip(("input_ids", "perm_mask", "target_mapping", "labels"), parts, strict=True))
+
+    def _hidden(self, ids: np.ndarray, dice: _Dice) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        check_mask_token(self.tokenizer, fix="add one: tokenizer.add_special_tokens({'mask_token': '[MASK]'})")
+        rows, length = ids.shape
+        if length % 2:
+            raise DataError(
+                what=f"the rows of the batch have {length} tokens, an odd number",
+                why="the second half of a row repeats the order of its first half, so the halves must be equal",
+                fix="cut or pad the rows to an even length in the data set",
+            )
+        special = special_places(self.tokenizer, ids)
+        if self.tokenizer.pad_token_id is not None:
+            special |= ids == self.tokenizer.pad_token_id
+        chosen = np.array([self._spans(length, dice) for _ in range(rows)]) & ~special
+        labels = np.where(chosen, ids, -100).astype(ids.dtype)
+        ids[chosen] = self.tokenizer.mask_token_id
+        perm_mask = np.stack(
+            [_who_is_unseen(hidden, apart, dice) for hidden, apart in zip(chosen, special, strict=True)]
+        )
+        target_mapping = np.broadcast_to(np.eye(length, dtype=np.float32), (rows, length, length)).copy()
+        return ids, perm_mask, target_mapping, labels
+
+    def _spans(self, length: int, dice: _Dice) -> np.ndarray:
+        """Which places of a row lie in a span."""
+        chosen = np.zeros(length, dtype=bool)
+        begin = 0
+        while begin < length:
+            span = dice.span(self.max_span_length)
+            stretch = int(span / self.plm_probability)
+            start = begin + dice.offset(stretch - span + 1)
+            chosen[start : start + span] = True
+            begin += stretch
+        return chosen
+
+
+def _who_is_unseen(hidden: np.ndarray, special: np.ndarray, dice: _Dice) -> np.ndarray:
+    """[i, j] is 1 where i may not see j: j is hidden, and does not come before i in the order."""
+    half = dice.order(len(hidden) // 2)
+    order = np.concatenate([half, half + len(half)])
+    order[~hidden & ~special] = -1  # tokens in plain sight come first: they see nothing of what is hidden
+    return ((order[:, None] <= order[None, :]) & hidden[None, :]).astype(np.float32)
