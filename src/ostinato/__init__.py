@@ -42,7 +42,13 @@ if TYPE_CHECKING:
     from .core.random import enable_full_determinism, set_seed
     from .core.state import ExportableState, TrainerControl, TrainerState
     from .data.collators.default import DataCollator, DefaultDataCollator, default_data_collator
+    from .data.collators.flattening import DataCollatorWithFlattening
+    from .data.collators.language_modeling import DataCollatorForLanguageModeling
+    from .data.collators.multiple_choice import DataCollatorForMultipleChoice
     from .data.collators.padding import DataCollatorWithPadding
+    from .data.collators.permutation import DataCollatorForPermutationLanguageModeling
+    from .data.collators.seq2seq import DataCollatorForSeq2Seq
+    from .data.collators.token_classification import DataCollatorForTokenClassification
     from .objective.smoothing import LabelSmoother
     from .optim.adafactor import Adafactor
     from .optim.schedulers import get_scheduler
@@ -82,7 +88,13 @@ _HOMES = {
     "core.random": ["enable_full_determinism", "set_seed"],
     "core.state": ["ExportableState", "TrainerControl", "TrainerState"],
     "data.collators.default": ["DataCollator", "DefaultDataCollator", "default_data_collator"],
+    "data.collators.flattening": ["DataCollatorWithFlattening"],
+    "data.collators.language_modeling": ["DataCollatorForLanguageModeling"],
+    "data.collators.multiple_choice": ["DataCollatorForMultipleChoice"],
     "data.collators.padding": ["DataCollatorWithPadding"],
+    "data.collators.permutation": ["DataCollatorForPermutationLanguageModeling"],
+    "data.collators.seq2seq": ["DataCollatorForSeq2Seq"],
+    "data.collators.token_classification": ["DataCollatorForTokenClassification"],
     "objective.smoothing": ["LabelSmoother"],
     "optim.adafactor": ["Adafactor"],
     "optim.schedulers": ["get_scheduler"],
@@ -97,6 +109,12 @@ __all__ = [
     "CheckpointError",
     "ConfigError",
     "DataCollator",
+    "DataCollatorForLanguageModeling",
+    "DataCollatorForMultipleChoice",
+    "DataCollatorForPermutationLanguageModeling",
+    "DataCollatorForSeq2Seq",
+    "DataCollatorForTokenClassification",
+    "DataCollatorWithFlattening",
     "DataCollatorWithPadding",
     "DataError",
     "DefaultDataCollator",

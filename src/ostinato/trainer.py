@@ -515,8 +515,7 @@ class Trainer:
     def _clip_grad_norm(self, model: nn.Module) -> Tensor:
         """Cut the gradient to `max_grad_norm`; returns the norm it had."""
         assert self._run is not None
-        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-        return self.strategy.clip(gradients, self._run.plan.max_grad_norm)
+        return self.strategy.clip(self._run.gradients(), self._run.plan.max_grad_norm)
 
     def _get_learning_rate(self) -> float:
         """The rate of the first parameter group."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..core.notices import note_once
 from ..core.protocols import Batch, TrainHooks
@@ -169,6 +169,7 @@ class Run:
     started: float = field(default_factory=time.time)
     grad_norm: Tensor | float | None = None
     learning_rate: float | None = None
+    parameters: list[nn.Parameter] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._real_rows = real_rows_of(self.loader)
@@ -228,6 +229,21 @@ class Run:
     def without_stand_ins(self, batches: list[Batch]) -> list[Batch]:
         """The next batches that count."""
         return [batch for batch, void in zip(batches, self._stand_ins(len(batches)), strict=True) if not void]
+
+    def meet(self, model: nn.Module) -> None:
+        """Note the model's parameters. Walking over its modules twice a step would cost more than clipping does.
+
+        Done at the start of an epoch and after every report, so that a module added by a callback is soon known.
+        """
+        self.parameters = list(model.parameters())
+
+    def gradients(self) -> list[Tensor]:
+        """The gradients there are."""
+        return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+
+    def clear_gradients(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
 
     def progress(self) -> dict[str, Any]:
         """What a resumed run has to know besides the trainer's state: running sums, and the place in the data."""

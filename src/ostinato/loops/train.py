@@ -28,6 +28,7 @@ def train(trainer: TrainHooks, run: Run) -> None:
     """Take optimizer steps until the plan is fulfilled or a callback asks to stop."""
     for epoch in run.epochs(trainer.state):
         emit(trainer, "on_epoch_begin")
+        run.meet(trainer.model_wrapped)
         for update in run.updates(trainer, epoch):
             emit(trainer, "on_step_begin")
             if not accumulate_gradients(trainer, run, update):
@@ -64,7 +65,7 @@ def accumulate_gradients(trainer: TrainHooks, run: Run, update: Update) -> bool:
             emit(trainer, "on_substep_end")
             if trainer.control.should_epoch_stop or trainer.control.should_training_stop:
                 run.meter.held.clear()
-                trainer.model_wrapped.zero_grad()
+                run.clear_gradients()
                 return False
     return True
 
@@ -80,7 +81,7 @@ def update_weights(trainer: TrainHooks, run: Run, update: Update) -> None:
     run.learning_rate = trainer._get_learning_rate()  # the rate this step used, not the next one's
     if stepped and run.steps_schedule:
         trainer.lr_scheduler.step()
-    trainer.model_wrapped.zero_grad()
+    run.clear_gradients()
 
 
 def report(trainer: TrainHooks, run: Run, epoch: int) -> None:
@@ -97,6 +98,7 @@ def report(trainer: TrainHooks, run: Run, epoch: int) -> None:
             run.started,
             learning_rate=run.learning_rate,
         )
+        run.meet(trainer.model_wrapped)
 
 
 def emit(trainer: Any, event: str, **details: Any) -> None:

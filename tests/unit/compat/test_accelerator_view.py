@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
+import tiny
 import torch
+from apis import Api
 from torch import nn
 
 from ostinato.compat.accelerator import AcceleratorView
@@ -86,7 +89,7 @@ def test_print(view: AcceleratorView, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_unknown_name(view: AcceleratorView) -> None:
-    with pytest.raises(NotSupportedError, match="trainer.accelerator has no 'save_state'") as caught:
+    with pytest.raises(NotSupportedError, match=r"trainer\.accelerator has no 'save_state'") as caught:
         view.save_state("folder")
     assert "trainer.strategy" in caught.value.fix
     with pytest.raises(AttributeError):
@@ -106,3 +109,55 @@ def test_error_pickles(view: AcceleratorView) -> None:
 def test_copies(view: AcceleratorView) -> None:
     """Somebody copies a trainer: looking for `__deepcopy__` must not end in a sentence."""
     assert copy.copy(view).num_processes == 1
+
+
+# ----------------------------------------------------------------------------------- what it is asked it has to honour
+
+
+def test_other_norms_are_honoured_or_refused(view: AcceleratorView) -> None:
+    def model_with_gradients() -> nn.Module:
+        model = tiny.seeded(nn.Linear, 3, 2)
+        model(torch.ones(1, 3)).pow(2).sum().backward()
+        return model
+
+    expected, model = model_with_gradients(), model_with_gradients()
+    wanted = nn.utils.clip_grad_norm_(expected.parameters(), 0.5, norm_type=math.inf)
+    try:
+        norm = view.clip_grad_norm_(model.parameters(), 0.5, norm_type=math.inf)  # type: ignore[arg-type]
+    except NotSupportedError:
+        return
+    assert torch.equal(norm, wanted)
+    assert torch.equal(model.weight.grad, expected.weight.grad)
+
+
+def looking(api: Api, look):
+    """A trainer class that looks at its accelerator in every training step."""
+
+    class Looking(api.Trainer):
+        def training_step(self, model, inputs, num_items_in_batch=None):
+            look(self.accelerator)
+            return super().training_step(model, inputs, num_items_in_batch)
+
+    return Looking
+
+
+def test_sync_gradients_is_true_on_the_last_micro_batch(api: Api) -> None:
+    """Clients log or clip `if self.accelerator.sync_gradients`."""
+    seen: list[bool] = []
+    cls = looking(api, lambda accelerator: seen.append(accelerator.sync_gradients))
+    args = api.args(per_device_train_batch_size=2, gradient_accumulation_steps=3, max_steps=2)
+    api.trainer(tiny.regression(), args, cls=cls, train_dataset=tiny.regression_rows(24)).train()
+    assert seen == [False, False, True] * 2
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_autocast_follows_the_precision(api: Api, bf16: bool) -> None:
+    seen: list[bool] = []
+
+    def look(accelerator) -> None:
+        with accelerator.autocast():
+            seen.append(torch.is_autocast_enabled("cpu"))
+
+    args = api.args(max_steps=1, bf16=bf16)
+    api.trainer(tiny.regression(), args, cls=looking(api, look), train_dataset=tiny.regression_rows(8)).train()
+    assert seen == [bf16]

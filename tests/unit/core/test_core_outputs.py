@@ -8,12 +8,12 @@ from apis import guest, load_library
 
 from ostinato.core import outputs
 
-P, L, I, X = (np.full(2, float(number)) for number in range(4))
+P, L, IN, X = (np.full(2, float(number)) for number in range(4))
 SHAPES = {
     "two": dict(predictions=P, label_ids=L),
-    "inputs": dict(predictions=P, label_ids=L, inputs=I),
+    "inputs": dict(predictions=P, label_ids=L, inputs=IN),
     "losses": dict(predictions=P, label_ids=L, losses=X),
-    "all": dict(predictions=P, label_ids=L, inputs=I, losses=X),
+    "all": dict(predictions=P, label_ids=L, inputs=IN, losses=X),
 }
 
 
@@ -21,9 +21,9 @@ def test_prediction_unpacks() -> None:
     predictions, labels = outputs.EvalPrediction(P, L)
     assert predictions is P
     assert labels is L
-    prediction = outputs.EvalPrediction(P, L, inputs=I)
+    prediction = outputs.EvalPrediction(P, L, inputs=IN)
     assert len(list(prediction)) == 3
-    assert prediction[2] is I
+    assert prediction[2] is IN
     with pytest.raises(IndexError):
         outputs.EvalPrediction(P, L)[2]
 

@@ -81,7 +81,8 @@ def seeded(seed: int) -> None:
 
 def states() -> tuple[Any, ...]:
     """Where the global generators stand."""
-    return random.getstate(), np.random.get_state()[1:], torch.get_rng_state().tolist()
+    _, numbers, place, *_ = np.random.get_state()
+    return random.getstate(), numbers.tobytes(), place, torch.get_rng_state().numpy().tobytes()
 
 
 def pair(transformers: Any, ours: Any, tokenizer: Any, **options: Any) -> tuple[Any, Any]:
@@ -100,7 +101,7 @@ def assert_same(ours: Any, theirs: Any, rows: list[Any], seed: int = 0, kind: st
     seeded(seed)
     batch = ours(rows, return_tensors=kind)
     assert described(batch) == described(expected)
-    assert str(states()) == str(left)
+    assert states() == left
     assert type(batch) is type(expected)
     assert str(rows) == str(before), "the rows were changed"
     return batch
@@ -121,10 +122,11 @@ def test_causal_is_the_same_where_padding_has_its_own_token(
         [tokenizer(text) for text in texts],
         [tokenizer(text, return_special_tokens_mask=True) for text in texts],
         [{"input_ids": tokenizer(text)["input_ids"], "extra": 3} for text in texts],
-        [dict(tokenizer(text, padding="max_length", max_length=40)) for text in texts],
+        [tokenizer(text, padding="max_length", max_length=40, return_offsets_mapping=True) for text in texts],
         [{"input_ids": tokenizer(text, padding="max_length", max_length=40)["input_ids"]} for text in texts],
         [{"input_ids": [5, 0, 6], "attention_mask": [1, 1, 1]}, {"input_ids": [7], "attention_mask": [1]}],
         [{"labels": [5] * 3, "input_ids": [5, 0, 6], "label": 1}] * 2,
+        [transformers.BatchEncoding({"input_ids": [5, 0, 6], "labels": [5] * 3})] * 2,
         [tokenizer(text)["input_ids"] for text in texts],
         [tokenizer(texts[0])["input_ids"]] * 2,
         [np.array(tokenizer(text)["input_ids"]) for text in texts],
@@ -169,6 +171,7 @@ def test_rows_padded_before_keep_one_end(generative: Any, capsys: pytest.Capture
     assert capsys.readouterr().err == ""
     assert collator([{"input_ids": padded}])["labels"].tolist() == [[20, 21, end, -100, -100]]
     assert "attention_mask" in capsys.readouterr().err
+    assert collator([padded])["labels"].tolist() == [[20, 21, end, -100, -100]]
     generative.padding_side = "left"
     assert collator([{"input_ids": [end, end, 20, end]}])["labels"].tolist() == [[-100, end, 20, end]]
     generative.padding_side = "right"
@@ -208,7 +211,7 @@ SHARES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("options", SHARES, ids=str)
 def test_masked_is_the_same(transformers: Any, tokenizer: Any, options: Any, kind: str) -> None:
     ours, theirs = pair(transformers, DataCollatorForLanguageModeling, tokenizer, return_tensors=kind, **options)
-    for seed in range(4):
+    for seed in range(2):
         texts = some_texts(seed, 6)
         assert_same(ours, theirs, [tokenizer(text) for text in texts], seed)
         assert_same(ours, theirs, [tokenizer(text, return_special_tokens_mask=True) for text in texts], seed)
@@ -236,7 +239,7 @@ def test_whole_words_are_the_same(transformers: Any, tokenizer: Any, options: An
     ours, theirs = pair(transformers, DataCollatorForLanguageModeling, tokenizer, **options)
     assert (ours.mask_replace_prob, ours.random_replace_prob) == (theirs.mask_replace_prob, theirs.random_replace_prob)
     wanted = {"return_offsets_mapping": True, "padding": "max_length", "truncation": True, "max_length": 20}
-    for seed in range(5):
+    for seed in range(3):
         texts = [f"  {text} ab[SEP]cd,ef" for text in some_texts(seed, 5)]
         for more in ({}, {"return_special_tokens_mask": True}, {"text_pair": ["fade abc"] * 5}):
             encoded = tokenizer(texts, **wanted, **more)
@@ -290,9 +293,9 @@ def test_masks_in_worker_processes_are_the_same(transformers: Any, trained: Any,
 def test_a_seeded_collator_leaves_the_global_generators_alone_and_can_be_pickled(trained: Any) -> None:
     rows = [trained(text) for text in some_texts(1, 6)]
     collator = DataCollatorForLanguageModeling(trained, mlm_probability=0.5, seed=3)
-    before = str(states())
+    before = states()
     first = collator(rows)["labels"]
-    assert str(states()) == before
+    assert states() == before
     fresh = pickle.loads(pickle.dumps(DataCollatorForLanguageModeling(trained, mlm_probability=0.5, seed=3)))
     assert torch.equal(fresh(rows)["labels"], first)
     assert not torch.equal(collator(rows)["labels"], first)
@@ -357,7 +360,7 @@ def test_permutations_are_the_same(transformers: Any, tokenizer: Any, options: A
         transformers, DataCollatorForPermutationLanguageModeling, tokenizer, return_tensors=kind, **options
     )
     hidden = 0
-    for seed in range(12):
+    for seed in range(5):
         rng = random.Random(seed)
         lengths = [rng.randint(1, 24) for _ in range(rng.randint(0, 3))] + [24]
         ids = [[2, *rng.choices(range(1, 121), k=length), 3] for length in lengths]
@@ -365,7 +368,7 @@ def test_permutations_are_the_same(transformers: Any, tokenizer: Any, options: A
         assert_same(ours, theirs, ids, seed)
         assert_same(ours, theirs, [np.array(row, dtype=np.int32) for row in ids], seed)
         hidden += int((np.asarray(batch["labels"]) != -100).sum())
-    assert hidden > 10
+    assert hidden > 5
 
 
 def test_permutations_that_are_refused(transformers: Any, trained: Any) -> None:

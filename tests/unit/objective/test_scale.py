@@ -160,6 +160,22 @@ def test_first_loss_of_zero_says_nothing() -> None:
     assert float((got - whole).norm() / whole.norm()) < 1e-6
 
 
+@pytest.mark.parametrize("by_item", [False, True], ids=["by tensor", "by item"])
+def test_loss_of_zero_with_a_gradient(by_item: bool) -> None:
+    """Policy gradients: the value is always zero and says nothing, the gradient is what counts."""
+
+    def policy(outputs, labels, num_items_in_batch=None):
+        chosen = -nn.functional.cross_entropy(outputs["logits"].mT, labels, reduction="none")
+        count = num_items_in_batch.item() if by_item else num_items_in_batch
+        return -(chosen - chosen.detach()).sum() / count
+
+    batch = batch_of()
+    whole, *_ = gradient(policy, batch, [16])
+    for cut in ("4x4", "unequal"):
+        got, *_ = gradient(policy, batch, CUTS[cut])
+        assert float((got - whole).norm() / whole.norm()) < 1e-6
+
+
 @pytest.mark.parametrize(("function", "said"), [(share, ""), (mean, "does not use"), (mixed, "only part of the loss")])
 def test_what_is_rescaled_is_said(function, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     from ostinato.core.notices import forget_notices

@@ -90,7 +90,7 @@ def test_copy_made_afterwards_is_its_own(model: Model) -> None:
     other = copy.deepcopy(model)
     other.linear.weight.data.zero_()
     other.linear.bias.data.zero_()
-    assert float(other(torch.ones(1, 3))["logits"].abs().sum()) == 0
+    assert other(torch.ones(1, 3))["logits"].abs().sum().item() == 0
 
 
 def test_a_forward_of_the_users_own_computes_in_small_numbers_too(model: Model) -> None:

@@ -143,6 +143,34 @@ def test_best_apart_survives_rotation_and_resuming(ours: Api) -> None:
     assert_same(best, dict(trainer.model.state_dict()), "weights")
 
 
+@pytest.mark.parametrize(
+    ("patience", "scores", "stops_at"),
+    [(1, [1, 5, 4, 9, 9, 9], 6), (2, [1, 5, 6, 3, 2, 7], 10), (5, [1, 2, 3, 2, 2, 2], 12)],
+)
+def test_early_stopping_ends_with_the_best(ours: Api, patience: int, scores: list[int], stops_at: int) -> None:
+    remember = Remember()
+    trainer = ours.trainer(
+        tiny.regression(),
+        ours.args(**{**BASE, **SAVING, "load_best_model_at_end": True}),
+        train_dataset=ROWS,
+        eval_dataset=ROWS[:4],
+        compute_metrics=scripted(scores),
+        callbacks=[remember, ours.EarlyStoppingCallback(early_stopping_patience=patience)],
+    )
+    assert trainer.train().global_step == stops_at
+    assert_same(remember.best[2], dict(trainer.model.state_dict()), "weights")
+
+
+def test_second_run_forgets_the_best_of_the_first(ours: Api) -> None:
+    """Its model starts where the first ended; its best is the best of its own evaluations."""
+    trainer, remember = fit(ours, [9, 8, 7, 6, 5, 4, 1, 2, 3, 2, 1, 0], load_best_model_at_end=True, **SAVING)
+    assert trainer.state.best_global_step == 2
+    remember.seen.clear()
+    trainer.train()
+    assert trainer.state.best_metric == 3
+    assert_same(remember.best[2], dict(trainer.model.state_dict()), "weights")
+
+
 def test_metric_that_does_not_exist(ours: Api) -> None:
     with pytest.raises(KeyError, match="eval_score"):
         fit(ours, [1] * 9, metric_for_best_model="scor", eval_strategy="steps", eval_steps=4, save_strategy="no")

@@ -108,6 +108,14 @@ def noisy(rows):
     return batch
 
 
+def share(outputs, labels, num_items_in_batch=None):
+    return (outputs["logits"] - labels).pow(2).sum() / num_items_in_batch
+
+
+def share_and_more(outputs, labels, num_items_in_batch=None):
+    return share(outputs, labels, num_items_in_batch) + 0.1 * outputs["logits"].pow(2).mean()
+
+
 CASES: dict[str, dict[str, Any]] = {
     "in the middle of an epoch": {},
     "at the end of an epoch": {"rows": 20},
@@ -127,6 +135,8 @@ CASES: dict[str, dict[str, Any]] = {
         "build": tiny.tied,
         "train_sampling_strategy": "group_by_length",
     },
+    "a loss that is a share": {"compute_loss_func": share},
+    "a loss of two scales": {"compute_loss_func": share_and_more},
     "last rows dropped": {"rows": 23, "dataloader_drop_last": True},
 }
 
@@ -280,3 +290,52 @@ def test_nothing_to_resume_from(tmp_path: Path) -> None:
         run(tmp_path, True)
     with pytest.raises(ostinato.OstinatoError):
         run(tmp_path, "checkpoint-77")
+
+
+def test_weights_alone_are_no_resume_point(tmp_path: Path) -> None:
+    run(tmp_path, save_only_model=True)
+    with pytest.raises(ValueError, match="optimizer"):
+        run(tmp_path, "checkpoint-5", save_only_model=True)
+
+
+def test_ignore_data_skip(tmp_path: Path) -> None:
+    """Asked not to go back to its place in the data, a resumed run starts with the first batch of the epoch."""
+
+    def rows_after(checkpoint: str | None, **rest: Any) -> list[float]:
+        seen: list[float] = []
+
+        def collate(rows):
+            seen.extend(row["labels"] for row in rows)
+            return {name: torch.tensor([row[name] for row in rows]) for name in rows[0]}
+
+        options = dict(train_sampling_strategy="sequential", eval_strategy="no", save_steps=2, max_steps=4)
+        api = Api("ostinato", tmp_path)
+        args = api.args(**{**BASE, **options, "metric_for_best_model": None, **rest})
+        trainer = api.trainer(regression(), args, train_dataset=tiny.regression_rows(24), data_collator=collate)
+        trainer.train(resume_from_checkpoint=checkpoint)
+        return seen
+
+    first = rows_after(None)
+    checkpoint = str(tmp_path / "checkpoint-2")
+    assert rows_after(checkpoint)[:4] == first[8:12]
+    assert rows_after(checkpoint, ignore_data_skip=True)[:4] == first[:4]
+
+
+def test_resuming_that_fails_leaves_no_trace(tmp_path: Path) -> None:
+    api = Api("ostinato", tmp_path)
+    model = regression()
+    trainer = api.trainer(model, api.args(bf16=True, max_steps=2), train_dataset=tiny.regression_rows(8))
+    with pytest.raises(ostinato.OstinatoError):
+        trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-9"))
+    assert "forward" not in vars(model)
+    assert trainer.is_in_train is False
+
+
+def test_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
+    run(tmp_path)
+    weights = next((tmp_path / "checkpoint-5").glob("*.safetensors"))
+    content = bytearray(weights.read_bytes())
+    content[-3] ^= 0xFF
+    weights.write_bytes(content)
+    with pytest.raises(ostinato.OstinatoError, match="checkpoint-5"):
+        run(tmp_path, "checkpoint-5")

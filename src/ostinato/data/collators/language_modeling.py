@@ -20,6 +20,7 @@ from .tokens import (
     padding_side,
     special_places,
     stacked_ids,
+    without,
 )
 
 _IGNORED = -100
@@ -110,11 +111,9 @@ class DataCollatorForLanguageModeling(DataCollatorMixin):
     def _collate(self, rows: Sequence[Any], kind: str) -> Any:
         if not isinstance(rows[0], Mapping):
             ids, real = stacked_ids(self.tokenizer, rows, kind, self.pad_to_multiple_of)
-            return self._labelled({"input_ids": ids}, real, None, kind)
-        offsets = None
-        if self.whole_word_mask:
-            offsets = [row.get("offset_mapping") for row in rows]
-            rows = [{name: value for name, value in row.items() if name != "offset_mapping"} for row in rows]
+            return self._labelled({"input_ids": ids}, self._without_tail(np.asarray(ids), real), None, kind)
+        offsets = [row.get("offset_mapping") for row in rows]
+        rows = without(rows, "offset_mapping")  # tokenizers do not pad it, models do not take it
         if "labels" in rows[0]:
             note_once(
                 "DataCollatorForLanguageModeling makes labels of the tokens: the labels of the rows are not used "
@@ -134,7 +133,7 @@ class DataCollatorForLanguageModeling(DataCollatorMixin):
             offsets = _filled_offsets(offsets, batch["input_ids"].shape[1], padding_side(self.tokenizer))
         hide = self.torch_mask_tokens if kind == "pt" else self.numpy_mask_tokens
         batch["input_ids"], batch["labels"] = hide(
-            batch["input_ids"], special_tokens_mask=special, offset_mapping=offsets
+            batch["input_ids"], special_tokens_mask=special, offset_mapping=offsets if self.whole_word_mask else None
         )
         return batch
 
@@ -148,9 +147,7 @@ class DataCollatorForLanguageModeling(DataCollatorMixin):
         else:
             side = padding_side(self.tokenizer)
             real = np.array([filled([True] * len(row["input_ids"]), ids.shape[1], False, side) for row in rows])
-        if not self.mlm and "attention_mask" not in rows[0] and self._pad_ends_texts():
-            real = self._without_tail(ids, real)
-        return real
+        return real if "attention_mask" in rows[0] else self._without_tail(ids, real)
 
     def _pad_ends_texts(self) -> bool:
         pad = getattr(self.tokenizer, "pad_token_id", None)
@@ -158,6 +155,8 @@ class DataCollatorForLanguageModeling(DataCollatorMixin):
 
     def _without_tail(self, ids: np.ndarray, real: np.ndarray) -> np.ndarray:
         """Rows without an attention mask may have been padded before: of a run of pad tokens one ends the text."""
+        if self.mlm or not self._pad_ends_texts():
+            return real
         tail = _tail(ids == self.tokenizer.pad_token_id, padding_side(self.tokenizer))
         if (tail & real).any():
             note_once(

@@ -53,8 +53,9 @@ class DataCollatorForMultipleChoice(DataCollatorMixin):
 def _choices_of(row: dict[str, Any], choices: int) -> list[dict[str, Any]]:
     """One row per choice."""
     for name, values in row.items():
-        found = "a single value" if np.ndim(_outline(values)) == 0 else f"{len(values)} entries"
-        if found != f"{choices} entries":
+        count = _count(values)
+        if count != choices:
+            found = "a single value" if count is None else f"{count} entries"
             raise DataError(
                 what=f"column {name!r} has {found} where the first row of the batch has {choices} choices",
                 why="every column holds one entry per choice, and all rows of a batch have equally many choices",
@@ -63,9 +64,12 @@ def _choices_of(row: dict[str, Any], choices: int) -> list[dict[str, Any]]:
     return [{name: values[number] for name, values in row.items()} for number in range(choices)]
 
 
-def _outline(values: Any) -> Any:
-    """Something of the same number of dimensions that is not ragged inside."""
-    return [0] * len(values) if isinstance(values, (list, tuple)) else values
+def _count(values: Any) -> int | None:
+    """How many entries there are; None for a single value."""
+    try:
+        return len(values)
+    except TypeError:
+        return None
 
 
 def _labels_of(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:

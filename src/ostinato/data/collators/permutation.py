@@ -99,7 +99,8 @@ class DataCollatorForPermutationLanguageModeling(DataCollatorMixin):
     def _ids(self, rows: Any, kind: str) -> Any:
         if isinstance(rows[0], Mapping):
             rows = [row["input_ids"] for row in rows]
-        return stacked_ids(self.tokenizer, rows, kind)[0]
+        ids, _ = stacked_ids(self.tokenizer, rows, kind)
+        return ids.long() if kind == "pt" else ids.astype(np.int64)
 
     @staticmethod
     def _named(parts: tuple[Any, Any, Any, Any]) -> dict[str, Any]:
