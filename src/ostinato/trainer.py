@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import itertools
 import time
@@ -22,7 +23,7 @@ from .callbacks.printer import PrinterCallback
 from .callbacks.progress import ProgressCallback
 from .checkpoint import checkpointer, retention, weights
 from .checkpoint.names import TRAINER_STATE_NAME, TRAINING_ARGS_JSON_NAME
-from .checkpoint.store import atomic_directory, verify
+from .checkpoint.store import atomic_directory, discard, verify
 from .checkpoint.tensors import read_tree, write_tree
 from .compat.accelerator import AcceleratorView
 from .config import mistakes
@@ -67,6 +68,8 @@ from .objective.smoothing import LabelSmoother
 from .optim import groups, optimizers, schedulers
 from .strategies.choose import choose_strategy
 from .strategies.precision import choose_precision, half_precision_weights
+
+BEST_MODEL = "best-model"  # the directory of the best weights, where no checkpoint was due when they were found
 
 
 class Trainer:
@@ -930,6 +933,8 @@ class Trainer:
             if self.args.should_save:
                 self._save_progress(directory)
         if self.args.should_save:
+            if self.state.best_model_checkpoint == str(target):
+                self._drop_best_weights(run_dir / BEST_MODEL)
             retention.rotate(
                 Path(self._get_output_dir(trial)), settings.total_limit, keep=[self.state.best_model_checkpoint or ""]
             )
@@ -959,12 +964,17 @@ class Trainer:
 
     def _keep_best_weights(self, trial: Any) -> None:
         """The best model is not a resume point: its weights are kept apart when no checkpoint is due."""
-        target = Path(self._get_output_dir(trial)) / "best-model"
+        target = Path(self._get_output_dir(trial)) / BEST_MODEL
         with atomic_directory(target, leader=self.args.should_save, barrier=self.strategy.barrier) as directory:
             self.save_model(str(directory), _internal_call=True)
             if self.args.should_save:
                 self.state.save_to_json(directory / TRAINER_STATE_NAME)
         self.state.best_model_checkpoint = str(target)
+
+    def _drop_best_weights(self, kept_apart: Path) -> None:
+        """A checkpoint is the best now: the weights kept apart for an earlier one are not needed any more."""
+        if kept_apart.exists():
+            discard(kept_apart)
 
     def _load_best_model(self) -> None:
         """Put the best weights into the model."""
@@ -991,6 +1001,11 @@ class Trainer:
         self._load_scaler(checkpoint)
         self._load_callback_state()
         run.restore(checkpointer.load_loop_state(checkpoint))
+        if self.args.ignore_data_skip:
+            run.place.batch = 0
+            note(
+                "ignore_data_skip=True: the epoch starts again with its first batch; this is not the same run any more"
+            )
         run.restore_streams = partial(self._load_rng_state, checkpoint)
         note(f"resuming from {checkpoint}: step {self.state.global_step} of {self.state.max_steps}")
 
@@ -1014,7 +1029,7 @@ class Trainer:
 
     def _load_callback_state(self) -> None:
         """Callbacks with a state go on where they were."""
-        saved = dict(self.state.stateful_callbacks)
+        saved = copy.deepcopy(self.state.stateful_callbacks)
         for callback in self.callback_handler.callbacks:
             if not isinstance(callback, ExportableState):
                 continue

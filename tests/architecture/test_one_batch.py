@@ -1,4 +1,4 @@
-"""How far it is from `train()` to `forward`, and how much the library does per step. The page in docs/ is generated."""
+"""How far it is from `train()` to `forward`, and how much the library does per step."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ class CallbackHandler(TrainerCallback):
         # Asked anew each time: `callbacks` is a public list, and methods are patched on classes and instances. Most
         # callbacks ignore most events, and an ignored event should cost next to nothing.
         ignored = IGNORED.get(event)
-        listeners = [
+        listeners: list[Any] = [
             method
             for callback in self.callbacks
             if getattr(method := getattr(callback, event, ignored), "__func__", method) is not ignored

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -45,7 +45,8 @@ class AcceleratorView:
 
     @property
     def sync_gradients(self) -> bool:
-        return True
+        run = getattr(self._trainer, "_run", None)
+        return run is None or run.is_last_micro_batch
 
     @property
     def mixed_precision(self) -> str:
@@ -59,6 +60,8 @@ class AcceleratorView:
         self._trainer.precision.backward(loss)
 
     def clip_grad_norm_(self, parameters: Iterable[nn.Parameter], max_norm: float, norm_type: int = 2) -> Tensor:
+        if norm_type != 2:
+            return nn.utils.clip_grad_norm_(parameters, max_norm, norm_type=norm_type)
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         return self._trainer.strategy.clip(gradients, max_norm)
 
@@ -76,8 +79,10 @@ class AcceleratorView:
         return tensor
 
     def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
+        if reduction == "none":
+            return tensor
         combine = self._trainer.strategy.mean if reduction == "mean" else self._trainer.strategy.sum
-        return tree_map(lambda leaf: combine(leaf) if isinstance(leaf, Tensor) else leaf, tensor)
+        return tree_map(lambda leaf: combine(leaf) * scale if isinstance(leaf, Tensor) else leaf, tensor)
 
     def wait_for_everyone(self) -> None:
         self._trainer.strategy.barrier()
@@ -93,7 +98,7 @@ class AcceleratorView:
         return model.to(self.device)
 
     def autocast(self, *args: Any, **kwargs: Any) -> AbstractContextManager[Any]:
-        return nullcontext()
+        return self._trainer.precision.autocast()
 
     def print(self, *args: Any, **kwargs: Any) -> None:
         if self.is_local_main_process:

@@ -59,6 +59,10 @@ class Precision(Protocol):
         """While entered, every forward of `model` computes in this format."""
         ...
 
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The format of the forward, for code that computes outside of it."""
+        ...
+
     def backward(self, loss: Tensor) -> None:
         """Compute the gradients of `loss`."""
         ...

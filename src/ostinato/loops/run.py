@@ -169,6 +169,7 @@ class Run:
     started: float = field(default_factory=time.time)
     grad_norm: Tensor | float | None = None
     learning_rate: float | None = None
+    is_last_micro_batch: bool = True
     parameters: list[nn.Parameter] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -54,7 +54,7 @@ def accumulate_gradients(trainer: TrainHooks, run: Run, update: Update) -> bool:
     """
     trainer.current_gradient_accumulation_steps = len(update.batches)
     for batch, divisor, is_last in update.micro_batches():
-        run.objective.divisor = divisor
+        run.objective.divisor, run.is_last_micro_batch = divisor, is_last
         with trainer.strategy.accumulate(trainer.model_wrapped, sync=is_last):
             loss = trainer.training_step(trainer.model_wrapped, batch, update.num_items)
         run.meter.hold(loss)

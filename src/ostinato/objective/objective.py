@@ -103,7 +103,8 @@ class Objective:
         slope = _derivative(loss, count)
         value = float(loss.detach())
         if value == 0.0 or not math.isfinite(value):
-            return loss  # says nothing about its scale: the next one will
+            # It says nothing about its scale; the next one will. Computed as a mean it is right in every case.
+            return self._again(compute, num_items, before, buffers)
         if slope:
             share = -float(num_items) * slope
         else:
@@ -112,13 +113,23 @@ class Objective:
             share = 2 * (value - (halved or 0.0))
         self.scale = _classify(share, value)
         if self.scale == "mixed":
-            before.restore()
-            for buffer, earlier in buffers:
-                buffer.detach().copy_(earlier)  # statistics would count the batch twice
-            loss = compute(self.own_count(num_items))
+            loss = self._again(compute, num_items, before, buffers)
         if self.scale != "share":
             note_once(_SCALE_NOTES[self.scale])
         return loss
+
+    def _again(
+        self,
+        compute: Callable[[Any], Tensor],
+        num_items: Any,
+        streams: RandomState,
+        buffers: list[tuple[Tensor, Tensor]],
+    ) -> Tensor:
+        """The loss computed anew, as a mean, as if it had not been computed before."""
+        streams.restore()
+        for buffer, earlier in buffers:
+            buffer.detach().copy_(earlier)  # statistics would count the batch twice
+        return compute(self.own_count(num_items))
 
     def own_count(self, num_items: Any) -> Any:
         """The part of `num_items` that belongs to the micro-batch at hand."""

@@ -23,6 +23,10 @@ class FullPrecision:
     def forward(self, model: nn.Module) -> AbstractContextManager[Any]:
         return _AS_IT_IS
 
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The format of the forward, for code that computes outside of it."""
+        return nullcontext()
+
     def backward(self, loss: Tensor) -> None:
         loss.backward()
 
@@ -40,12 +44,15 @@ class Autocast(FullPrecision):
     def __init__(self, device_type: str, dtype: torch.dtype) -> None:
         self.device_type, self.dtype = device_type, dtype
 
+    def autocast(self) -> AbstractContextManager[Any]:
+        return torch.autocast(self.device_type, dtype=self.dtype)
+
     @contextmanager
     def forward(self, model: nn.Module) -> Iterator[None]:
-        if "forward" in vars(model):  # already entered, or the user's own: do not wrap twice
+        original, own = model.forward, vars(model).get("forward")
+        if getattr(original, "computes_in", None) == self.dtype:  # entered already
             yield
             return
-        original = model.forward
 
         @functools.wraps(original)
         def in_small_numbers(*args: Any, **kwargs: Any) -> Any:
@@ -56,11 +63,14 @@ class Autocast(FullPrecision):
         # An attribute of the instance shadows the method, so that a user's `compute_loss` which calls
         # `model(**inputs)` itself is covered as well. It is taken away again: a copy of the model made later
         # would otherwise call the original's weights.
+        in_small_numbers.computes_in = self.dtype  # type: ignore[attr-defined]
         model.forward = in_small_numbers
         try:
             yield
         finally:
             del model.forward
+            if own is not None:  # the user had put a forward of their own there
+                model.forward = own
 
 
 class ScaledFloat16(Autocast):

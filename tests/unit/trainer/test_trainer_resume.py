@@ -146,12 +146,6 @@ def test_resumed_run_is_the_same(case: str, tmp_path: Path) -> None:
     check(tmp_path, **CASES[case])
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_rows_that_draw_random_numbers(workers: int, tmp_path: Path) -> None:
-    """In the middle of an epoch: the batch that was read ahead of the checkpoint must be drawn again as it was."""
-    check(tmp_path, data_collator=noisy, dataloader_num_workers=workers)
-
-
 def test_from_any_step(tmp_path: Path) -> None:
     options = dict(rows=14, save_steps=1)
     whole = run(tmp_path, **options)

@@ -13,7 +13,8 @@ class Repeat:
         default=False, metadata={"help": "When resuming, start the epoch's data afresh rather than where it was left."}
     )
     restore_callback_states_from_checkpoint: bool = field(
-        default=False, metadata={"help": "When resuming, give callbacks the state they had in the checkpoint."}
+        default=False,
+        metadata={"help": "Accepted for scripts that set it: callbacks always get the state they had back."},
     )
     full_determinism: bool = field(
         default=False,
