@@ -33,6 +33,7 @@ from .config.plan import (
     OptimizerSettings,
     PrecisionSettings,
     ReplicaSettings,
+    ReportSettings,
     SaveSettings,
     ScheduleSettings,
 )
@@ -316,7 +317,7 @@ class Trainer:
             run = self._open_run(resume_from_checkpoint, trial, ignore_keys_for_eval, while_training)
             emit(self, "on_train_begin")
             if self.args.eval_on_start:
-                with report.isolation(self.args):
+                with report.isolation(run.settings):
                     self._evaluate(trial, ignore_keys_for_eval, skip_scheduler=True)
             train(self, run)
             return finish(self, run)
@@ -347,6 +348,7 @@ class Trainer:
                 rows_of=partial(rows_of, loader),
                 judges_loss=self.args.world_size == 1,
             ),
+            settings=ReportSettings.of(self.args),
             flops=self._flop_counter(),
             weigh=self._divisors,
             processes=self.args.world_size,

@@ -107,6 +107,16 @@ def test_torch_distributed_stays_in_its_rooms(path: Path) -> None:
         assert "torch.distributed" not in text
 
 
+def test_loops_only_hand_arguments_on() -> None:
+    """They give `args` to callbacks and look nothing up in it; nor do they touch files."""
+    for path in modules():
+        if room_of(path) == "loops":
+            text = path.read_text()
+            assert "args." not in text.replace("*args.", ""), dotted(path)
+            assert "open(" not in text, dotted(path)
+            assert "pathlib" not in text, dotted(path)
+
+
 def test_only_config_reads_arguments() -> None:
     """Parts get frozen settings. Callbacks get `args` by transformers' contract; loops hand them on."""
     for path in modules():

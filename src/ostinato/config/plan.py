@@ -133,6 +133,25 @@ class ReplicaSettings:
 
 
 @dataclass(frozen=True)
+class ReportSettings:
+    """What follows from an evaluation or a step that went wrong."""
+
+    isolate_rng: bool
+    best_decides_saving: bool  # a checkpoint is due when, and only when, an evaluation was the best so far
+    load_best_at_end: bool
+    nonfinite_in_train_loss: bool  # a skipped step makes the final loss NaN, instead of being left out
+
+    @classmethod
+    def of(cls, args: TrainingArguments) -> ReportSettings:
+        return cls(
+            isolate_rng=args.isolate_rng,
+            best_decides_saving=args.save_strategy == SaveStrategy.BEST,
+            load_best_at_end=args.load_best_model_at_end,
+            nonfinite_in_train_loss=not args.logging_nan_inf_filter,
+        )
+
+
+@dataclass(frozen=True)
 class SaveSettings:
     """Which checkpoints are written, and how many are kept."""
 

@@ -13,9 +13,9 @@ from .train import emit
 
 def finish(trainer: Any, run: Run) -> TrainOutput:
     """Sum up, load the best model if asked, log, and say goodbye."""
-    if trainer.args.load_best_model_at_end and trainer.state.best_model_checkpoint is not None:
+    if run.settings.load_best_at_end and trainer.state.best_model_checkpoint is not None:
         trainer._load_best_model()
-    train_loss = mean_loss(run, trainer.state.global_step, keep_bad=not trainer.args.logging_nan_inf_filter)
+    train_loss = mean_loss(run, trainer.state.global_step, keep_bad=run.settings.nonfinite_in_train_loss)
     metrics = speed_metrics(
         "train", run.started, num_samples=run.plan.rows, num_steps=trainer.state.max_steps, now=time.time()
     )

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 from torch import Tensor, nn
 
-from ..core.choices import SaveStrategy
+from ..config.plan import ReportSettings
 from ..core.protocols import ReportHooks
 from ..core.random import undisturbed
 from .run import Run
@@ -45,24 +44,24 @@ def step_logs(
 def evaluate_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
     """Evaluate and remember the best. A failing evaluation does not cost the checkpoint that was due."""
     try:
-        with isolation(trainer.args):
+        with isolation(run.settings):
             metrics = trainer._evaluate(run.trial, run.ignore_keys)
     except Exception:
-        if trainer.control.should_save and trainer.args.save_strategy != SaveStrategy.BEST:
+        if trainer.control.should_save and not run.settings.best_decides_saving:
             save_step(trainer, run, model)
         raise
     is_new_best = trainer._determine_best_metric(metrics=metrics, trial=run.trial)
-    if trainer.args.save_strategy == SaveStrategy.BEST:
+    if run.settings.best_decides_saving:
         trainer.control.should_save = is_new_best
 
 
 def save_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
     """Write a checkpoint, and tell."""
-    with isolation(trainer.args):
+    with isolation(run.settings):
         trainer._save_checkpoint(model, run.trial)
     emit(trainer, "on_save")
 
 
-def isolation(args: Any) -> AbstractContextManager[None]:
+def isolation(settings: ReportSettings) -> AbstractContextManager[None]:
     """Training's random streams are its own, unless the user shares them as transformers does."""
-    return undisturbed() if getattr(args, "isolate_rng", True) else nullcontext()
+    return undisturbed() if settings.isolate_rng else nullcontext()

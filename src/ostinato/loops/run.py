@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..config.plan import ReportSettings
 from ..core.notices import note_once
 from ..core.protocols import Batch, TrainHooks
 from ..core.state import TrainerState
@@ -154,6 +155,7 @@ class Run:
     meter: LossMeter
     objective: Objective
     guard: NonFiniteGuard
+    settings: ReportSettings
     flops: FlopCounter
     weigh: Callable[[list[Batch], list[bool]], list[float]]  # micro-batches, which are stand-ins -> divisors
     processes: int

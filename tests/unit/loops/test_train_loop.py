@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from ostinato.callbacks.base import EVENTS
+from ostinato.config.plan import ReportSettings
 from ostinato.core.errors import NonFiniteError
 from ostinato.core.state import TrainerControl, TrainerState
 from ostinato.loops.flops import FlopCounter
@@ -89,6 +90,9 @@ def run_of(batches: int = 3, *, accumulation: int = 1, epochs: float = 1, data=N
         steps_schedule=True,
         report_always=False,
         count_tokens=None,
+        settings=ReportSettings(
+            isolate_rng=True, best_decides_saving=False, load_best_at_end=False, nonfinite_in_train_loss=False
+        ),
     )
     return Run(**{**defaults, **options})
 
