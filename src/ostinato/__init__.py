@@ -51,7 +51,19 @@ if TYPE_CHECKING:
     from .data.collators.token_classification import DataCollatorForTokenClassification
     from .objective.smoothing import LabelSmoother
     from .optim.adafactor import Adafactor
-    from .optim.schedulers import get_scheduler
+    from .optim.schedulers import (
+        get_constant_schedule,
+        get_constant_schedule_with_warmup,
+        get_cosine_schedule_with_warmup,
+        get_cosine_with_hard_restarts_schedule_with_warmup,
+        get_cosine_with_min_lr_schedule_with_warmup,
+        get_inverse_sqrt_schedule,
+        get_linear_schedule_with_warmup,
+        get_polynomial_decay_schedule_with_warmup,
+        get_reduce_on_plateau_schedule,
+        get_scheduler,
+        get_wsd_schedule,
+    )
     from .trainer import Trainer
 
 __version__ = "0.1.0"
@@ -97,7 +109,19 @@ _HOMES = {
     "data.collators.token_classification": ["DataCollatorForTokenClassification"],
     "objective.smoothing": ["LabelSmoother"],
     "optim.adafactor": ["Adafactor"],
-    "optim.schedulers": ["get_scheduler"],
+    "optim.schedulers": [
+        "get_constant_schedule",
+        "get_constant_schedule_with_warmup",
+        "get_cosine_schedule_with_warmup",
+        "get_cosine_with_hard_restarts_schedule_with_warmup",
+        "get_cosine_with_min_lr_schedule_with_warmup",
+        "get_inverse_sqrt_schedule",
+        "get_linear_schedule_with_warmup",
+        "get_polynomial_decay_schedule_with_warmup",
+        "get_reduce_on_plateau_schedule",
+        "get_scheduler",
+        "get_wsd_schedule",
+    ],
     "trainer": ["Trainer"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -150,7 +174,17 @@ __all__ = [
     "default_data_collator",
     "enable_full_determinism",
     "get_last_checkpoint",
+    "get_constant_schedule",
+    "get_constant_schedule_with_warmup",
+    "get_cosine_schedule_with_warmup",
+    "get_cosine_with_hard_restarts_schedule_with_warmup",
+    "get_cosine_with_min_lr_schedule_with_warmup",
+    "get_inverse_sqrt_schedule",
+    "get_linear_schedule_with_warmup",
+    "get_polynomial_decay_schedule_with_warmup",
+    "get_reduce_on_plateau_schedule",
     "get_scheduler",
+    "get_wsd_schedule",
     "set_seed",
 ]
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.choices import IntervalStrategy
 from ..core.errors import ConfigError
+from ..core.tree import has_length
 
 if TYPE_CHECKING:
     from .training_args import TrainingArguments
@@ -63,11 +64,3 @@ def check_optimizers(optimizers: Any, optimizer_cls_and_kwargs: Any, model_init:
             why="model_init makes a new model when training starts, whose parameters your optimizer does not hold",
             fix="subclass Trainer and override create_optimizer_and_scheduler, or pass optimizer_cls_and_kwargs",
         )
-
-
-def has_length(dataset: Any) -> bool:
-    """Whether `len(dataset)` works."""
-    try:
-        return len(dataset) is not None
-    except (TypeError, AttributeError, NotImplementedError):
-        return False

@@ -1,4 +1,4 @@
-"""Nested tuples, lists and dicts of tensors, handled as one thing."""
+"""Nested tuples, lists and dicts of tensors, handled as one thing; and how long things are."""
 
 from __future__ import annotations
 
@@ -94,3 +94,16 @@ def _concatenate_arrays(parts: list[np.ndarray], padding_index: float) -> np.nda
 def truncate(tree: Any, rows: int) -> Any:
     """The first `rows` rows of every leaf."""
     return tree_map(lambda leaf: leaf[:rows], tree)
+
+
+def has_length(dataset: Any) -> bool:
+    """Whether `len(dataset)` gives a number.
+
+    >>> has_length([1, 2]), has_length(iter([1, 2]))
+    (True, False)
+    """
+    try:
+        len(dataset)
+    except (TypeError, AttributeError, NotImplementedError):
+        return False
+    return True

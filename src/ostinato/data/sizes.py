@@ -7,19 +7,9 @@ from typing import Any
 from torch.utils.data import IterableDataset
 
 from ..core.errors import DataError
+from ..core.tree import has_length
 
-
-def has_length(dataset: Any) -> bool:
-    """Whether `len(dataset)` gives a number.
-
-    >>> has_length([1, 2]), has_length(iter([1, 2]))
-    (True, False)
-    """
-    try:
-        len(dataset)
-    except (TypeError, AttributeError, NotImplementedError):
-        return False
-    return True
+__all__ = ["has_length", "is_iterable", "length_of", "num_examples"]
 
 
 def is_iterable(dataset: Any) -> bool:
