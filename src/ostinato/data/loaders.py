@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
@@ -56,6 +57,8 @@ def build_loader(
     ...     training=True,
     ... )  # doctest: +SKIP
     """
+    if not training and settings.drop_last:
+        settings = replace(settings, drop_last=False)  # what is evaluated is counted: every row, once
     options = _worker_options(settings, training=training, iterable=is_iterable(dataset))
     if is_iterable(dataset):
         return _stream_loader(dataset, batch_size, collate_fn, settings, training, options)
@@ -345,9 +348,4 @@ def _check_rows(dataset: Any, sampler: Any, global_batch_size: int, settings: Lo
             why=f"it has {rows} rows, a batch over all processes takes {global_batch_size}, and "
             "dataloader_drop_last=True drops what does not fill one",
             fix=f"set dataloader_drop_last=False, or a batch size of at most {max(1, rows // settings.world_size)}",
-        )
-    if not training and rows % global_batch_size:
-        note_once(
-            f"dataloader_drop_last=True: evaluation leaves out the last {rows % global_batch_size} of {rows} rows, "
-            "which do not fill a batch"
         )
