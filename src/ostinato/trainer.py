@@ -686,7 +686,9 @@ class Trainer:
         dtype = torch.float16 if args.fp16_full_eval else torch.bfloat16 if args.bf16_full_eval else None
         self.callback_handler.eval_dataloader = dataloader
         model.eval()
-        with half_precision_weights(model, None if self.is_in_train else dtype), self.precision.forward(self.model):
+        weights_as = half_precision_weights(model, None if self.is_in_train else dtype)
+        # Also outside of training: looking at a model before it is trained must not change how it is trained.
+        with report.isolation(ReportSettings.of(args)), weights_as, self.precision.forward(self.model):
             return evaluating.evaluation_loop(self, model, dataloader, plan)
 
     prediction_loop = evaluation_loop  # the name of 4.x for the same loop

@@ -317,3 +317,18 @@ def test_transformers_hides_nan() -> None:
     theirs = run_one(lambda api: api.fit(tiny.regression(), data, num_train_epochs=1, **PLAIN), "transformers")
     assert theirs.logged("loss")[5:] == [0.0] * 7
     assert all(torch.isnan(weight).all() for weight in theirs.weights.values())
+
+
+def test_evaluating_before_training_changes_nothing(ours) -> None:
+    def weights(looks: bool):
+        ours.set_seed(42)
+        rows = tiny.regression_rows()
+        trainer = ours.trainer(tiny.regression(dropout=0.3), ours.args(max_steps=6), train_dataset=rows)
+        if looks:
+            trainer.evaluate(rows)
+            trainer.predict(rows)
+        trainer.train()
+        return [parameter.detach().clone() for parameter in trainer.model.parameters()]
+
+    for untouched, looked_at in zip(weights(False), weights(True), strict=True):
+        assert torch.equal(untouched, looked_at)
