@@ -13,11 +13,15 @@ def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
     """Apply `function` to every leaf; containers keep their type (named tuples and `ModelOutput`s too)."""
     if isinstance(tree, Mapping):
         return type(tree)({key: tree_map(function, value) for key, value in tree.items()})  # type: ignore[call-arg]
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+    if _is_named_tuple(tree):
         return type(tree)(*(tree_map(function, value) for value in tree))
     if isinstance(tree, (list, tuple)):
         return type(tree)(tree_map(function, value) for value in tree)
     return function(tree)
+
+
+def _is_named_tuple(tree: Any) -> bool:
+    return isinstance(tree, tuple) and getattr(tree, "_fields", None) is not None
 
 
 def detach(tree: Any) -> Any:
@@ -57,7 +61,7 @@ def concatenate(parts: list[Any], *, padding_index: float = -100) -> Any:
         return kind({key: concatenate([part[key] for part in parts], padding_index=padding_index) for key in first})
     if isinstance(first, (list, tuple)):
         columns = (concatenate(list(column), padding_index=padding_index) for column in zip(*parts, strict=True))
-        return type(first)(*columns) if hasattr(first, "_fields") else type(first)(columns)
+        return type(first)(*columns) if _is_named_tuple(first) else type(first)(columns)
     if isinstance(first, torch.Tensor):
         return _concatenate_tensors(parts, padding_index)
     if isinstance(first, np.ndarray):

@@ -29,12 +29,10 @@ class Plan:
 
     max_steps: int
     epochs: int
-    updates_per_epoch: int
     batches_per_epoch: int
     accumulation: int
     max_grad_norm: float  # infinity when clipping is off: the norm is still measured
     rows: int  # that training will see, for the speed it reports
-    has_length: bool
 
     @classmethod
     def for_length(
@@ -58,12 +56,10 @@ class Plan:
         return cls(
             max_steps=max_steps if max_steps > 0 else math.ceil(epochs * updates),
             epochs=whole_epochs,
-            updates_per_epoch=updates,
             batches_per_epoch=max_steps * accumulation if batches is None else batches,
             accumulation=accumulation,
             max_grad_norm=max_grad_norm if max_grad_norm and max_grad_norm > 0 else math.inf,
             rows=max_steps * rows_per_update if by_steps else int((rows_per_epoch or 0) * epochs),
-            has_length=batches is not None,
         )
 
 
