@@ -36,7 +36,7 @@ class Trace:
 class Tracer(nn.Module):
     """A tiny model that watches the library that trains it: from one forward to the next lies exactly one step."""
 
-    def __init__(self, packages: tuple[str, ...], first: int = 5) -> None:
+    def __init__(self, packages: tuple[str, ...], first: int = 12) -> None:
         super().__init__()
         self.layer = nn.Linear(4, 1)
         self.roots = tuple(f"/{package}/" for package in packages)

@@ -57,6 +57,18 @@ class RandomState:
             mps=torch.mps.get_rng_state() if torch.backends.mps.is_available() else None,
         )
 
+    def is_current(self) -> bool:
+        """Whether nothing has been drawn since."""
+        now = RandomState.capture()
+        numbers = self.numpy["state"]["key"], now.numpy["state"]["key"]
+        return (
+            self.python == now.python
+            and bool(np.array_equal(*numbers))
+            and self.numpy["state"]["pos"] == now.numpy["state"]["pos"]
+            and torch.equal(self.torch, now.torch)
+            and all(map(torch.equal, self.cuda, now.cuda))
+        )
+
     def restore(self) -> None:
         random.setstate(self.python)
         np.random.set_state(self.numpy)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler
 from ..config.plan import LoaderSettings
 from ..core.errors import ConfigError, DataError
 from ..core.notices import note_once
-from ..core.random import set_seed
+from ..core.random import RandomState, set_seed
 from .samplers import EpochSampler, ShardedBatchSampler, announce_epoch
 from .sizes import has_length, is_iterable, length_of, num_examples
 
@@ -77,6 +77,39 @@ def build_loader(
     return Loader(dataset, training=training, collate_fn=collate_fn, **options)
 
 
+# Reads of an epoch after which reading that drew no random number is taken to never draw one. Noting down the streams
+# before every read costs as much as a step of a tiny model.
+WATCHED_READS = 8
+
+
+@dataclass
+class Watch:
+    """Notes down the random streams before a batch is read, as long as reading may draw from them."""
+
+    reads: int  # still to be watched
+    draws: bool = False
+
+    def begin(self) -> RandomState | None:
+        return RandomState.capture() if self.reads > 0 or self.draws else None
+
+    def end(self, before: RandomState | None) -> None:
+        if self.reads > 0 and before is not None:
+            self.reads -= 1
+            self.draws = self.draws or not before.is_current()
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Reads the batch that was read ahead of a checkpoint as it was read then, and goes on from the checkpoint."""
+
+    streams: RandomState | None  # before that batch was read
+    end: Callable[[], None]  # puts the streams of the checkpoint back
+
+    def begin(self) -> None:
+        if self.streams is not None:
+            self.streams.restore()
+
+
 class Loader(DataLoader[Any]):
     """A `DataLoader` that fetches one batch ahead, counts its epochs, and knows which rows of a batch are real.
 
@@ -88,6 +121,9 @@ class Loader(DataLoader[Any]):
         super().__init__(dataset, **options)
         self.training = training
         self.epoch = 0
+        # Where the random streams stood before the newest batch was read: rows and collators may have drawn from them.
+        self.before_read: RandomState | None = None
+        self.replay: Replay | None = None
         self._real_rows: list[int] = []  # of a stream shared between processes: known once a batch has been read
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
@@ -125,8 +161,19 @@ class Loader(DataLoader[Any]):
         torch.empty((), dtype=torch.int64).random_(generator=self.generator)  # torch draws a seed for its workers
         rows, collate = self.dataset, self.collate_fn
         many = getattr(rows, "__getitems__", None)
-        for indices in self.batch_sampler:  # type: ignore[union-attr]
-            yield collate(many(indices) if many else [rows[index] for index in indices])
+        batches = iter(self.batch_sampler)  # type: ignore[arg-type]
+        first = next(batches, None)  # here an order that is random is drawn
+        if self.replay is not None:
+            self.replay.begin()
+        watch = Watch(reads=WATCHED_READS if self.training else 0)
+        for indices in chain([] if first is None else [first], batches):
+            self.before_read = watch.begin()
+            batch = collate(many(indices) if many else [rows[index] for index in indices])
+            watch.end(self.before_read)
+            if self.replay is not None:
+                self.replay.end()
+                self.replay = None
+            yield batch
 
     def _counted_batches(self) -> Iterator[Any]:
         self._real_rows = []

@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data import Sampler, SequentialSampler
 
 from ..core.notices import note_once
-from .loaders import Loader
+from .loaders import Loader, Replay
 from .samplers import EpochSampler, LengthGroupedSampler, announce_epoch
 from .sizes import is_iterable
 
@@ -31,7 +31,7 @@ class RestOfEpoch(Sampler[list[int]]):
         announce_epoch(getattr(self.batches, "sampler", None), epoch)
 
 
-def skip_batches(loader: Any, count: int) -> Iterable[Any]:
+def skip_batches(loader: Any, count: int, replay: Replay | None = None) -> Iterable[Any]:
     """The loader's present epoch without its first `count` batches. Rows that can be addressed are not read."""
     if not isinstance(loader, Loader) or is_iterable(loader.dataset):
         note_once(
@@ -52,6 +52,7 @@ def skip_batches(loader: Any, count: int) -> Iterable[Any]:
         generator=loader.generator,
     )
     rest.set_epoch(loader.epoch)
+    rest.replay = replay
     return rest
 
 

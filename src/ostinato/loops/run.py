@@ -16,7 +16,9 @@ from torch import Tensor, nn
 from ..config.plan import ReportSettings
 from ..core.notices import note_once
 from ..core.protocols import Batch, TrainHooks
+from ..core.random import RandomState
 from ..core.state import TrainerState
+from ..data.loaders import Replay
 from ..data.position import real_rows_of, skip_batches
 from ..objective.objective import Objective
 from .flops import FlopCounter
@@ -70,6 +72,7 @@ class Place:
     epoch: int = 0
     batch: int = 0  # the number within the epoch of the next batch to train on
     stream: Tensor | None = None  # torch's generator when the epoch began: some orders are drawn from it
+    before_read: RandomState | None = None  # the random streams before the next batch, which is read ahead, was read
 
     def mark(self) -> None:
         """An epoch begins."""
@@ -168,6 +171,7 @@ class Run:
     grad_norm: Tensor | float | None = None
     learning_rate: float | None = None
     is_last_micro_batch: bool = True
+    reader: Any = None  # the loader, or what is left of its epoch
     parameters: list[nn.Parameter] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -190,7 +194,10 @@ class Run:
         else:
             self._put_streams_back()
             self.place.mark()
-        batches = iter(skip_batches(self.loader, first) if inside else self.loader)
+        self.reader = self.loader
+        if inside:
+            self.reader = skip_batches(self.loader, first, Replay(self.place.before_read, self._put_streams_back))
+        batches = iter(self.reader)
         while first < plan.batches_per_epoch:
             wanted = min(plan.accumulation, plan.batches_per_epoch - first)
             samples, num_items = trainer.get_batch_samples(batches, wanted, trainer.strategy.device)
@@ -246,6 +253,7 @@ class Run:
 
     def progress(self) -> dict[str, Any]:
         """What a resumed run has to know besides the trainer's state: running sums, and the place in the data."""
+        self.place.before_read = getattr(self.reader, "before_read", None)
         return {
             "place": dataclasses.asdict(self.place),
             "pending_loss": self.meter.pending.detach().cpu(),
@@ -261,7 +269,9 @@ class Run:
 
     def restore(self, progress: Mapping[str, Any]) -> None:
         """Go on where a saved run stood."""
-        self.place = Place(**progress["place"])
+        streams = progress["place"]["before_read"]
+        before_read = None if streams is None else RandomState(**streams)
+        self.place = Place(**{**progress["place"], "before_read": before_read})
         self.meter.pending += progress["pending_loss"].to(self.meter.pending.device)
         self.meter.total, self.meter.last_step = progress["total_loss"], progress["last_logged_step"]
         self.meter.poisoned = progress["window_has_nonfinite"]

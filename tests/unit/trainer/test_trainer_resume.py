@@ -146,6 +146,12 @@ def test_resumed_run_is_the_same(case: str, tmp_path: Path) -> None:
     check(tmp_path, **CASES[case])
 
 
+def test_rows_that_draw_random_numbers(tmp_path: Path) -> None:
+    """In the middle of an epoch: the batch that was read ahead of the checkpoint is drawn again as it was."""
+    check(tmp_path, data_collator=noisy)
+    check(tmp_path / "accumulated", data_collator=noisy, gradient_accumulation_steps=1)
+
+
 def test_from_any_step(tmp_path: Path) -> None:
     options = dict(rows=14, save_steps=1)
     whole = run(tmp_path, **options)
