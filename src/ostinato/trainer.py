@@ -64,7 +64,7 @@ from .loops.tokens import count_tokens
 from .loops.train import emit, train
 from .objective.counting import count_targets, loss_shifts_labels, observe_shift, weigh
 from .objective.neftune import noisy_embeddings
-from .objective.objective import BareTensorError, LossSignature, Objective, no_loss, takes_num_items
+from .objective.objective import BareTensorError, LossSignature, Objective, Scale, no_loss, takes_num_items
 from .objective.smoothing import LabelSmoother
 from .optim import groups, optimizers, schedulers
 from .strategies.choose import choose_strategy
@@ -82,7 +82,8 @@ class Trainer:
     Subclass it and override a method to change one thing; every method may call `super()`.
     """
 
-    loss_is_scaled_for_ga: bool | None = None  # transformers' switch; here the scale of a loss is found out
+    # What a subclass states of its loss. True: divided for accumulation already; False: a mean; None: found out.
+    loss_is_scaled_for_ga: bool | None = None
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class Trainer:
         self.args = args = args if args is not None else TrainingArguments(output_dir="tmp_trainer")
         check_model(model, model_init)
         check_optimizers(optimizers, optimizer_cls_and_kwargs, model_init)
-        check_trainer(args, train_dataset, eval_dataset, optimizers)
+        check_trainer(args, train_dataset, eval_dataset)
         self._seed()
         self.model_init = model_init
         self.hp_name: Callable[[Any], str] | None = None
@@ -337,7 +338,8 @@ class Trainer:
         self.create_optimizer_and_scheduler(num_training_steps=plan.max_steps)
         self.state = self._opening_state(plan, checkpoint, trial)
         self._initial_num_input_tokens_seen = self.state.num_input_tokens_seen
-        self.objective.scale = "unknown" if self._loss_signature().takes_num_items else "mean"
+        self.objective.stated = self.loss_is_scaled_for_ga is not None
+        self.objective.scale = self._opening_scale()
         self._run = run = Run(
             plan=plan,
             loader=loader,
@@ -373,6 +375,12 @@ class Trainer:
             )
         )
         return run
+
+    def _opening_scale(self) -> Scale:
+        """What is known of the loss before it was ever computed."""
+        if self.loss_is_scaled_for_ga is not None:
+            return "share" if self.loss_is_scaled_for_ga else "mean"
+        return "unknown" if self._loss_signature().takes_num_items else "mean"
 
     def _plan(self, loader: Any) -> Plan:
         args = self.args
@@ -464,7 +472,7 @@ class Trainer:
                     num_items_in_batch,
                     self.model,
                 )
-            elif objective.scale == "mean" and not self._loss_signature().takes_num_items:
+            elif not self._loss_signature().takes_num_items:
                 loss = self.compute_loss(model, inputs)
             else:
                 loss = self.compute_loss(model, inputs, num_items_in_batch=objective.count_for(num_items_in_batch))

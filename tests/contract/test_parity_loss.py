@@ -225,3 +225,22 @@ def test_model_without_a_loss_is_an_error(api) -> None:
 
     with pytest.raises(ValueError, match="loss"):
         api.fit(NoLoss(), tiny.regression_rows(), num_train_epochs=1)
+
+
+def test_loss_that_states_to_be_scaled() -> None:
+    """`loss_is_scaled_for_ga = True`: an override that divides by the number of micro-batches itself is left alone."""
+
+    def script(api):
+        class Own(api.Trainer):
+            loss_is_scaled_for_ga = True
+
+            def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+                outputs = model(**inputs)
+                loss = outputs["loss"] / self.current_gradient_accumulation_steps
+                return (loss, outputs) if return_outputs else loss
+
+        api.fit(
+            tiny.regression(), tiny.regression_rows(24), trainer={"cls": Own}, gradient_accumulation_steps=3, **SIZES
+        )
+
+    check_parity(script)

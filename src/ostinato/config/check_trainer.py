@@ -32,7 +32,7 @@ def check_model(model: Any, model_init: Any) -> None:
         )
 
 
-def check_trainer(args: TrainingArguments, train_dataset: Any, eval_dataset: Any, optimizers: Any) -> None:
+def check_trainer(args: TrainingArguments, train_dataset: Any, eval_dataset: Any) -> None:
     """What the arguments ask for must be possible with what was given."""
     if args.eval_strategy != IntervalStrategy.NO and eval_dataset is None:
         raise ConfigError(

@@ -76,22 +76,6 @@ class Precision(Protocol):
         ...
 
 
-class Meter(Protocol):
-    """What the loop needs of the thing that sums losses."""
-
-    pending: Tensor
-
-    def add(self, loss: Tensor) -> None: ...
-
-
-class Events(Protocol):
-    """Delivers an event by name; see `callbacks.base.CallbackHandler`."""
-
-    def call_event(
-        self, event: str, args: Any, state: TrainerState, control: TrainerControl, **details: Any
-    ) -> TrainerControl: ...
-
-
 class TrainHooks(Protocol):
     """What the training loop asks of a trainer. Every method here is a documented override point."""
 

@@ -40,6 +40,7 @@ class Objective:
     model_takes_num_items: bool = False
     smoother_shifts: bool = False
     scale: Scale = "unknown"
+    stated: bool = False  # the user says so: it holds for losses without a count, too
     # Of the micro-batch at hand, set by the loop: step's weight / (own weight x processes). Infinite: weighs nothing.
     divisor: float = 1.0
     processes: int = 1  # gradients are averaged over them, a share is not
@@ -70,8 +71,9 @@ class Objective:
 
     def share_of(self, loss: Tensor, num_items: Tensor | int | None) -> Tensor:
         """The loss as its share of the whole optimizer step, so that the shares of a step add up to its mean."""
-        if num_items is not None and self.scale == "share":
-            return loss if self.processes == 1 else loss * self.processes
+        if self.scale == "share" and (num_items is not None or self.stated):
+            # Only what was divided by the count of all processes has to make up for their averaging.
+            return loss if self.processes == 1 or num_items is None else loss * self.processes
         return loss if self.divisor == 1.0 else loss / self.divisor
 
     @property
