@@ -68,3 +68,16 @@ class CheckpointError(OstinatoError, ValueError, OSError):
 
     def __str__(self) -> str:  # OSError would print its own form
         return Exception.__str__(self)
+
+
+def add_note(error: BaseException, text: str) -> None:
+    """Add a line to what Python prints below an exception that is not ours; said once, however often it is added.
+
+    >>> error = KeyError("text")
+    >>> add_note(error, "ostinato: while row 7 of the training set was read")
+    >>> error.__notes__
+    ['ostinato: while row 7 of the training set was read']
+    """
+    notes = error.__dict__.setdefault("__notes__", [])  # what BaseException.add_note does, which Python 3.10 lacks
+    if text not in notes:
+        notes.append(text)
