@@ -116,16 +116,17 @@ def _accelerator(args: TrainingArguments) -> Iterator[ConfigError]:
 
 def _output_dir(args: TrainingArguments) -> None:
     if args.output_dir is None:
-        args.output_dir = DEFAULT_OUTPUT_DIR
+        args._record.derived(args, "output_dir", DEFAULT_OUTPUT_DIR, "none was given")
         note_once(f"output_dir was not given: writing to {DEFAULT_OUTPUT_DIR!r}")
-    args.output_dir = os.path.expanduser(args.output_dir)
+    args.output_dir = os.path.expanduser(str(args.output_dir))
 
 
 def _evaluation(args: TrainingArguments) -> None:
-    if args.eval_strategy != IntervalStrategy.NO:
-        args.do_eval = True
+    if args.eval_strategy != IntervalStrategy.NO and not args.do_eval:
+        args._record.derived(args, "do_eval", True, f"eval_strategy={str(args.eval_strategy)!r} evaluates")
     if args.eval_strategy == IntervalStrategy.STEPS and not args.eval_steps and args.logging_steps:
-        args.eval_steps = args.logging_steps
+        because = "eval_strategy='steps' without eval_steps takes logging_steps"
+        args._record.derived(args, "eval_steps", args.logging_steps, because)
         note_once(f"eval_steps was not given: evaluating every logging_steps={args.logging_steps}")
     if args.eval_delay is None:
         args.eval_delay = 0
@@ -143,11 +144,12 @@ def _whole_steps(args: TrainingArguments) -> None:
 def _best(args: TrainingArguments) -> None:
     wants_a_metric = args.load_best_model_at_end or args.lr_scheduler_type in NEED_EVALUATION
     if wants_a_metric and args.metric_for_best_model is None:
-        args.metric_for_best_model = "loss"
+        args._record.derived(args, "metric_for_best_model", "loss", "a best model is asked for, and no metric given")
         note_once("metric_for_best_model was not given: the evaluation loss decides")
     metric = args.metric_for_best_model
     if metric is not None and args.greater_is_better is None:
-        args.greater_is_better = not metric.endswith("loss")
+        ends = "ends" if metric.endswith("loss") else "does not end"
+        args._record.derived(args, "greater_is_better", not metric.endswith("loss"), f"{metric!r} {ends} in 'loss'")
         if args.greater_is_better:
             note_once(f"greater_is_better was not given: a higher {metric!r} counts as better")
 
@@ -165,16 +167,17 @@ def _precision(args: TrainingArguments) -> None:
     """`accelerate launch --mixed_precision bf16` sets an environment variable, not an argument."""
     asked = os.environ.get("ACCELERATE_MIXED_PRECISION", "no").lower()
     if asked in ("bf16", "fp16") and not (args.bf16 or args.fp16):
-        setattr(args, asked, True)
+        args._record.derived(args, asked, True, f"the launcher sets ACCELERATE_MIXED_PRECISION={asked}")
         note_once(f"ACCELERATE_MIXED_PRECISION={asked} is set: {asked}=True")
 
 
 def _small_things(args: TrainingArguments) -> None:
     if isinstance(args.include_num_input_tokens_seen, bool):
         args.include_num_input_tokens_seen = "all" if args.include_num_input_tokens_seen else "no"
-    if args.torch_compile_backend or args.torch_compile_mode:
-        args.torch_compile = True
+    if (args.torch_compile_backend or args.torch_compile_mode) and not args.torch_compile:
+        args._record.derived(args, "torch_compile", True, "a backend or a mode is given")
     if args.disable_tqdm is None:
-        args.disable_tqdm = logger.getEffectiveLevel() > logging.WARNING
-    if args.device.type == "cpu":
-        args.dataloader_pin_memory = False  # there is no device to copy to faster
+        quiet = logger.getEffectiveLevel() > logging.WARNING
+        args._record.derived(args, "disable_tqdm", quiet, "bars, unless the log level is above warning")
+    if args.device.type == "cpu" and args.dataloader_pin_memory:
+        args._record.derived(args, "dataloader_pin_memory", False, "a CPU has no other memory to copy to")

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,6 +19,7 @@ from ..core.choices import HubStrategy, IntervalStrategy, OptimizerNames, Parall
 from ..core.errors import ConfigError, NotSupportedError
 from ..core.notices import logger
 from ..core.world import World, wait_for_everyone
+from .account import in_words, settings_of
 from .check import find_problems, refuse, remark
 from .derive import derive
 from .groups.batch import Batch
@@ -38,6 +39,10 @@ from .groups.run import Run
 from .groups.save import Save
 from .groups.schedule import Schedule
 from .groups.script import Script
+from .making import ArgumentsType
+from .origins import Record
+from .secrets import is_secret, redacted
+from .spellings import OLD_ARGUMENTS, read_old, write_old
 
 _LOG_LEVELS = {
     "detail": logging.DEBUG,
@@ -69,6 +74,7 @@ class TrainingArguments(
     Optim,
     Schedule,
     Run,
+    metaclass=ArgumentsType,
 ):
     """How to train. Arguments that contradict one another are refused at once, all of them in one error.
 
@@ -77,10 +83,15 @@ class TrainingArguments(
     True
 
     A dataclass may inherit from it and add fields; one that overrides `__post_init__` calls `super().__post_init__()`.
-    Arguments arrive here under their present names only: whoever accepts older spellings translates them before.
+    Names of transformers 4.30 and later are translated, and answer when they are asked for:
+
+    >>> args = TrainingArguments("out", evaluation_strategy="epoch", no_cuda=True)
+    >>> args.eval_strategy == args.evaluation_strategy == "epoch"
+    True
     """
 
     default_optim = "adamw_torch_fused"
+    __old_spellings__ = {name: old.kind for name, old in OLD_ARGUMENTS.items()}  # for a command line
     # Dicts that a command line passes as JSON; subclasses add the names of their own.
     _VALID_DICT_FIELDS = [
         "accelerator_config",
@@ -98,9 +109,17 @@ class TrainingArguments(
 
     def _settle(self) -> None:
         """Bring every argument into its final form, or say what stands in the way."""
+        record = self._record
+        record.notice_changes(self)
         unreadable = derive(self)
-        refuse([*unreadable, *find_problems(self)])
+        refuse([*record.problems, *unreadable, *find_problems(self)])
         remark(self)
+        record.settle(self)
+
+    @property
+    def _record(self) -> Record:
+        """What is known of where the values come from."""
+        return vars(self).setdefault("_record", Record())
 
     def validate(self) -> None:
         """Check the arguments again, as they are now: they may have been changed since they were made.
@@ -115,6 +134,34 @@ class TrainingArguments(
           fix: set eval_strategy='epoch', or eval_strategy='steps' with eval_steps
         """
         self._settle()
+
+    def explain(self, *names: str) -> None:
+        """Print every argument, or those named: its value, where that came from, and what it changes.
+
+        >>> TrainingArguments("out", eval_strategy="epoch", use_cpu=True).explain("do_eval")
+        What scripts ask of themselves; the trainer reads little of it.
+          do_eval = True  (derived: eval_strategy='epoch' evaluates)
+              For scripts: whether to evaluate. Switched on by any eval_strategy but no.
+        """
+        print(in_words(settings_of(self), names))  # noqa: T201
+
+    # --- names of earlier releases -----------------------------------------------------------------------------------
+
+    if not TYPE_CHECKING:  # a type checker knows the present names only
+
+        def __getattr__(self, name: str) -> Any:
+            if name in OLD_ARGUMENTS:
+                return read_old(self, name)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name in OLD_ARGUMENTS and name not in type(self).__dataclass_fields__:
+                translation = write_old(self, name, value)
+                refuse(translation.problems)
+                vars(self).update(translation.given)
+                self._record.kept = {**self._record.kept, name: value}
+            else:
+                object.__setattr__(self, name, value)
 
     # --- this process and its device ---------------------------------------------------------------------------------
 
@@ -247,7 +294,8 @@ class TrainingArguments(
         """Every argument as plain data; tokens are replaced by their name."""
         names = (field.name for field in dataclasses.fields(self) if field.init)
         return {
-            name: f"<{name.upper()}>" if name.endswith("_token") else _plain(getattr(self, name)) for name in names
+            name: redacted(name) if name.endswith("_token") or is_secret(name) else _plain(getattr(self, name))
+            for name in names
         }
 
     def to_json_string(self) -> str:
@@ -274,7 +322,7 @@ class TrainingArguments(
 
     def _change(self, **values: Any) -> TrainingArguments:
         """Set all or, when they are refused, none."""
-        before = dict(vars(self))
+        before = {**vars(self), "_record": self._record.copy()}
         vars(self).update(values)
         try:
             self._settle()
@@ -506,6 +554,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(_plain(item) for item in value) if type(value) in (list, tuple) else value
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: redacted(key) if is_secret(str(key)) else _plain(item) for key, item in value.items()}
     to_dict = getattr(value, "to_dict", None)
     return to_dict() if callable(to_dict) and not isinstance(value, type) else value

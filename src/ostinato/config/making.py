@@ -1,0 +1,115 @@
+"""How a call of `TrainingArguments` becomes an object: old names, unknown names, defaults from outside.
+
+A dataclass's `__init__` is written anew for every subclass, so what holds for all of them happens around it: here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from abc import ABCMeta
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import ConfigError
+from ..core.notices import note_once
+from .origins import GIVEN, Origin, Record
+from .outside import VARIABLE, in_words, outside_defaults
+from .secrets import shown
+from .spellings import OLD_ARGUMENTS, Old, translate
+
+# What the same thing is called elsewhere, too far from our name to be found by its letters.
+_ELSEWHERE = {
+    "batch_size": "per_device_train_batch_size",
+    "train_batch_size": "per_device_train_batch_size",
+    "per_device_batch_size": "per_device_train_batch_size",
+    "eval_batch_size": "per_device_eval_batch_size",
+    "epochs": "num_train_epochs",
+    "num_epochs": "num_train_epochs",
+    "max_epochs": "num_train_epochs",
+    "lr": "learning_rate",
+    "gradient_clip_val": "max_grad_norm",
+    "accumulate_grad_batches": "gradient_accumulation_steps",
+    "grad_accum_steps": "gradient_accumulation_steps",
+    "precision": "bf16",
+    "optimizer": "optim",
+    "scheduler": "lr_scheduler_type",
+    "num_workers": "dataloader_num_workers",
+    "device": "use_cpu",
+    "val_check_interval": "eval_steps",
+    "log_every_n_steps": "logging_steps",
+}
+
+
+class UnknownArgumentError(ConfigError, TypeError):
+    """An argument that does not exist (Python raises TypeError here)."""
+
+
+class ArgumentsType(ABCMeta):
+    """The type of `TrainingArguments` and of every class made from it.
+
+    From `ABCMeta`, so that a subclass may also inherit from an abstract class.
+    """
+
+    if not TYPE_CHECKING:  # type checkers see the fields
+
+        def __call__(cls, *args: Any, **keywords: Any) -> Any:
+            parameters = _parameters(cls)
+            positional = list(parameters)[: len(args)]
+            translation = translate(keywords, _old_names(parameters))
+            given, problems = translation.given, translation.problems
+            if not _takes_any(parameters):
+                for name in [name for name in given if name not in parameters]:
+                    problems.append(unknown_argument(cls.__name__, name, given.pop(name), parameters))
+            record = Record(
+                origins=dict.fromkeys([*positional, *given], GIVEN), kept=translation.kept, problems=problems
+            )
+            if translation.lines:
+                note_once(f"older argument names: {'; '.join(translation.lines)}")
+            _add_outside_defaults(given, record, parameters, known=positional)
+            self = cls.__new__(cls, *args, **given)
+            self.__dict__["_record"] = record
+            cls.__init__(self, *args, **given)
+            return self
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """The signature people look at is that of the dataclass, not that of the call above."""
+        return inspect.Signature(list(_parameters(cls).values()))
+
+
+def unknown_argument(owner: str, name: str, value: Any, parameters: Collection[str]) -> UnknownArgumentError:
+    """A name that is none: with the nearest that is one."""
+    elsewhere = _ELSEWHERE.get(name.lower())
+    near = [elsewhere] if elsewhere in parameters else difflib.get_close_matches(name.lower(), parameters, n=1)
+    return UnknownArgumentError(
+        what=f"{owner} has no argument {name!r} ({shown(name, value) if len(repr(value)) <= 40 else 'given'})",
+        why="an argument that does not exist would change nothing",
+        fix=f"did you mean {near[0]!r}?" if near else "leave it out; args.explain() lists what there is",
+    )
+
+
+def _parameters(cls: type) -> Mapping[str, inspect.Parameter]:
+    parameters = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
+    return {name: parameter for name, parameter in parameters.items() if name != "self"}
+
+
+def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+
+
+def _old_names(parameters: Mapping[str, inspect.Parameter]) -> dict[str, Old]:
+    """A subclass may have an argument of its own under a name that has become free."""
+    return {name: old for name, old in OLD_ARGUMENTS.items() if name not in parameters}
+
+
+def _add_outside_defaults(
+    given: dict[str, Any], record: Record, parameters: Mapping[str, inspect.Parameter], *, known: Collection[str]
+) -> None:
+    values, problems = outside_defaults(parameters)
+    record.problems.extend(problems)
+    used = {name: value for name, value in values.items() if name not in given and name not in known}
+    given.update(used)
+    record.origins.update({name: Origin("environment", VARIABLE) for name in used})
+    if used:
+        note_once(f"{VARIABLE}: {in_words(used)}")

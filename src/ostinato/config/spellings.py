@@ -1,0 +1,297 @@
+"""Names that arguments had in transformers 4.30 and later and have no more: what each means today.
+
+An old name is translated into the present ones, refused with a reason, or, where what it asked for is how things are
+anyway, accepted with a word about it. `translate` does so for a whole call; `read_old` answers code that still asks
+`args.evaluation_strategy`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.choices import Choice
+from ..core.errors import ConfigError, NotSupportedError
+
+if TYPE_CHECKING:
+    from .training_args import TrainingArguments
+
+Given = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Old:
+    """One old argument."""
+
+    kind: Any  # its type, for a command line
+    default: Any  # what it was when nobody gave it: asks for nothing
+    put: Callable[[Any, Given], str]  # puts its meaning under the present names; returns the line to say
+    read: Callable[[TrainingArguments], Any] | None = None  # its value, as far as the present arguments tell
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A call's arguments under their present names."""
+
+    given: Given
+    kept: Given  # old names with their values, for those who ask for them later
+    lines: list[str]
+    problems: list[ConfigError]
+
+
+def translate(given: Mapping[str, Any], old_names: Mapping[str, Old]) -> Translation:
+    """Put every old name under its present one.
+
+    >>> translation = translate({"evaluation_strategy": "epoch", "no_cuda": True}, OLD_ARGUMENTS)
+    >>> translation.given
+    {'eval_strategy': 'epoch', 'use_cpu': True}
+    >>> translation.lines
+    ['evaluation_strategy is now eval_strategy', 'no_cuda is now use_cpu']
+    """
+    result = Translation({name: value for name, value in given.items() if name not in old_names}, {}, [], [])
+    for name, value in given.items():
+        old = old_names.get(name)
+        if old is None:
+            continue
+        result.kept[name] = value
+        if value is None or value == old.default or value == []:
+            continue  # asks for nothing
+        try:
+            line = old.put(value, result.given)
+        except ConfigError as problem:
+            result.problems.append(problem)
+        else:
+            result.lines.append(line)
+    return result
+
+
+def write_old(args: TrainingArguments, name: str, value: Any) -> Translation:
+    """What `args.evaluation_strategy = "epoch"` means; some old names build on what is there already."""
+    there = {known: getattr(args, known, None) for known in ("output_dir", "hub_model_id", "include_for_metrics")}
+    return translate({**there, name: value}, {name: OLD_ARGUMENTS[name]})
+
+
+def read_old(args: TrainingArguments, name: str) -> Any:
+    """What `args` would have answered under an old name."""
+    old = OLD_ARGUMENTS[name]
+    return old.read(args) if old.read is not None else args._record.kept.get(name, old.default)
+
+
+# --- the forms a translation takes -----------------------------------------------------------------------------------
+
+
+def _set(given: Given, name: str, value: Any, *, old: str) -> None:
+    """Give the present argument its value, unless it was given another one itself."""
+    if name in given and given[name] != value:
+        raise ConfigError(
+            what=f"{old} and {name}={given[name]!r} contradict each other",
+            why=f"{old} is the old name of {name}, and asks for {value!r}",
+            fix=f"leave {old} out",
+        )
+    given[name] = value
+
+
+def _renamed(old: str, new: str, kind: Any, default: Any = None, *, reads: bool = True) -> tuple[str, Old]:
+    def put(value: Any, given: Given) -> str:
+        _set(given, new, value, old=old)
+        return f"{old} is now {new}"
+
+    def read(args: TrainingArguments) -> Any:
+        return getattr(args, new) if reads else default
+
+    return old, Old(kind, default, put, read)
+
+
+def _switch(old: str, new: str, value: Any, read: Callable[[TrainingArguments], bool]) -> tuple[str, Old]:
+    """`adafactor=True` for `optim="adafactor"`; False asks for nothing."""
+
+    def put(on: Any, given: Given) -> str:
+        _set(given, new, value, old=f"{old}=True")
+        return f"{old}=True is now {new}={value!r}"
+
+    return old, Old(bool, False, put, read)
+
+
+def _refused(old: str, kind: Any, default: Any, why: str, fix: str) -> tuple[str, Old]:
+    def put(value: Any, given: Given) -> str:
+        raise NotSupportedError(f"{old}={value!r} is not supported", why, fix)
+
+    return old, Old(kind, default, put)
+
+
+def _needless(old: str, kind: Any, default: Any, line: str) -> tuple[str, Old]:
+    """What it asked for happens anyway, or has no counterpart; the line says which."""
+    return old, Old(kind, default, lambda value, given: f"{old}={value!r}: {line}")
+
+
+# --- those that take more than a new name ----------------------------------------------------------------------------
+
+
+def _warmup_ratio(share: Any, given: Given) -> str:
+    if not isinstance(share, (int, float)) or not 0 <= share <= 1:
+        raise ConfigError(
+            what=f"warmup_ratio={share!r} is not a number from 0 to 1",
+            why="it is a share of all steps",
+            fix="set warmup_steps: below 1 a share of all steps, above a number of them",
+        )
+    if given.get("warmup_steps", 0) > 0:
+        return f"warmup_ratio={share} gives way to warmup_steps={given['warmup_steps']}, as it always has"
+    # 1.0 would be one step: the largest number below it is the whole run
+    given["warmup_steps"] = float(share) if share < 1 else math.nextafter(1.0, 0.0)
+    return f"warmup_ratio={share} is now warmup_steps={share} (below 1 it is a share of all steps)"
+
+
+def _include_inputs(on: Any, given: Given) -> str:
+    wanted = given.get("include_for_metrics") or []
+    given["include_for_metrics"] = wanted if "inputs" in wanted else [*wanted, "inputs"]
+    return "include_inputs_for_metrics=True is now include_for_metrics=['inputs']"
+
+
+def _hub_name(value: Any, given: Given) -> str:
+    organization = (given.get("hub_model_id") or "").rpartition("/")[0]  # which may have been put there before
+    given["hub_model_id"] = f"{organization}/{value}" if organization and "/" not in value else value
+    return "push_to_hub_model_id is now hub_model_id"
+
+
+def _hub_organization(value: Any, given: Given) -> str:
+    name = given.get("hub_model_id") or Path(given.get("output_dir") or "model").name
+    given["hub_model_id"] = f"{value}/{name.rpartition('/')[2]}"
+    return "push_to_hub_organization is now part of hub_model_id: 'organization/name'"
+
+
+def _into_accelerator_config(old: str) -> tuple[str, Old]:
+    def put(value: Any, given: Given) -> str:
+        config = given.get("accelerator_config") or {}
+        if not isinstance(config, dict):
+            raise ConfigError(
+                what=f"{old}={value!r} beside an accelerator_config",
+                why=f"{old} is part of accelerator_config today",
+                fix=f"set {old} in accelerator_config, and leave {old} out",
+            )
+        given["accelerator_config"] = {**config, old: value}
+        return f"{old} is now part of accelerator_config"
+
+    return old, Old(bool | None, None, put)
+
+
+def _backend(old: str) -> tuple[str, Old]:
+    """Mixed precision has been torch's own for a long time."""
+
+    def put(value: Any, given: Given) -> str:
+        if value == "apex":
+            raise NotSupportedError(
+                what=f"{old}='apex' is not supported",
+                why="mixed precision is torch's own autocast",
+                fix=f"leave {old} out; bf16=True or fp16=True is all it takes",
+            )
+        if value not in ("auto", "amp", "cuda_amp", "cpu_amp"):
+            raise ConfigError(
+                what=f"{old}={value!r} is not a valid choice",
+                why="it was one of auto, cuda_amp, cpu_amp and apex",
+                fix=f"leave {old} out",
+            )
+        return f"{old}={value!r}: mixed precision is always torch's own autocast"
+
+    return old, Old(str, "auto", put)
+
+
+def _logging_dir(value: Any, given: Given) -> str:
+    return f"logging_dir={str(value)!r} is kept for trackers that read it; report_to names none, so nothing goes there"
+
+
+def _logging_dir_of(args: TrainingArguments) -> str:
+    return args._record.kept.get("logging_dir") or os.path.join(args.output_dir or "", "runs")
+
+
+def _tokens_per_second(on: Any, given: Given) -> str:
+    if given.get("include_num_input_tokens_seen", "no") in ("no", False):
+        given["include_num_input_tokens_seen"] = "all"
+    return "include_tokens_per_second=True is now include_num_input_tokens_seen='all'"
+
+
+_TORCHRUN = "start with torchrun: every process holds the whole model; bf16 and gradient_checkpointing save memory"
+_DIVIDED = "weights are not divided among processes"
+_XLA = "TPUs are not supported: nothing is compiled by XLA"
+
+OLD_ARGUMENTS: dict[str, Old] = dict(
+    [
+        _renamed("evaluation_strategy", "eval_strategy", str | Choice),
+        _renamed("no_cuda", "use_cpu", bool, False),
+        _renamed("per_gpu_train_batch_size", "per_device_train_batch_size", int | None, reads=False),
+        _renamed("per_gpu_eval_batch_size", "per_device_eval_batch_size", int | None, reads=False),
+        _renamed("push_to_hub_token", "hub_token", str | None),
+        _renamed("xpu_backend", "ddp_backend", str | None),
+        _renamed("torchdynamo", "torch_compile_backend", str | None),
+        _switch("adafactor", "optim", "adafactor", lambda args: args.optim == "adafactor"),
+        _switch(
+            "group_by_length",
+            "train_sampling_strategy",
+            "group_by_length",
+            lambda args: args.train_sampling_strategy == "group_by_length",
+        ),
+        (
+            "warmup_ratio",
+            Old(float | None, 0.0, _warmup_ratio, lambda a: a.warmup_steps if a.warmup_steps < 1 else 0.0),
+        ),
+        (
+            "include_inputs_for_metrics",
+            Old(bool, False, _include_inputs, lambda args: "inputs" in args.include_for_metrics),
+        ),
+        (
+            "include_tokens_per_second",
+            Old(bool, False, _tokens_per_second, lambda args: args.include_num_input_tokens_seen != "no"),
+        ),
+        ("push_to_hub_model_id", Old(str | None, None, _hub_name, lambda args: args.hub_model_id)),
+        (
+            "push_to_hub_organization",
+            Old(
+                str | None, None, _hub_organization, lambda args: (args.hub_model_id or "").rpartition("/")[0] or None
+            ),
+        ),
+        _into_accelerator_config("dispatch_batches"),
+        _into_accelerator_config("split_batches"),
+        _backend("fp16_backend"),
+        _backend("half_precision_backend"),
+        ("logging_dir", Old(str | None, None, _logging_dir, _logging_dir_of)),
+        _needless("fp16_opt_level", str, "O1", "no effect; it was a setting of apex"),
+        _needless("use_mps_device", bool, False, "an Apple GPU is used wherever there is one"),
+        _needless("overwrite_output_dir", bool, False, "what output_dir holds is kept; leave it out"),
+        _needless(
+            "save_safetensors", bool, True, "weights are written as safetensors all the same, tied ones included"
+        ),
+        _needless("use_legacy_prediction_loop", bool, False, "there is one evaluation loop, under both names"),
+        _refused(
+            "jit_mode_eval", bool, False, "nothing is traced by TorchScript", "call model.compile() in its place"
+        ),
+        _refused(
+            "use_ipex", bool, False, "Intel's extension is not used", "leave it out; bf16=True is what it sped up"
+        ),
+        _refused("tpu_num_cores", int | None, None, _XLA, "leave it out, and train on CPU, CUDA, XPU or MPS"),
+        _refused("tpu_metrics_debug", bool, False, _XLA, "leave it out, and train on CPU, CUDA, XPU or MPS"),
+        _refused(
+            "past_index",
+            int,
+            -1,
+            "no memory is carried from one batch to the next",
+            "override compute_loss and keep outputs[past_index] there",
+        ),
+        _refused("sharded_ddp", str, "", _DIVIDED, f"leave it out and {_TORCHRUN}"),
+        _refused("fsdp_min_num_params", int, 0, _DIVIDED, f"leave it out and {_TORCHRUN}"),
+        _refused("fsdp_transformer_layer_cls_to_wrap", str | None, None, _DIVIDED, f"leave it out and {_TORCHRUN}"),
+        _refused("tp_size", int | None, 0, "models are not divided among processes", f"leave it out and {_TORCHRUN}"),
+        _refused(
+            "mp_parameters", str, "", "SageMaker's model parallelism is not supported", f"leave it out and {_TORCHRUN}"
+        ),
+        _refused(
+            "ray_scope",
+            str | None,
+            "last",
+            "hyperparameter_search is not there yet",
+            "leave it out, and drive the search yourself",
+        ),
+    ]
+)

@@ -1,0 +1,111 @@
+"""`args.explain()`: every argument, its value, where it came from, what it changes."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+
+import pytest
+
+from ostinato import ConfigError, Seq2SeqTrainingArguments, TrainingArguments
+from ostinato.config.account import settings_of
+
+
+def make(**arguments) -> TrainingArguments:
+    return TrainingArguments(**{"output_dir": "out", "use_cpu": True, **arguments})
+
+
+def origins(args: TrainingArguments) -> dict[str, str]:
+    return {setting.name: str(setting.origin) for setting in settings_of(args)}
+
+
+def test_every_argument_is_there_once_with_what_it_changes():
+    settings = settings_of(make())
+    assert sorted(setting.name for setting in settings) == sorted(
+        f.name for f in dataclasses.fields(TrainingArguments)
+    )
+    assert all(setting.changes and setting.subject for setting in settings)
+
+
+def test_given_default_and_derived_are_told_apart():
+    args = make(eval_strategy="steps", logging_steps=7, load_best_model_at_end=True)
+    found = origins(args)
+    assert found["logging_steps"] == found["output_dir"] == found["eval_strategy"] == "given"
+    assert found["learning_rate"] == "default"
+    assert found["eval_steps"] == "derived: eval_strategy='steps' without eval_steps takes logging_steps"
+    assert found["do_eval"] == "derived: eval_strategy='steps' evaluates"
+    assert found["greater_is_better"] == "derived: 'loss' ends in 'loss'"
+    assert found["metric_for_best_model"].startswith("derived")
+
+
+def test_a_value_given_by_position_or_by_its_old_name_is_given():
+    assert origins(TrainingArguments("out", use_cpu=True))["output_dir"] == "given"
+    assert origins(make(evaluation_strategy="epoch"))["eval_strategy"] == "given"
+
+
+def test_a_derived_value_follows_what_it_was_derived_from():
+    assert (
+        origins(make(metric_for_best_model="accuracy"))["greater_is_better"]
+        == "derived: 'accuracy' does not end in 'loss'"
+    )
+    assert origins(make(metric_for_best_model="accuracy", greater_is_better=False))["greater_is_better"] == "given"
+
+
+def test_what_is_set_later_is_told_so_before_and_after_it_is_checked():
+    args = make()
+    args.learning_rate = 1e-3
+    assert origins(args)["learning_rate"].startswith("changed")
+    args.validate()
+    assert origins(args)["learning_rate"].startswith("changed")
+    assert origins(args.set_training(batch_size=32))["per_device_train_batch_size"].startswith("changed")
+
+
+def test_a_change_that_is_refused_leaves_no_trace():
+    args = make()
+    with pytest.raises(ConfigError):
+        args.set_training(learning_rate=-1)
+    assert origins(args)["learning_rate"] == "default"
+
+
+def test_the_text(capsys):
+    make(eval_strategy="epoch").explain("do_eval", "eval_strategy")
+    assert capsys.readouterr().out == (
+        "When and how the model is evaluated.\n"
+        "  eval_strategy = 'epoch'  (given)\n"
+        "      Evaluate while training never (no), every eval_steps (steps) or after each epoch (epoch).\n"
+        "\n"
+        "What scripts ask of themselves; the trainer reads little of it.\n"
+        "  do_eval = True  (derived: eval_strategy='epoch' evaluates)\n"
+        "      For scripts: whether to evaluate. Switched on by any eval_strategy but no.\n"
+    )
+
+
+def test_all_of_it_prints(capsys):
+    make().explain()
+    text = capsys.readouterr().out
+    assert all(f"  {field.name} = " in text for field in dataclasses.fields(TrainingArguments))
+
+
+def test_a_misspelt_name_gets_the_nearest():
+    with pytest.raises(ConfigError, match="did you mean 'learning_rate'"):
+        make().explain("learnig_rate")
+
+
+def test_secrets_are_not_shown(capsys):
+    args = make(hub_token="hf_secret", lr_scheduler_kwargs={"api_key": "sk_secret", "pad_token": "x"})
+    args.explain()
+    for text in (capsys.readouterr().out, repr(args), args.to_json_string(), str(args.to_sanitized_dict())):
+        assert "_secret" not in text and "<HUB_TOKEN>" in text and "<API_KEY>" in text and "pad_token" in text
+
+
+def test_arguments_of_a_subclass_stand_under_its_own_words(capsys):
+    Seq2SeqTrainingArguments("out", use_cpu=True, predict_with_generate=True).explain("predict_with_generate")
+    assert capsys.readouterr().out.startswith("How to train a model that is evaluated on what it generates.\n")
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda args: pickle.loads(pickle.dumps(args))])
+def test_copies_know_it_too(again):
+    args = again(make(eval_strategy="epoch"))
+    assert args == make(eval_strategy="epoch")
+    assert origins(args)["do_eval"].startswith("derived")

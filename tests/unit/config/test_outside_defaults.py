@@ -1,0 +1,71 @@
+"""`OSTINATO_DEFAULTS`: other defaults for our own arguments, and for no others."""
+
+from __future__ import annotations
+
+import pytest
+
+from ostinato import ConfigError, TrainingArguments
+from ostinato.config.account import settings_of
+from ostinato.core.notices import forget_notices
+
+
+@pytest.fixture(autouse=True)
+def fresh_notices():
+    forget_notices()
+
+
+def make(**arguments) -> TrainingArguments:
+    return TrainingArguments(**{"output_dir": "out", "use_cpu": True, **arguments})
+
+
+def test_a_default_from_outside_is_used_and_said(monkeypatch, capfd):
+    monkeypatch.setenv("OSTINATO_DEFAULTS", "isolate_rng=false, nonfinite_patience=3")
+    args = make()
+    assert (args.isolate_rng, args.nonfinite_patience) == (False, 3)
+    assert capfd.readouterr().err == "ostinato: OSTINATO_DEFAULTS: isolate_rng=False, nonfinite_patience=3\n"
+    assert {s.name: str(s.origin) for s in settings_of(args)}["isolate_rng"] == "environment: OSTINATO_DEFAULTS"
+
+
+def test_what_the_script_says_wins(monkeypatch, capfd):
+    monkeypatch.setenv("OSTINATO_DEFAULTS", "isolate_rng=false")
+    assert make(isolate_rng=True).isolate_rng is True
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("text", ["", ",", "  "])
+def test_nothing_is_nothing(monkeypatch, text):
+    monkeypatch.setenv("OSTINATO_DEFAULTS", text)
+    assert make() == make(isolate_rng=True)
+
+
+@pytest.mark.parametrize("text", ["true", "1", "YES", "on"])
+def test_a_bool_has_several_spellings(monkeypatch, text):
+    monkeypatch.setenv("OSTINATO_DEFAULTS", f"isolate_rng={text}")
+    assert make().isolate_rng is True
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("isolate_rgn=false", "did you mean 'isolate_rng'"),
+        ("learning_rate=1", "an argument that transformers has too"),
+        ("isolate_rng=maybe", "isolate_rng='maybe' is not a bool"),
+        ("nonfinite_patience=many", "nonfinite_patience='many' is not a int"),
+        ("isolate_rng", "has no value"),
+        ("nonfinite_patience=-1", "nonfinite_patience=-1 is not a whole number of at least 0"),
+        ("=3", "cannot set"),
+    ],
+)
+def test_a_wrong_name_or_value_is_an_error(monkeypatch, text, words):
+    monkeypatch.setenv("OSTINATO_DEFAULTS", text)
+    with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
+        make()
+
+
+def test_it_is_told_together_with_everything_else_that_is_wrong(monkeypatch):
+    monkeypatch.setenv("OSTINATO_DEFAULTS", "isolate_rgn=false")
+    with pytest.raises(ConfigError) as refusal:
+        make(learnig_rate=1.0, bf16=True, fp16=True, use_ipex=True)
+    assert "4 problems" in str(refusal.value)
+    for name in ("isolate_rgn", "learnig_rate", "bf16=True with fp16=True", "use_ipex"):
+        assert name in str(refusal.value)
