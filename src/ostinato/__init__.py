@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from . import logging as logging
     from .callbacks.base import CallbackHandler, TrainerCallback
     from .callbacks.early_stopping import EarlyStoppingCallback
     from .callbacks.flow import DefaultFlowCallback
@@ -190,6 +191,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "logging":
+        return import_module(".logging", __name__)
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2] / "src" / "ostinato"
 LAYERS = [
     {"core"},
-    {"config"},
+    {"config", "logging"},
     {"callbacks", "objective", "data", "metrics", "optim", "strategies", "checkpoint"},
     {"loops", "explain", "search", "integrations", "compat"},
     {"trainer", "seq2seq_trainer"},

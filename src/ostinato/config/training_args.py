@@ -6,6 +6,7 @@ import dataclasses
 import json
 import logging
 import math
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import torch
 
 from ..core.choices import HubStrategy, IntervalStrategy, OptimizerNames, ParallelMode, SaveStrategy, SchedulerType
 from ..core.errors import ConfigError, NotSupportedError
-from ..core.notices import logger
+from ..core.notices import LEVELS, let_replicas_speak, logger
 from ..core.world import World, wait_for_everyone
 from .account import in_words, settings_of
 from .check import find_problems, refuse, remark
@@ -43,15 +44,6 @@ from .making import ArgumentsType
 from .origins import Record
 from .secrets import is_secret, redacted
 from .spellings import OLD_ARGUMENTS, read_old, write_old
-
-_LOG_LEVELS = {
-    "detail": logging.DEBUG,
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-    "critical": logging.CRITICAL,
-}
 
 
 # Read from the last group to the first, this is the order of the arguments.
@@ -276,8 +268,20 @@ class TrainingArguments(
     def get_process_log_level(self) -> int:
         """The logging level meant for this process, as `logging` counts them."""
         level = self.log_level if self.should_log else self.log_level_replica
-        # passive: leave it. transformers' logger has that level when it is loaded; otherwise this is the root's.
-        return _LOG_LEVELS.get(level) or logging.getLogger("transformers").getEffectiveLevel()
+        # passive: leave it. Scripts that ask mean transformers' logger where there is one.
+        speaker = logging.getLogger("transformers") if "transformers" in sys.modules else logger
+        return LEVELS.get(level) or speaker.getEffectiveLevel()
+
+    def apply_log_level(self) -> None:
+        """Let this process say as much as `log_level` or, on every process but the first, `log_level_replica` asks.
+
+        >>> TrainingArguments("out", log_level="info", use_cpu=True).apply_log_level()
+        """
+        level = LEVELS.get(self.log_level if self.should_log else self.log_level_replica)
+        if level is not None and (self.should_log or self._record.origins.get("log_level_replica")):
+            logger.setLevel(level)
+            if not self.should_log:  # asked for: otherwise every line would come from each process
+                let_replicas_speak()
 
     def get_warmup_steps(self, num_training_steps: int) -> int:
         """How many of `num_training_steps` warm up.

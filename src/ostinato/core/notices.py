@@ -27,13 +27,28 @@ def _on_main_process(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.ERROR or os.environ.get("RANK", "0") == "0"
 
 
+LEVELS = {
+    "detail": logging.DEBUG,
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+}
+VERBOSITY = "OSTINATO_VERBOSITY"
+
+handler = _StandardError()
+handler.setFormatter(logging.Formatter("ostinato: %(message)s"))
+handler.addFilter(_on_main_process)
 if not logger.handlers:
-    _handler = _StandardError()
-    _handler.setFormatter(logging.Formatter("ostinato: %(message)s"))
-    _handler.addFilter(_on_main_process)
-    logger.addHandler(_handler)
-    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    logger.setLevel(LEVELS.get(os.environ.get(VERBOSITY, "info").lower(), logging.INFO))
     logger.propagate = False
+
+
+def let_replicas_speak() -> None:
+    """Hear from every process, not from the first alone, what is below an error."""
+    handler.removeFilter(_on_main_process)
 
 
 def note(text: str) -> None:
