@@ -27,7 +27,9 @@ from .checkpoint.store import atomic_directory, discard, verify
 from .checkpoint.tensors import read_tree, write_tree
 from .compat.accelerator import AcceleratorView
 from .config import mistakes
-from .config.check_trainer import check_model, check_optimizers, check_trainer
+from .config.adopt import adopt
+from .config.check_trainer import check_metric_name, check_model, check_optimizers, check_trainer, check_types
+from .config.making import TrainerType
 from .config.plan import (
     LoaderSettings,
     OptimizerSettings,
@@ -70,10 +72,13 @@ from .optim import groups, optimizers, schedulers
 from .strategies.choose import choose_strategy
 from .strategies.precision import choose_precision, half_precision_weights
 
+# Where a subclass may compute metrics of its own, under any name.
+_MAY_ADD_METRICS = ("evaluate", "_evaluate", "evaluation_loop", "prediction_step", "compute_loss", "log")
+
 BEST_MODEL = "best-model"  # the directory of the best weights, where no checkpoint was due when they were found
 
 
-class Trainer:
+class Trainer(metaclass=TrainerType):
     """Trains, evaluates and predicts with any `nn.Module`.
 
     >>> trainer = Trainer(model, TrainingArguments("out"), train_dataset=rows)  # doctest: +SKIP
@@ -104,9 +109,22 @@ class Trainer:
         tokenizer: Any = None,
         strategy: Strategy | None = None,
     ) -> None:
-        self.args = args = args if args is not None else TrainingArguments(output_dir="tmp_trainer")
+        self.args = args = adopt(args)
+        args.apply_log_level()
+        check_types(
+            model=model,
+            data_collator=data_collator,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            model_init=model_init,
+            compute_loss_func=compute_loss_func,
+            compute_metrics=compute_metrics,
+            callbacks=callbacks,
+            optimizers=optimizers,
+            preprocess_logits_for_metrics=preprocess_logits_for_metrics,
+        )
         check_model(model, model_init)
-        check_optimizers(optimizers, optimizer_cls_and_kwargs, model_init)
+        check_optimizers(optimizers, optimizer_cls_and_kwargs, model_init, model)
         check_trainer(args, train_dataset, eval_dataset)
         self._seed()
         self.model_init = model_init
@@ -119,7 +137,7 @@ class Trainer:
         self.precision: Precision = choose_precision(PrecisionSettings.of(args))
         self.create_accelerator_and_postprocess()
 
-        self.processing_class = processing_class if processing_class is not None else tokenizer
+        self.processing_class = processing_class if tokenizer is None else self._renamed(tokenizer, processing_class)
         self.data_collator = data_collator if data_collator is not None else self._default_collator()
         self.train_dataset = train_dataset
         self.eval_dataset = eval_dataset
@@ -166,6 +184,13 @@ class Trainer:
 
     def _seed(self) -> None:
         enable_full_determinism(self.args.seed) if self.args.full_determinism else set_seed(self.args.seed)
+
+    @staticmethod
+    def _renamed(tokenizer: Any, processing_class: Any) -> Any:
+        if processing_class is not None:
+            raise mistakes.tokenizer_twice()
+        note_once("tokenizer= is now processing_class=")
+        return tokenizer
 
     def _default_collator(self) -> Callable[[list[Any]], dict[str, Any]]:
         if callable(getattr(self.processing_class, "pad", None)):
@@ -277,6 +302,8 @@ class Trainer:
     ) -> TrainOutput:
         """Train, from the beginning or from a checkpoint (`True`: the last one in `output_dir`)."""
         self.args.validate()  # arguments may have been changed since they were made
+        if self.compute_metrics is None and not self._may_add_metrics():
+            check_metric_name(self.args, self.eval_dataset)
         self.is_in_train = True
         self._hp_search_setup(trial)
         self._train_batch_size = self.args.train_batch_size
@@ -298,6 +325,16 @@ class Trainer:
             raise
         finally:
             self.is_in_train = False
+
+    def _may_add_metrics(self) -> bool:
+        """Whether a subclass or a callback of the user's may add metrics to an evaluation."""
+        listening = [
+            type(callback)
+            for callback in self.callback_handler.callbacks
+            if type(callback).on_evaluate is not TrainerCallback.on_evaluate
+        ]
+        theirs = [kind for kind in listening if not kind.__module__.startswith(f"{__package__}.")]
+        return bool(theirs) or any(map(self._is_overridden, _MAY_ADD_METRICS))
 
     def _stop_progress(self) -> None:
         """No event tells callbacks that training broke off; a bar left running would garble what comes next."""
@@ -757,6 +794,8 @@ class Trainer:
             raise mistakes.no_eval_dataset()
         key = eval_dataset if isinstance(eval_dataset, str) else "eval"
         if isinstance(eval_dataset, str):
+            if not isinstance(self.eval_dataset, dict) or eval_dataset not in self.eval_dataset:
+                raise mistakes.no_such_evaluation_set(eval_dataset, self.eval_dataset)
             dataset = self.eval_dataset[eval_dataset]
         else:
             dataset = eval_dataset if eval_dataset is not None else self.eval_dataset
@@ -1000,8 +1039,10 @@ class Trainer:
         if wanted is None or wanted is False:
             return None
         if wanted is not True:
+            if not Path(wanted).is_dir():
+                raise mistakes.no_such_checkpoint(str(wanted), self._home)
             return str(wanted)
-        found = retention.get_last_checkpoint(self._home)
+        found = retention.get_last_checkpoint(self._home) if self._home.is_dir() else None
         if found is None:
             raise mistakes.no_checkpoint(self._home)
         return found

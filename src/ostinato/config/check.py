@@ -37,10 +37,10 @@ def refuse(problems: Sequence[ConfigError]) -> None:
     if not problems:
         return
     if len(problems) == 1:
-        raise problems[0]
+        raise problems[0].with_traceback(None)  # how it was found is of no interest
     together = "\n".join(f"{number}. {problem}" for number, problem in enumerate(problems, start=1))
-    all_missing = all(isinstance(problem, NotSupportedError) for problem in problems)
-    error = NotSupportedError if all_missing else ConfigError
+    kinds = {type(problem) for problem in problems}
+    error = kinds.pop() if len(kinds) == 1 else ConfigError
     raise error(f"{len(problems)} problems with the arguments:\n{together}")
 
 
@@ -403,6 +403,8 @@ def remark(args: TrainingArguments) -> None:
     device = args.device.type
     if args.fp16 and device == "cpu":
         note_once("fp16=True has no effect on a CPU: computing in float32 (bf16=True would have one)")
+    if args.num_train_epochs <= 0 and args.max_steps <= 0:
+        note_once(f"num_train_epochs={args.num_train_epochs:g}: train() takes no step")
     if args.tf32 is not None and device != "cuda":
         note_once(f"tf32={args.tf32} has no effect on {device}: it is about NVIDIA GPUs")
     if args.fsdp_config and not args.fsdp:

@@ -2,18 +2,133 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
+from torch.utils.data import DataLoader
+
 from ..core.choices import IntervalStrategy
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, MetricError
 from ..core.tree import has_length
+from .adopt import WrongTypeError
+from .check import refuse
 
 if TYPE_CHECKING:
     from .training_args import TrainingArguments
 
 
+class NoSuchMetricError(MetricError, KeyError):
+    """A metric that no evaluation returned (transformers raises KeyError here)."""
+
+    def __str__(self) -> str:  # KeyError would print a repr
+        return Exception.__str__(self)
+
+
 class NoModelError(ConfigError, RuntimeError):
     """Neither a model nor a way to make one (transformers raises RuntimeError here)."""
+
+
+def check_types(**given: Any) -> None:
+    """What was given must be of a type that can be used, all of it; None is never wrong here."""
+    problems = [problem for name, check in _TYPES.items() for problem in check(name, given.get(name))]
+    refuse(problems)
+
+
+def _model(name: str, value: Any) -> Iterator[ConfigError]:
+    if value is None or isinstance(value, nn.Module):
+        return
+    if isinstance(value, str):
+        yield WrongTypeError(
+            what=f"model={value!r} is a text",
+            why="the trainer trains a torch.nn.Module and loads none by name",
+            fix=f"pass AutoModelForSequenceClassification.from_pretrained({value!r}), or the class of your task",
+        )
+    elif isinstance(value, type):
+        yield WrongTypeError(
+            what=f"model is the class {value.__name__}, not a model",
+            why="a class has no weights",
+            fix=f"pass {value.__name__}(...), or model_init={value.__name__} to have it made when training starts",
+        )
+    else:
+        yield WrongTypeError(
+            what=f"model is a {type(value).__name__}, not a torch.nn.Module",
+            why="only a module has parameters that can be trained",
+            fix="pass the module itself; a function that makes one goes to model_init",
+        )
+
+
+def _function(name: str, value: Any) -> Iterator[ConfigError]:
+    if value is not None and not callable(value):
+        yield WrongTypeError(
+            what=f"{name}={value!r} cannot be called" if len(repr(value)) < 60 else f"{name} cannot be called",
+            why=f"a {type(value).__name__} is not a function",
+            fix=f"pass the function itself: {_EXAMPLES[name]}",
+        )
+
+
+_EXAMPLES = {
+    "data_collator": "data_collator=DataCollatorWithPadding(tokenizer)",
+    "compute_metrics": "compute_metrics=my_metrics, where my_metrics(prediction) returns {'accuracy': ...}",
+    "preprocess_logits_for_metrics": "preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1)",
+    "model_init": "model_init=lambda: MyModel(config)",
+    "compute_loss_func": "compute_loss_func=my_loss, called as my_loss(outputs, labels, num_items_in_batch=...)",
+}
+
+
+def _data(name: str, value: Any) -> Iterator[ConfigError]:
+    if isinstance(value, str):
+        yield WrongTypeError(
+            what=f"{name}={value!r} is a text",
+            why="it would be read letter by letter",
+            fix=f"load it first, for instance datasets.load_dataset('csv', data_files={value!r})['train']",
+        )
+    elif isinstance(value, DataLoader):
+        yield WrongTypeError(
+            what=f"{name} is a DataLoader",
+            why="batches are made here, from rows",
+            fix=f"pass its data set ({name}=loader.dataset), or override get_{name.partition('_')[0]}_dataloader",
+        )
+
+
+def _callbacks(name: str, value: Any) -> Iterator[ConfigError]:
+    if value is None:
+        return
+    if not isinstance(value, (list, tuple)):
+        yield WrongTypeError(
+            what=f"callbacks is a {type(value).__name__}, not a list",
+            why="several callbacks can listen to a run",
+            fix="put it into a list: callbacks=[...]",
+        )
+        return
+    for one in value:
+        if inspect.isroutine(one) or isinstance(one, str):
+            yield WrongTypeError(
+                what=f"callbacks holds {getattr(one, '__name__', repr(one))}, which is no callback",
+                why="a callback has methods such as on_log, and would never be called without",
+                fix="make a subclass of TrainerCallback and put an instance or the class into the list",
+            )
+
+
+def _optimizers(name: str, value: Any) -> Iterator[ConfigError]:
+    if not (isinstance(value, (list, tuple)) and len(value) == 2):
+        yield WrongTypeError(
+            what=f"optimizers is a {type(value).__name__}, not a pair",
+            why="it holds an optimizer and a schedule, either of which may be None",
+            fix="pass optimizers=(optimizer, None)",
+        )
+
+
+_TYPES: dict[str, Callable[[str, Any], Iterator[ConfigError]]] = {
+    "model": _model,
+    **dict.fromkeys(_EXAMPLES, _function),
+    "train_dataset": _data,
+    "eval_dataset": _data,
+    "callbacks": _callbacks,
+    "optimizers": _optimizers,
+}
 
 
 def check_model(model: Any, model_init: Any) -> None:
@@ -49,9 +164,36 @@ def check_trainer(args: TrainingArguments, train_dataset: Any, eval_dataset: Any
         )
 
 
-def check_optimizers(optimizers: Any, optimizer_cls_and_kwargs: Any, model_init: Any) -> None:
+# What every evaluation measures, whatever the metric function returns.
+ALWAYS_MEASURED = ("loss", "runtime", "samples_per_second", "steps_per_second")
+
+
+def check_metric_name(args: TrainingArguments, sets: Any) -> None:
+    """Without a metric function, the best model can only be chosen by what every evaluation measures."""
+    name = args.metric_for_best_model
+    if name is None or args.eval_strategy == IntervalStrategy.NO:
+        return
+    names = [f"{one}_{metric}" for one in sets for metric in ALWAYS_MEASURED] if isinstance(sets, Mapping) else []
+    known = names or list(ALWAYS_MEASURED)
+    if name.removeprefix("eval_") not in known:
+        near = difflib.get_close_matches(name.removeprefix("eval_"), known, n=1)
+        raise NoSuchMetricError(
+            what=f"metric_for_best_model={name!r} will not be among the evaluation's metrics",
+            why=f"there is no compute_metrics, so an evaluation measures {', '.join(known)}",
+            fix=(f"did you mean {near[0]!r}? Otherwise " if near else "")
+            + f"pass compute_metrics=..., returning {{{name.removeprefix('eval_')!r}: ...}}",
+        )
+
+
+def check_optimizers(optimizers: Any, optimizer_cls_and_kwargs: Any, model_init: Any, model: Any = None) -> None:
     """An optimizer belongs to the parameters of one model."""
     optimizer, _ = optimizers
+    if optimizer is not None and model is not None and not _holds(optimizer, model):
+        raise ConfigError(
+            what="the optimizer holds no parameter of the model",
+            why="its steps would change another model and leave this one as it is",
+            fix="make it from model.parameters() of the model you pass, after the model got its final form",
+        )
     if optimizer is not None and optimizer_cls_and_kwargs is not None:
         raise ConfigError(
             what="Passing both `optimizers` and `optimizer_cls_and_kwargs` arguments is incompatible",
@@ -64,3 +206,12 @@ def check_optimizers(optimizers: Any, optimizer_cls_and_kwargs: Any, model_init:
             why="model_init makes a new model when training starts, whose parameters your optimizer does not hold",
             fix="subclass Trainer and override create_optimizer_and_scheduler, or pass optimizer_cls_and_kwargs",
         )
+
+
+def _holds(optimizer: Any, model: Any) -> bool:
+    """Whether an optimizer would change any of the model's weights; one of an unknown kind may."""
+    groups = getattr(optimizer, "param_groups", None)
+    if not groups or not any(True for _ in model.parameters()):
+        return True
+    own = {id(parameter) for parameter in model.parameters()}
+    return any(id(parameter) in own for group in groups for parameter in group["params"])

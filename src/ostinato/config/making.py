@@ -45,11 +45,33 @@ class UnknownArgumentError(ConfigError, TypeError):
     """An argument that does not exist (Python raises TypeError here)."""
 
 
-class ArgumentsType(ABCMeta):
-    """The type of `TrainingArguments` and of every class made from it.
+class CheckedType(ABCMeta):
+    """The type of classes that look at the arguments of a call before `__init__` does.
 
     From `ABCMeta`, so that a subclass may also inherit from an abstract class.
     """
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """The signature people look at is that of `__init__`, not that of `__call__`."""
+        return inspect.Signature(list(_parameters(cls).values()))
+
+
+class TrainerType(CheckedType):
+    """The type of `Trainer` and of every class made from it: an unknown keyword gets the nearest name."""
+
+    if not TYPE_CHECKING:  # type checkers see `__init__`
+
+        def __call__(cls, *args: Any, **keywords: Any) -> Any:
+            parameters = _parameters(cls)
+            if not _takes_any(parameters):
+                for name in keywords.keys() - parameters.keys():
+                    raise unknown_argument(cls.__name__, name, ..., parameters)
+            return super().__call__(*args, **keywords)
+
+
+class ArgumentsType(CheckedType):
+    """The type of `TrainingArguments` and of every class made from it."""
 
     if not TYPE_CHECKING:  # type checkers see the fields
 
@@ -72,21 +94,21 @@ class ArgumentsType(ABCMeta):
             cls.__init__(self, *args, **given)
             return self
 
-    @property
-    def __signature__(cls) -> inspect.Signature:
-        """The signature people look at is that of the dataclass, not that of the call above."""
-        return inspect.Signature(list(_parameters(cls).values()))
-
 
 def unknown_argument(owner: str, name: str, value: Any, parameters: Collection[str]) -> UnknownArgumentError:
     """A name that is none: with the nearest that is one."""
     elsewhere = _ELSEWHERE.get(name.lower())
     near = [elsewhere] if elsewhere in parameters else difflib.get_close_matches(name.lower(), parameters, n=1)
+    is_short = value is not ... and len(repr(value)) <= 40
     return UnknownArgumentError(
-        what=f"{owner} has no argument {name!r} ({shown(name, value) if len(repr(value)) <= 40 else 'given'})",
+        what=f"{owner} has no argument {name!r}" + (f" ({shown(name, value)})" if is_short else ""),
         why="an argument that does not exist would change nothing",
-        fix=f"did you mean {near[0]!r}?" if near else "leave it out; args.explain() lists what there is",
+        fix=f"did you mean {near[0]!r}?" if near else f"leave it out; {_what_there_is(parameters)}",
     )
+
+
+def _what_there_is(parameters: Collection[str]) -> str:
+    return f"there is {', '.join(parameters)}" if len(parameters) < 20 else "args.explain() lists what there is"
 
 
 def _parameters(cls: type) -> Mapping[str, inspect.Parameter]:

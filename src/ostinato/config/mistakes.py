@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import CheckpointError, ConfigError, MetricError, NotSupportedError
+from ..core.errors import CheckpointError, ConfigError, NotSupportedError
+from .adopt import WrongTypeError
+from .check_trainer import NoSuchMetricError
 
 
-class NoSuchMetricError(MetricError, KeyError):
-    """A metric that no evaluation returned (transformers raises KeyError here)."""
+class NoSuchSetError(ConfigError, KeyError):
+    """An evaluation set that eval_dataset does not hold (a dict raises KeyError here)."""
 
     def __str__(self) -> str:  # KeyError would print a repr
         return Exception.__str__(self)
+
+
+def tokenizer_twice() -> WrongTypeError:
+    return WrongTypeError(
+        what="processing_class and tokenizer are both given",
+        why="tokenizer is the old name of processing_class",
+        fix="leave tokenizer out",
+    )
 
 
 def model_init_takes(count: int) -> ConfigError:
@@ -75,6 +86,32 @@ def no_checkpoint(directory: Path) -> CheckpointError:
         what=f"No valid checkpoint found in output directory ({directory})",
         why="resume_from_checkpoint=True takes the newest whole checkpoint-N directory, and there is none",
         fix="check output_dir, or start afresh with resume_from_checkpoint=None",
+    )
+
+
+def no_such_checkpoint(wanted: str, home: Path) -> CheckpointError:
+    """A path that is no directory: say what there is beside it, and in the output directory."""
+    near = sorted({*_checkpoints_in(Path(wanted).parent), *_checkpoints_in(home)})
+    return CheckpointError(
+        what=f"there is no checkpoint {wanted}",
+        why="it is not a directory",
+        fix=f"there is {', '.join(near[:3])}; or resume_from_checkpoint=True for the newest in output_dir"
+        if near
+        else "check the path, or start afresh with resume_from_checkpoint=None",
+    )
+
+
+def _checkpoints_in(directory: Path) -> list[str]:
+    return [str(found) for found in directory.glob("checkpoint-*") if found.is_dir()]
+
+
+def no_such_evaluation_set(name: str, sets: Any) -> NoSuchSetError:
+    known = list(sets) if isinstance(sets, Mapping) else []
+    near = difflib.get_close_matches(name, known, n=1)
+    return NoSuchSetError(
+        what=f"there is no evaluation set {name!r}",
+        why=f"eval_dataset holds {', '.join(map(repr, known))}" if known else "eval_dataset is not a dict of sets",
+        fix=f"did you mean {near[0]!r}?" if near else "name one of them, or pass the data set itself",
     )
 
 

@@ -1,0 +1,55 @@
+"""Arguments made by another library's `TrainingArguments`, taken over as ours."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from ..core.errors import ConfigError
+from ..core.notices import note_once
+from .training_args import TrainingArguments
+
+
+class WrongTypeError(ConfigError, TypeError):
+    """Something of another type than the trainer can use (transformers fails with TypeError or AttributeError)."""
+
+
+def adopt(args: Any) -> TrainingArguments:
+    """`args` itself or, if transformers made it, the same settings as ours. None stands for the defaults.
+
+    >>> adopt(None).output_dir
+    'tmp_trainer'
+    """
+    if args is None:
+        return TrainingArguments(output_dir="tmp_trainer")
+    if isinstance(args, TrainingArguments):
+        return args
+    if not is_dataclass(args) or isinstance(args, type) or getattr(args, "output_dir", None) is None:
+        raise _not_arguments(args)
+    known = {one.name for one in fields(TrainingArguments)}
+    values = {one.name: getattr(args, one.name) for one in fields(args) if one.init}
+    ours = TrainingArguments(**{name: value for name, value in values.items() if name in known})
+    for name in values.keys() - known:  # what a subclass added belongs to whoever made the subclass
+        setattr(ours, name, values[name])
+    owner = type(args).__module__.partition(".")[0]
+    note_once(
+        f"args is a {type(args).__name__} of {owner}: its values are taken over; trainer.args is another object "
+        f"(from ostinato import {type(ours).__name__} avoids this)"
+    )
+    return ours
+
+
+def _not_arguments(args: Any) -> WrongTypeError:
+    hints = {
+        dict: "TrainingArguments(**args) makes arguments of it",
+        str: f"pass args=TrainingArguments(output_dir={args!r})",
+    }
+    is_class = isinstance(args, type)
+    return WrongTypeError(
+        what=f"args is {'the class ' + args.__name__ if is_class else 'a ' + type(args).__name__}, "
+        "not TrainingArguments",
+        why="every setting of a run is read from it",
+        fix="make an object: TrainingArguments(output_dir='out')"
+        if is_class
+        else hints.get(type(args), "pass args=TrainingArguments(output_dir='out')"),
+    )
