@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .callbacks.printer import PrinterCallback
     from .callbacks.progress import ProgressCallback
     from .checkpoint.retention import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
+    from .config.parser import HfArg, HfArgumentParser
     from .config.seq2seq_args import Seq2SeqTrainingArguments
     from .config.training_args import TrainingArguments
     from .core.choices import (
@@ -76,6 +77,7 @@ _HOMES = {
     "callbacks.printer": ["PrinterCallback"],
     "callbacks.progress": ["ProgressCallback"],
     "checkpoint.retention": ["PREFIX_CHECKPOINT_DIR", "get_last_checkpoint"],
+    "config.parser": ["HfArg", "HfArgumentParser"],
     "config.seq2seq_args": ["Seq2SeqTrainingArguments"],
     "config.training_args": ["TrainingArguments"],
     "core.choices": [
@@ -149,6 +151,8 @@ __all__ = [
     "EvalPrediction",
     "ExportableState",
     "HPSearchBackend",
+    "HfArg",
+    "HfArgumentParser",
     "HubStrategy",
     "IntervalStrategy",
     "LabelSmoother",

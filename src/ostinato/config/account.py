@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shutil
 import textwrap
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import ConfigError
+from .nearest import nearest
 from .origins import Origin
 
 if TYPE_CHECKING:
@@ -44,11 +44,11 @@ def in_words(settings: list[Setting], names: tuple[str, ...] = (), *, width: int
     known = [setting.name for setting in settings]
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
+            near = nearest(name, known)
             raise ConfigError(
                 what=f"there is no argument {name!r}",
                 why=f"there are {len(known)} arguments, and none has this name",
-                fix=f"did you mean {near[0]!r}?" if near else "explain() without a name lists all of them",
+                fix=f"did you mean {near!r}?" if near else "explain() without a name lists all of them",
             )
     width = width or min(shutil.get_terminal_size((120, 24)).columns, 160)
     lines, subject = [], None

@@ -5,7 +5,6 @@ A dataclass's `__init__` is written anew for every subclass, so what holds for a
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from abc import ABCMeta
 from collections.abc import Collection, Mapping
@@ -13,32 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import ConfigError
 from ..core.notices import note_once
+from .nearest import nearest
 from .origins import GIVEN, Origin, Record
 from .outside import VARIABLE, in_words, outside_defaults
 from .secrets import shown
 from .spellings import OLD_ARGUMENTS, Old, translate
-
-# What the same thing is called elsewhere, too far from our name to be found by its letters.
-_ELSEWHERE = {
-    "batch_size": "per_device_train_batch_size",
-    "train_batch_size": "per_device_train_batch_size",
-    "per_device_batch_size": "per_device_train_batch_size",
-    "eval_batch_size": "per_device_eval_batch_size",
-    "epochs": "num_train_epochs",
-    "num_epochs": "num_train_epochs",
-    "max_epochs": "num_train_epochs",
-    "lr": "learning_rate",
-    "gradient_clip_val": "max_grad_norm",
-    "accumulate_grad_batches": "gradient_accumulation_steps",
-    "grad_accum_steps": "gradient_accumulation_steps",
-    "precision": "bf16",
-    "optimizer": "optim",
-    "scheduler": "lr_scheduler_type",
-    "num_workers": "dataloader_num_workers",
-    "device": "use_cpu",
-    "val_check_interval": "eval_steps",
-    "log_every_n_steps": "logging_steps",
-}
 
 
 class UnknownArgumentError(ConfigError, TypeError):
@@ -97,13 +75,12 @@ class ArgumentsType(CheckedType):
 
 def unknown_argument(owner: str, name: str, value: Any, parameters: Collection[str]) -> UnknownArgumentError:
     """A name that is none: with the nearest that is one."""
-    elsewhere = _ELSEWHERE.get(name.lower())
-    near = [elsewhere] if elsewhere in parameters else difflib.get_close_matches(name.lower(), parameters, n=1)
+    near = nearest(name, parameters)
     is_short = value is not ... and len(repr(value)) <= 40
     return UnknownArgumentError(
         what=f"{owner} has no argument {name!r}" + (f" ({shown(name, value)})" if is_short else ""),
         why="an argument that does not exist would change nothing",
-        fix=f"did you mean {near[0]!r}?" if near else f"leave it out; {_what_there_is(parameters)}",
+        fix=f"did you mean {near!r}?" if near else f"leave it out; {_what_there_is(parameters)}",
     )
 
 

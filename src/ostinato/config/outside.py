@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import typing
 from collections.abc import Collection
@@ -12,6 +11,7 @@ from typing import Any
 
 from ..core.errors import ConfigError
 from .groups.own import Own
+from .nearest import nearest
 
 VARIABLE = "OSTINATO_DEFAULTS"
 _BOOLS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
@@ -51,7 +51,7 @@ def _unknown(part: str, name: str, own: Collection[str], known: Collection[str])
         return ConfigError(
             what=f"{VARIABLE}: {part!r} has no value", why="it is a list of name=value", fix=f"write {name}=VALUE"
         )
-    near = difflib.get_close_matches(name, own, n=1, cutoff=0.5)
+    near = nearest(name, own)
     if name in known:
         why = f"{name} is an argument that transformers has too: only the script sets it"
     else:
@@ -59,7 +59,7 @@ def _unknown(part: str, name: str, own: Collection[str], known: Collection[str])
     return ConfigError(
         what=f"{VARIABLE} names {name!r}, which it cannot set",
         why=why,
-        fix=f"did you mean {near[0]!r}?" if near and name not in known else f"take {name!r} out of {VARIABLE}",
+        fix=f"did you mean {near!r}?" if near and name not in known else f"take {name!r} out of {VARIABLE}",
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.choices import Choice
+from ..core.choices import IntervalStrategy
 from ..core.errors import ConfigError, NotSupportedError
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ _XLA = "TPUs are not supported: nothing is compiled by XLA"
 
 OLD_ARGUMENTS: dict[str, Old] = dict(
     [
-        _renamed("evaluation_strategy", "eval_strategy", str | Choice),
+        _renamed("evaluation_strategy", "eval_strategy", IntervalStrategy | str),
         _renamed("no_cuda", "use_cpu", bool, False),
         _renamed("per_gpu_train_batch_size", "per_device_train_batch_size", int | None, reads=False),
         _renamed("per_gpu_eval_batch_size", "per_device_eval_batch_size", int | None, reads=False),

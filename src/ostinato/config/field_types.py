@@ -1,0 +1,310 @@
+"""How the words of a command line become a value of an annotated type.
+
+`reading_of` answers for one annotation: what reads a word, how many words there are, which are allowed. A bool is a
+flag, a list takes several words, a dict is JSON, and a union is read as its first member that can read the word. Where
+a union allows more than one answer, it is the one transformers gives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import os
+import types
+import typing
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableSequence, MutableSet, Sequence, Set
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Union
+
+Word = Callable[[str], Any]
+
+_NONE = type(None)
+_LISTS = (list, Sequence, MutableSequence, Collection, Iterable)
+_SETS = {set: set, Set: set, MutableSet: set, frozenset: frozenset}
+_TRUE = ("yes", "true", "t", "y", "1")
+_FALSE = ("no", "false", "f", "n", "0")
+_NOT_READ = (ValueError, TypeError, ArgumentTypeError)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How words become a value."""
+
+    read: Word
+    """One word."""
+    nargs: int | str | None = None
+    """How many words there are, as argparse counts them."""
+    choices: Collection[Any] | None = None
+    """The values allowed."""
+    gather: Callable[[list[Any]], Any] | None = None
+    """Makes the value of the words read, where it is not a list of them."""
+    is_flag: bool = False
+    """Whether it may stand alone, and then means True."""
+    takes_none: bool = False
+    """Whether None is a value too; nobody can write it."""
+    takes_text: bool = False
+    """Whether text is a value as it stands."""
+
+
+def reading_of(hint: Any) -> Reading:
+    """How a value of this type is read.
+
+    >>> reading_of(int | None).read("3")
+    3
+    >>> reading_of(list[float]).nargs
+    '+'
+    """
+    hint = _unwrapped(hint)
+    kind = typing.get_origin(hint) or hint
+    if kind in (Union, types.UnionType):
+        return _union(typing.get_args(hint))
+    if kind is typing.Literal:
+        choices = typing.get_args(hint)
+        return Reading(make_choice_type_function(choices), choices=choices)
+    if hint is bool:
+        return Reading(string_to_bool, is_flag=True)
+    if kind in (str, os.PathLike, Any, object):  # Any and object: whoever wrote the field knows what to do with text
+        return Reading(str, takes_text=True)
+    if _is_many(hint):
+        return _many(kind, typing.get_args(hint))
+    if not isinstance(kind, type):
+        return Reading(_unreadable(hint))
+    if issubclass(kind, Enum):
+        return _enum(kind)
+    if issubclass(kind, Mapping):
+        return Reading(_json(dict))
+    return Reading(_unreadable(hint) if kind is type or inspect.isabstract(kind) else kind)
+
+
+def string_to_bool(text: str | bool) -> bool:
+    """Read yes/no, true/false, t/f, y/n or 1/0, in capitals or not.
+
+    >>> string_to_bool("Yes"), string_to_bool("0")
+    (True, False)
+    """
+    if isinstance(text, bool):
+        return text
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise ArgumentTypeError(f"{text!r} is neither yes nor no: write one of yes/no, true/false, t/f, y/n, 1/0")
+
+
+def make_choice_type_function(choices: Iterable[Any]) -> Word:
+    """Turn the text of a choice into the choice; other text is left for the check of choices to refuse.
+
+    >>> read = make_choice_type_function(["auto", 8, 16])
+    >>> read("8"), read("auto"), read("9")
+    (8, 'auto', '9')
+    """
+    by_text = {str(choice): choice for choice in choices}
+    return lambda text: by_text.get(text, text)
+
+
+def with_floats_read(hint: Any, value: Any) -> Any:
+    """The value with text turned into a float wherever the type says float and not text; anything else as it is.
+
+    >>> (
+    ...     with_floats_read(float | None, "1e-4"),
+    ...     with_floats_read(list[float], ["1e-4", 1]),
+    ...     with_floats_read(str, "1e-4"),
+    ... )
+    (0.0001, [0.0001, 1], '1e-4')
+    """
+    members = [_unwrapped(member) for member in _members(_unwrapped(hint))]
+    if isinstance(value, str) and float in members and str not in members:
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    if isinstance(value, list):
+        items = [typing.get_args(member)[0] for member in members if _is_many(member) and typing.get_args(member)]
+        if items:
+            return [with_floats_read(items[0], item) for item in value]
+    return value
+
+
+# --- unions ----------------------------------------------------------------------------------------------------------
+
+
+def _union(members: Sequence[Any]) -> Reading:
+    """Read as the first member that can; text, which can be anything, comes last."""
+    members = [_unwrapped(member) for member in members]
+    takes_none = _NONE in members
+    kinds = [member for member in members if member is not _NONE]
+    if len(kinds) == 1:
+        return dataclasses.replace(reading_of(kinds[0]), takes_none=takes_none)
+    listed = next((kind for kind in kinds if _is_many(kind)), None)
+    if listed is not None:
+        return _one_or_many(members, listed)
+    takes_text = str in kinds
+    if bool in kinds:
+        first = bool
+    elif takes_text:
+        first = _taken_by_transformers(members)
+    else:
+        first = kinds[0]
+    if isinstance(first, type) and issubclass(first, Enum) and set(kinds) == {first, str}:
+        return reading_of(first)  # `SchedulerType | str`: a member, or its name; not any text
+    ordered = sorted(kinds, key=lambda kind: (kind != first, kind is str))
+    return Reading(
+        str if first is str else _first_that_reads([(_name(kind), _strict(reading_of(kind))) for kind in ordered]),
+        is_flag=bool in kinds,
+        takes_none=takes_none,
+        takes_text=takes_text,
+    )
+
+
+def _taken_by_transformers(members: Sequence[Any]) -> Any:
+    """The one member as which transformers reads a union with str: the second, unless that is None (or str)."""
+    absent = _NONE if _NONE in members else str
+    return members[0] if members[1] is absent else members[1]
+
+
+def _one_or_many(members: Sequence[Any], listed: Any) -> Reading:
+    """`str | list[str] | None`: one word is one value, several are a list."""
+    many = reading_of(listed)
+    if str in members and (_NONE not in members or members[:2] == [listed, _NONE]):
+        return many  # as transformers reads it: always a list
+    alone = _union([member for member in members if member != listed])
+    read_one, read_item = _strict(alone), _strict(many)
+
+    def gather(words: list[str]) -> Any:
+        if len(words) == 1:
+            return read_one(words[0])
+        items = [read_item(word) for word in words]
+        return many.gather(items) if many.gather else items
+
+    return Reading(str, nargs="+", gather=gather, takes_none=_NONE in members, takes_text=alone.takes_text)
+
+
+def _first_that_reads(readers: Sequence[tuple[str, Word]]) -> Word:
+    def read(word: str) -> Any:
+        for _, reader in readers:
+            try:
+                return reader(word)
+            except _NOT_READ:
+                continue
+        raise ArgumentTypeError(f"{word!r} is not {' or '.join(name for name, _ in readers)}")
+
+    return read
+
+
+def _strict(reading: Reading) -> Word:
+    """Read a word and refuse what is not a choice, which argparse does only where the choices are all there is."""
+
+    def read(word: str) -> Any:
+        value = reading.read(word)
+        if reading.choices is not None and value not in reading.choices:
+            raise ArgumentTypeError(f"{word!r} is not one of {_listed(reading.choices)}")
+        return value
+
+    return read if reading.choices is not None else reading.read
+
+
+# --- several values --------------------------------------------------------------------------------------------------
+
+
+def _many(kind: Any, hints: Sequence[Any]) -> Reading:
+    if kind is tuple and hints and Ellipsis not in hints:
+        return _fixed_tuple(hints)
+    item = _item(hints[0]) if hints else Reading(str)
+    gather = tuple if kind is tuple else _SETS.get(kind)
+    return dataclasses.replace(item, nargs="+", gather=gather, is_flag=False, takes_none=False, takes_text=False)
+
+
+def _fixed_tuple(hints: Sequence[Any]) -> Reading:
+    readers = [_strict(_item(hint)) for hint in hints]
+
+    def gather(words: list[str]) -> tuple[Any, ...]:
+        return tuple(reader(word) for reader, word in zip(readers, words, strict=True))
+
+    return Reading(str, nargs=len(readers), gather=gather)
+
+
+def _item(hint: Any) -> Reading:
+    """How one item of a list is read: one word."""
+    hint = _unwrapped(hint)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return Reading(_member_of(hint))
+    if _is_many(hint):
+        return Reading(_json(list))
+    return reading_of(hint)
+
+
+# --- single words ----------------------------------------------------------------------------------------------------
+
+
+def _enum(kind: type[Enum]) -> Reading:
+    """A member's value; the dataclass makes the member of it, as it does with transformers."""
+    values = [member.value for member in kind]
+    return Reading(make_choice_type_function(values), choices=values) if values else Reading(str, takes_text=True)
+
+
+def _member_of(kind: type[Enum]) -> Word:
+    by_text = {str(member.value): member for member in kind}
+
+    def read(word: str) -> Enum:
+        try:
+            return by_text[word] if word in by_text else kind(word)
+        except ValueError:
+            raise ArgumentTypeError(f"{word!r} is not one of {_listed(by_text)}") from None
+
+    return read
+
+
+def _json(kind: type) -> Word:
+    def read(word: str) -> Any:
+        try:
+            value = json.loads(word)
+        except ValueError as error:
+            raise ArgumentTypeError(f"{word!r} is not JSON: {error}") from None
+        if not isinstance(value, kind):
+            raise ArgumentTypeError(f"{word!r} is not a JSON {'object' if kind is dict else 'array'}")
+        return value
+
+    return read
+
+
+def _unreadable(hint: Any) -> Word:
+    def read(word: str) -> Any:
+        raise ArgumentTypeError(f"a {_name(hint)} cannot be written on a command line: set it in the script")
+
+    return read
+
+
+# --- annotations -----------------------------------------------------------------------------------------------------
+
+
+def _unwrapped(hint: Any) -> Any:
+    """The type behind `Annotated`, `Final`, `NewType` and `type X = ...`."""
+    while True:
+        if typing.get_origin(hint) in (typing.Annotated, typing.Final):
+            hint = typing.get_args(hint)[0]
+        elif isinstance(hint, typing.NewType):
+            hint = hint.__supertype__
+        elif type(hint).__name__ == "TypeAliasType":  # Python 3.12 and later
+            hint = hint.__value__
+        else:
+            return hint
+
+
+def _members(hint: Any) -> Sequence[Any]:
+    return typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else [hint]
+
+
+def _is_many(hint: Any) -> bool:
+    kind = typing.get_origin(hint) or hint
+    return kind is tuple or kind in _LISTS or kind in _SETS
+
+
+def _name(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) else str(hint).removeprefix("typing.")
+
+
+def _listed(choices: Iterable[Any]) -> str:
+    return ", ".join(map(str, choices))

@@ -1,0 +1,45 @@
+"""Which argument was meant by a name that is none."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+# What the same thing is called elsewhere, too far from our name to be found by its letters.
+_ELSEWHERE = {
+    "batch_size": "per_device_train_batch_size",
+    "train_batch_size": "per_device_train_batch_size",
+    "per_device_batch_size": "per_device_train_batch_size",
+    "eval_batch_size": "per_device_eval_batch_size",
+    "epochs": "num_train_epochs",
+    "num_epochs": "num_train_epochs",
+    "max_epochs": "num_train_epochs",
+    "lr": "learning_rate",
+    "gradient_clip_val": "max_grad_norm",
+    "accumulate_grad_batches": "gradient_accumulation_steps",
+    "grad_accum_steps": "gradient_accumulation_steps",
+    "precision": "bf16",
+    "optimizer": "optim",
+    "scheduler": "lr_scheduler_type",
+    "num_workers": "dataloader_num_workers",
+    "device": "use_cpu",
+    "val_check_interval": "eval_steps",
+    "log_every_n_steps": "logging_steps",
+}
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The name that was probably meant.
+
+    >>> (
+    ...     nearest("learnig_rate", ["learning_rate", "seed"]),
+    ...     nearest("epochs", ["num_train_epochs"]),
+    ...     nearest("x", ["y"]),
+    ... )
+    ('learning_rate', 'num_train_epochs', None)
+    """
+    known, lower = list(names), name.lower()
+    if _ELSEWHERE.get(lower) in known:
+        return _ELSEWHERE[lower]
+    near = difflib.get_close_matches(lower, known, n=1)
+    return near[0] if near else None
