@@ -6,7 +6,10 @@ import difflib
 import inspect
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch.utils.data import get_worker_info
 
@@ -14,6 +17,18 @@ from ..core.errors import DataError
 from ..core.notices import note_once
 
 _COLLATED_INTO_LABELS = ("label", "label_ids")  # no model takes them, collators turn them into `labels`
+_SPANS = ("start_positions", "end_positions")  # the labels of question answering
+
+# What the models that take one of these compute their output from: labels alone are of no use to them.
+_MAIN_INPUTS = ("input_ids", "pixel_values", "input_values", "input_features")
+
+# What else people call the columns that models take.
+_MEANT = {
+    "input_ids": ("tokens", "token_ids", "ids", "input", "inputs", "input_id", "encoded"),
+    "attention_mask": ("mask", "masks", "attn_mask", "attention"),
+    "labels": ("target", "targets", "y", "class", "classes", "category", "output", "outputs"),
+    "pixel_values": ("pixels",),
+}
 
 
 # What the model takes ------------------------------------------------------------------------------------------------
@@ -39,7 +54,7 @@ def signature_columns(model: Any, label_names: Iterable[str]) -> list[str]:
     >>> signature_columns(Model(), ["labels"])
     ['x', 'labels', 'label', 'label_ids']
     """
-    names = [*_parameters(bare_model(model).forward), *_COLLATED_INTO_LABELS, *label_names]
+    names = [*forward_parameters(model), *_COLLATED_INTO_LABELS, *label_names]
     return list(dict.fromkeys(names))
 
 
@@ -51,7 +66,7 @@ def find_labels(model_class: type) -> list[str]:
     >>> find_labels(Model)
     ['labels', 'next_sentence_label']
     """
-    spans = ("start_positions", "end_positions") if "QuestionAnswering" in model_class.__name__ else ()
+    spans = _SPANS if "QuestionAnswering" in model_class.__name__ else ()
     return [name for name in _parameters(model_class.forward) if "label" in name or name in spans]  # type: ignore[attr-defined]
 
 
@@ -66,11 +81,21 @@ def can_return_loss(model_class: type) -> bool:
     return parameter is not None and parameter.default is True
 
 
-def _parameters(forward: Callable[..., Any]) -> list[str]:
+def forward_parameters(model: Any) -> dict[str, inspect.Parameter]:
+    """The named parameters of a model's forward."""
+    return _parameters(bare_model(model).forward)
+
+
+def is_label(name: str) -> bool:
+    """Whether a column holds what is to be learned, judged by its name."""
+    return isinstance(name, str) and ("label" in name or name in _SPANS)
+
+
+def _parameters(forward: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The named parameters; `*args` and `**kwargs` name no column."""
     unnamed = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = inspect.signature(forward).parameters.values()
-    return [parameter.name for parameter in parameters if parameter.kind not in unnamed and parameter.name != "self"]
+    return {each.name: each for each in parameters if each.kind not in unnamed and each.name != "self"}
 
 
 # What the data set has -----------------------------------------------------------------------------------------------
@@ -95,10 +120,33 @@ def remove_unused_columns(
     if not left_out:
         return dataset
     kept = [name for name in dataset.column_names if name in columns]
-    if not kept:
-        raise _nothing_left(left_out, columns, description, model_name)
-    note_once(_account(kept, left_out, description, model_name))
-    return dataset.remove_columns(left_out)
+    choice = _Choice(kept, left_out, columns, set_name(description), model_name)
+    choice.check(_texts(dataset, left_out), table=True, transformed=transforms_rows(dataset))
+    note_once(choice.account())
+    rest = dataset.remove_columns(left_out)
+    _remember(rest, left_out)
+    return rest
+
+
+def transforms_rows(dataset: Any) -> bool:
+    """Whether a `datasets.Dataset` computes its rows on reading, so that a column alone may not be readable."""
+    return (getattr(dataset, "format", None) or {}).get("type") == "custom"
+
+
+_left_out: WeakKeyDictionary[Any, tuple[str, ...]] = WeakKeyDictionary()
+
+
+def _remember(dataset: Any, names: list[str]) -> None:
+    """Keep in mind what was taken out, for errors of a transform that wanted it."""
+    with suppress(TypeError):  # an object that cannot be a key: its errors say a little less
+        _left_out[dataset] = tuple(names)
+
+
+def left_out_of(dataset: Any) -> tuple[str, ...]:
+    """The columns that `remove_unused_columns` took out to make this data set."""
+    with suppress(TypeError):
+        return _left_out.get(dataset, ())
+    return ()
 
 
 class RemoveColumnsCollator:
@@ -130,27 +178,34 @@ class RemoveColumnsCollator:
             [row if not isinstance(row, (dict, Mapping)) or has_only(row) else self._filtered(row) for row in features]
         )
 
+    def seen(self, features: list[Any]) -> list[Any]:
+        """The rows as the collator inside gets them."""
+        return [self._only_kept(row) if isinstance(row, (dict, Mapping)) else row for row in features]
+
+    def _only_kept(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in row.items() if name in self._kept}
+
     def _filtered(self, row: Any) -> Any:
         kept = {name: value for name, value in row.items() if name in self._kept}
         if not self.message_logged:
-            self._tell(list(row), list(kept))
+            self._tell(row, list(kept))
         return kept
 
-    def _tell(self, names: list[str], kept: list[str]) -> None:
-        """Say once what is left out; complain when nothing is left."""
+    def _tell(self, row: Mapping[str, Any], kept: list[str]) -> None:
+        """Say once what is left out; complain when nothing of use is left."""
         self.message_logged = True
-        model_name = self.model_name or "the model"
-        left_out = [name for name in names if name not in self._kept]
-        if not kept:
-            raise _nothing_left(left_out, self.signature_columns, self.description, model_name)
-        text = _account(kept, left_out, self.description, model_name)
+        left_out = [name for name in row if name not in self._kept]
+        choice = _Choice(
+            kept, left_out, self.signature_columns, set_name(self.description), self.model_name or "the model"
+        )
+        choice.check([name for name in left_out if isinstance(row[name], str)])
         worker = get_worker_info()
         if worker is not None and worker.id > 0:
             return  # the first worker speaks for all
         if self.logger is not None:
-            self.logger.info(text)
+            self.logger.info(choice.account())
         else:
-            note_once(text)
+            note_once(choice.account())
 
 
 def collator_with_removed_columns(
@@ -167,30 +222,126 @@ def collator_with_removed_columns(
 # In words ------------------------------------------------------------------------------------------------------------
 
 
-def _account(kept: list[str], left_out: list[str], description: str | None, model_name: str) -> str:
-    """One line: what is kept, what is left out, and why."""
-    return (
-        f"columns of {_named(description)}: kept {', '.join(kept)}; left out {', '.join(left_out)}, which "
-        f"{model_name}.forward does not take (remove_unused_columns=False keeps them)"
-    )
+@dataclass(frozen=True)
+class _Choice:
+    """What a data set has, and what of it the model takes."""
+
+    kept: list[str]
+    left_out: list[str]
+    columns: Collection[str]
+    source: str
+    model_name: str
+
+    def account(self) -> str:
+        """One line: what is kept, what is left out, and why."""
+        return (
+            f"columns of the {self.source}: kept {', '.join(self.kept)}; left out "
+            f"{', '.join(map(str, self.left_out))}, which {self.model_name}.forward does not take "
+            "(remove_unused_columns=False keeps them)"
+        )
+
+    def check(self, texts: list[str], *, table: bool = False, transformed: bool = False) -> None:
+        """Something must reach the model, and more than labels if it takes tokens, images or sounds.
+
+        `texts` are those left out that hold text. A `transformed` data set makes its columns of others on reading.
+        """
+        main = next((name for name in _MAIN_INPUTS if name in self.columns), None)
+        too_little = main is not None and not transformed and all(is_label(name) for name in self.kept)
+        if self.kept and not too_little:
+            return
+        has, reaching = listed([*self.kept, *self.left_out]), "no column"
+        if self.kept:
+            reaching = f"only {in_words(self.kept)}"
+        if texts and main == "input_ids" and not transformed:
+            raise DataError(
+                what=f"the {self.source} looks like raw text: {reaching} reaches {self.model_name}",
+                why=f"{in_words(texts)} holds text that was never tokenized; {self.model_name} takes {main}",
+                fix=tokenizing(texts[0], table=table),
+            )
+        raise DataError(
+            what=f"{reaching} of the {self.source} reaches {self.model_name}",
+            why=f"the data set has {has}; {self.model_name}.forward takes {self._taken()}",
+            fix=self._advice(table=table, transformed=transformed),
+        )
+
+    def _taken(self) -> str:
+        return listed(name for name in self.columns if name not in _COLLATED_INTO_LABELS)
+
+    def _advice(self, *, table: bool, transformed: bool) -> str:
+        if transformed:
+            return "set remove_unused_columns=False: the data set's transform makes the model's columns of these"
+        rename = renaming(self.left_out, [name for name in self.columns if name not in self.kept])
+        if rename:
+            return renaming_advice(rename, table=table)
+        return "rename them, or set remove_unused_columns=False and let a data_collator make the model's columns"
 
 
-def _nothing_left(names: list[str], columns: Collection[str], description: str | None, model_name: str) -> DataError:
-    """No column has the name of a parameter: show both lists, and what could have been meant."""
-    return DataError(
-        what=f"no column of {_named(description)} reaches {model_name}",
-        why=f"the data set has {', '.join(names)}; {model_name}.forward takes {', '.join(columns)}",
-        fix=_renaming(names, columns)
-        + "pass rows with the model's names, or set remove_unused_columns=False and let a data_collator make them",
-    )
+def set_name(description: str | None, default: str = "data set") -> str:
+    """What a data set is called: "Training" is the training set, "test" the one that is predicted.
+
+    >>> set_name("Evaluation"), set_name("test"), set_name(None)
+    ('evaluation set', 'prediction set', 'data set')
+    """
+    if not description:
+        return default
+    word = description.lower()
+    return f"{'prediction' if word == 'test' else word} set"
 
 
-def _renaming(names: list[str], columns: Collection[str]) -> str:
-    """`rename 'input' to 'inputs'; or ` for every column that is nearly a parameter."""
-    nearest = {name: difflib.get_close_matches(name, columns, n=1, cutoff=0.5) for name in names}
-    pairs = [f"{name!r} to {match[0]!r}" for name, match in nearest.items() if match]
-    return f"rename {', '.join(pairs)}; or " if pairs else ""
+def renaming(names: Iterable[str], columns: Collection[str]) -> dict[str, str]:
+    """Which column was probably meant to be which parameter.
+
+    >>> renaming(["tokens", "attention_masks", "idx"], ["input_ids", "attention_mask"])
+    {'tokens': 'input_ids', 'attention_masks': 'attention_mask'}
+    """
+    found: dict[str, str] = {}
+    free = [name for name in columns if name not in _COLLATED_INTO_LABELS]
+    for name in filter(lambda name: isinstance(name, str), names):
+        meant = [each for each in free if name.lower() in _MEANT.get(each, ())]
+        near = meant or difflib.get_close_matches(name, free, n=1, cutoff=0.6)
+        if near:
+            found[name] = near[0]
+            free.remove(near[0])
+    return found
 
 
-def _named(description: str | None) -> str:
-    return f"the {description} set" if description else "the data set"
+def renaming_advice(names: Mapping[str, str], *, table: bool) -> str:
+    """How to rename columns: in code where the data set can, in words otherwise."""
+    if table:
+        pairs = ", ".join(f'"{old}": "{new}"' for old, new in names.items())
+        return f"dataset = dataset.rename_columns({{{pairs}}})"
+    return "rename " + ", ".join(f"{old!r} to {new!r}" for old, new in names.items())
+
+
+def tokenizing(column: str, *, table: bool) -> str:
+    """How to tokenize a column of text: in one call where the data set can, row by row otherwise."""
+    if table:
+        return f'dataset = dataset.map(lambda row: tokenizer(row["{column}"], truncation=True), batched=True)'
+    return f'make every row {{**row, **tokenizer(row["{column}"], truncation=True)}}'
+
+
+def in_words(names: Iterable[Any]) -> str:
+    """The names, quoted.
+
+    >>> in_words(["a", "b", "c"])
+    "'a', 'b' and 'c'"
+    """
+    *most, last = [repr(name) for name in names]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def listed(names: Iterable[Any], most: int = 8) -> str:
+    """The names, one after another; not more than a line can hold.
+
+    >>> listed("abcd", 2)
+    'a, b and 2 more'
+    """
+    every = [str(name) for name in names]
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return ", ".join(every[:most]) + more
+
+
+def _texts(dataset: Any, names: list[str]) -> list[str]:
+    """Which columns of a `datasets.Dataset` hold text, as far as it says."""
+    features = getattr(dataset, "features", None) or {}
+    return [name for name in names if getattr(features.get(name), "dtype", None) in ("string", "large_string")]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice
-from typing import Any, NamedTuple, TypeVar
+from itertools import chain
+from typing import Any, TypeVar
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler, SequentialSampler
@@ -15,6 +15,21 @@ from ..config.plan import LoaderSettings
 from ..core.errors import ConfigError, DataError
 from ..core.notices import note_once
 from ..core.random import RandomState, set_seed
+from . import mistakes
+from .columns import has_columns, set_name
+from .reading import (
+    BatchReader,
+    Collate,
+    CountingCollator,
+    PlainStream,
+    RankStream,
+    StreamReader,
+    as_it_is,
+    begin_worker,
+    collating_failed,
+    reading_failed,
+    unpacked,
+)
 from .samplers import EpochSampler, ShardedBatchSampler, announce_epoch
 from .sizes import has_length, is_iterable, length_of, num_examples
 
@@ -31,7 +46,8 @@ __all__ = [
 ]
 
 Batch = TypeVar("Batch")
-Collate = Callable[[list[Any]], Any]
+
+_NOTHING: Any = object()  # a collator may return anything, None too
 
 
 def build_loader(
@@ -42,11 +58,13 @@ def build_loader(
     collate_fn: Collate,
     settings: LoaderSettings,
     training: bool,
+    description: str | None = None,
 ) -> Loader:
     """A loader of this process's batches, `batch_size` rows each.
 
     Without a `sampler` rows come as they are. A data set that can only be iterated over has its own order; every
-    process then reads all of it and keeps its batches.
+    process then reads all of it and keeps its batches. `description` ("Training", "Evaluation", "test") is how errors
+    call the data set.
 
     >>> loader = build_loader(
     ...     rows,
@@ -59,22 +77,27 @@ def build_loader(
     """
     if not training and settings.drop_last:
         settings = replace(settings, drop_last=False)  # what is evaluated is counted: every row, once
+    source = set_name(description, "training set" if training else "evaluation set")
+    mistakes.check_data_set(dataset, source)
+    mistakes.check_collator(collate_fn)
     options = _worker_options(settings, training=training, iterable=is_iterable(dataset))
+    options.update(training=training, source=source)
     if is_iterable(dataset):
-        return _stream_loader(dataset, batch_size, collate_fn, settings, training, options)
+        return _stream_loader(dataset, batch_size, collate_fn, settings, options)
     if sampler is None:
+        mistakes.check_addressable(dataset, source)
         sampler = SequentialSampler(dataset)
     elif training:
         sampler = _repeatable(sampler, settings)
     global_batch_size = batch_size * (1 if _is_sharded(sampler) else settings.world_size)
-    _check_rows(dataset, sampler, global_batch_size, settings, training)
+    _check_batches(sampler, global_batch_size, settings, source)
     if global_batch_size == batch_size:
         options.update(batch_size=batch_size, sampler=sampler, drop_last=settings.drop_last)
     else:
         options["batch_sampler"] = ShardedBatchSampler(
             sampler, batch_size, settings.rank, settings.world_size, drop_last=settings.drop_last
         )
-    return Loader(dataset, training=training, collate_fn=collate_fn, **options)
+    return Loader(dataset, collate_fn=collate_fn, **options)
 
 
 # Reads of an epoch after which reading that drew no random number is taken to never draw one. Noting down the streams
@@ -117,10 +140,14 @@ class Loader(DataLoader[Any]):
     them in the order they do under transformers. Before the first batch is asked for nothing is read, nothing drawn.
     """
 
-    def __init__(self, dataset: Any, *, training: bool, **options: Any) -> None:
+    def __init__(self, dataset: Any, *, training: bool, source: str | None = None, **options: Any) -> None:
         super().__init__(dataset, **options)
         self.training = training
+        self.source = source or ("training set" if training else "evaluation set")  # as errors call it
         self.epoch = 0
+        self._options = options
+        self._elsewhere: DataLoader[Any] | None = None  # reads in workers, or for pinned memory
+        self._gave_batches = False
         # Where the random streams stood before the newest batch was read: rows and collators may have drawn from them.
         self.before_read: RandomState | None = None
         self.replay: Replay | None = None
@@ -129,8 +156,18 @@ class Loader(DataLoader[Any]):
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         if self.training:
             self.set_epoch(self.epoch)
-        yield from batches_ahead(self._batches())
+        batches = self._batches()
+        first = next(batches, _NOTHING)
+        if first is not _NOTHING:
+            self._gave_batches = True
+            yield from batches_ahead(chain([first], batches))
+        elif self.training and not self._gave_batches and not self._expects_none():
+            raise mistakes.no_batches(self.source, self.batch_size, drop_last=self.drop_last)
         self.epoch += 1  # a second pass is another epoch; a pass that was broken off is not over
+
+    def _expects_none(self) -> bool:
+        """Whether no batch is left, as at the end of an epoch that is resumed."""
+        return has_length(self.batch_sampler) and len(self.batch_sampler) == 0  # type: ignore[arg-type]
 
     def set_epoch(self, epoch: int) -> None:
         """Which epoch the next pass is; samplers and data sets that shuffle follow it."""
@@ -147,18 +184,47 @@ class Loader(DataLoader[Any]):
     def _batches(self) -> Iterator[Any]:
         if isinstance(self.dataset, RankStream):
             return self._counted_batches()
-        if (
-            self.num_workers == 0
-            and not self.pin_memory
-            and self.batch_sampler is not None
-            and not is_iterable(self.dataset)
-        ):
+        return self._read_stream() if is_iterable(self.dataset) else self._read_rows()
+
+    def _read_rows(self) -> Iterator[Any]:
+        if self.batch_sampler is None:  # a loader without batches, made by hand: torch knows best
+            return super().__iter__()
+        if self._reads_here():
             return self._read_here()
-        return super().__iter__()
+        return self._read_elsewhere(
+            lambda: BatchReader(self.dataset, self.collate_fn, self.source), sampler=self.batch_sampler
+        )
+
+    def _read_stream(self) -> Iterator[Any]:
+        if self.batch_size is None:
+            return super().__iter__()
+        size, drop_last = self.batch_size, self.drop_last
+        reader = StreamReader(self.dataset, self.collate_fn, self.source, size, drop_last=drop_last)
+        return self._read_stream_here(reader) if self._reads_here() else self._read_elsewhere(lambda: reader)
+
+    def _reads_here(self) -> bool:
+        return self.num_workers == 0 and not self.pin_memory
+
+    def _read_elsewhere(self, reader: Callable[[], Any], **order: Any) -> Iterator[Any]:
+        """In workers, or for pinned memory: by a loader of torch over a reader that knows which rows it reads."""
+        if self._elsewhere is None:  # kept, for workers that persist
+            batching = ("batch_size", "sampler", "batch_sampler", "drop_last", "collate_fn", "shuffle")
+            options = {name: value for name, value in self._options.items() if name not in batching}
+            options["worker_init_fn"] = partial(begin_worker, then=options.get("worker_init_fn"))
+            self._elsewhere = DataLoader(reader(), batch_size=None, collate_fn=as_it_is, **order, **options)
+        return unpacked(self._elsewhere)
+
+    def _draw_as_torch_does(self) -> None:
+        """Every pass of torch's loaders draws a seed for workers, also without any."""
+        torch.empty((), dtype=torch.int64).random_(generator=self.generator)
+
+    def _read_stream_here(self, reader: StreamReader) -> Iterator[Any]:
+        self._draw_as_torch_does()
+        yield from reader
 
     def _read_here(self) -> Iterator[Any]:
         """What torch's iterator does without workers, without its overhead: half the cost of a small batch."""
-        torch.empty((), dtype=torch.int64).random_(generator=self.generator)  # torch draws a seed for its workers
+        self._draw_as_torch_does()
         rows, collate = self.dataset, self.collate_fn
         many = getattr(rows, "__getitems__", None)
         batches = iter(self.batch_sampler)  # type: ignore[arg-type]
@@ -168,7 +234,19 @@ class Loader(DataLoader[Any]):
         watch = Watch(reads=WATCHED_READS if self.training else 0)
         for indices in chain([] if first is None else [first], batches):
             self.before_read = watch.begin()
-            batch = collate(many(indices) if many else [rows[index] for index in indices])
+            found, part = None, []
+            try:
+                if many:
+                    found = many(indices)
+                else:
+                    for index in indices:
+                        part.append(rows[index])
+                    found = part
+                batch = collate(found)
+            except Exception as error:
+                if found is None:
+                    reading_failed(error, rows, indices if many else indices[len(part) :][:1], self.source)
+                collating_failed(error, collate, found, mistakes.Rows(self.source, indices, has_columns(rows)))
             watch.end(self.before_read)
             if self.replay is not None:
                 self.replay.end()
@@ -177,7 +255,7 @@ class Loader(DataLoader[Any]):
 
     def _counted_batches(self) -> Iterator[Any]:
         self._real_rows = []
-        for batch, real_rows in super().__iter__():
+        for batch, real_rows in self._read_stream():
             self._real_rows.append(real_rows)
             yield batch
 
@@ -218,92 +296,15 @@ def seed_worker(worker_id: int, num_workers: int, rank: int) -> None:
 # Streams -------------------------------------------------------------------------------------------------------------
 
 
-class StandIn(NamedTuple):
-    """A row that a process got only because it would have had none."""
-
-    row: Any
-
-
-class CountedBatch(NamedTuple):
-    """A batch, and how many of its rows count."""
-
-    batch: Any
-    real_rows: int
-
-
-class RankStream(IterableDataset[Any]):
-    """One process's rows of a stream: of every `world_size * batch_size` rows, process r keeps the r-th `batch_size`.
-
-    All processes yield equally many batches: whoever is left without rows at the end gets a stand-in.
-    """
-
-    def __init__(self, all_rows: Any, batch_size: int, rank: int, world_size: int, *, drop_last: bool) -> None:
-        self.all_rows = all_rows
-        self.batch_size = batch_size
-        self.rank = rank
-        self.world_size = world_size
-        self.drop_last = drop_last
-
-    def __iter__(self) -> Iterator[Any]:
-        rows, size = iter(self.all_rows), self.batch_size * self.world_size
-        start, end = self.rank * self.batch_size, (self.rank + 1) * self.batch_size
-        while batch := list(islice(rows, size)):
-            if len(batch) < size and self.drop_last:
-                return
-            yield from batch[start:end] or [StandIn(batch[0])]
-
-    def __len__(self) -> int:
-        total, size = len(self.all_rows), self.batch_size * self.world_size
-        whole, left = divmod(total, size)
-        own = max(1, min(self.batch_size, left - self.rank * self.batch_size)) if left and not self.drop_last else 0
-        return whole * self.batch_size + own
-
-    def set_epoch(self, epoch: int) -> None:
-        announce_epoch(self.all_rows, epoch)
-
-
-class CountingCollator:
-    """Collates, and counts the rows that are no stand-ins."""
-
-    def __init__(self, data_collator: Collate) -> None:
-        self.data_collator = data_collator
-
-    def __call__(self, rows: list[Any]) -> CountedBatch:
-        if isinstance(rows[0], StandIn):
-            return CountedBatch(self.data_collator([rows[0].row]), 0)
-        return CountedBatch(self.data_collator(rows), len(rows))
-
-
-class PlainStream(IterableDataset[Any]):
-    """Anything that can be iterated over, in the type by which torch recognises a stream."""
-
-    def __init__(self, all_rows: Any) -> None:
-        self.all_rows = all_rows
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.all_rows)
-
-    def __len__(self) -> int:
-        return len(self.all_rows)
-
-    def set_epoch(self, epoch: int) -> None:
-        announce_epoch(self.all_rows, epoch)
-
-
 def _stream_loader(
     dataset: Any,
     batch_size: int,
     collate_fn: Collate,
     settings: LoaderSettings,
-    training: bool,
     options: dict[str, Any],
 ) -> Loader:
     if not callable(getattr(dataset, "__iter__", None)):
-        raise DataError(
-            what=f"a {type(dataset).__name__} is no data set",
-            why="it has neither __getitem__ nor __iter__",
-            fix="pass a list of dicts, a torch Dataset or IterableDataset, or a datasets.Dataset",
-        )
+        raise mistakes.no_data_set(dataset, options["source"])
     if settings.world_size > 1:
         dataset = RankStream(dataset, batch_size, settings.rank, settings.world_size, drop_last=settings.drop_last)
         collate_fn = CountingCollator(collate_fn)
@@ -311,7 +312,6 @@ def _stream_loader(
         dataset = PlainStream(dataset)
     return Loader(
         dataset,
-        training=training,
         collate_fn=collate_fn,
         batch_size=batch_size,
         drop_last=settings.drop_last,
@@ -371,27 +371,16 @@ def _is_sharded(sampler: Any) -> bool:
     return getattr(sampler, "num_replicas", 1) > 1
 
 
-def _check_rows(dataset: Any, sampler: Any, global_batch_size: int, settings: LoaderSettings, training: bool) -> None:
-    """There must be rows, and as many as a batch needs."""
-    name = "training set" if training else "evaluation set"
-    if isinstance(dataset, Mapping):
-        raise DataError(
-            what=f"the {name} is a dict of data sets",
-            why=f"it holds {', '.join(map(repr, dataset))}, and rows have numbers",
-            fix="pass one of them, for instance dataset['train']",
-        )
-    if has_length(dataset) and len(dataset) == 0:
-        raise DataError(
-            what=f"the {name} is empty",
-            why="it has 0 rows",
-            fix="check the split, the filter or the slice that made it",
-        )
-    if not settings.drop_last or not has_length(sampler):
+def _check_batches(sampler: Any, global_batch_size: int, settings: LoaderSettings, source: str) -> None:
+    """There must be as many rows as a batch needs."""
+    if not has_length(sampler):
         return
     rows = len(sampler)
-    if rows < global_batch_size:
+    if rows == 0:
+        raise mistakes.no_rows_drawn(source)
+    if settings.drop_last and rows < global_batch_size:
         raise DataError(
-            what=f"the {name} makes no batch",
+            what=f"the {source} makes no batch",
             why=f"it has {rows} rows, a batch over all processes takes {global_batch_size}, and "
             "dataloader_drop_last=True drops what does not fill one",
             fix=f"set dataloader_drop_last=False, or a batch size of at most {max(1, rows // settings.world_size)}",

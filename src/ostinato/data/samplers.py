@@ -5,7 +5,7 @@ The order of an epoch is a function of a seed and the epoch's number, so it can 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -15,6 +15,8 @@ from torch.utils.data import Sampler, SequentialSampler
 from ..config.plan import LoaderSettings
 from ..core.errors import DataError, NotSupportedError
 from ..core.notices import note_once
+from .columns import transforms_rows
+from .mistakes import Rows, check_data_set, reading_failed
 from .sizes import has_length, is_iterable, length_of
 
 
@@ -130,21 +132,37 @@ def row_lengths(dataset: Any, input_name: str = "input_ids", length_column: str 
         f"reading {rows} rows to learn the length of their {input_name!r}"
         + (f" (a column {length_column!r} would make that unnecessary)" if length_column else "")
     )
+    if input_name in names and not transforms_rows(dataset):
+        return [_length(value, number, input_name) for number, value in enumerate(dataset[input_name])]
+    return [_length_of_row(dataset, number, input_name) for number in range(rows)]
+
+
+def _length_of_row(dataset: Any, number: int, input_name: str) -> int:
     try:
-        if input_name in names and not _transforms_rows(dataset):
-            return [len(value) for value in dataset[input_name]]
-        return [len(dataset[row][input_name]) for row in range(rows)]
+        row = dataset[number]
+    except Exception as error:
+        reading_failed(error, Rows("training set", [number]), dataset)
+    try:
+        value = row[input_name]
     except (KeyError, TypeError, IndexError) as error:
-        raise DataError(
-            what="the lengths of the rows are not known",
-            why=f"rows would have to be dicts with a sequence {input_name!r} ({type(error).__name__}: {error})",
-            fix="add a column of lengths and name it in length_column_name, or use train_sampling_strategy='random'",
-        ) from error
+        has = f"has {', '.join(row)}" if isinstance(row, Mapping) else f"is a {type(row).__name__}"
+        raise _no_length(f"row {number} {has}, and would have to be a dict with {input_name!r}") from error
+    return _length(value, number, input_name)
 
 
-def _transforms_rows(dataset: Any) -> bool:
-    """Whether a `datasets.Dataset` computes its rows on reading, so that a column alone may not be readable."""
-    return (getattr(dataset, "format", None) or {}).get("type") == "custom"
+def _length(value: Any, number: int, input_name: str) -> int:
+    try:
+        return len(value)
+    except TypeError as error:
+        raise _no_length(f"{input_name!r} of row {number} is {value!r}, not a sequence") from error
+
+
+def _no_length(why: str) -> DataError:
+    return DataError(
+        what="the rows cannot be grouped by length: their lengths are not known",
+        why=why,
+        fix="add a column of lengths and name it in length_column_name, or use train_sampling_strategy='random'",
+    )
 
 
 class ShardedBatchSampler(Sampler[list[int]]):
@@ -220,6 +238,7 @@ def train_sampler(
     if settings.sampling == "sequential":
         return SequentialSampler(dataset)
     if settings.sampling == "group_by_length":
+        check_data_set(dataset, "training set")  # its rows are about to be read
         return _length_grouped(dataset, settings, batch_size, input_name)
     raise NotSupportedError(
         what=f"train_sampling_strategy={settings.sampling!r} is not available",

@@ -156,7 +156,9 @@ def test_labels_in_other_forms(transformers: Any, trained: Any, name: str, form:
     [
         ({"labels": None}, ["row 1", "'labels'"]),
         ({"labels": 3}, ["single value", "DataCollatorWithPadding"]),
-        ({"labels": [1] * 50}, ["more labels"]),
+        ({"labels": [1] * 50}, ["row 1 of the batch has 2 tokens and 50 labels", "truncated"]),
+        ({"labels": ["O", "B-PER"]}, ["'labels' of row 1", "'O'"]),
+        ({"labels": "O"}, ["row 1", "text", "text_target"]),
     ],
 )
 def test_token_labels_that_do_not_fit(trained: Any, change: Any, words: list[str]) -> None:

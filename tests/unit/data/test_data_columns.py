@@ -17,7 +17,9 @@ from ostinato.data.columns import (
     collator_with_removed_columns,
     default_label_names,
     find_labels,
+    left_out_of,
     remove_unused_columns,
+    renaming,
     signature_columns,
 )
 
@@ -167,10 +169,68 @@ def test_nothing_left_shows_both_sides_and_the_nearest_names() -> None:
         remove_unused_columns(Table("my_labels", "zzz"), COLUMNS, "training", model_name="Plain")
     text = str(caught.value)
     assert "the training set" in text and "my_labels, zzz" in text and "x, labels, my_label" in text
-    assert "rename 'my_labels' to 'my_label'" in text and "'zzz' to" not in text
-    assert "remove_unused_columns=False" in text
-    with pytest.raises(ValueError, match="no column"):
+    assert 'rename_columns({"my_labels": "my_label"})' in text and '"zzz"' not in text
+    with pytest.raises(ValueError, match="remove_unused_columns=False"):
         remove_unused_columns(Table("zzz"), COLUMNS)
+
+
+TOKENS = ["input_ids", "attention_mask", "labels", "label", "label_ids"]
+
+
+@pytest.mark.parametrize("kept", [[], ["label"], ["labels"]])
+def test_labels_alone_are_of_no_use_to_a_model_of_tokens(kept: list[str]) -> None:
+    with pytest.raises(DataError, match="reaches BERT") as caught:
+        remove_unused_columns(Table(*kept, "tokens", "mask"), TOKENS, "Training", model_name="BERT")
+    assert '{"tokens": "input_ids", "mask": "attention_mask"}' in caught.value.fix
+    with pytest.raises(DataError, match="of the training set reaches BERT") as caught:
+        row = dict.fromkeys([*kept, "tokens"], 1)
+        collator_with_removed_columns(list, TOKENS, "Training", model_name="BERT")([row])
+    assert caught.value.fix == "rename 'tokens' to 'input_ids'"
+
+
+def test_labels_alone_may_be_all_that_another_model_takes() -> None:
+    assert remove_unused_columns(Table("labels", "text"), COLUMNS, "Training").column_names == ["labels"]
+    assert RemoveColumnsCollator(list, COLUMNS)([{"labels": 1, "text": "a"}]) == [{"labels": 1}]
+
+
+def test_raw_text_is_told_from_other_columns() -> None:
+    datasets = pytest.importorskip("datasets")
+    table = datasets.Dataset.from_dict({"id": [1], "sentence": ["a"], "label": [1]})
+    with pytest.raises(DataError, match="looks like raw text") as caught:
+        remove_unused_columns(table, TOKENS, "Evaluation")
+    assert 'dataset.map(lambda row: tokenizer(row["sentence"], truncation=True), batched=True)' in caught.value.fix
+    with pytest.raises(DataError, match="looks like raw text") as caught:
+        RemoveColumnsCollator(list, TOKENS)([{"id": 1, "sentence": "a", "label": 1}])
+    assert '**tokenizer(row["sentence"], truncation=True)' in caught.value.fix
+
+
+def test_a_transform_may_make_the_columns_of_others() -> None:
+    datasets = pytest.importorskip("datasets")
+    table = datasets.Dataset.from_dict({"text": ["a"], "label": [1]})
+    table.set_transform(lambda rows: {"input_ids": [[1]] * len(rows["label"]), "label": rows["label"]})
+    left = remove_unused_columns(table, TOKENS)
+    assert left.column_names == ["label"] and left_out_of(left) == ("text",) and left_out_of(table) == ()
+    with pytest.raises(DataError, match="transform"):
+        remove_unused_columns(table.remove_columns("label"), TOKENS)
+
+
+def test_names_that_are_no_text() -> None:
+    with pytest.raises(DataError, match="the data set has 0, 1"):
+        RemoveColumnsCollator(list, COLUMNS)([{0: 1, 1: 2}])
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["tokens"], {"tokens": "input_ids"}),
+        (["Target", "ids"], {"Target": "labels", "ids": "input_ids"}),
+        (["tokens", "token_ids"], {"tokens": "input_ids"}),  # once
+        (["input_idss"], {"input_idss": "input_ids"}),
+        (["sentence", "zzz", 3], {}),
+    ],
+)
+def test_what_was_meant(names: list[Any], found: dict[str, str]) -> None:
+    assert renaming(names, TOKENS) == found
 
 
 @pytest.mark.parametrize(

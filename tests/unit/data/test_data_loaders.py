@@ -391,12 +391,12 @@ def test_evaluation_sees_every_row(loader_settings: Settings) -> None:
 
 
 def test_a_dict_of_data_sets(loader_settings: Settings) -> None:
-    with pytest.raises(DataError, match="'train', 'test'"):
+    with pytest.raises(DataError, match="'train' and 'test'"):
         loader_of({"train": table(3), "test": table(3)}, loader_settings())
 
 
 def test_something_that_is_no_data_set(loader_settings: Settings) -> None:
-    with pytest.raises(DataError, match="int is no data set"):
+    with pytest.raises(DataError, match="is an int, which is no data set"):
         loader_of(3, loader_settings())
 
 

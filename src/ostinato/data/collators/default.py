@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...core.errors import DataError, NotSupportedError
+from ...core.errors import NotSupportedError
+from ..diagnosis import column_at_fault, not_a_row, not_rows
+from ..mistakes import Rows, RowsError, WrongValueError, no_rows, told
 
 DataCollator = Callable[[list[Any]], dict[str, Any]]
 """What turns a list of rows into a batch."""
@@ -47,7 +49,7 @@ def default_data_collator(features: list[Any], return_tensors: str = "pt") -> di
         for name, value in first.items():
             if value is not None and name not in _LABEL_COLUMNS and not isinstance(value, str):
                 batch[name] = column([row[name] for row in rows])
-    except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
         raise _explained(rows, name, error) from error
     return batch
 
@@ -69,21 +71,15 @@ class DefaultDataCollator:
 def _as_mappings(features: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
     """The rows as mappings; objects give their attributes."""
     if len(features) == 0:
-        raise DataError(
-            what="a batch without rows cannot be collated",
-            why="the columns of a batch are those of its first row",
-            fix="check the sampler or the batch sampler: it gave an empty list of indices",
-        )
+        raise no_rows()
     if isinstance(features[0], (dict, Mapping)):
         return features
+    if isinstance(features[0], torch.Tensor):  # it has attributes, but none of them is a column
+        raise _no_mappings(features)
     try:
         return [vars(row) for row in features]
     except TypeError as error:
-        raise DataError(
-            what=f"rows of type {type(features[0]).__name__} have no named columns",
-            why="the model is called with keyword arguments, so every value needs a name",
-            fix="let the data set return dicts, or pass a data_collator that makes a dict of such rows",
-        ) from error
+        raise _no_mappings(features) from error
 
 
 # torch ---------------------------------------------------------------------------------------------------------------
@@ -181,40 +177,24 @@ _JOINERS = {
 # When it goes wrong --------------------------------------------------------------------------------------------------
 
 
-def _explained(rows: Sequence[Mapping[str, Any]], name: str, error: Exception) -> DataError:
+def _no_mappings(features: Sequence[Any]) -> RowsError:
+    return told(lambda rows: not_a_row(features[0], 0, rows))
+
+
+def _explained(found: Sequence[Any], name: str, error: Exception) -> RowsError:
     """Why the column `name` of these rows does not make one tensor."""
-    what = f"column {name!r} of {len(rows)} rows does not make one tensor"
-    lacking = [number for number, row in enumerate(rows) if row.get(name) is None]
-    if lacking:
-        return DataError(
-            what=what,
-            why=f"row {lacking[0]} of the batch has no value for it, while the first row has one",
-            fix="give every row the same columns, or pass a data_collator that fills the gaps",
+
+    def tell(rows: Rows) -> RowsError:
+        known = not_rows(found, rows)
+        known = known or column_at_fault(found, rows, [name], collator="default_data_collator")
+        return known or WrongValueError(
+            what=f"column {name!r} of the {rows.source} does not make one tensor",
+            why=f"its values are of type {_types(found, name)}: {error}",
+            fix=f"leave {name!r} out (remove_unused_columns, remove_columns), or pass a data_collator that knows it",
         )
-    shapes = sorted({_shape(row[name]) for row in rows})
-    if len(shapes) > 1:
-        return DataError(
-            what=what,
-            why="its values have different shapes: " + ", ".join(shapes[:6]),
-            fix="pad them: pass data_collator=DataCollatorWithPadding(tokenizer), or pad in the data set",
-        )
-    kinds = sorted({type(row[name]).__name__ for row in rows})
-    if kinds == ["str"]:
-        return DataError(
-            what=what,
-            why=f"it holds text ({rows[0][name]!r}), and a loss is computed from numbers",
-            fix="number the classes, for instance with dataset.class_encode_column('label')",
-        )
-    return DataError(
-        what=what,
-        why=f"its values are of type {' and '.join(kinds)}: {error}",
-        fix=f"leave {name!r} out (remove_unused_columns, remove_columns), or pass a data_collator that knows it",
-    )
+
+    return told(tell)
 
 
-def _shape(value: Any) -> str:
-    """The shape of a value in words, also for lists that are ragged inside."""
-    try:
-        return str(tuple(np.shape(value)))
-    except ValueError:
-        return f"a ragged list of {len(value)}"
+def _types(found: Sequence[Mapping[str, Any]], name: str) -> str:
+    return " and ".join(dict.fromkeys(type(row[name]).__name__ for row in found))

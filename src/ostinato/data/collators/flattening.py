@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from ...core.errors import DataError
 from ...core.notices import note_once
+from ..diagnosis import labels_misaligned
+from ..mistakes import MissingColumnError, Rows, RowsError, no_rows, told
 from .default import DefaultDataCollator
-from .tokens import checked_kind
+from .tokens import checked_kind, label_lists, refuse_other_rows
 
 _USED = {"input_ids", "labels"}
 _NEEDLESS = {"attention_mask", "position_ids"}  # there is no padding; positions are numbered anew
@@ -77,26 +79,35 @@ class DataCollatorWithFlattening(DefaultDataCollator):
 
 def _column(rows: Sequence[Mapping[str, Any]], name: str) -> list[np.ndarray]:
     """One column of all rows, each as an array."""
-    if len(rows) == 0 or any(row.get(name) is None for row in rows):
-        raise DataError(
-            what=f"a row of the batch has no {name!r}" if rows else "a batch without rows cannot be flattened",
-            why="the rows are joined to one, so each of them needs the same columns",
-            fix=f"tokenize the data set so that every row has {name!r}, and check the sampler for empty batches",
-        )
+    if len(rows) == 0:
+        raise no_rows()
+    if not isinstance(rows[0], Mapping):
+        refuse_other_rows(rows)
+    for place, row in enumerate(rows):
+        if row.get(name) is None:
+            raise told(partial(_lacking, name, place))
     return [np.asarray(row[name]) for row in rows]
+
+
+def _lacking(name: str, place: int, rows: Rows) -> RowsError:
+    return MissingColumnError(
+        what=f"{rows.full(place)} has no {name!r}",
+        why="the rows of a batch are joined to one, so each of them needs the same columns",
+        fix=f"tokenize the data set so that every row has {name!r}",
+    )
 
 
 def _labels(rows: Sequence[Mapping[str, Any]], ids: list[np.ndarray], separator: int) -> list[np.ndarray]:
     """The labels, or else the ids, with a separator in the place of each row's first."""
-    labels = _column(rows, "labels") if "labels" in rows[0] else ids
+    labels = [np.asarray(own) for own in label_lists(rows, "labels")] if "labels" in rows[0] else ids
     for number, (own, row) in enumerate(zip(labels, ids, strict=True)):
         if len(own) != len(row):
-            raise DataError(
-                what=f"row {number} of the batch has {len(row)} tokens and {len(own)} labels",
-                why="labels are joined the way tokens are, so every token needs one",
-                fix="align the labels with the tokens; -100 for tokens that do not count",
-            )
+            raise told(partial(_uneven, number, len(row), len(own)))
     return [np.concatenate([np.full(min(1, len(own)), separator), own[1:]]) for own in labels]
+
+
+def _uneven(place: int, tokens: int, labels: int, rows: Rows) -> RowsError:
+    return labels_misaligned(rows, place, "labels", tokens, labels)
 
 
 def _one_row(parts: list[np.ndarray]) -> np.ndarray:

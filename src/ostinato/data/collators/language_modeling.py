@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
-from ...core.errors import ConfigError, DataError
+from ...core.errors import ConfigError
 from ...core.notices import note_once
+from ..mistakes import RowsError, told
 from .tokens import (
     DataCollatorMixin,
     check_mask_token,
@@ -234,10 +235,13 @@ def _tail(pads: np.ndarray, side: str) -> np.ndarray:
 def _filled_offsets(offsets: list[Any] | None, length: int, side: str) -> np.ndarray:
     """The limits of every token in its text; padding has (0, 0)."""
     if offsets is None or any(row is None for row in offsets):
-        raise DataError(
-            what="a row of the batch has no offset_mapping",
-            why="whole_word_mask=True tells by the offsets which tokens belong to one word",
-            fix="tokenize with return_offsets_mapping=True and keep the column (remove_unused_columns=False)",
+        lacking = 0 if offsets is None else offsets.index(None)
+        raise told(
+            lambda names: RowsError(
+                what=f"{names.full(lacking)} has no 'offset_mapping'",
+                why="whole_word_mask=True tells by the offsets which tokens belong to one word",
+                fix="tokenize with return_offsets_mapping=True and keep the column (remove_unused_columns=False)",
+            )
         )
     return np.array([filled([tuple(pair) for pair in row], length, (0, 0), side) for row in offsets])
 

@@ -7,6 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.errors import DataError
+from ..diagnosis import unpaddable
+from ..mistakes import Rows, told
+
 _PAD_ADVICE = "Asking-to-pad-a-fast-tokenizer"
 
 
@@ -29,6 +33,7 @@ class DataCollatorWithPadding:
         batch = pad_quietly(
             self.tokenizer,
             features,
+            collator=type(self).__name__,
             padding=self.padding,
             max_length=self.max_length,
             pad_to_multiple_of=self.pad_to_multiple_of,
@@ -41,10 +46,27 @@ class DataCollatorWithPadding:
         return batch
 
 
-def pad_quietly(tokenizer: Any, *args: Any, **kwargs: Any) -> Any:
-    """`tokenizer.pad` without the advice to tokenize and pad in one call: a collator cannot follow it."""
-    with _advice_given(tokenizer):
-        return tokenizer.pad(*args, **kwargs)
+def pad_quietly(
+    tokenizer: Any, rows: Any, *, collator: str = "the tokenizer", choices: int = 1, **options: Any
+) -> Any:
+    """`tokenizer.pad` without the advice to tokenize and pad in one call: a collator cannot follow it.
+
+    If it fails, and the reason can be seen from the rows or the tokenizer, the error tells it. With `choices` so many
+    neighbours make one row of the batch.
+    """
+    try:
+        with _advice_given(tokenizer):
+            return tokenizer.pad(rows, **options)
+    except Exception as error:
+
+        def tell(names: Rows) -> DataError | None:
+            names = names if choices == 1 else names.repeated(choices)
+            return unpaddable(tokenizer, rows, names, collator=collator, padding=options.get("padding", True))
+
+        known = told(tell)
+        if known is None:
+            raise
+        raise known from error
 
 
 @contextmanager

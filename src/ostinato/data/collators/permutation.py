@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...core.errors import ConfigError, DataError
-from .tokens import DataCollatorMixin, check_mask_token, special_places, stacked_ids
+from ...core.errors import ConfigError
+from ..mistakes import RowsError, told
+from .tokens import DataCollatorMixin, check_mask_token, ids_of, special_places, stacked_ids
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class DataCollatorForPermutationLanguageModeling(DataCollatorMixin):
 
     def _ids(self, rows: Any, kind: str) -> Any:
         if isinstance(rows[0], Mapping):
-            rows = [row["input_ids"] for row in rows]
+            rows = [ids_of(rows, place) for place in range(len(rows))]
         ids, _ = stacked_ids(self.tokenizer, rows, kind)
         return ids.long() if kind == "pt" else ids.astype(np.int64)
 
@@ -110,10 +111,12 @@ class DataCollatorForPermutationLanguageModeling(DataCollatorMixin):
         check_mask_token(self.tokenizer, fix="add one: tokenizer.add_special_tokens({'mask_token': '[MASK]'})")
         rows, length = ids.shape
         if length % 2:
-            raise DataError(
-                what=f"the rows of the batch have {length} tokens, an odd number",
-                why="the second half of a row repeats the order of its first half, so the halves must be equal",
-                fix="cut or pad the rows to an even length in the data set",
+            raise told(
+                lambda names: RowsError(
+                    what=f"rows of the {names.source} have {length} tokens in their batch, an odd number",
+                    why="the second half of a row repeats the order of its first half, so the halves must be equal",
+                    fix="cut or pad the rows to an even length in the data set",
+                )
             )
         special = special_places(self.tokenizer, ids)
         if self.tokenizer.pad_token_id is not None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from ..diagnosis import column_at_fault
+from ..mistakes import RaggedError, Rows, RowsError
 from .tokens import (
     DataCollatorMixin,
     filled,
@@ -48,7 +51,7 @@ class DataCollatorForSeq2Seq(DataCollatorMixin):
         return self._collate(examples, "np")
 
     def _collate(self, rows: Sequence[Mapping[str, Any]], kind: str) -> Any:
-        name = label_column(rows[0])
+        name = label_column(rows)
         labels = self._labels(rows, name, kind)
         batch = pad_rows(
             self.tokenizer,
@@ -72,15 +75,22 @@ class DataCollatorForSeq2Seq(DataCollatorMixin):
         if not is_unpadded(self.padding):
             length, side = self._label_length(labels), padding_side(self.tokenizer)
             labels = [filled(row, length, self.label_pad_token_id, side) for row in labels]
-        return whole_numbers(
-            labels,
-            kind,
-            what=f"the {name!r} of a batch do not have one length",
-            fix="truncate the labels to max_length in the data set, or use padding=True",
-        )
+        return whole_numbers(labels, kind, tell=partial(_unfit, rows, labels, name))
 
     def _label_length(self, labels: list[list[Any]]) -> int:
         """To which length labels are filled up."""
         if getattr(self.padding, "value", self.padding) == "max_length" and self.max_length is not None:
             return rounded_up(self.max_length, self.pad_to_multiple_of)
         return rounded_up(max(len(row) for row in labels), self.pad_to_multiple_of)
+
+
+def _unfit(found: Sequence[Mapping[str, Any]], labels: list[list[Any]], name: str, rows: Rows) -> RowsError:
+    """Labels that are no numbers, or that are not of one length."""
+    known = column_at_fault(found, rows, [name], collator="DataCollatorForSeq2Seq", padded=[name])
+    longest = max(range(len(labels)), key=lambda number: len(labels[number]))
+    shortest = min(range(len(labels)), key=lambda number: len(labels[number]))
+    return known or RaggedError(
+        what=f"the {name!r} of the {rows.source} do not come to one length",
+        why=f"{rows.name(longest)} has {len(labels[longest])}, {rows.name(shortest)} has {len(labels[shortest])}",
+        fix="truncate the labels to max_length in the data set, or use padding=True",
+    )

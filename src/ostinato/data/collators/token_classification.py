@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from ...core.notices import note_once
+from ..diagnosis import column_at_fault, labels_misaligned
+from ..mistakes import Rows, RowsError
 from .tokens import (
     DataCollatorMixin,
     filled,
@@ -40,7 +45,7 @@ class DataCollatorForTokenClassification(DataCollatorMixin):
         return self._collate(examples, "np")
 
     def _collate(self, rows: Any, kind: str) -> Any:
-        name = label_column(rows[0])
+        name = label_column(rows)
         labels = label_lists(rows, name) if name in rows[0] else None
         batch = pad_rows(
             self.tokenizer,
@@ -55,7 +60,26 @@ class DataCollatorForTokenClassification(DataCollatorMixin):
             batch[name] = whole_numbers(
                 [filled(row, length, self.label_pad_token_id, side) for row in labels],
                 kind,
-                what=f"{name!r} has more labels than there are tokens",
-                fix="align the labels with the tokens: one label per token, -100 for tokens that do not count",
+                tell=partial(_unfit, rows, labels, name, length),
             )
+            _note_what_was_filled(rows, labels)
         return batch
+
+
+def _unfit(found: Sequence[Any], labels: list[list[Any]], name: str, length: int, rows: Rows) -> RowsError:
+    """Labels that are no numbers, or more than there are tokens."""
+    known = column_at_fault(found, rows, [name], collator="DataCollatorForTokenClassification", padded=[name])
+    place = max(range(len(labels)), key=lambda number: len(labels[number]))
+    return known or labels_misaligned(rows, place, name, len(found[place]["input_ids"]), len(labels[place]))
+
+
+def _note_what_was_filled(rows: Sequence[Any], labels: list[list[Any]]) -> None:
+    """Labels that are not as many as the tokens of their row are put up with, but not in silence."""
+    for row, own in zip(rows, labels, strict=True):
+        if len(own) != len(row["input_ids"]):
+            note_once(
+                f"a row with {len(row['input_ids'])} tokens has {len(own)} labels: they are taken in order and filled "
+                "up with -100. Labels of words have to be spread over their sub-words",
+                key="labels filled up",
+            )
+            return

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from ...core.errors import ConfigError, DataError, NotSupportedError
+from ...core.errors import ConfigError, NotSupportedError
+from ..diagnosis import NUMBERS, no_input, not_a_row, not_rows, odd_leaf, unlisted_labels
+from ..mistakes import Rows, RowsError, no_pad_token, no_rows, told
 from .padding import pad_quietly
 
 _UNPADDED = (False, "do_not_pad")
@@ -29,11 +32,7 @@ class DataCollatorMixin:
     def __call__(self, features: Sequence[Any], return_tensors: str | None = None) -> Any:
         kind = checked_kind(return_tensors or self.return_tensors)
         if len(features) == 0:
-            raise DataError(
-                what="a batch without rows cannot be collated",
-                why="the columns of a batch are those of its first row",
-                fix="check the sampler or the batch sampler: it gave an empty list of indices",
-            )
+            raise no_rows()
         return self.torch_call(features) if kind == "pt" else self.numpy_call(features)
 
     def torch_call(self, examples: Any) -> Any:
@@ -82,12 +81,7 @@ def is_unpadded(padding: Any) -> bool:
 def check_pad_token(tokenizer: Any) -> None:
     """A tokenizer that knows of a pad token must have one; one that does not know of any is trusted to pad."""
     if getattr(tokenizer, "pad_token", "") is None:
-        raise ConfigError(
-            what=f"{type(tokenizer).__name__} has no pad token, so rows cannot be brought to one length",
-            why="a batch is a rectangle; short rows are filled up with the pad token",
-            fix="set tokenizer.pad_token = tokenizer.eos_token, or add one: "
-            "tokenizer.add_special_tokens({'pad_token': '[PAD]'})",
-        )
+        raise no_pad_token(tokenizer)
 
 
 def check_mask_token(tokenizer: Any, *, fix: str) -> None:
@@ -118,16 +112,43 @@ def rounded_up(length: int, multiple: int | None) -> int:
 
 def stacked_ids(tokenizer: Any, rows: Sequence[Any], kind: str, multiple: int | None = None) -> tuple[Any, np.ndarray]:
     """Plain rows of ids as one matrix, and which of its places are not padding."""
-    lengths = [len(row) for row in rows]
+    try:
+        lengths = [len(row) for row in rows]
+    except TypeError as error:
+        raise told(partial(_no_sequence, rows)) from error
+    if isinstance(rows[0], str):  # numpy would read the text of a number
+        raise told(partial(_no_sequence, rows))
     length = rounded_up(max(lengths), multiple)
     side = padding_side(tokenizer)
     real = np.array([filled([True] * own, length, False, side) for own in lengths])
     if not real.all():
         check_pad_token(tokenizer)
     ids = np.full(real.shape, 0 if real.all() else tokenizer.pad_token_id, dtype=_id_type(rows[0], kind))
-    for line, place, row in zip(ids, real, rows, strict=True):
-        line[place] = np.asarray(row)
+    try:
+        for line, place, row in zip(ids, real, rows, strict=True):
+            line[place] = np.asarray(row)
+    except (TypeError, ValueError) as error:
+        raise told(partial(_no_sequence, rows)) from error
     return (torch.from_numpy(ids) if kind == "pt" else ids), real
+
+
+def ids_of(rows: Sequence[Any], place: int) -> Any:
+    """The ids of a row that is a mapping."""
+    try:
+        return rows[place]["input_ids"]
+    except (KeyError, TypeError) as error:
+        raise told(partial(_no_ids, rows, place)) from error
+
+
+def _no_ids(found: Sequence[Any], place: int, rows: Rows) -> RowsError:
+    return not_rows(found, rows) or no_input(found[place], place, rows, "input_ids")
+
+
+def _no_sequence(found: Sequence[Any], rows: Rows) -> RowsError:
+    """The first of rows of ids that is none."""
+    odd = [place for place, row in enumerate(found) if np.ndim(row) != 1 or odd_leaf(row) is not NUMBERS]
+    place = odd[0] if odd else 0
+    return not_a_row(found[place], place, rows)
 
 
 def _id_type(row: Any, kind: str) -> Any:
@@ -140,43 +161,48 @@ def _id_type(row: Any, kind: str) -> Any:
 # Labels --------------------------------------------------------------------------------------------------------------
 
 
-def label_column(row: Mapping[str, Any]) -> str:
+def label_column(rows: Sequence[Any]) -> str:
     """The column that holds the labels: `label` where there is one, otherwise `labels`."""
-    return "label" if "label" in row else "labels"
+    if not isinstance(rows[0], Mapping):
+        refuse_other_rows(rows)
+    return "label" if "label" in rows[0] else "labels"
 
 
-def without(rows: Iterable[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:
+def without(rows: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:
     """The rows without some columns."""
-    return [{name: value for name, value in row.items() if name not in names} for row in rows]
+    try:
+        return [{name: value for name, value in row.items() if name not in names} for row in rows]
+    except AttributeError:
+        refuse_other_rows(rows)
+        raise
+
+
+def refuse_other_rows(rows: Sequence[Any]) -> None:
+    """Say which row is no dict."""
+    known = told(partial(not_rows, rows))
+    if known is not None:
+        raise known
 
 
 def label_lists(rows: Sequence[Mapping[str, Any]], name: str) -> list[list[Any]]:
     """The labels of every row as lists."""
     labels = []
     for number, row in enumerate(rows):
-        values = row.get(name)
-        if values is None:
-            raise DataError(
-                what=f"row {number} of the batch has no {name!r}",
-                why="the first row has labels, so every row of the batch needs them",
-                fix=f"give every row a {name!r} column, or none",
-            )
-        if np.ndim(values) == 0:
-            raise DataError(
-                what=f"{name!r} of row {number} is a single value: {values!r}",
-                why="this collator expects one label for every token",
-                fix="use DataCollatorWithPadding for one label per row",
-            )
+        values = row.get(name) if isinstance(row, Mapping) else None
+        if values is None or np.ndim(values) == 0:
+            raise told(partial(unlisted_labels, rows, name, number))
         labels.append(values.tolist() if isinstance(values, (torch.Tensor, np.ndarray)) else list(values))
     return labels
 
 
-def whole_numbers(values: list[Any], kind: str, *, what: str, fix: str) -> Any:
-    """Lists of one length as int64."""
-    lengths = sorted({len(row) for row in values if isinstance(row, list)})
-    if len(lengths) > 1:
-        raise DataError(what=what, why=f"their lengths differ: {', '.join(map(str, lengths[:6]))}", fix=fix)
-    array = np.array(values).astype(np.int64)
+def whole_numbers(values: list[Any], kind: str, *, tell: Callable[[Rows], RowsError]) -> Any:
+    """Lists of one length as int64; `tell` says what it means if they are not."""
+    if len({len(row) for row in values if isinstance(row, list)}) > 1:
+        raise told(tell)
+    try:
+        array = np.array(values).astype(np.int64)
+    except (TypeError, ValueError) as error:
+        raise told(tell) from error
     return torch.from_numpy(array) if kind == "pt" else array
 
 

@@ -1,0 +1,417 @@
+"""Mistakes with data: what they are called, and those that can be seen before or without reading a row.
+
+    RowsError(DataError)                               rows that do not make a batch
+    ├── NotARowError(TypeError, AttributeError)        a row that is no dict
+    ├── MissingColumnError(KeyError)                   a row without a column that others have
+    ├── WrongValueError(TypeError, RuntimeError)       text, None or an object where numbers are expected
+    └── RaggedError(RuntimeError)                      values that do not have one shape
+    NotADataSetError(DataError, TypeError, KeyError)   what has no rows by number
+    CollatorError(DataError, TypeError)                a collator that makes no batches
+    NoPadTokenError(DataError, ConfigError)            a tokenizer that cannot pad
+    MissingInputError(DataError, TypeError)            a model that is not given what it needs
+
+Each is also the built-in type that transformers, torch or Python raise in its place.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+from ..core.errors import ConfigError, DataError, add_note
+from .columns import (
+    RemoveColumnsCollator,
+    forward_parameters,
+    has_columns,
+    in_words,
+    is_label,
+    left_out_of,
+    listed,
+    renaming,
+    renaming_advice,
+    tokenizing,
+)
+from .sizes import has_length
+
+# The errors ----------------------------------------------------------------------------------------------------------
+
+
+class RowsError(DataError):
+    """Rows that do not make a batch. Raised by collators, which know rows by their place in the batch only.
+
+    `retell` says the same of rows by their number in the data set, which the loader knows.
+    """
+
+    retell: Callable[[Rows], DataError | None] | None = None
+
+    def __str__(self) -> str:  # KeyError would print its own form
+        return Exception.__str__(self)
+
+
+class NotARowError(RowsError, TypeError, AttributeError):
+    """A row that is no dict."""
+
+
+class MissingColumnError(RowsError, KeyError):
+    """A row without a column that the other rows of its batch have."""
+
+
+class WrongValueError(RowsError, TypeError, RuntimeError):
+    """Text, None or an object where numbers are expected."""
+
+
+class RaggedError(RowsError, RuntimeError):
+    """Values of one column that do not have one shape."""
+
+
+class NotADataSetError(DataError, TypeError, KeyError):
+    """Something that has no rows by number."""
+
+    def __str__(self) -> str:  # KeyError would print its own form
+        return Exception.__str__(self)
+
+
+class CollatorError(DataError, TypeError):
+    """A collator that makes no batches."""
+
+
+class NoPadTokenError(DataError, ConfigError):
+    """A tokenizer that has no token to fill up short rows with."""
+
+
+class MissingInputError(DataError, TypeError):
+    """A model that is not given what it needs."""
+
+
+# What rows are called ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What the rows at hand are called: by their place in the batch, or by their number in the data set.
+
+    >>> Rows().full(1), Rows("training set", [40, 7]).full(1)
+    ('row 1 of the batch', 'row 7 of the training set')
+    """
+
+    source: str = "batch"
+    numbers: Sequence[int] | None = None
+    table: bool = False  # whether the data set can rename and map its columns itself
+    columns: Collection[str] = ()  # what the model takes, where it is known
+
+    def name(self, place: int) -> str:
+        return f"row {place if self.numbers is None else _number(self.numbers[place])}"
+
+    def full(self, place: int) -> str:
+        return f"{self.name(place)} of the {self.source}"
+
+    def repeated(self, times: int) -> Rows:
+        """The names of the choices of these rows: each row stands for several."""
+        numbers = None if self.numbers is None else [number for number in self.numbers for _ in range(times)]
+        return replace(self, numbers=numbers)
+
+    def all(self) -> str:
+        numbers = list(self.numbers or ())
+        if len(numbers) == 1:
+            return self.full(0)
+        shown = ", ".join(map(_number, numbers[:8])) + (f", ... ({len(numbers)} in all)" if len(numbers) > 8 else "")
+        return f"rows {shown} of the {self.source}"
+
+
+def _number(index: Any) -> str:
+    """An index of a row, be it a number, a tensor that holds one, or something that the data set understands."""
+    try:
+        return str(operator.index(index))
+    except TypeError:
+        return repr(index)
+
+
+Told = TypeVar("Told", bound=DataError | None)
+
+
+def told(tell: Callable[[Rows], Told]) -> Told:
+    """The error of a collator, told of rows by their place; the loader has it told again of rows by their number."""
+    error = tell(Rows())
+    if isinstance(error, RowsError):
+        error.retell = tell
+    return error
+
+
+# Rows that cannot be read --------------------------------------------------------------------------------------------
+
+
+def reading_failed(error: Exception, rows: Rows, dataset: Any, *, by: str = "") -> NoReturn:
+    """A row could not be read: the error is the data set's own, and says from now on which row it was."""
+    were = "were" if len(rows.numbers or ()) > 1 else "was"
+    add_note(error, f"ostinato: while {rows.all()}{_length_of(dataset, error)} {were} read{by}")
+    missing = error.args[0] if isinstance(error, KeyError) and error.args else None
+    if isinstance(missing, str) and missing in left_out_of(dataset):
+        add_note(
+            error,
+            f"ostinato: column {missing!r} was left out, because the model's forward does not take it; for a "
+            "transform that needs it set remove_unused_columns=False",
+        )
+    elif isinstance(dataset, Mapping) and missing is not None:
+        add_note(error, f"ostinato: the {rows.source} is a dict, and rows are read by number: list(rows.values())")
+    raise error
+
+
+def _length_of(dataset: Any, error: Exception) -> str:
+    if not has_length(dataset):
+        return ""
+    return f" (its __len__ is {len(dataset)})" if isinstance(error, IndexError) else f" ({len(dataset)} rows)"
+
+
+def stream_failed(error: Exception, source: str, count: int) -> NoReturn:
+    """A stream broke: its rows have no numbers, but they can be counted."""
+    add_note(error, f"ostinato: after {count} row{'' if count == 1 else 's'} of the {source} had been read")
+    raise error
+
+
+# Data sets that are none ---------------------------------------------------------------------------------------------
+
+
+def check_data_set(dataset: Any, source: str) -> None:
+    """What is passed as a data set must have rows."""
+    if isinstance(dataset, (str, bytes, PathLike)):
+        raise NotADataSetError(
+            what=f"the {source} is a {type(dataset).__name__} ({shortened(dataset)}), not a data set",
+            why="nothing is loaded by its name or path",
+            fix='load it first, for instance datasets.load_dataset("csv", data_files="train.csv")["train"]',
+        )
+    if isinstance(dataset, type):
+        raise NotADataSetError(
+            what=f"the {source} is the class {dataset.__name__}, not a data set",
+            why="a class has no rows; the objects made of it have",
+            fix=f"pass an object: {dataset.__name__}(...)",
+        )
+    if isinstance(dataset, DataLoader) and dataset.batch_sampler is not None:
+        raise NotADataSetError(
+            what=f"the {source} is a DataLoader",
+            why="it gives batches, and the trainer makes batches of rows itself",
+            fix="pass its data set (loader.dataset), or override get_train_dataloader or get_eval_dataloader",
+        )
+    if all(getattr(dataset, name, None) is not None for name in ("iloc", "columns", "to_dict")):
+        raise NotADataSetError(
+            what=f"the {source} is a {type(dataset).__name__} of pandas",
+            why="its [0] is a column, not a row",
+            fix="pass datasets.Dataset.from_pandas(frame), or frame.to_dict('records')",
+        )
+    if isinstance(dataset, Mapping):
+        _check_mapping(dataset, source)
+    if has_length(dataset) and len(dataset) == 0:
+        raise DataError(
+            what=f"the {source} is empty",
+            why="it has 0 rows",
+            fix="check the split, the filter or the slice that made it",
+        )
+
+
+def _check_mapping(dataset: Mapping[Any, Any], source: str) -> None:
+    """Splits and columns have names, rows have numbers."""
+    parts = list(dataset.values())
+    if 0 in dataset or any(isinstance(part, Mapping) for part in parts):
+        return  # rows by number, or by a name that a sampler may know
+    names = list(dataset)
+    if parts and all(map(_is_data_set, parts)):
+        wanted = {"training set": "train", "evaluation set": "validation"}.get(source, "test")
+        choice = next((name for name in (wanted, "test") if name in names), names[0])
+        raise NotADataSetError(
+            what=f"the {source} is a dict of data sets: {in_words(names)}",
+            why="rows are read by number, and these are names of splits",
+            fix=f"pass one of them: dataset[{choice!r}]",
+        )
+    if parts:
+        raise NotADataSetError(
+            what=f"the {source} is a dict of columns: {in_words(names)}",
+            why="rows are read by number; a slice like dataset[:100] or tokenizer(texts) gives columns",
+            fix="make rows of them: datasets.Dataset.from_dict(dict(columns)); instead of a slice, take "
+            "dataset.select(range(100))",
+        )
+
+
+def _is_data_set(part: Any) -> bool:
+    """Whether a value of a dict is a data set rather than a column."""
+    if isinstance(part, (list, tuple)):
+        return bool(part) and isinstance(part[0], Mapping)
+    return has_columns(part) or not isinstance(part, (np.ndarray, torch.Tensor, str, int, float, type(None)))
+
+
+def check_addressable(dataset: Any, source: str) -> None:
+    """Rows by number need a count of them."""
+    if not has_length(dataset):
+        name = type(dataset).__name__
+        raise NotADataSetError(
+            what=f"the {source} ({name}) has __getitem__ but no __len__",
+            why="rows are read by number, from 0 to the length",
+            fix=f"give {name} a __len__, or make it an IterableDataset with __iter__",
+        )
+
+
+def no_data_set(dataset: Any, source: str) -> NotADataSetError:
+    """Neither rows by number nor one after another."""
+    why = "it has neither __getitem__ nor __iter__"
+    if inspect.isroutine(dataset):
+        return NotADataSetError(
+            what=f"the {source} is the function {dataset.__name__}",
+            why=why,
+            fix="call it, and pass what it returns",
+        )
+    return NotADataSetError(
+        what=f"the {source} is {a(dataset)}, which is no data set",
+        why=why,
+        fix="pass a list of dicts, a torch Dataset or IterableDataset, or a datasets.Dataset",
+    )
+
+
+def no_rows_drawn(source: str) -> DataError:
+    """A sampler that is empty from the start."""
+    return DataError(
+        what=f"the sampler of the {source} gives no rows",
+        why="its length is 0, while the data set has rows",
+        fix="check the indices or weights that the sampler was made of",
+    )
+
+
+def no_batches(source: str, batch_size: int | None, *, drop_last: bool) -> DataError:
+    """A pass over the data that ended before it began."""
+    if drop_last:
+        return DataError(
+            what=f"the {source} gave no batch",
+            why=f"it ended before a batch of {batch_size} rows was full, and dataloader_drop_last=True drops the rest",
+            fix="set dataloader_drop_last=False, or a smaller batch size",
+        )
+    return DataError(
+        what=f"the {source} gave no batch",
+        why="it ended without giving a row",
+        fix="check the files, the filter or the sampler behind it; a generator can be read only once",
+    )
+
+
+# Collators and tokenizers --------------------------------------------------------------------------------------------
+
+
+def check_collator(collator: Any) -> None:
+    """A collator is called with rows; a class would be made of them."""
+    while isinstance(collator, RemoveColumnsCollator):
+        collator = collator.data_collator
+    if not isinstance(collator, type) or issubclass(collator, Mapping):
+        return
+    if any("__call__" in vars(each) for each in collator.__mro__):
+        raise CollatorError(
+            what=f"data_collator is the class {collator.__name__}, not an object of it",
+            why="it is called with rows, and a class would take them for the arguments of a new object",
+            fix=f"pass data_collator={collator.__name__}(...)",
+        )
+
+
+def called(collator: Any) -> str:
+    """The name of a collator, be it a function, an object or a `functools.partial`."""
+    inner = getattr(collator, "func", collator)
+    return getattr(inner, "__qualname__", None) or type(inner).__name__
+
+
+def wrong_batch(batch: Any, collator: Any) -> CollatorError | None:
+    """Why a batch cannot be passed to a model by name, for a call that has failed; None if it is a mapping."""
+    if isinstance(batch, Mapping):
+        return None
+    return CollatorError(
+        what=f"{called(collator)} returned {'None' if batch is None else a(batch)}, not a dict",
+        why="the model is called with keyword arguments, model(**batch)",
+        fix='let the data_collator return a dict of tensors, such as {"input_ids": ..., "labels": ...}',
+    )
+
+
+def no_rows() -> DataError:
+    """A batch of nothing."""
+    return DataError(
+        what="a batch without rows cannot be collated",
+        why="the columns of a batch are those of its first row",
+        fix="check the sampler or the batch sampler: it gave an empty list of indices",
+    )
+
+
+def no_pad_token(tokenizer: Any) -> NoPadTokenError:
+    """Nothing to fill up short rows with."""
+    name = getattr(tokenizer, "name_or_path", None) or type(tokenizer).__name__
+    return NoPadTokenError(
+        what=f"the tokenizer ({name}) has no pad token, so rows cannot be brought to one length",
+        why="a batch is a rectangle; short rows are filled up with the pad token",
+        fix="set tokenizer.pad_token = tokenizer.eos_token"
+        if getattr(tokenizer, "eos_token", None) is not None
+        else "tokenizer.add_special_tokens({'pad_token': '[PAD]'}), and model.resize_token_embeddings(len(tokenizer))",
+    )
+
+
+# What the model is not given -----------------------------------------------------------------------------------------
+
+# They say something about the input, and are none.
+_COMPANIONS = ("attention_mask", "token_type_ids", "position_ids", "decoder_attention_mask", "head_mask")
+
+
+def missing_inputs(
+    model: Any, given: Collection[str], dropped: Collection[str], label_names: Collection[str]
+) -> DataError | None:
+    """Which inputs of the model's forward are in no column, for a forward that has failed; None if all is there.
+
+    `given` are the names of the batch, `dropped` the columns of the data set that are not in it.
+
+    >>> class Model:
+    ...     def forward(self, x, labels=None): ...
+    >>> print(missing_inputs(Model(), ["labels"], ["inputs"], ["labels"]))
+    Model.forward needs 'x', which no column supplies
+      why: the batch has labels; the data set also has inputs, which forward does not take
+      fix: rename 'inputs' to 'x', or let a data_collator make 'x'
+    """
+    parameters = forward_parameters(model)
+    lacking = [name for name, each in parameters.items() if each.default is each.empty and name not in given]
+    inputs = [name for name in parameters if not is_label(name) and name not in label_names]
+    if not lacking and inputs and not any(name in given and name not in _COMPANIONS for name in inputs):
+        main = getattr(model, "main_input_name", None)
+        lacking = [main if main in inputs else inputs[0]]
+    if not lacking:
+        return None
+    has = f"the batch has {listed(given)}" if given else "the batch is empty"
+    if dropped:
+        has += f"; the data set also has {listed(dropped)}, which forward does not take"
+    return MissingInputError(
+        what=f"{type(model).__name__}.forward needs {in_words(lacking)}, which no column supplies",
+        why=has,
+        fix=_supplying(lacking, [*dropped, *(name for name in given if name not in parameters)]),
+    )
+
+
+def _supplying(lacking: list[str], spare: list[str]) -> str:
+    """How the missing may come to the model."""
+    rename = renaming(spare, lacking)
+    if not rename and len(spare) == len(lacking) == 1 and lacking[0] != "input_ids":
+        rename = {spare[0]: lacking[0]}
+    make = f"let a data_collator make {in_words(lacking)}"
+    if rename:
+        return f"{renaming_advice(rename, table=False)}, or {make}"
+    if "input_ids" in lacking and spare:
+        return f"if {spare[0]!r} is text, tokenize it: {tokenizing(spare[0], table=True)}"
+    return f"give the rows {in_words(lacking)}, or {make}"
+
+
+# In words ------------------------------------------------------------------------------------------------------------
+
+
+def a(value: Any) -> str:
+    """The type of a value with its article."""
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
+def shortened(value: Any) -> str:
+    """A value, cut if it is long."""
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:36]}...{text[-1]}"
