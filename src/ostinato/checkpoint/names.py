@@ -6,6 +6,8 @@ PREFIX_CHECKPOINT_DIR = "checkpoint"
 
 MANIFEST_NAME = "MANIFEST.json"
 TRAINER_STATE_NAME = "trainer_state.json"
+RUN_NAME = "run.json"  # which run a checkpoint is of
+LOCK_NAME = ".ostinato-lock.json"  # in the directory of a run, while it runs
 
 # Structure and plain values; tensors lie beside it in a file of the same stem, `.safetensors`.
 OPTIMIZER_NAME = "optimizer.json"

@@ -8,14 +8,19 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ..core.notices import note_once, warn
+from .identity import read_run_id
 from .names import PREFIX_CHECKPOINT_DIR
 from .store import discard, why_not_whole
 
 __all__ = ["PREFIX_CHECKPOINT_DIR", "get_last_checkpoint", "list_checkpoints", "rotate", "sort_checkpoints"]
 
 
-def list_checkpoints(output_dir: str | Path, checkpoint_prefix: str = PREFIX_CHECKPOINT_DIR) -> list[Path]:
-    """The whole checkpoints of a run, by step. Damaged ones are left out, and named once.
+def list_checkpoints(
+    output_dir: str | Path, checkpoint_prefix: str = PREFIX_CHECKPOINT_DIR, run_id: str | None = None
+) -> list[Path]:
+    """The whole checkpoints in a directory, by step; with a `run_id`, those of that run.
+
+    Damaged ones are left out, and named once.
 
     >>> list_checkpoints("out")
     [PosixPath('out/checkpoint-10'), PosixPath('out/checkpoint-20')]
@@ -29,9 +34,9 @@ def list_checkpoints(output_dir: str | Path, checkpoint_prefix: str = PREFIX_CHE
         if not path.is_dir():
             continue
         reason = why_not_whole(path)
-        if reason is None:
+        if reason is None and (run_id is None or read_run_id(path) == run_id):
             whole.append(path)
-        else:
+        elif reason is not None:
             note_once(f"{path} is left out: {reason}")
     return whole
 
@@ -46,15 +51,19 @@ def get_last_checkpoint(folder: str | Path) -> str | None:
     return str(checkpoints[-1]) if checkpoints else None
 
 
-def rotate(output_dir: str | Path, limit: int | None, keep: Collection[str | Path] = ()) -> list[Path]:
+def rotate(
+    output_dir: str | Path, limit: int | None, keep: Collection[str | Path] = (), run_id: str | None = None
+) -> list[Path]:
     """Delete the oldest checkpoints until `limit` are left; never the newest nor one in `keep`. Return the deleted.
+
+    With a `run_id` only the checkpoints of that run count, and only they go: another run's stay as they are.
 
     >>> rotate("out", limit=2, keep=[Path("out/checkpoint-10")])
     [PosixPath('out/checkpoint-20')]
     """
     if limit is None or limit <= 0:
         return []
-    checkpoints = list_checkpoints(output_dir)
+    checkpoints = list_checkpoints(output_dir, run_id=run_id)
     protected = {_true_path(path) for path in (*keep, *checkpoints[-1:])}
     removable = [path for path in checkpoints if _true_path(path) not in protected]
     deleted = []

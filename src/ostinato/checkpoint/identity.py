@@ -1,0 +1,254 @@
+"""Which run a checkpoint is of, so that no run deletes, replaces or continues what is another's.
+
+A run has an id. Every checkpoint holds it, in `run.json`, which the manifest covers like every other file:
+
+    {"format": 1, "run_id": "20260114-093005-4f1c2a", "saved_at": 1768383005.2}
+
+A checkpoint without it (written by transformers, or before there were ids) is nobody's: it is never deleted. Where a
+run wants a name that another run's checkpoint has, the other one moves into a directory named after its own run, under
+its old name: `out/checkpoint-20` to `out/run-20260114-093005-4f1c2a/checkpoint-20`. It can be loaded and resumed from
+there, and whoever looks for `checkpoint-*` in `out` (transformers does, when it deletes) does not see it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import CheckpointError, ConfigError
+from ..core.notices import note_once
+from . import files
+from .home import in_words
+from .names import MANIFEST_NAME, PREFIX_CHECKPOINT_DIR, RUN_NAME, TRAINER_STATE_NAME
+from .store import why_not_whole
+
+FORMAT = 1
+
+_UNKNOWN = "unknown"  # the directory of what is nobody's
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # it becomes part of a path
+_FAR_AWAY = 1e11  # seconds; a time of saving beyond it is no time
+_NUMBERED = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
+_HOME = re.compile(rf"run-{_RUN_ID.pattern}")
+
+
+def new_run_id() -> str:
+    """An id that no other run has. Ids sort by the time they were made. Draws from no random stream of the run's.
+
+    >>> new_run_id()
+    '20260114-093005-4f1c2a'
+    """
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
+
+
+def resumed_run_id(checkpoint: str | Path) -> str:
+    """The id to go on with after a checkpoint: its own, unless its run has gone further than that.
+
+    Going back to an earlier checkpoint is a new run, so the later ones are kept and never mixed with what comes now.
+
+    >>> resumed_run_id("out/checkpoint-20")
+    '20260114-093005-4f1c2a'
+    """
+    checkpoint = Path(checkpoint)
+    run_id = read_run_id(checkpoint)
+    if run_id is None:
+        return new_run_id()
+    true_path = Path(os.path.realpath(checkpoint))
+    step = _step_of(true_path.name)
+    # One that was moved aside lies a directory below those that kept their place.
+    home = true_path.parent.parent if _is_home(true_path.parent) else true_path.parent
+    later = [found for found in _find(home) if found.run_id == run_id and step is not None and found.step > step]
+    if not later:
+        return run_id
+    note_once(
+        f"{checkpoint} is not the last checkpoint of its run: what follows is a run of its own. "
+        f"Kept as they are: {_listed(found.path.name for found in later)}"
+    )
+    return new_run_id()
+
+
+def write_run_id(directory: str | Path, run_id: str) -> None:
+    """Say in a checkpoint which run it is of; call it while the checkpoint is being written.
+
+    >>> write_run_id(scratch, run_id)
+    """
+    if not _RUN_ID.fullmatch(run_id):
+        raise ConfigError(
+            what=f"{run_id!r} cannot be the id of a run",
+            why="it becomes part of a path: up to 64 letters, digits, - and _, the first a letter or digit",
+            fix="use new_run_id()",
+        )
+    files.write_json(Path(directory) / RUN_NAME, {"format": FORMAT, "run_id": run_id, "saved_at": time.time()})
+
+
+def read_run_id(directory: str | Path) -> str | None:
+    """The run that a checkpoint is of; None if it does not say, or not so that it could be believed.
+
+    >>> read_run_id("out/checkpoint-20")
+    '20260114-093005-4f1c2a'
+    """
+    run_id = _read(Path(directory)).get("run_id")
+    return run_id if isinstance(run_id, str) and _RUN_ID.fullmatch(run_id) else None
+
+
+def used_by_others(directory: str | Path, run_id: str) -> list[Path]:
+    """The whole checkpoints in a directory that are not of this run, by step; nothing if there is no directory.
+
+    >>> used_by_others("out", run_id)
+    [PosixPath('out/checkpoint-10'), PosixPath('out/checkpoint-20')]
+    """
+    return [found.path for found in _find(Path(directory)) if found.run_id != run_id]
+
+
+def describe_others(paths: Sequence[Path]) -> str:
+    """One line about checkpoints of other runs, as a run says it that begins beside them.
+
+    >>> describe_others(used_by_others("out", run_id))
+    'here already, of other runs, and kept: 2 checkpoints, 2.7 GB (out/checkpoint-10, out/checkpoint-20)'
+    """
+    taken = sum(file.stat().st_size for path in paths for file in path.rglob("*") if file.is_file())
+    counted = f"{len(paths)} checkpoints" if len(paths) != 1 else "1 checkpoint"
+    return f"here already, of other runs, and kept: {counted}, {in_words(taken)} ({_listed(map(str, paths))})"
+
+
+def make_room(target: str | Path, run_id: str) -> Path | None:
+    """Move another run's checkpoint away from a name that this run needs; return where it is now, None if nowhere.
+
+    Call it as late as possible, right before the new one gets the name: nothing is lost if the run dies in between,
+    but the old one has moved.
+
+    >>> make_room("out/checkpoint-20", run_id)
+    PosixPath('out/run-20260114-093005-4f1c2a/checkpoint-20')
+    """
+    target = Path(target)
+    if not os.path.lexists(target):
+        return None
+    owner = read_run_id(target)
+    if owner == run_id:
+        return None
+    aside = _free_place(target, owner or _UNKNOWN)
+    try:
+        aside.parent.mkdir(exist_ok=True)
+        os.rename(target, aside)
+        files.sync_directory(aside.parent)
+        files.sync_directory(target.parent)
+    except OSError as error:
+        raise CheckpointError(
+            what=f"{target} was not saved",
+            why=f"another run's checkpoint has that name, and it could not be moved to {aside}: {error}",
+            fix="move it away, or give this run another output_dir",
+        ) from error
+    note_once(
+        f"{target} is of another run and is kept as {aside}; more like it move to the same place",
+        key=f"moved aside: {target.parent} {run_id}",
+    )
+    return aside
+
+
+def find_own(path: str | Path, run_id: str) -> Path | None:
+    """Where a checkpoint of this run is now that was remembered under this path; None if it is gone.
+
+    Paths are remembered (as that of the best model is), and a later run may have moved what was there.
+
+    >>> find_own("out/checkpoint-20", run_id)
+    PosixPath('out/run-20260114-093005-4f1c2a/checkpoint-20')
+    """
+    path = Path(path)
+    places = (path, *(home / path.name for home in _homes(path.parent)))
+    return next((place for place in places if place.is_dir() and read_run_id(place) == run_id), None)
+
+
+def latest_run_checkpoint(directory: str | Path) -> Path | None:
+    """The last checkpoint of the run that saved last: what `resume_from_checkpoint=True` goes on with.
+
+    Steps of different runs say nothing about each other: a fresh run at step 20 is newer than an old one's step 500.
+    In a directory with a single run this is `get_last_checkpoint`. What is nobody's counts as one run.
+
+    >>> latest_run_checkpoint("out")
+    PosixPath('out/checkpoint-20')
+    """
+    found = _find(Path(directory))
+    if not found:
+        return None
+    newest = max(found, key=lambda one: (one.saved_at, one.step))
+    return max((one for one in found if one.run_id == newest.run_id), key=lambda one: (one.step, one.saved_at)).path
+
+
+@dataclass(frozen=True)
+class _Found:
+    path: Path
+    step: int
+    run_id: str | None
+    saved_at: float
+
+
+def _find(directory: Path) -> list[_Found]:
+    """Every whole checkpoint of every run in a directory, by step, also those that were moved aside."""
+    if not directory.is_dir():
+        return []
+    found = []
+    for home in (directory, *_homes(directory)):
+        for name in os.listdir(home):
+            step, path = _step_of(name), home / name
+            if step is None or not path.is_dir():
+                continue
+            reason = why_not_whole(path)
+            if reason is None:
+                found.append(_Found(path, step, read_run_id(path), _saved_at(path)))
+            else:
+                note_once(f"{path} is left out: {reason}")
+    return sorted(found, key=lambda one: (one.step, str(one.path)))
+
+
+def _homes(directory: Path) -> list[Path]:
+    """The directories of runs whose checkpoints were moved aside."""
+    if not directory.is_dir():
+        return []
+    return [directory / name for name in sorted(os.listdir(directory)) if _is_home(directory / name)]
+
+
+def _is_home(path: Path) -> bool:
+    return _HOME.fullmatch(path.name) is not None and path.is_dir()
+
+
+def _free_place(path: Path, owner: str) -> Path:
+    """Where `path` can be moved to. Of what is nobody's there may be several of one name."""
+    names = itertools.chain([f"run-{owner}"], (f"run-{owner}-{number}" for number in itertools.count(2)))
+    return next(place for name in names if not os.path.lexists(place := path.parent / name / path.name))
+
+
+def _step_of(name: str) -> int | None:
+    match = _NUMBERED.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def _saved_at(path: Path) -> float:
+    """When a checkpoint was completed: as it says itself, since copying changes the times of files."""
+    said = _read(path).get("saved_at")
+    if isinstance(said, (int, float)) and 0 < said < _FAR_AWAY:
+        return float(said)
+    for name in (MANIFEST_NAME, TRAINER_STATE_NAME):  # whichever was written last
+        try:
+            return os.lstat(path / name).st_mtime
+        except OSError:
+            continue
+    return 0.0
+
+
+def _read(directory: Path) -> dict[str, Any]:
+    try:
+        content = files.read_json(directory / RUN_NAME)
+    except CheckpointError:  # missing or damaged: then it is nobody's, and stays
+        return {}
+    return content if isinstance(content, dict) and content.get("format") == FORMAT else {}
+
+
+def _listed(names: Iterable[str]) -> str:
+    shown = list(names)
+    return ", ".join(shown[:5]) + (f" and {len(shown) - 5} more" if len(shown) > 5 else "")
