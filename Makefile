@@ -45,13 +45,13 @@ format: $(VENV)/.dev
 
 # Two levels share one environment, so the demo does not wait for transformers.
 # torch goes first and alone: the choice of its build (CPU or CUDA) is then not up to the rest.
-# The build back end is installed, not isolated: its version is pinned too.
+# The build back ends are installed, not isolated: their versions are pinned too.
 $(VENV)/.demo: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.10 or newer is needed; 3.11 is what constraints.txt was made with." >&2; exit 1; }
 	@echo "Setting up $(VENV): torch, numpy, safetensors, rich, scikit-learn (once, a minute or two)"
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@$(PIP) torch==2.13.0
-	@$(PIP) hatchling editables
+	@$(PIP) hatchling editables setuptools
 	@$(PIP) --no-build-isolation -e ".[demo]"
 	@touch $@
 
@@ -65,7 +65,7 @@ $(VENV)/.dev: $(VENV)/.demo
 lock:
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python -m pip install -q torch==2.13.0
-	.venv-lock/bin/python -m pip install -q hatchling editables
+	.venv-lock/bin/python -m pip install -q hatchling editables setuptools
 	.venv-lock/bin/python -m pip install -q --no-build-isolation -e ".[all,dev,docs]" transformers==5.22.2 accelerate==1.15.0
 	{ sed -n '/^#/!q; p' constraints.txt; \
 	  .venv-lock/bin/python -m pip freeze --all --exclude pip --exclude-editable \

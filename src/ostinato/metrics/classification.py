@@ -1,0 +1,367 @@
+"""One class per label: accuracy, precision, recall, F1, Matthews correlation, area under the ROC curve.
+
+Predictions are logits (one more dimension than the labels) or class ids (the labels' shape); labels may be of any
+shape, so rows, tokens and pixels are counted alike. All but the area under the curve keep three counts per class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..core.errors import MetricError
+from ..core.notices import note_once
+from .base import Arrays, Measured, Metric
+from .inputs import array, class_labels, classes, counted, rows_of, single
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .base import Options
+
+AVERAGES = ("binary", "macro", "micro", "weighted")
+
+
+class Accuracy(Metric):
+    """The share of labels that were predicted. Keeps two numbers.
+
+    >>> Accuracy()(([[0.2, 0.8], [0.9, 0.1]], [1, 1]))
+    {'accuracy': 0.5}
+    """
+
+    default_name = "accuracy"
+
+    def _measure(self, predictions: Any, references: Any) -> Measured:
+        found = classes(predictions, references, self.name, self.ignore_index)
+        labels = np.bincount(found.row, minlength=found.rows)
+        correct = np.bincount(found.row[found.truth == found.guess], minlength=found.rows)
+        row = np.flatnonzero(labels)
+        return Measured(found.rows, row, {"correct": correct[row], "labels": labels[row]})
+
+    def _score(self, totals: Arrays) -> dict[str, float]:
+        return {self.name: float(totals["correct"] / totals["labels"])}
+
+
+class ClassCounts(Metric):
+    """Metrics that follow from three counts per class: found, predicted, present.
+
+    For an interval it keeps the true and the predicted class of every label, 16 bytes each.
+    """
+
+    grows = True
+
+    def _measure(self, predictions: Any, references: Any) -> Measured:
+        found = classes(predictions, references, self.name, self.ignore_index)
+        self._num_classes = max(self._num_classes, found.num_classes)
+        return Measured(
+            found.rows,
+            found.row,
+            {"truth": found.truth.astype(np.int32), "guess": found.guess.astype(np.int32)},
+        )
+
+    def reset(self) -> None:
+        """Forget everything seen."""
+        super().reset()
+        self._num_classes = 0
+
+    def merge(self, state: Mapping[str, Any]) -> None:
+        """Add what another copy of this metric has seen, given as its `state()`."""
+        super().merge(state)
+        self._num_classes = max(self._num_classes, 0 if self._totals is None else len(self._totals["present"]))
+
+    def _total(self, values: Arrays, weights: np.ndarray | None) -> Arrays:
+        truth, guess = values["truth"], values["guess"]
+        size = max(int(truth.max()) + 1, int(guess.max()) + 1, self._num_classes)
+        hit = truth == guess
+        return {
+            "found": np.bincount(truth[hit], None if weights is None else weights[hit], size).astype(np.float64),
+            "predicted": np.bincount(guess, weights, size).astype(np.float64),
+            "present": np.bincount(truth, weights, size).astype(np.float64),
+        }
+
+
+class BalancedAccuracy(ClassCounts):
+    """The mean over classes of the share that was found: rare classes weigh as much as common ones.
+
+    >>> BalancedAccuracy()(([0, 0, 0, 0], [0, 0, 0, 1]))
+    {'balanced_accuracy': 0.5}
+    """
+
+    default_name = "balanced_accuracy"
+
+    def _score(self, totals: Arrays) -> dict[str, float]:
+        present = totals["present"] > 0
+        return {self.name: float((totals["found"][present] / totals["present"][present]).mean())}
+
+
+class MatthewsCorrelation(ClassCounts):
+    """Correlation between predicted and true classes, for two or more: 1 is perfect, 0 is chance.
+
+    >>> MatthewsCorrelation()(([0, 1, 1, 1], [0, 0, 1, 1]))
+    {'matthews_correlation': 0.5773502691896258}
+    """
+
+    default_name = "matthews_correlation"
+
+    def _score(self, totals: Arrays) -> dict[str, float]:
+        predicted, present = totals["predicted"], totals["present"]
+        number, correct = present.sum(), totals["found"].sum()
+        spread_predicted = number**2 - predicted @ predicted
+        spread_present = number**2 - present @ present
+        if not spread_predicted or not spread_present:  # only one class was predicted, or is there
+            return {self.name: 0.0}
+        covariance = correct * number - predicted @ present
+        return {self.name: float(covariance / np.sqrt(spread_predicted * spread_present))}
+
+
+class Averaged(ClassCounts):
+    """Precision, recall and F1: how they are averaged over classes.
+
+    Args:
+        average: "binary" (the class `positive` alone), "macro" (all classes alike), "weighted" (by how often a class
+            is present) or "micro" (all labels pooled). None: binary for two classes and macro for more, said once.
+        positive: the class that "binary" looks at.
+
+    A class that is neither present nor predicted is left out; what would be divided by zero counts as 0.
+    """
+
+    def __init__(self, *, average: str | None = None, positive: int = 1, **options: Unpack[Options]) -> None:
+        super().__init__(**options)
+        self.average, self.positive = checked_average(self.name, average, AVERAGES), positive
+
+    def _ratio(self, found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    def _score(self, totals: Arrays) -> dict[str, float]:
+        found, predicted, present = totals["found"], totals["predicted"], totals["present"]
+        average = self.average or self._usual_average(len(present))
+        if average == "binary":
+            return {self.name: self._binary(found, predicted, present)}
+        return {self.name: averaged(self._ratio, found, predicted, present, average)}
+
+    def _binary(self, found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> float:
+        if len(present) > 2:
+            raise MetricError(
+                what=f"{self.name}: average='binary' with {len(present)} classes",
+                why=f"it scores class {self.positive} against one other",
+                fix="average='macro' (classes alike), 'weighted' (by frequency) or 'micro' (labels pooled)",
+            )
+        if not 0 <= self.positive <= 1:
+            raise MetricError(
+                what=f"{self.name}: positive={self.positive} is not one of two classes",
+                why="they are 0 and 1",
+                fix="positive=1, or average='macro'",
+            )
+        scores = self._ratio(found, predicted, present)
+        return float(scores[self.positive]) if self.positive < len(scores) else 0.0
+
+    def _usual_average(self, num_classes: int) -> str:
+        if num_classes <= 2:
+            return "binary"
+        note_once(f"{self.name} is averaged over {num_classes} classes: average='macro'", key=f"{self.name}.average")
+        return "macro"
+
+
+class Precision(Averaged):
+    """The share of what was predicted that is right. Averaging: see `Averaged`.
+
+    >>> Precision()(([1, 1, 0], [1, 0, 1]))
+    {'precision': 0.5}
+    """
+
+    default_name = "precision"
+
+    def _ratio(self, found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> np.ndarray:
+        return divided(found, predicted)
+
+
+class Recall(Averaged):
+    """The share of what is there that was found. Averaging: see `Averaged`.
+
+    >>> Recall(average="macro")(([0, 1, 2, 2], [0, 1, 1, 2]))
+    {'recall': 0.8333333333333334}
+    """
+
+    default_name = "recall"
+
+    def _ratio(self, found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> np.ndarray:
+        return divided(found, present)
+
+
+class F1(Averaged):
+    """The harmonic mean of precision and recall. Averaging: see `Averaged`.
+
+    >>> F1(average="micro")(([0, 1, 2, 2], [0, 1, 1, 2]))
+    {'f1': 0.75}
+    """
+
+    default_name = "f1"
+
+    def _ratio(self, found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> np.ndarray:
+        return divided(2 * found, predicted + present)
+
+
+class RocAuc(Metric):
+    """Area under the ROC curve: how often a positive row scores higher than a negative one.
+
+    The exact value needs every score, so it keeps them as float32: one per row for two classes (8 bytes with the
+    label), one per class and row for more.
+
+    Predictions are logits `(rows, 2)`, or scores `(rows,)` or `(rows, 1)` of class 1; for more classes logits
+    `(rows, classes)`, each class against the rest, averaged by `average` ("macro" or "weighted").
+
+    >>> RocAuc()(([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]))
+    {'roc_auc': 0.75}
+    """
+
+    default_name = "roc_auc"
+    keeps_rows = True
+
+    def __init__(self, *, average: str = "macro", **options: Unpack[Options]) -> None:
+        super().__init__(**options)
+        self.average = checked_average(self.name, average, ("macro", "weighted"))
+
+    def _measure(self, predictions: Any, references: Any) -> Measured:
+        labels = class_labels(references, self.name)
+        scores = array(single(predictions, self.name), self.name, "predictions")
+        mask = counted(labels, self.ignore_index)
+        kept = self._scores(scores, labels)[mask]
+        truth = labels[mask]
+        columns = kept.shape[1] if kept.ndim == 2 else 2
+        if len(truth) and not 0 <= truth.min() <= truth.max() < columns:
+            bad = truth.min() if truth.min() < 0 else truth.max()
+            raise MetricError(
+                what=f"{self.name}: label {bad} is not among {columns} classes",
+                why=f"predictions {scores.shape} score classes 0 to {columns - 1}",
+                fix="pass logits with one column per class",
+            )
+        return Measured(len(labels), rows_of(mask), {"scores": kept, "truth": truth.astype(np.int32)})
+
+    def _scores(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        if scores.ndim == labels.ndim + 1 and scores.shape[-1] == 1:
+            scores = scores[..., 0]
+        if scores.shape == labels.shape:
+            return finite(scores.astype(np.float32), self.name)
+        if scores.shape[:-1] != labels.shape:
+            raise MetricError(
+                what=f"{self.name}: predictions {scores.shape} do not fit labels {labels.shape}",
+                why="it needs a score per row, or a logit per row and class",
+                fix="pass logits, not class ids",
+            )
+        if scores.shape[-1] == 2:
+            return finite((scores[..., 1] - scores[..., 0]).astype(np.float32), self.name)
+        return finite(softmax(scores), self.name)
+
+    def _total(self, values: Arrays, weights: np.ndarray | None) -> Arrays:
+        return values if weights is None else {name: np.repeat(one, weights, axis=0) for name, one in values.items()}
+
+    def _score(self, totals: Arrays) -> dict[str, float]:
+        scores, truth = totals["scores"], totals["truth"]
+        if scores.ndim == 1:
+            return {self.name: area_under_roc(scores, truth == 1, self.name)}
+        areas = [
+            area_under_roc(scores[:, label], truth == label, f"{self.name} of class {label}")
+            for label in range(scores.shape[1])
+        ]
+        weights = np.bincount(truth, minlength=len(areas)) if self.average == "weighted" else None
+        return {self.name: float(np.average(areas, weights=weights))}
+
+
+# ------------------------------------------------------------------------------------------------------------- shared
+
+
+def area_under_roc(scores: np.ndarray, positive: np.ndarray, name: str) -> float:
+    """By ranks: ties count half.
+
+    >>> area_under_roc(np.array([1.0, 2.0, 2.0]), np.array([False, True, False]), "roc_auc")
+    0.75
+    """
+    number = int(positive.sum())
+    others = len(positive) - number
+    if not number or not others:
+        raise MetricError(
+            what=f"{name} is not defined",
+            why=f"all {len(positive)} labels are {'positive' if number else 'negative'}; it compares the two kinds",
+            fix="evaluate on rows of both kinds, or use 'accuracy'",
+        )
+    above = middle_ranks(scores)[positive].sum() - number * (number + 1) / 2
+    return float(above / (number * others))
+
+
+def middle_ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks from 1; equal values share the mean of theirs.
+
+    >>> middle_ranks(np.array([5.0, 1.0, 5.0]))
+    array([2.5, 1. , 2.5])
+    """
+    _, place, times = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(times, dtype=np.float64)
+    return (last - (times - 1) / 2)[place.reshape(-1)]
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Probabilities over the last dimension, in float32.
+
+    >>> softmax(np.array([[0.0, 0.0]]))
+    array([[0.5, 0.5]], dtype=float32)
+    """
+    shifted = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
+    return (shifted / shifted.sum(axis=-1, keepdims=True)).astype(np.float32)
+
+
+def finite(scores: np.ndarray, name: str) -> np.ndarray:
+    """Refuse scores that have no order.
+
+    >>> finite(np.array([1.0]), "roc_auc")
+    array([1.])
+    """
+    if np.isnan(scores).any():
+        raise MetricError(
+            what=f"{name}: {int(np.isnan(scores).sum())} scores of a batch are NaN",
+            why="NaN is neither above nor below anything, so there is no curve",
+            fix="find where the model's output overflows; bf16=True instead of fp16=True often helps",
+        )
+    return scores
+
+
+def checked_average(name: str, average: str | None, allowed: tuple[str, ...]) -> Any:
+    """Refuse a way of averaging that is not there.
+
+    >>> checked_average("f1", "macro", ("macro", "micro"))
+    'macro'
+    """
+    if average is not None and average not in allowed:
+        raise MetricError(
+            what=f"{name}: average={average!r} is not a way of averaging",
+            why=f"there are {', '.join(map(repr, allowed))}",
+            fix=f"average={allowed[0]!r}",
+        )
+    return average
+
+
+def averaged(ratio: Any, found: np.ndarray, predicted: np.ndarray, present: np.ndarray, average: str) -> float:
+    """A ratio per class made one number: "micro", "macro" or "weighted".
+
+    >>> shares = averaged(lambda f, p, t: divided(f, t), np.array([1, 1]), np.array([2, 1]), np.array([1, 2]), "macro")
+    >>> shares
+    0.75
+    """
+    if average == "micro":
+        return float(ratio(found.sum(), predicted.sum(), present.sum()))
+    there = (predicted + present) > 0
+    scores = ratio(found[there], predicted[there], present[there])
+    if average == "weighted":
+        return float(np.average(scores, weights=present[there])) if present.sum() else 0.0
+    return float(scores.mean()) if len(scores) else 0.0
+
+
+def divided(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Part by whole; 0 where the whole is 0.
+
+    >>> divided(np.array([1, 0]), np.array([2, 0]))
+    array([0.5, 0. ])
+    """
+    part, whole = np.asarray(part, dtype=np.float64), np.asarray(whole, dtype=np.float64)
+    return np.divide(part, whole, out=np.zeros_like(part), where=whole != 0)

@@ -1,0 +1,380 @@
+"""From what a model or a trainer hands over to what a metric counts: classes, values or texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core.errors import MetricError
+from ..core.notices import note_once
+from ..core.tree import numpify
+
+_ABSENT = object()
+
+# ------------------------------------------------------------------------------------------- as a compute_metrics call
+
+
+def pair_of(prediction: Any, name: str) -> tuple[Any, Any]:
+    """Predictions and labels of an `EvalPrediction`, or of a pair.
+
+    >>> pair_of(([1], [0]), "accuracy")
+    ([1], [0])
+    """
+    predictions = getattr(prediction, "predictions", _ABSENT)
+    if predictions is not _ABSENT:
+        labels = getattr(prediction, "label_ids", None)
+    elif isinstance(prediction, (tuple, list)) and len(prediction) >= 2:
+        predictions, labels = prediction[0], prediction[1]
+    else:
+        raise MetricError(
+            what=f"{name} was called with {type(prediction).__name__}",
+            why="as a function it takes an EvalPrediction or a pair (predictions, labels)",
+            fix=f"call it with ({type(prediction).__name__}, labels), or use update() and compute()",
+        )
+    if labels is None:
+        raise MetricError(
+            what=f"{name} was given no labels",
+            why="the data set has none, or they are not called by a name in label_names",
+            fix="set label_names=[...] in the training arguments to the columns that hold them",
+        )
+    return predictions, labels
+
+
+def batches_of(predictions: Any, references: Any) -> Iterator[tuple[Any, Any]]:
+    """The pair itself, or one pair per batch for the lists of `eval_do_concat_batches=False`.
+
+    >>> first, second = np.zeros((2, 3)), np.zeros((1, 3))
+    >>> [len(labels) for _, labels in batches_of([first, second], [first[:, 0], second[:, 0]])]
+    [2, 1]
+    """
+    if _is_list_of_arrays(predictions) and _is_list_of_arrays(references) and len(predictions) == len(references):
+        yield from zip(predictions, references, strict=True)
+    else:
+        yield predictions, references
+
+
+def _is_list_of_arrays(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(_is_array(_first(part)) for part in value)
+
+
+def _first(value: Any) -> Any:
+    return next(iter(value), None) if isinstance(value, tuple) else value
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, (np.ndarray, Tensor)) and len(value.shape) > 0
+
+
+# ------------------------------------------------------------------------------------------------------------ arrays
+
+
+def single(predictions: Any, name: str) -> Any:
+    """The logits of a model with several outputs: the first one, and that is said once.
+
+    >>> single((np.array([1]),), "accuracy")
+    array([1])
+    """
+    first = _first(predictions)
+    if not isinstance(predictions, tuple) or not _is_array(first):
+        return predictions
+    if len(predictions) > 1:
+        shapes = ", ".join(str(tuple(getattr(part, "shape", ()))) for part in predictions)
+        note_once(f"{name} uses the first of {len(predictions)} model outputs (shapes {shapes})")
+    return first
+
+
+def array(value: Any, name: str, role: str) -> np.ndarray:
+    """A rectangular numeric array on the host.
+
+    >>> array(torch.tensor([1.5], dtype=torch.bfloat16), "mse", "labels")
+    array([1.5], dtype=float32)
+    """
+    try:
+        found = np.asarray(numpify(value) if isinstance(value, Tensor) else value)
+    except ValueError:  # rows of different length
+        found = np.empty(0, dtype=object)
+    if found.dtype.kind not in "biuf":
+        raise MetricError(
+            what=f"{name} cannot read the {role}: {_described(value)}",
+            why="it takes numbers: an array, a tensor, or a list whose rows have one length",
+            fix=f"turn the {role} into an array; fill short rows with -100",
+        )
+    return found
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, (list, tuple)) and value:
+        return f"a {type(value).__name__} of {type(value[0]).__name__}"
+    return f"{type(value).__name__}"
+
+
+def counted(references: np.ndarray, ignore_index: float | None) -> np.ndarray:
+    """Where a label counts.
+
+    >>> counted(np.array([3, -100]), -100)
+    array([ True, False])
+    """
+    return np.ones(references.shape, dtype=bool) if ignore_index is None else references != ignore_index
+
+
+def rows_of(counts: np.ndarray) -> np.ndarray:
+    """The row of every label that counts, in the order in which a boolean index takes them.
+
+    >>> rows_of(np.array([[True, True], [False, True]]))
+    array([0, 0, 1])
+    """
+    return np.nonzero(counts)[0]
+
+
+# ----------------------------------------------------------------------------------------------------------- classes
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The labels that count, one after the other, and what was predicted for them."""
+
+    rows: int
+    row: np.ndarray
+    truth: np.ndarray
+    guess: np.ndarray
+    num_classes: int  # columns of the logits; 0 where class ids were given
+
+
+def classes(
+    predictions: Any, references: Any, name: str, ignore_index: int | None, *, class_axis: int = -1
+) -> Classes:
+    """Logits (one more dimension than the labels, argmax is taken) or class ids (the labels' shape), with labels.
+
+    >>> classes([[0.1, 0.9], [0.8, 0.2]], [1, -100], "accuracy", -100)
+    Classes(rows=2, row=array([0]), truth=array([1]), guess=array([1]), num_classes=2)
+    """
+    labels = class_labels(references, name)
+    ids, labels, num_classes = class_ids(single(predictions, name), labels, name, class_axis)
+    mask = counted(labels, ignore_index)
+    truth, guess = labels[mask], ids[mask]
+    _check_range(truth, guess, num_classes, name)
+    return Classes(len(labels), rows_of(mask), truth, guess, num_classes)
+
+
+def class_labels(references: Any, name: str) -> np.ndarray:
+    """Labels as whole numbers, at least one-dimensional.
+
+    >>> class_labels([1.0, 0.0], "accuracy")
+    array([1, 0])
+    """
+    labels = np.atleast_1d(array(references, name, "labels"))
+    if labels.dtype.kind == "f":
+        whole = labels.astype(np.int64)
+        if not np.array_equal(whole, labels):
+            raise MetricError(
+                what=f"{name}: label {labels[whole != labels].flat[0]!s} is not a class",
+                why="classes are whole numbers from 0",
+                fix="for values use a regression metric: 'mse', 'mae', 'pearson'",
+            )
+        return whole
+    return labels.astype(np.int64)
+
+
+def class_ids(
+    predictions: Any, labels: np.ndarray, name: str, class_axis: int = -1
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Predicted classes, the labels in the same shape, and how many columns the logits had (0: ids were given).
+
+    >>> class_ids([[0.1, 0.9]], np.array([1]), "accuracy")
+    (array([1]), array([1]), 2)
+    """
+    if not isinstance(predictions, Tensor):
+        predictions = array(predictions, name, "predictions")
+    shape = tuple(predictions.shape)
+    if len(shape) == labels.ndim == 2 and labels.shape[1] == 1 != shape[1]:
+        labels = labels[:, 0]  # labels that the data set keeps as columns of one
+    if len(shape) == labels.ndim + 1:
+        ids, num_classes = argmax(predictions, class_axis, name), shape[class_axis]
+    else:
+        ids, num_classes = np.atleast_1d(array(predictions, name, "predictions")), 0
+    if ids.shape != labels.shape:
+        raise _shapes_differ(name, shape, labels.shape)
+    return _whole(ids, labels, name), labels, num_classes
+
+
+def argmax(logits: Any, axis: int, name: str) -> np.ndarray:
+    """The class with the highest logit, found on the device where the logits are.
+
+    >>> argmax(torch.tensor([[0.1, 0.9]]), -1, "accuracy")
+    array([1])
+    """
+    if logits.shape[axis] == 1:
+        raise MetricError(
+            what=f"{name}: the predictions {tuple(logits.shape)} have one column, so every argmax is class 0",
+            why="a model with num_labels=1 predicts a value, or one logit for two classes",
+            fix="for a value use 'mse' or 'pearson'; for two classes pass ids: (logits[:, 0] > 0)",
+        )
+    if isinstance(logits, Tensor):
+        best = logits.argmax(axis)
+        top = logits.gather(axis, best.unsqueeze(axis))
+        ids, unknown = numpify(best), int(torch.isnan(top).sum())
+    else:
+        ids = logits.argmax(axis)
+        unknown = int(np.isnan(np.take_along_axis(logits, np.expand_dims(ids, axis), axis)).sum())
+    if unknown:
+        note_once(
+            f"{name}: {unknown} predictions of a batch are NaN; the class with the NaN is taken", key=f"{name}.nan"
+        )
+    return ids
+
+
+def _whole(ids: np.ndarray, labels: np.ndarray, name: str) -> np.ndarray:
+    if ids.dtype.kind != "f":
+        return ids.astype(np.int64)
+    whole = ids.astype(np.int64)
+    if not np.array_equal(whole, ids):
+        several = "; if several labels hold at once, use a multilabel_ metric" if labels.ndim == 2 else ""
+        raise MetricError(
+            what=f"{name}: prediction {ids[whole != ids].flat[0]!s} is not a class id",
+            why=f"predictions of the labels' shape {labels.shape} are ids; logits have a further column per class",
+            fix=f"turn scores into ids: (scores > 0.5){several}",
+        )
+    return whole
+
+
+def _check_range(truth: np.ndarray, guess: np.ndarray, num_classes: int, name: str) -> None:
+    for role, ids in (("label", truth), ("predicted class", guess)):
+        if len(ids) and ids.min() < 0:
+            raise MetricError(
+                what=f"{name}: {role} {ids.min()} is not a class",
+                why="classes count from 0; only labels may be -100, which is ignored",
+                fix="number the classes from 0"
+                if role == "label"
+                else "cut predictions and labels to the same places",
+            )
+    if num_classes and len(truth) and truth.max() >= num_classes:
+        raise MetricError(
+            what=f"{name}: label {truth.max()} is not among the model's {num_classes} classes",
+            why=f"the logits have {num_classes} columns, for classes 0 to {num_classes - 1}",
+            fix=f"set num_labels={truth.max() + 1}, or number the labels from 0",
+        )
+
+
+def _shapes_differ(name: str, predictions: tuple[int, ...], labels: tuple[int, ...]) -> MetricError:
+    return MetricError(
+        what=f"{name}: predictions {predictions} do not fit labels {labels}",
+        why="logits need the labels' shape plus one column per class; class ids need the labels' shape",
+        fix="return only the logits from preprocess_logits_for_metrics, and keep one prediction per label",
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ values
+
+
+def values(
+    predictions: Any, references: Any, name: str, ignore_index: int | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Predicted and true numbers as tables (rows, outputs), and where they count; a last dimension of 1 is dropped.
+
+    >>> guess, truth, mask = values([[0.5]], [1.0], "mse", -100)
+    >>> guess, truth, mask
+    (array([[0.5]]), array([[1.]]), array([[ True]]))
+    """
+    guess = np.atleast_1d(array(single(predictions, name), name, "predictions"))
+    truth = np.atleast_1d(array(references, name, "labels"))
+    if guess.ndim == truth.ndim + 1 and guess.shape[-1] == 1:
+        guess = guess[..., 0]
+    if truth.ndim == guess.ndim + 1 and truth.shape[-1] == 1:
+        truth = truth[..., 0]
+    if guess.shape != truth.shape:
+        raise MetricError(
+            what=f"{name}: predictions {guess.shape} do not fit labels {truth.shape}",
+            why="every label needs one predicted value",
+            fix="set num_labels=1 for one value per row; for classes use 'accuracy' or 'f1'",
+        )
+    mask = counted(truth, ignore_index)
+    if not mask.all():
+        note_once(
+            f"{name}: labels equal to {ignore_index} are ignored; pass ignore_index=None if they are values",
+            key=f"{name}.ignored values",
+        )
+    columns = (len(truth), -1) if truth.ndim > 1 else (len(truth), 1)
+    return (
+        guess.astype(np.float64).reshape(columns),
+        truth.astype(np.float64).reshape(columns),
+        mask.reshape(columns),
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------- texts
+
+
+def texts(given: Any, name: str, tokenizer: Any, ignore_index: int | None, *, role: str) -> list[str]:
+    """Strings, or token ids turned into strings by a tokenizer; -100 is left out.
+
+    >>> texts(["a b"], "rouge", None, -100, role="predictions")
+    ['a b']
+    """
+    given = single(given, name)
+    if isinstance(given, str):
+        raise MetricError(
+            f"{name}: the {role} are one string", "a batch is a list of strings", f"pass [{given[:20]!r}]"
+        )
+    rows = given.tolist() if isinstance(given, (np.ndarray, Tensor)) else list(given)
+    if all(isinstance(row, str) for row in rows):
+        return rows
+    return _decoded(_id_rows(rows, name, role), name, tokenizer, ignore_index, role)
+
+
+def reference_texts(given: Any, name: str, tokenizer: Any, ignore_index: int | None) -> list[list[str]]:
+    """One or several reference texts per row: `["a", "b"]`, `[["a", "a2"], ["b"]]`, or token ids.
+
+    >>> reference_texts(["a", "b"], "bleu", None, -100)
+    [['a'], ['b']]
+    """
+    if isinstance(given, list) and given and all(_is_list_of_text(row) for row in given):
+        return [list(row) for row in given]
+    return [[text] for text in texts(given, name, tokenizer, ignore_index, role="references")]
+
+
+def same_length(predictions: Sequence[Any], references: Sequence[Any], name: str) -> None:
+    """Refuse texts that cannot be paired.
+
+    >>> same_length(["a"], ["b"], "wer")
+    """
+    if len(predictions) != len(references):
+        raise MetricError(
+            what=f"{name}: {len(predictions)} predictions, {len(references)} references",
+            why="row i of one is compared with row i of the other",
+            fix="pass as many references as predictions; several per row as a list of lists",
+        )
+
+
+def _is_list_of_text(row: Any) -> bool:
+    return isinstance(row, (list, tuple)) and bool(row) and all(isinstance(text, str) for text in row)
+
+
+def _id_rows(rows: list[Any], name: str, role: str) -> list[list[int]]:
+    rows = [row.tolist() if isinstance(row, (np.ndarray, Tensor)) else row for row in rows]
+    if rows and all(isinstance(row, int) for row in rows):
+        rows = [rows]  # the ids of a single text
+    for row in rows:
+        if not isinstance(row, (list, tuple)) or not all(isinstance(token, int) for token in row):
+            raise MetricError(
+                what=f"{name} cannot read the {role} as text: {_described(row)}",
+                why="it takes strings or token ids; logits are not text",
+                fix="set predict_with_generate=True, so that the model writes and its token ids arrive here",
+            )
+    return rows
+
+
+def _decoded(rows: list[list[int]], name: str, tokenizer: Any, ignore_index: int | None, role: str) -> list[str]:
+    if tokenizer is None:
+        raise MetricError(
+            what=f"{name}: the {role} are token ids, and no tokenizer was given",
+            why="it compares texts",
+            fix=f"metric({name!r}, tokenizer=tokenizer)",
+        )
+    rows = [[token for token in row if token != ignore_index] for row in rows]
+    decode = getattr(tokenizer, "batch_decode", None)
+    return list(decode(rows, skip_special_tokens=True) if decode is not None else tokenizer(rows))

@@ -1,0 +1,214 @@
+"""Language models: perplexity and the share of tokens predicted.
+
+A causal model predicts at place t the token at t + 1, so predictions and labels are compared one place apart (`shift`,
+the default). Masked and encoder-decoder models predict in place: `shift=False`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from ..core.errors import MetricError
+from .base import IGNORED, Arrays, Measured, Metric
+from .inputs import argmax, array, class_labels, counted, single
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .base import Options
+
+CHUNK_BYTES = 32 << 20  # how much of the logits is looked at in float32 at a time
+
+
+class Perplexity(Metric):
+    """How many tokens the model hesitates between, on average: exp of the mean loss per token. Keeps two numbers.
+
+    Predictions are logits `(rows, tokens, vocabulary)`, labels `(rows, tokens)`; or give what the loss already
+    knows to `add_loss`. Only 32 MiB of logits are in float32 at any time.
+
+    Args:
+        shift: compare each place with the next label, as causal models need it.
+
+    >>> perplexity = Perplexity()
+    >>> perplexity.add_loss(loss_sum=10 * math.log(8), tokens=10)
+    >>> round(perplexity.compute()["perplexity"], 6)
+    8.0
+    """
+
+    default_name = "perplexity"
+    higher_is_better = False
+
+    def __init__(self, *, shift: bool = True, **options: Unpack[Options]) -> None:
+        super().__init__(**options)
+        self.shift = shift
+
+    def add_loss(self, loss_sum: Any, tokens: Any) -> None:
+        """Take in a batch by its summed loss and its number of tokens. To an interval, it is one row."""
+        total, number = float(loss_sum), float(tokens)
+        row = np.arange(1 if number else 0)
+        self._take_in(Measured(1, row, {"loss": np.full(len(row), total), "tokens": np.full(len(row), number)}))
+
+    def _measure(self, predictions: Any, references: Any) -> Measured:
+        logits = single(predictions, self.name)
+        logits = logits if isinstance(logits, Tensor) else array(logits, self.name, "predictions")
+        labels = class_labels(references, self.name)
+        check_places(logits, labels, self.name, columns=True)
+        if self.shift:
+            labels = labels[:, 1:]
+        row, place = np.nonzero(counted(labels, self.ignore_index))
+        truth = labels[row, place]
+        _check_vocabulary(truth, logits.shape[-1], self.name)
+        losses = token_losses(logits, row, place, truth)
+        per_row = np.bincount(row, losses, minlength=len(labels))
+        tokens = np.bincount(row, minlength=len(labels))
+        there = np.flatnonzero(tokens)
+        return Measured(len(labels), there, {"loss": per_row[there], "tokens": tokens[there]})
+
+    def _score(self, totals: Arrays) -> dict[str, float]:
+        mean = float(totals["loss"] / totals["tokens"])
+        return {self.name: math.exp(mean) if mean < 709 else mean * math.inf}  # beyond, exp leaves the floats
+
+
+class TokenAccuracy(Metric):
+    """The share of tokens that were predicted. Keeps two numbers.
+
+    Predictions are logits `(rows, tokens, vocabulary)` or token ids `(rows, tokens)`; labels `(rows, tokens)`.
+
+    Args:
+        shift: compare each place with the next label, as causal models need it. `labels_are_shifted` tells
+            whether that was done to the labels already.
+
+    >>> TokenAccuracy()(([[7, 8, 0]], [[5, 7, 8]]))
+    {'token_accuracy': 1.0}
+    """
+
+    default_name = "token_accuracy"
+
+    def __init__(self, *, shift: bool = True, **options: Unpack[Options]) -> None:
+        super().__init__(**options)
+        self.shift = shift
+
+    def _measure(self, predictions: Any, references: Any) -> Measured:
+        ids, labels = token_ids(predictions, references, self.name)
+        if self.shift:
+            ids, labels = ids[:, :-1], labels[:, 1:]
+        mask = counted(labels, self.ignore_index)
+        correct, tokens = ((ids == labels) & mask).sum(axis=1), mask.sum(axis=1)
+        row = np.flatnonzero(tokens)
+        return Measured(len(labels), row, {"correct": correct[row], "tokens": tokens[row]})
+
+    def _score(self, totals: Arrays) -> dict[str, float]:
+        return {self.name: float(totals["correct"] / totals["tokens"])}
+
+
+# ------------------------------------------------------------------------------------------------------------- shared
+
+
+def aligned(
+    predictions: Any, labels: Any, *, shift: bool = True, ignore_index: int | None = IGNORED
+) -> tuple[Any, np.ndarray]:
+    """The pairs a language model is scored on, one after the other: each prediction with the label it is for.
+
+    Works for logits `(rows, tokens, vocabulary)` and for token ids `(rows, tokens)`, arrays or tensors.
+
+    >>> guess, truth = aligned([[7, 8, 0]], [[5, 7, -100]])
+    >>> guess, truth
+    (array([7]), array([7]))
+    """
+    predictions = single(predictions, "aligned")
+    predictions = predictions if isinstance(predictions, Tensor) else array(predictions, "aligned", "predictions")
+    truth = class_labels(labels, "aligned")
+    check_places(predictions, truth, "aligned", columns=len(predictions.shape) == 3)
+    if shift:
+        predictions, truth = predictions[:, :-1], truth[:, 1:]
+    mask = counted(truth, ignore_index)
+    where = torch.from_numpy(mask).to(predictions.device) if isinstance(predictions, Tensor) else mask
+    return predictions[where], truth[mask]
+
+
+def labels_are_shifted(input_ids: Any, labels: Any, *, ignore_index: int = IGNORED) -> bool | None:
+    """Whether the labels of a causal model are one place ahead already, though the model moves them itself.
+
+    Labels that repeat the inputs are as they should be (False); labels that repeat the inputs one place later were
+    shifted (True), and the model would learn to skip a token. None: they repeat the inputs in neither way.
+
+    Predictions cannot tell: a new model with tied embeddings predicts its own input, which looks the same.
+
+    >>> labels_are_shifted([[5, 6, 7, 8]], [[5, 6, 7, 8]])
+    False
+    >>> labels_are_shifted([[5, 6, 7, 8]], [[6, 7, 8, -100]])
+    True
+    """
+    given, wanted = class_labels(input_ids, "input_ids"), class_labels(labels, "labels")
+    if given.shape != wanted.shape or given.ndim != 2:
+        return None
+    there = counted(wanted, ignore_index)
+    if not there[:, :-1].any():
+        return None
+    if (given == wanted)[there].all():
+        return False
+    ahead = (given[:, 1:] == wanted[:, :-1])[there[:, :-1]]
+    return True if ahead.all() else None
+
+
+def token_ids(predictions: Any, references: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Predicted and true tokens, both `(rows, tokens)`.
+
+    >>> token_ids([[4, 2]], [[4, 3]], "token_accuracy")
+    (array([[4, 2]]), array([[4, 3]]))
+    """
+    given = single(predictions, name)
+    given = given if isinstance(given, Tensor) else array(given, name, "predictions")
+    labels = class_labels(references, name)
+    check_places(given, labels, name, columns=len(given.shape) == 3)
+    return (argmax(given, -1, name) if len(given.shape) == 3 else array(given, name, "predictions")), labels
+
+
+def check_places(predictions: Any, labels: np.ndarray, name: str, *, columns: bool) -> None:
+    """Refuse predictions that have not one place per label.
+
+    >>> check_places(np.zeros((2, 3, 50)), np.zeros((2, 3)), "perplexity", columns=True)
+    """
+    shape = tuple(predictions.shape)
+    places = shape[:-1] if columns else shape
+    if labels.ndim != 2 or places != labels.shape or len(shape) != 2 + columns:
+        wanted = "(rows, tokens, vocabulary)" if columns else "(rows, tokens)"
+        raise MetricError(
+            what=f"{name}: predictions {shape} do not fit labels {labels.shape}",
+            why=f"it takes {wanted} and labels (rows, tokens), a prediction for every place",
+            fix="cut places the model adds (prompts, image tokens), and do not shift the labels yourself",
+        )
+
+
+def token_losses(logits: Any, row: np.ndarray, place: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """The loss of each chosen token, a bounded piece of the logits at a time, on the device where they are.
+
+    >>> token_losses(np.zeros((1, 2, 8)), np.array([0]), np.array([1]), np.array([3])).round(4)  # log 8
+    array([2.0794])
+    """
+    step = max(1, CHUNK_BYTES // (4 * max(1, logits.shape[-1])))
+    losses = [np.zeros(0)]
+    for start in range(0, len(truth), step):
+        piece = slice(start, start + step)
+        chosen = logits[row[piece], place[piece]]
+        chosen = chosen if isinstance(chosen, Tensor) else torch.from_numpy(chosen)
+        chosen = chosen if chosen.dtype == torch.float64 else chosen.float()
+        target = torch.from_numpy(truth[piece]).to(chosen.device)
+        losses.append(cross_entropy(chosen.detach(), target, reduction="none").double().cpu().numpy())
+    return np.concatenate(losses)
+
+
+def _check_vocabulary(truth: np.ndarray, vocabulary: int, name: str) -> None:
+    if len(truth) and not 0 <= truth.min() <= truth.max() < vocabulary:
+        bad = truth.min() if truth.min() < 0 else truth.max()
+        raise MetricError(
+            what=f"{name}: label {bad} is not among {vocabulary} tokens",
+            why=f"the logits have {vocabulary} columns",
+            fix="model.resize_token_embeddings(len(tokenizer)), or -100 for labels that do not count",
+        )

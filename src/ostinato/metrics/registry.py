@@ -1,0 +1,269 @@
+"""Metrics by name, one or several at a time."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from ..core.errors import MetricError
+from .base import Metric, State
+from .classification import F1, Accuracy, BalancedAccuracy, MatthewsCorrelation, Precision, Recall, RocAuc
+from .edits import CharacterErrorRate, WordErrorRate
+from .inputs import batches_of, pair_of
+from .language import Perplexity, TokenAccuracy
+from .multilabel import (
+    HammingLoss,
+    MultilabelAccuracy,
+    MultilabelF1,
+    MultilabelPrecision,
+    MultilabelRecall,
+    MultilabelRocAuc,
+)
+from .qa import AnswerSpan, Squad, SquadV2
+from .regression import R2, MeanAbsoluteError, MeanSquaredError, Pearson, RootMeanSquaredError, Spearman
+from .retrieval import Retrieval
+from .rouge import Rouge
+from .text import Bleu, Chrf, ExactMatch
+from .tokens import Seqeval
+from .vision import MeanIoU
+
+Kind = tuple[type[Metric], dict[str, Any]]
+
+_KINDS: list[type[Metric]] = [
+    Accuracy, BalancedAccuracy, F1, Precision, Recall, MatthewsCorrelation, RocAuc,
+    MultilabelAccuracy, MultilabelF1, MultilabelPrecision, MultilabelRecall, MultilabelRocAuc, HammingLoss,
+    MeanSquaredError, RootMeanSquaredError, MeanAbsoluteError, R2, Pearson, Spearman,
+    Perplexity, TokenAccuracy, Seqeval, Squad, SquadV2, AnswerSpan,
+    Bleu, Chrf, ExactMatch, Rouge, WordErrorRate, CharacterErrorRate, MeanIoU, Retrieval,
+]  # fmt: skip
+
+_PRESETS: dict[str, Kind] = {
+    **{
+        f"{kind.default_name}_{average}": (kind, {"average": average})
+        for kind, averages in {
+            **dict.fromkeys((F1, Precision, Recall), ("binary", "macro", "micro", "weighted")),
+            **dict.fromkeys(
+                (MultilabelF1, MultilabelPrecision, MultilabelRecall), ("micro", "macro", "weighted", "samples")
+            ),
+        }.items()
+        for average in averages
+    },
+    **{f"rouge{n}".lower(): (Rouge, {"kinds": (f"rouge{n}",)}) for n in ("1", "2", "L", "Lsum")},
+    "chrf_plus_plus": (Chrf, {"word_order": 2}),
+    "mrr": (Retrieval, {"at": (), "mrr": True}),
+    "recall_at_k": (Retrieval, {"mrr": False}),
+}
+
+_ALIASES = {
+    "acc": "accuracy", "accuracy_score": "accuracy",
+    "balanced_acc": "balanced_accuracy", "balanced_accuracy_score": "balanced_accuracy", "uar": "balanced_accuracy",
+    "f1_score": "f1", "fscore": "f1", "f_score": "f1", "macro_f1": "f1_macro", "micro_f1": "f1_micro",
+    "weighted_f1": "f1_weighted", "precision_score": "precision", "recall_score": "recall",
+    "mcc": "matthews_correlation", "matthews": "matthews_correlation", "matthews_corrcoef": "matthews_correlation",
+    "auc": "roc_auc", "auroc": "roc_auc", "rocauc": "roc_auc", "roc_auc_score": "roc_auc",
+    "subset_accuracy": "multilabel_accuracy", "hamming": "hamming_loss",
+    "mean_squared_error": "mse", "root_mean_squared_error": "rmse", "mean_absolute_error": "mae",
+    "r2_score": "r2", "r_squared": "r2", "pearsonr": "pearson", "pearson_correlation": "pearson",
+    "spearmanr": "spearman", "spearman_correlation": "spearman", "spearman_rho": "spearman",
+    "ppl": "perplexity", "tok_acc": "token_accuracy", "token_acc": "token_accuracy",
+    "ner": "seqeval", "entity_f1": "seqeval", "conll": "seqeval", "squad_v1": "squad", "squadv2": "squad_v2",
+    "squad2": "squad_v2", "em": "exact_match", "sacrebleu": "bleu", "chrf++": "chrf_plus_plus",
+    "chrfpp": "chrf_plus_plus", "word_error_rate": "wer", "character_error_rate": "cer", "char_error_rate": "cer",
+    "miou": "mean_iou", "iou": "mean_iou", "jaccard": "mean_iou", "mean_reciprocal_rank": "mrr",
+}  # fmt: skip
+
+
+def available() -> dict[str, str]:
+    """Every name with a line about it.
+
+    >>> available()["wer"]
+    'Edits of words per word of the references. May exceed 1.'
+    """
+    about = {kind.default_name: (inspect.getdoc(kind) or "").splitlines()[0] for kind in _KINDS}
+    for name, (kind, options) in _PRESETS.items():
+        shown = ", ".join(f"{key}={value!r}" for key, value in options.items())
+        about[name] = f"metric({kind.default_name!r}, {shown})"
+    return about
+
+
+def metric(name: str, /, **options: Any) -> Metric:
+    """A metric by its name, in any spelling: "F1", "f1-macro", "mcc", "recall@10".
+
+    The result carries the name asked for. Options are those of the metric's class, and for all `name`,
+    `ignore_index`, `interval`, `resamples` and `seed`.
+
+    >>> metric("mcc")(([0, 1], [0, 1]))
+    {'mcc': 1.0}
+    >>> metric("f1", average="macro")(([0, 1, 2], [0, 1, 1]))
+    {'f1': 0.5555555555555555}
+    >>> metric("perplexty")
+    Traceback (most recent call last):
+    ...
+    ostinato.core.errors.MetricError: there is no metric 'perplexty'
+      why: the nearest names are 'perplexity'
+      fix: metric('perplexity'); available() lists all
+    """
+    asked = _normalised(name)
+    kind, preset = _kind(asked, name)
+    _check_options(kind, preset, options, name)
+    shown = _ALIASES[asked] if "+" in asked else asked  # trackers take letters, digits and underscores
+    return kind(**{"name": shown, **preset, **options})
+
+
+def higher_is_better(name: str) -> bool:
+    """Whether more is better: for `greater_is_better` where nobody said.
+
+    >>> higher_is_better("rmse"), higher_is_better("f1")
+    (False, True)
+    """
+    return _kind(_normalised(name), name)[0].higher_is_better
+
+
+def metrics(wanted: Iterable[str | Metric | tuple[str, Mapping[str, Any]]], **options: Any) -> Combined:
+    """Several metrics as one: names, `(name, options)` pairs or metrics. `options` go to each that is made by name.
+
+    >>> both = metrics(["accuracy", ("f1", {"average": "macro"})])
+    >>> both(([0, 1, 2], [0, 1, 1]))
+    {'accuracy': 0.6666666666666666, 'f1': 0.5555555555555555}
+    """
+    if isinstance(wanted, str):
+        wanted = [wanted]
+    return Combined([_made(one, options) for one in wanted])
+
+
+class Combined:
+    """Several metrics over the same predictions: each takes in every batch, and the results are one dict.
+
+    >>> both = Combined([Accuracy(), F1()])
+    >>> both.update([1, 0], [1, 1])
+    >>> both.compute()
+    {'accuracy': 0.5, 'f1': 0.6666666666666666}
+    """
+
+    def __init__(self, parts: list[Metric]) -> None:
+        if not parts:
+            raise MetricError("no metrics were asked for", "the list is empty", "metrics=['accuracy']")
+        self.parts = parts
+        self.name = ", ".join(part.name for part in parts)
+        twice = [key for number, key in enumerate(self.keys) if key in self.keys[:number]]
+        if twice:
+            raise MetricError(
+                what=f"two metrics give the result {twice[0]!r}",
+                why=f"asked for {self.name}",
+                fix="give one another name: ('f1', {'average': 'macro', 'name': 'f1_macro'})",
+            )
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The names that every result has, known before anything is measured."""
+        return tuple(key for part in self.parts for key in part.keys)
+
+    @property
+    def directions(self) -> dict[str, bool]:
+        """Whether more is better, for every name of the result."""
+        return {key: better for part in self.parts for key, better in part.directions.items()}
+
+    def update(self, predictions: Any, references: Any) -> None:
+        """Take in one batch."""
+        for part in self.parts:
+            part.update(predictions, references)
+
+    def compute(self) -> dict[str, float]:
+        """The results for all batches since the last reset."""
+        return {key: value for part in self.parts for key, value in part.compute().items()}
+
+    def reset(self) -> None:
+        """Forget everything seen."""
+        for part in self.parts:
+            part.reset()
+
+    def state(self) -> State:
+        """What was seen, as numbers and numeric arrays: for another process, or to go on later."""
+        return {
+            f"{number}.{key}": value for number, part in enumerate(self.parts) for key, value in part.state().items()
+        }
+
+    def merge(self, state: Mapping[str, Any]) -> None:
+        """Add what another copy of this combination has seen, given as its `state()`."""
+        for number, part in enumerate(self.parts):
+            prefix = f"{number}."
+            part.merge({key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)})
+
+    def __call__(self, prediction: Any, *, compute_result: bool | None = None) -> dict[str, float]:
+        """As a `compute_metrics` function: the results for this prediction alone (see `Metric`)."""
+        if compute_result is None:
+            self.reset()
+        try:
+            for predictions, references in batches_of(*pair_of(prediction, self.name)):
+                self.update(predictions, references)
+            result = {} if compute_result is False else self.compute()
+        except BaseException:
+            self.reset()  # the next evaluation must not begin with half of this one
+            raise
+        if compute_result is not False:
+            self.reset()
+        return result
+
+
+def _made(one: Any, options: Mapping[str, Any]) -> Metric:
+    if isinstance(one, Metric):
+        return one
+    if isinstance(one, str):
+        return metric(one, **options)
+    if isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], str) and isinstance(one[1], Mapping):
+        return metric(one[0], **{**options, **one[1]})
+    raise MetricError(
+        what=f"{type(one).__name__} is not a metric",
+        why="a list of metrics holds names, (name, options) pairs or metrics of this library",
+        fix="metrics=['accuracy', ('f1', {'average': 'macro'})]",
+    )
+
+
+def _normalised(name: str) -> str:
+    return re.sub(r"[\s\-.]+", "_", name.strip().casefold()).replace("@", "_at_")
+
+
+def _kind(asked: str, name: str) -> Kind:
+    known = {**{kind.default_name: (kind, {}) for kind in _KINDS}, **_PRESETS}
+    canonical = _ALIASES.get(asked, asked)
+    if canonical in known:
+        return known[canonical]
+    at = re.fullmatch(r"recall_at_(\d+)", canonical)
+    if at:
+        return Retrieval, {"mrr": False, "at": (int(at[1]),)}
+    close = get_close_matches(asked, [*known, *_ALIASES], n=3, cutoff=0.65)
+    near = list(dict.fromkeys(_ALIASES.get(one, one) for one in close))
+    why = f"the nearest names are {', '.join(map(repr, near))}" if near else "no name is near to it"
+    fix = f"metric({near[0]!r}); available() lists all" if near else "available() lists all names"
+    raise MetricError(f"there is no metric {name!r}", why, fix)
+
+
+def _check_options(kind: type[Metric], preset: Mapping[str, Any], options: Mapping[str, Any], name: str) -> None:
+    known = _options(kind)
+    for option in options:
+        if option in preset:
+            raise MetricError(
+                what=f"metric({name!r}) does not take {option}=",
+                why=f"the name already says {option}={preset[option]!r}",
+                fix=f"metric({kind.default_name!r}, {option}={options[option]!r})",
+            )
+        if option not in known:
+            near = get_close_matches(option, known, n=1)
+            raise MetricError(
+                what=f"metric({name!r}) has no option {option}=",
+                why=f"it takes {', '.join(sorted(known))}",
+                fix=f"{near[0]}={options[option]!r}" if near else f"leave out {option}=",
+            )
+
+
+def _options(kind: type[Metric]) -> set[str]:
+    """Keyword arguments of a class and of those it inherits from."""
+    found: set[str] = set()
+    for ancestor in kind.__mro__:
+        if "__init__" in ancestor.__dict__ and ancestor is not object:
+            parameters = inspect.signature(ancestor.__init__).parameters.values()
+            found |= {one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}
+    return found

@@ -1,0 +1,102 @@
+"""Segmented images: intersection over union."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from ..core.errors import MetricError
+from ..core.notices import note_once
+from ..core.tree import numpify
+from .base import IGNORED, Arrays, Measured, Metric
+from .inputs import argmax, array, class_labels, counted, single
+
+
+class MeanIoU(Metric):
+    """The mean over classes of intersection by union of predicted and true pixels, and two accuracies.
+
+    Predictions are logits `(images, classes, height, width)` or class ids `(images, height, width)`; labels `(images,
+    height, width)`. Logits of another size are scaled to the labels' (bilinear), image by image, and that is said
+    once. Pixels labelled -100 or `ignore_index` are left out (pass 255 where that means "no label"). Classes that are
+    neither there nor predicted do not count. Keeps three counts per class; for an interval, per class and image.
+
+    >>> MeanIoU()((np.array([[[0, 1], [1, 1]]]), np.array([[[0, 0], [1, 1]]])))
+    {'mean_iou': 0.5833333333333333, 'mean_accuracy': 0.75, 'overall_accuracy': 0.75}
+    """
+
+    default_name = "mean_iou"
+    grows = True
+
+    def _names(self) -> tuple[str, ...]:
+        return (self.name, "mean_accuracy", "overall_accuracy")
+
+    def _measure(self, predictions: Any, references: Any) -> Measured:
+        labels = class_labels(references, self.name)
+        given = single(predictions, self.name)
+        given = given if isinstance(given, Tensor) else array(given, self.name, "predictions")
+        self._check(tuple(given.shape), labels.shape)
+        found = [np.zeros((0, 5), dtype=np.int64)]
+        for row, (image, truth) in enumerate(zip(given, labels, strict=True)):
+            mask = counted(truth, self.ignore_index) & (truth != IGNORED)
+            guess = self._classes(image, truth.shape)[mask]
+            found.append(_counts(row, guess, self._known(truth[mask], image)))
+        table = np.concatenate(found)
+        return Measured(len(labels), table[:, 0], {"class": table[:, 1], "counts": table[:, 2:]})
+
+    def _check(self, predictions: tuple[int, ...], labels: tuple[int, ...]) -> None:
+        as_logits = len(predictions) == 4 and len(labels) == 3 and predictions[0] == labels[0]
+        if not as_logits and (predictions != labels or len(labels) != 3):
+            raise MetricError(
+                what=f"{self.name}: predictions {predictions} do not fit labels {labels}",
+                why="it takes logits (images, classes, height, width) or ids and labels (images, height, width)",
+                fix="pass the model's logits, or scale predictions to the size of the labels",
+            )
+
+    def _classes(self, image: Any, size: tuple[int, ...]) -> np.ndarray:
+        if len(image.shape) == 2:
+            return np.asarray(numpify(image)).astype(np.int64)
+        if tuple(image.shape[1:]) != size:
+            shape = tuple(image.shape[1:])
+            note_once(f"{self.name}: logits of {shape} are scaled to the labels' {size}", key=f"{self.name}.scaled")
+            image = image if isinstance(image, Tensor) else torch.from_numpy(np.array(image))
+            image = interpolate(image[None].float(), size=size, mode="bilinear", align_corners=False)[0]
+        return argmax(image, 0, self.name)
+
+    def _known(self, truth: np.ndarray, image: Any) -> np.ndarray:
+        classes = image.shape[0] if len(image.shape) == 3 else None
+        high = int(truth.max()) if truth.size else 0
+        if (truth.size and truth.min() < 0) or (classes is not None and high >= classes):
+            bad = high if classes is not None and high >= classes else int(truth.min())
+            raise MetricError(
+                what=f"{self.name}: label {bad} is not among {classes if classes is not None else 'the'} classes",
+                why="classes count from 0; pixels without a label need a number that is ignored",
+                fix=f"ignore_index={bad}, if that means no label",
+            )
+        return truth
+
+    def _total(self, values: Arrays, weights: np.ndarray | None) -> Arrays:
+        counts = values["counts"] if weights is None else values["counts"] * weights[:, None]
+        return {"counts": np.stack([np.bincount(values["class"], column) for column in counts.T], axis=1)}
+
+    def _score(self, totals: Arrays) -> dict[str, float]:
+        both, predicted, present = totals["counts"].T
+        union = predicted + present - both
+        return {
+            self.name: float((both[union > 0] / union[union > 0]).mean()),
+            "mean_accuracy": float((both[present > 0] / present[present > 0]).mean()),
+            "overall_accuracy": float(both.sum() / present.sum()),
+        }
+
+
+def _counts(row: int, guess: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """A line per class in sight: row, class, pixels in both, predicted, present."""
+    if not truth.size:
+        return np.zeros((0, 5), dtype=np.int64)
+    size = 1 + max(int(guess.max()), int(truth.max()))
+    both, predicted, present = (np.bincount(ids, minlength=size) for ids in (truth[truth == guess], guess, truth))
+    kinds = np.flatnonzero(predicted + present)
+    return np.stack([np.full(len(kinds), row), kinds, both[kinds], predicted[kinds], present[kinds]], axis=1)
