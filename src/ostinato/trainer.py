@@ -8,6 +8,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,12 @@ from .callbacks.base import CallbackHandler, TrainerCallback
 from .callbacks.flow import DefaultFlowCallback
 from .callbacks.printer import PrinterCallback
 from .callbacks.progress import ProgressCallback
-from .checkpoint import checkpointer, retention, weights
+from .checkpoint import checkpointer, identity, retention, weights
+from .checkpoint.layouts import add_transformers_files, open_checkpoint
 from .checkpoint.names import TRAINER_STATE_NAME, TRAINING_ARGS_JSON_NAME
-from .checkpoint.store import atomic_directory, discard, verify
-from .checkpoint.tensors import read_tree, write_tree
+from .checkpoint.run_home import RunHome, best_of_run
+from .checkpoint.store import atomic_directory, discard
+from .checkpoint.tensors import write_tree
 from .compat.accelerator import AcceleratorView
 from .config import mistakes
 from .config.adopt import adopt
@@ -41,12 +44,13 @@ from .config.plan import (
 )
 from .config.training_args import TrainingArguments
 from .core import metrics_text
-from .core.choices import SaveStrategy
+from .core.choices import IntervalStrategy, SaveStrategy
 from .core.notices import note, note_once
 from .core.outputs import EvalLoopOutput, PredictionOutput, TrainOutput
 from .core.protocols import Batch, Precision, Strategy
 from .core.random import enable_full_determinism, set_seed
 from .core.state import ExportableState, TrainerControl, TrainerState, export_callbacks
+from .core.tracebacks import ShortTraceback
 from .core.tree import tree_map
 from .core.world import World
 from .data import columns, loaders, samplers
@@ -54,10 +58,20 @@ from .data.collators.default import default_data_collator
 from .data.collators.padding import DataCollatorWithPadding
 from .data.position import real_rows_of, rows_of
 from .data.sizes import has_length, is_iterable, num_examples
+from .explain import rehearsal
+from .explain.columns import left_out
+from .explain.failures import explained
+from .explain.heads import certain_mistake_in
+from .explain.memory import can_be_put_back
+from .explain.metrics import explained_evaluation, tell_no_labels
+from .explain.notes import Memory, note_checkpoint
+from .explain.numbers import not_finite
+from .explain.scene import Scene, evaluated_set
+from .explain.weights import check_weights
 from .loops import evaluate as evaluating
 from .loops import predict as predicting
 from .loops import report
-from .loops.evaluate import EvalPlan, speed_metrics
+from .loops.evaluate import EvalPlan, InHand, speed_metrics
 from .loops.finish import finish
 from .loops.flops import FlopCounter, input_that_decides, operations, tells_operations
 from .loops.nonfinite import NonFiniteGuard
@@ -66,7 +80,8 @@ from .loops.tokens import count_tokens
 from .loops.train import emit, train
 from .objective.counting import count_targets, loss_shifts_labels, observe_shift, weigh
 from .objective.neftune import noisy_embeddings
-from .objective.objective import BareTensorError, LossSignature, Objective, Scale, no_loss, takes_num_items
+from .objective.objective import LossSignature, Objective, Scale, no_loss, takes_num_items
+from .objective.outputs import BareTensorError, loss_and_outputs
 from .objective.smoothing import LabelSmoother
 from .optim import groups, optimizers, schedulers
 from .strategies.choose import choose_strategy
@@ -75,6 +90,17 @@ from .strategies.precision import choose_precision, half_precision_weights
 # Where a subclass may compute metrics of its own, under any name.
 _MAY_ADD_METRICS = ("evaluate", "_evaluate", "evaluation_loop", "prediction_step", "compute_loss", "log")
 
+# Where client libraries keep state from call to call: a rehearsal would be one call too many.
+_KEEP_STATE = (
+    "evaluate",
+    "evaluation_loop",
+    "prediction_step",
+    "compute_loss",
+    "get_eval_dataloader",
+    "_get_dataloader",
+    "_get_eval_sampler",
+    "_prepare_inputs",
+)
 BEST_MODEL = "best-model"  # the directory of the best weights, where no checkpoint was due when they were found
 
 
@@ -174,6 +200,7 @@ class Trainer(metaclass=TrainerType):
         self._created_lr_scheduler = False
         self._eval_dataloaders: dict[str, DataLoader[Any]] = {}
         self._run: Run | None = None
+        self._run_home = RunHome()
         emit(self, "on_init_end")
 
     def create_accelerator_and_postprocess(self) -> None:
@@ -279,6 +306,7 @@ class Trainer(metaclass=TrainerType):
 
     def _move_model_to_device(self, model: nn.Module, device: torch.device) -> None:
         if getattr(model, "hf_device_map", None) is None:
+            check_weights(model)
             model.to(device)
 
     def call_model_init(self, trial: Any = None) -> nn.Module:
@@ -301,30 +329,35 @@ class Trainer(metaclass=TrainerType):
         ignore_keys_for_eval: list[str] | None = None,
     ) -> TrainOutput:
         """Train, from the beginning or from a checkpoint (`True`: the last one in `output_dir`)."""
-        self.args.validate()  # arguments may have been changed since they were made
-        if self.compute_metrics is None and not self._may_add_metrics():
-            check_metric_name(self.args, self.eval_dataset)
-        self.is_in_train = True
-        self._hp_search_setup(trial)
-        self._train_batch_size = self.args.train_batch_size
-        try:
-            if self.model_init is not None:
-                self._seed()
-                self.model = self.call_model_init(trial)
-                self._adopt_model(self.compute_loss_func)
-                self.optimizer = self.lr_scheduler = None
-            return self._inner_training_loop(
-                batch_size=self._train_batch_size,
-                args=self.args,
-                resume_from_checkpoint=self._checkpoint_to_resume(resume_from_checkpoint),
-                trial=trial,
-                ignore_keys_for_eval=ignore_keys_for_eval,
-            )
-        except BaseException:
-            self._stop_progress()
-            raise
-        finally:
-            self.is_in_train = False
+        with ShortTraceback():
+            self.args.validate()  # arguments may have been changed since they were made
+            if self.compute_metrics is None and not self._may_add_metrics():
+                check_metric_name(self.args, self.eval_dataset)
+            self.is_in_train = True
+            self._hp_search_setup(trial)
+            self._train_batch_size = self.args.train_batch_size
+            try:
+                with self._at_home(trial):
+                    checkpoint = self._checkpoint_to_resume(resume_from_checkpoint)
+                    home = Path(self._get_output_dir(trial))
+                    self._run_home.begin(home, checkpoint, writes=self._writes_checkpoints())
+                    if self.model_init is not None:
+                        self._seed()
+                        self.model = self.call_model_init(trial)
+                        self._adopt_model(self.compute_loss_func)
+                        self.optimizer = self.lr_scheduler = None
+                    return self._inner_training_loop(
+                        batch_size=self._train_batch_size,
+                        args=self.args,
+                        resume_from_checkpoint=checkpoint,
+                        trial=trial,
+                        ignore_keys_for_eval=ignore_keys_for_eval,
+                    )
+            except BaseException:
+                self._stop_progress()
+                raise
+            finally:
+                self.is_in_train = False
 
     def _may_add_metrics(self) -> bool:
         """Whether a subclass or a callback of the user's may add metrics to an evaluation."""
@@ -353,11 +386,18 @@ class Trainer(metaclass=TrainerType):
         """Open a run, take its steps, sum it up."""
         with ExitStack() as while_training:
             run = self._open_run(resume_from_checkpoint, trial, ignore_keys_for_eval, while_training)
+            self._rehearse(ignore_keys_for_eval)
             emit(self, "on_train_begin")
             if self.args.eval_on_start:
                 with report.isolation(run.settings):
                     self._evaluate(trial, ignore_keys_for_eval, skip_scheduler=True)
-            train(self, run)
+            try:
+                train(self, run)
+            except Exception as error:
+                reason = self._explained(error, run)
+                if reason is not error:
+                    raise reason from reason.__cause__
+                raise
             return finish(self, run)
 
     def _open_run(
@@ -374,9 +414,11 @@ class Trainer(metaclass=TrainerType):
             self.lr_scheduler, self._created_lr_scheduler = None, False
         self.create_optimizer_and_scheduler(num_training_steps=plan.max_steps)
         self.state = self._opening_state(plan, checkpoint, trial)
+        self._check_space(plan, trial)
         self._initial_num_input_tokens_seen = self.state.num_input_tokens_seen
         self.objective.stated = self.loss_is_scaled_for_ga is not None
         self.objective.scale = self._opening_scale()
+        self.objective.source = self._loss_source()
         self._run = run = Run(
             plan=plan,
             loader=loader,
@@ -385,6 +427,7 @@ class Trainer(metaclass=TrainerType):
             guard=NonFiniteGuard(
                 patience=self.args.nonfinite_patience,
                 rows_of=partial(rows_of, loader),
+                blame=not_finite,
                 judges_loss=self.args.world_size == 1,
             ),
             settings=ReportSettings.of(self.args),
@@ -394,6 +437,7 @@ class Trainer(metaclass=TrainerType):
             count_tokens=self._track_num_input_tokens if self.args.include_num_input_tokens_seen != "no" else None,
             steps_schedule=not schedulers.steps_on_metric(self.lr_scheduler),
             report_always=self._is_overridden("_maybe_log_save_evaluate"),
+            inspect=partial(self._inspect, loader),
             trial=trial,
             ignore_keys=ignore_keys,
         )
@@ -437,14 +481,13 @@ class Trainer(metaclass=TrainerType):
 
     def _opening_state(self, plan: Plan, checkpoint: str | None, trial: Any) -> TrainerState:
         """A fresh state, or the one a checkpoint holds."""
-        path = Path(checkpoint) / TRAINER_STATE_NAME if checkpoint is not None else None
-        if path is not None:
-            verify(path.parent)
         state = (
-            TrainerState.load_from_json(path)
-            if path is not None
+            open_checkpoint(checkpoint).state()
+            if checkpoint is not None
             else TrainerState(stateful_callbacks=self._callback_states())
         )
+        if checkpoint is not None and state.best_model_checkpoint is not None:
+            state.best_model_checkpoint = best_of_run(checkpoint, state.best_model_checkpoint)
         state.train_batch_size = self._train_batch_size
         state.is_hyper_param_search = trial is not None
         state.compute_steps(self.args, plan.max_steps)
@@ -668,32 +711,34 @@ class Trainer(metaclass=TrainerType):
                     )
                 )
             return merged
-        loader = self.get_eval_dataloader(eval_dataset)
-        started = time.time()
-        output = self.evaluation_loop(
-            loader,
-            description="Evaluation",
-            prediction_loss_only=True if self.compute_metrics is None else None,
-            ignore_keys=ignore_keys,
-            metric_key_prefix=metric_key_prefix,
-        )
-        metrics = self._with_speed(output, metric_key_prefix, started)
-        self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        return metrics
+        with ShortTraceback():
+            loader = self.get_eval_dataloader(eval_dataset)
+            started = time.time()
+            output = self.evaluation_loop(
+                loader,
+                description="Evaluation",
+                prediction_loss_only=True if self.compute_metrics is None else None,
+                ignore_keys=ignore_keys,
+                metric_key_prefix=metric_key_prefix,
+            )
+            metrics = self._with_speed(output, metric_key_prefix, started)
+            self.log(metrics)
+            self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+            return metrics
 
     def predict(
         self, test_dataset: Any, ignore_keys: list[str] | None = None, metric_key_prefix: str = "test"
     ) -> PredictionOutput:
         """Run over a set and return predictions, labels and metrics."""
-        loader = self.get_test_dataloader(test_dataset)
-        started = time.time()
-        output = self.evaluation_loop(
-            loader, description="Prediction", ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix
-        )
-        metrics = self._with_speed(output, metric_key_prefix, started)
-        self.control = self.callback_handler.on_predict(self.args, self.state, self.control, metrics)
-        return PredictionOutput(output.predictions, output.label_ids, metrics)
+        with ShortTraceback():
+            loader = self.get_test_dataloader(test_dataset)
+            started = time.time()
+            output = self.evaluation_loop(
+                loader, description="Prediction", ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix
+            )
+            metrics = self._with_speed(output, metric_key_prefix, started)
+            self.control = self.callback_handler.on_predict(self.args, self.state, self.control, metrics)
+            return PredictionOutput(output.predictions, output.label_ids, metrics)
 
     def _with_speed(self, output: EvalLoopOutput, prefix: str, started: float) -> dict[str, float]:
         metrics = output.metrics if output.metrics is not None else {}
@@ -715,26 +760,43 @@ class Trainer(metaclass=TrainerType):
         model = self._wrap_model(self.model, training=False)
         if self._run is None:
             self.model_preparation_time = round(time.time() - started, 4)
-        plan = EvalPlan(
-            loss_only=args.prediction_loss_only if prediction_loss_only is None else prediction_loss_only,
+        data = evaluated_set(description, metric_key_prefix, self.eval_dataset)
+        plan = self._eval_plan(dataloader, data, prediction_loss_only, ignore_keys, metric_key_prefix)
+        dtype = torch.float16 if args.fp16_full_eval else torch.bfloat16 if args.bf16_full_eval else None
+        self.callback_handler.eval_dataloader = dataloader
+        model.eval()
+        weights_as, in_hand = half_precision_weights(model, None if self.is_in_train else dtype), InHand()
+        # Also outside of training: looking at a model before it is trained must not change how it is trained.
+        with report.isolation(ReportSettings.of(args)), weights_as, self.precision.forward(self.model):
+            try:
+                return evaluating.evaluation_loop(self, model, dataloader, plan, in_hand)
+            except Exception as error:
+                reason = self._explained_evaluation(error, in_hand, dataloader, data)
+                if reason is not error:
+                    raise reason from reason.__cause__
+                raise
+
+    def _eval_plan(
+        self, loader: Any, data: str, loss_only: bool | None, ignore_keys: list[str] | None, prefix: str
+    ) -> EvalPlan:
+        args = self.args
+        loss_only = args.prediction_loss_only if loss_only is None else loss_only
+        if loss_only and self.compute_metrics is not None:
+            note_once("compute_metrics is not called: prediction_loss_only=True keeps no predictions")
+        return EvalPlan(
+            loss_only=loss_only,
             keep_inputs="inputs" in args.include_for_metrics,
             keep_losses="loss" in args.include_for_metrics,
             metric_per_batch=args.batch_eval_metrics and self.compute_metrics is not None,
             join_batches=args.eval_do_concat_batches,
             main_input=getattr(self.model, "main_input_name", "input_ids"),
-            prefix=metric_key_prefix,
+            prefix=prefix,
             ignore_keys=ignore_keys,
             weigh=self._weigh_evaluated,
-            real_rows=real_rows_of(dataloader),
+            real_rows=real_rows_of(loader),
             preparation_time=self.model_preparation_time if self._run is None else None,
+            without_labels=partial(self._without_labels, loader, data),
         )
-        dtype = torch.float16 if args.fp16_full_eval else torch.bfloat16 if args.bf16_full_eval else None
-        self.callback_handler.eval_dataloader = dataloader
-        model.eval()
-        weights_as = half_precision_weights(model, None if self.is_in_train else dtype)
-        # Also outside of training: looking at a model before it is trained must not change how it is trained.
-        with report.isolation(ReportSettings.of(args)), weights_as, self.precision.forward(self.model):
-            return evaluating.evaluation_loop(self, model, dataloader, plan)
 
     prediction_loop = evaluation_loop  # the name of 4.x for the same loop
 
@@ -753,6 +815,7 @@ class Trainer(metaclass=TrainerType):
             label_names=self.label_names,
             can_return_loss=self.can_return_loss,
             loss_and_outputs=self._loss_and_outputs,
+            source=self._loss_source(),
         )
 
     def _loss_and_outputs(self, model: nn.Module, inputs: Batch) -> tuple[Tensor | None, Any]:
@@ -764,7 +827,7 @@ class Trainer(metaclass=TrainerType):
         if not signature.takes_return_outputs:
             return self.compute_loss(model, dict(inputs), **keywords), model(**inputs)
         try:
-            return self.compute_loss(model, inputs, **keywords)
+            return loss_and_outputs(self.compute_loss(model, inputs, **keywords), self._loss_source())
         except BareTensorError as bare:  # logits without a loss are still worth predicting with
             note_once(f"no loss is computed in evaluation: {bare.what}")
             return None, bare.outputs
@@ -773,6 +836,151 @@ class Trainer(metaclass=TrainerType):
         if not self.objective.wants_count or "labels" not in inputs:
             return None
         return count_targets(inputs["labels"], shifted=self._shifts_labels(inputs))
+
+    # ---- mistakes, before they cost anything and by their names (explain/) ---------------------------------
+
+    def _inspect(self, loader: Any, batch: Batch, epoch: int, number: int) -> None:
+        """Look at the first batch before anything is computed from it."""
+        mistake = certain_mistake_in(self._scene(batch, loader, "training set", epoch, number))
+        if mistake is not None:
+            raise mistake
+
+    def _scene(self, batch: Any, loader: Any, data: str, epoch: int, number: int) -> Scene:
+        """A batch, and all that is known of where it came from and what is done with it."""
+        return Scene(
+            model=self.model,
+            batch=batch,
+            data=data,
+            label_names=tuple(self.label_names),
+            rows=lambda: rows_of(loader, epoch, range(number, number + 1)),
+            left_out=lambda: self._left_out(getattr(loader, "dataset", None)),
+            own_loss=self.compute_loss_func is self.label_smoother is None and not self._is_overridden("compute_loss"),
+            loss_func=self.compute_loss_func,
+            drops_columns=self.args.remove_unused_columns,
+            gradient_checkpointing=self.args.gradient_checkpointing,
+        )
+
+    def _left_out(self, dataset: Any) -> list[str]:
+        """The columns of a data set that do not reach the model."""
+        if columns.has_columns(dataset):
+            return list(columns.left_out_of(dataset))
+        return left_out(dataset, self._signature_columns or []) if self.args.remove_unused_columns else []
+
+    def _loss_source(self) -> str:
+        """Who computes the loss, in words."""
+        if self._is_overridden("compute_loss"):
+            return f"{type(self).__name__}.compute_loss"
+        return "compute_loss_func" if self.compute_loss_func is not None else f"{self._model_name}.forward"
+
+    @property
+    def _model_name(self) -> str:
+        return type(columns.bare_model(self.model)).__name__
+
+    def _explained(self, error: Exception, run: Run) -> Exception:
+        """What to raise when training has failed: the mistake by its name, or the user's exception with notes."""
+        args, state, update = self.args, self.state, run.update
+        half = args.bf16 or args.fp16
+        memory = Memory(self._train_batch_size, args.gradient_accumulation_steps, args.gradient_checkpointing, half)
+        reason = error
+        if update is not None and run.in_hand is None and "device-side assert" in str(error):
+            run.in_hand = update.batches[-1]  # a device reports late
+        if update is not None and run.in_hand is not None:
+            where = f"at step {state.global_step + 1} of {state.max_steps}"
+            scene = self._scene(run.in_hand, run.loader, "training set", update.epoch, run.number_in_hand())
+            reason = explained(error, scene, where, memory)
+        checkpoint = self._checkpoint_of(run)
+        if checkpoint is not None:
+            note_checkpoint(reason, checkpoint)
+        return reason
+
+    def _checkpoint_of(self, run: Run) -> str | None:
+        """The newest checkpoint that this run has written, if it can be resumed from."""
+        own = self._run_home.checkpoints(self._home) if not self.args.save_only_model else []
+        return own[-1].name if own else None
+
+    def _explained_evaluation(self, error: Exception, in_hand: InHand, loader: Any, data: str) -> Exception:
+        """The same for an evaluation or a prediction."""
+        return explained_evaluation(
+            error,
+            self._scene(in_hand.batch, loader, data, 0, in_hand.number),
+            doing=in_hand.doing,
+            given=in_hand.given,
+            functions={"metrics": self.compute_metrics, "logits": self.preprocess_logits_for_metrics},
+            number=in_hand.number,
+            memory=Memory(self.args.eval_batch_size, None),
+        )
+
+    def _without_labels(self, loader: Any, data: str, batch: Batch) -> None:
+        """compute_metrics is given, and the batches have no labels to call it with."""
+        is_mistake = data != "prediction set" and not self.can_return_loss
+        tell_no_labels(self._scene(batch, loader, data, 0, 0), is_mistake=is_mistake)
+
+    def _rehearse(self, ignore_keys: list[str] | None) -> None:
+        """Try metrics on the first batch of the first evaluation; leaves no trace."""
+        sets = self.eval_dataset if isinstance(self.eval_dataset, dict) else {None: self.eval_dataset}
+        if not self._can_rehearse(list(sets.values())):
+            return
+        names = {"eval" if name is None else f"eval_{name}": name for name in sets}
+        stage = rehearsal.Stage(
+            prefixes=list(names),
+            attempt=lambda prefix, whole: self._attempt(prefix, names[prefix], ignore_keys, whole=whole),
+            wanted=None if self._may_add_metrics() else self._wanted_metric(),
+            anyone=self._anyone,
+        )
+        shifts = self._loss_shifts_labels, self.objective.smoother_shifts
+        try:
+            with rehearsal.untouched(self.model, *self._memories(list(sets.values()))):
+                rehearsal.rehearse(stage)
+        finally:
+            self._loss_shifts_labels, self.objective.smoother_shifts = shifts
+
+    def _can_rehearse(self, sets: list[Any]) -> bool:
+        """Whether there is anything to try, and trying it cannot change anything."""
+        args = self.args
+        return (
+            args.eval_strategy != IntervalStrategy.NO
+            and (self.compute_metrics is not None or self._wanted_metric() is not None)
+            and not args.eval_on_start
+            and not args.batch_eval_metrics
+            and self.state.global_step < self.state.max_steps
+            and not any(part is None or is_iterable(part) for part in sets)
+            and not any(map(self._is_overridden, _KEEP_STATE))
+            and can_be_put_back(*self._memories(sets))
+        )
+
+    def _memories(self, sets: list[Any]) -> list[Any]:
+        """Whatever an evaluation calls that may remember it."""
+        functions = [self.data_collator, self.compute_metrics, self.preprocess_logits_for_metrics]
+        return [*functions, *sets, getattr(self.model, "config", None)]
+
+    def _anyone(self, says: bool) -> bool:
+        """Whether any process says so."""
+        return says if self.args.world_size == 1 else bool(self.strategy.sum(torch.tensor(float(says))))
+
+    def _attempt(
+        self, prefix: str, name: str | None, ignore_keys: list[str] | None, *, whole: bool
+    ) -> rehearsal.Outcome:
+        """Evaluate one set, or its first batch, unheard."""
+        loader, in_hand = self.get_eval_dataloader(name), InHand()
+        loader.num_workers, loader.pin_memory = 0, False  # starting workers for one batch would take longer than it
+        data, loss_only = evaluated_set("Evaluation", prefix, self.eval_dataset), self.compute_metrics is None or None
+        plan = replace(self._eval_plan(loader, data, loss_only, ignore_keys, prefix), tells=False)
+        model = self._wrap_model(self.model, training=False)
+        model.eval()
+        try:
+            with self.precision.forward(self.model):
+                batches = loader if whole else itertools.islice(loader, 1)
+                output = evaluating.evaluation_loop(self, model, batches, plan, in_hand)
+        except Exception as error:
+            reason = self._explained_evaluation(error, in_hand, loader, data)
+            return rehearsal.Outcome({}, reason, in_metrics=in_hand.doing == "metrics")
+        return rehearsal.Outcome(output.metrics or {})
+
+    def _wanted_metric(self) -> str | None:
+        """The metric that decides about the best model, or about the learning rate."""
+        if self.args.metric_for_best_model is None and schedulers.steps_on_metric(self.lr_scheduler):
+            return "loss"
+        return self.args.metric_for_best_model
 
     # ---- data (data/) --------------------------------------------------------------------------------
 
@@ -838,6 +1046,7 @@ class Trainer(metaclass=TrainerType):
             collate_fn=collator,
             settings=LoaderSettings.of(self.args),
             training=is_training,
+            description=description,
         )
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[Any] | None:
@@ -945,6 +1154,33 @@ class Trainer(metaclass=TrainerType):
         """How many numbers training changes."""
         return sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
 
+    # ---- the run's directory (checkpoint/) -----------------------------------------------------------------
+
+    @contextmanager
+    def _at_home(self, trial: Any) -> Iterator[None]:
+        """The directory can be written to, and this is the only run in it."""
+        with ExitStack() as at_home:
+            if self._writes_checkpoints() and self.is_world_process_zero():
+                at_home.enter_context(self._run_home.occupied(Path(self._get_output_dir(trial))))
+            self.strategy.barrier()  # nobody looks for checkpoints while leftovers are swept
+            yield
+
+    def _writes_checkpoints(self) -> bool:
+        return self.args.save_strategy != SaveStrategy.NO or self.args.load_best_model_at_end
+
+    def _check_space(self, plan: Plan, trial: Any) -> None:
+        settings, state = SaveSettings.of(self.args), self.state
+        if settings.strategy == SaveStrategy.NO or not self.is_world_process_zero():
+            return
+        by_steps = settings.strategy == SaveStrategy.STEPS and state.save_steps
+        self._run_home.check_space(
+            Path(self._get_output_dir(trial)),
+            self.model,
+            None if settings.only_model else self.optimizer,
+            saves=-(-(plan.max_steps - state.global_step) // state.save_steps) if by_steps else None,
+            limit=settings.total_limit,
+        )
+
     # ---- saving (checkpoint/) ----------------------------------------------------------------------------
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
@@ -981,14 +1217,31 @@ class Trainer(metaclass=TrainerType):
                 self._save_optimizer_and_scheduler(str(directory))
                 self._save_scaler(str(directory))
                 self._save_rng_state(str(directory))
+                if settings.for_transformers:
+                    self._save_for_transformers(directory)
             if self.args.should_save:
                 self._save_progress(directory)
+                self._run_home.stamp(directory, target)
         if self.args.should_save:
             if self.state.best_model_checkpoint == str(target):
                 self._drop_best_weights(run_dir / BEST_MODEL)
             retention.rotate(
-                Path(self._get_output_dir(trial)), settings.total_limit, keep=[self.state.best_model_checkpoint or ""]
+                run_dir,
+                settings.total_limit,
+                keep=[self.state.best_model_checkpoint or ""],
+                run_id=self._run_home.run_id,
             )
+
+    def _save_for_transformers(self, directory: Path) -> None:
+        add_transformers_files(
+            directory,
+            optimizer=self._existing_optimizer(),
+            scheduler=self.lr_scheduler,
+            scaler=getattr(self.precision, "scaler", None),
+            rank=self.args.process_index,
+            world_size=self.args.world_size,
+            leads=self.args.should_save,
+        )
 
     def _save_progress(self, directory: Path) -> None:
         assert self._run is not None
@@ -1020,11 +1273,12 @@ class Trainer(metaclass=TrainerType):
             self.save_model(str(directory), _internal_call=True)
             if self.args.should_save:
                 self.state.save_to_json(directory / TRAINER_STATE_NAME)
+                self._run_home.stamp(directory, target)
         self.state.best_model_checkpoint = str(target)
 
     def _drop_best_weights(self, kept_apart: Path) -> None:
         """A checkpoint is the best now: the weights kept apart for an earlier one are not needed any more."""
-        if kept_apart.exists():
+        if self._run_home.owns(kept_apart):
             discard(kept_apart)
 
     def _load_best_model(self) -> None:
@@ -1042,10 +1296,10 @@ class Trainer(metaclass=TrainerType):
             if not Path(wanted).is_dir():
                 raise mistakes.no_such_checkpoint(str(wanted), self._home)
             return str(wanted)
-        found = retention.get_last_checkpoint(self._home) if self._home.is_dir() else None
+        found = identity.latest_run_checkpoint(self._home)
         if found is None:
             raise mistakes.no_checkpoint(self._home)
-        return found
+        return str(found)
 
     def _resume(self, checkpoint: str, run: Run) -> None:
         """Load everything; the random streams come last, when the data stand where they stood."""
@@ -1053,7 +1307,13 @@ class Trainer(metaclass=TrainerType):
         self._load_optimizer_and_scheduler(checkpoint)
         self._load_scaler(checkpoint)
         self._load_callback_state()
-        run.restore(checkpointer.load_loop_state(checkpoint))
+        run.restore(
+            open_checkpoint(checkpoint).loop_state(
+                batches_per_epoch=run.plan.batches_per_epoch,
+                accumulation=run.plan.accumulation,
+                epoch_closed=self._saves_after_epochs(),
+            )
+        )
         if self.args.ignore_data_skip:
             run.place.batch = 0
             note(
@@ -1062,23 +1322,26 @@ class Trainer(metaclass=TrainerType):
         run.restore_streams = partial(self._load_rng_state, checkpoint)
         note(f"resuming from {checkpoint}: step {self.state.global_step} of {self.state.max_steps}")
 
+    def _saves_after_epochs(self) -> bool:
+        args = self.args
+        return (args.eval_strategy if args.save_strategy == SaveStrategy.BEST else args.save_strategy) == "epoch"
+
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        weights.load_weights(model if model is not None else self.model, Path(resume_from_checkpoint))
+        open_checkpoint(resume_from_checkpoint).load_weights(model if model is not None else self.model)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
-            checkpointer.load_training_parts(
-                checkpoint, optimizer=self._existing_optimizer(), scheduler=self.lr_scheduler
+            open_checkpoint(checkpoint).load_training_parts(
+                optimizer=self._existing_optimizer(), scheduler=self.lr_scheduler
             )
 
     def _load_scaler(self, checkpoint: str | None) -> None:
-        scaler = getattr(self.precision, "scaler", None)
-        if checkpoint is not None and scaler is not None:
-            scaler.load_state_dict(read_tree(Path(checkpoint), "scaler"))
+        if checkpoint is not None:
+            open_checkpoint(checkpoint).load_scaler(getattr(self.precision, "scaler", None))
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
-            checkpointer.load_random_state(checkpoint, self.args.process_index, self.args.world_size)
+            open_checkpoint(checkpoint).load_random_state(self.args.process_index, self.args.world_size)
 
     def _load_callback_state(self) -> None:
         """Callbacks with a state go on where they were."""

@@ -18,66 +18,13 @@ from apis import Api, guest
 from recording import assert_same
 
 import ostinato
-from ostinato.checkpoint import exporter, importer, weights
+from ostinato.checkpoint import importer, weights
 from ostinato.checkpoint.convert import convert
 from ostinato.checkpoint.foreign import is_foreign
-from ostinato.checkpoint.store import has_manifest, verify
+from ostinato.checkpoint.store import verify
 from ostinato.core.errors import CheckpointError
-from ostinato.core.notices import note
 
 pytest.importorskip("transformers")
-
-
-class Migrating(ostinato.Trainer):
-    """A trainer that reads the checkpoints of transformers, and writes theirs beside its own."""
-
-    exports = False
-
-    def _opening_state(self, plan: Any, checkpoint: str | None, trial: Any) -> Any:
-        if checkpoint is None or not is_foreign(checkpoint):
-            return super()._opening_state(plan, checkpoint, trial)
-        if has_manifest(Path(checkpoint)):
-            verify(Path(checkpoint))
-        state = importer.load_foreign_state(checkpoint)
-        state.train_batch_size = self._train_batch_size
-        state.compute_steps(self.args, plan.max_steps)
-        state.init_training_references(self, plan.max_steps, plan.epochs, trial)
-        return state
-
-    def _resume(self, checkpoint: str, run: Any) -> None:
-        if not is_foreign(checkpoint):
-            super()._resume(checkpoint, run)
-            return
-        importer.load_foreign_weights(self.model, checkpoint)
-        importer.load_foreign_training_parts(checkpoint, optimizer=self.optimizer, scheduler=self.lr_scheduler)
-        self._load_callback_state()
-        plan = run.plan
-        progress = importer.foreign_loop_state(
-            checkpoint,
-            batches_per_epoch=plan.batches_per_epoch,
-            accumulation=plan.accumulation,
-            epoch_closed=self._saves_after_epochs(),
-        )
-        run.restore(progress)
-        run.restore_streams = partial(
-            importer.load_foreign_random_state, checkpoint, self.args.process_index, self.args.world_size
-        )
-        note(f"resuming from {checkpoint}: step {self.state.global_step} of {self.state.max_steps}")
-
-    def _saves_after_epochs(self) -> bool:
-        strategy = self.args.eval_strategy if self.args.save_strategy == "best" else self.args.save_strategy
-        return strategy == "epoch"
-
-    def _save_rng_state(self, output_dir: str) -> None:
-        super()._save_rng_state(output_dir)
-        if self.exports:
-            exporter.export_training_parts(output_dir, optimizer=self.optimizer, scheduler=self.lr_scheduler)
-            exporter.export_random_state(output_dir, self.args.process_index, self.args.world_size)
-            exporter.export_training_args(output_dir)
-
-
-class Exporting(Migrating):
-    exports = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,11 +70,11 @@ def run(
     folder: Path,
     case: Case,
     checkpoint: Path | None = None,
-    cls: Any = None,
+    exports: bool = False,
     callbacks: Any = lambda api: [],
     **more: Any,
 ) -> Any:
-    """Train from the beginning or from a checkpoint; the trainer. `cls` is for ours."""
+    """Train from the beginning or from a checkpoint; the trainer. `exports`: ours also writes their files."""
     with guest(library):
         api = Api(library, folder)
         api.set_seed(42)
@@ -136,13 +83,13 @@ def run(
             num_train_epochs=2,
             save_strategy="steps",
             save_steps=1,
-            **api.ours(isolate_rng=False),
+            **api.ours(isolate_rng=False, checkpoint_layout="transformers" if exports else "ostinato"),
         )
         args = api.args(**{**arguments, **case.arguments, **more})
         data = {"train_dataset": case.rows()}
         if args.eval_strategy != "no":
             data["eval_dataset"] = case.rows(seed=2)
-        built = api.trainer(case.model(), args, cls=cls if api.is_ours else None, callbacks=callbacks(api), **data)
+        built = api.trainer(case.model(), args, callbacks=callbacks(api), **data)
         api.train(built, resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         return built
 
@@ -204,14 +151,14 @@ def test_our_run_goes_on_from_theirs(name: str, their_runs: Any, tmp_path: Path)
     whole, folder = their_runs(name)
     saves = {"save_strategy": CASES[name].arguments.get("save_strategy", "no")}
     for checkpoint in checkpoints(folder, CASES[name]):
-        assert_same_end(whole, run("ostinato", tmp_path, CASES[name], checkpoint, Migrating, **saves))
+        assert_same_end(whole, run("ostinato", tmp_path, CASES[name], checkpoint, **saves))
 
 
 def test_a_finished_run_is_finished(their_runs: Any, tmp_path: Path) -> None:
     """It ended within an epoch: transformers, resuming, takes a ninth step of eight."""
     whole, folder = their_runs("mlp, sgd")
     case, last = CASES["mlp, sgd"], folder / "checkpoint-8"
-    assert_same_end(whole, run("ostinato", tmp_path, case, last, Migrating, save_strategy="no"))
+    assert_same_end(whole, run("ostinato", tmp_path, case, last, save_strategy="no"))
     assert run("transformers", tmp_path, case, last, save_strategy="no").state.global_step == 9
 
 
@@ -227,7 +174,7 @@ def test_where_transformers_itself_loses_its_place(name: str, tmp_path: Path) ->
     case, step = BETTER[name]
     whole = run("transformers", tmp_path / "whole", case)
     checkpoint = tmp_path / "whole" / f"checkpoint-{step}"
-    assert_same_end(whole, run("ostinato", tmp_path / "ours", case, checkpoint, Migrating, save_strategy="no"))
+    assert_same_end(whole, run("ostinato", tmp_path / "ours", case, checkpoint, save_strategy="no"))
     theirs = run("transformers", tmp_path / "theirs", case, checkpoint, save_strategy="no")
     assert not same_weights(whole, theirs)
 
@@ -243,7 +190,7 @@ def test_adapters(tmp_path: Path) -> None:
     whole = run("transformers", tmp_path / "theirs", case)
     convert(tmp_path / "theirs" / "checkpoint-4", tmp_path / "converted", to="ostinato")
     for checkpoint in (tmp_path / "theirs" / "checkpoint-4", tmp_path / "converted"):
-        assert_same_end(whole, run("ostinato", tmp_path / "ours", case, checkpoint, Migrating, save_strategy="no"))
+        assert_same_end(whole, run("ostinato", tmp_path / "ours", case, checkpoint, save_strategy="no"))
 
 
 def test_it_matters_what_is_restored(their_runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +198,7 @@ def test_it_matters_what_is_restored(their_runs: Any, tmp_path: Path, monkeypatc
     whole, folder = their_runs("bert")
 
     def outcome() -> bool:
-        resumed = run("ostinato", tmp_path, CASES["bert"], folder / "checkpoint-8", Migrating, save_strategy="no")
+        resumed = run("ostinato", tmp_path, CASES["bert"], folder / "checkpoint-8", save_strategy="no")
         return same_weights(whole, resumed)
 
     assert outcome()
@@ -267,7 +214,7 @@ def test_it_matters_what_is_restored(their_runs: Any, tmp_path: Path, monkeypatc
 def test_the_loss_of_the_whole_run(their_runs: Any, tmp_path: Path) -> None:
     """Every step was logged, so train_loss is that of the uninterrupted run."""
     whole, folder = their_runs("bert")
-    resumed = run("ostinato", tmp_path, CASES["bert"], folder / "checkpoint-8", Migrating, save_strategy="no")
+    resumed = run("ostinato", tmp_path, CASES["bert"], folder / "checkpoint-8", save_strategy="no")
     ends = [trainer.state.log_history[-1]["train_loss"] for trainer in (whole, resumed)]
     assert ends[1] == pytest.approx(ends[0], rel=1e-12)
 
@@ -282,7 +229,7 @@ def test_callbacks_go_on(tmp_path: Path) -> None:
     last = whole.state.global_step
     assert whole.state.best_global_step < last < 54
     checkpoint = tmp_path / "theirs" / f"checkpoint-{last - 2}"
-    resumed = run("ostinato", tmp_path / "ours", CASES["bert, evaluated"], checkpoint, Migrating, **more)
+    resumed = run("ostinato", tmp_path / "ours", CASES["bert, evaluated"], checkpoint, **more)
     assert resumed.state.global_step == last
     assert resumed.state.best_global_step == whole.state.best_global_step
     assert_same(weights_of(whole), weights_of(resumed), "the best weights")
@@ -295,7 +242,7 @@ def test_callbacks_go_on(tmp_path: Path) -> None:
 def test_their_run_goes_on_from_ours(name: str, their_runs: Any, tmp_path: Path) -> None:
     """transformers' own `train(resume_from_checkpoint=...)`, unaided, ends where both libraries end uninterrupted."""
     whole, _ = their_runs(name)
-    ours = run("ostinato", tmp_path / "ours", CASES[name], cls=Exporting)
+    ours = run("ostinato", tmp_path / "ours", CASES[name], exports=True)
     assert_same_end(whole, ours)
     for checkpoint in checkpoints(tmp_path / "ours", CASES[name]):
         resumed = run("transformers", tmp_path / "theirs", CASES[name], checkpoint, save_strategy="no")
@@ -304,7 +251,7 @@ def test_their_run_goes_on_from_ours(name: str, their_runs: Any, tmp_path: Path)
 
 def test_exported_checkpoints_are_still_ours(tmp_path: Path) -> None:
     case = CASES["bert"]
-    whole = run("ostinato", tmp_path, case, cls=Exporting)
+    whole = run("ostinato", tmp_path, case, exports=True)
     checkpoint = tmp_path / "checkpoint-8"
     verify(checkpoint)
     assert not is_foreign(checkpoint)
@@ -315,7 +262,7 @@ def test_exported_checkpoints_are_still_ours(tmp_path: Path) -> None:
 
 def test_exported_files_are_plain(tmp_path: Path) -> None:
     """Loaded by anybody, with no allow-list; the arguments are a dict."""
-    run("ostinato", tmp_path, CASES["bert"], cls=Exporting, max_steps=2)
+    run("ostinato", tmp_path, CASES["bert"], exports=True, max_steps=2)
     checkpoint = tmp_path / "checkpoint-2"
     loaded = {
         name: torch.load(checkpoint / name, weights_only=True)
@@ -327,7 +274,7 @@ def test_exported_files_are_plain(tmp_path: Path) -> None:
 
 def test_transformers_reads_our_state(tmp_path: Path) -> None:
     """`trainer_state.json` is the same file in both libraries, with callbacks in the same form."""
-    run("ostinato", tmp_path, CASES["bert"], cls=Exporting, max_steps=2)
+    run("ostinato", tmp_path, CASES["bert"], exports=True, max_steps=2)
     path = str(tmp_path / "checkpoint-2" / "trainer_state.json")
     with guest("transformers"):
         theirs = dataclasses.asdict(Api("transformers", tmp_path).TrainerState.load_from_json(path))
@@ -339,7 +286,7 @@ def test_transformers_reads_our_state(tmp_path: Path) -> None:
 def test_transformers_restores_our_callbacks(tmp_path: Path) -> None:
     case = CASES["bert, evaluated"]
     more = dict(BEST, max_steps=6)
-    run("ostinato", tmp_path, case, cls=Exporting, callbacks=lambda api: [api.EarlyStoppingCallback(7)], **more)
+    run("ostinato", tmp_path, case, exports=True, callbacks=lambda api: [api.EarlyStoppingCallback(7)], **more)
     theirs = run(
         "transformers",
         tmp_path / "theirs",
@@ -364,7 +311,7 @@ def test_their_checkpoint_converted_to_ours(name: str, their_runs: Any, tmp_path
         convert(folder / converted.name, converted, to="ostinato")
         verify(converted)
         assert not [path.name for path in converted.iterdir() if path.suffix in (".pt", ".pth", ".bin")]
-        resumed = run("ostinato", tmp_path / "on", CASES[name], converted, Migrating, save_strategy="no")
+        resumed = run("ostinato", tmp_path / "on", CASES[name], converted, save_strategy="no")
         assert_same_end(whole, resumed)
         shutil.rmtree(converted)
 
@@ -390,7 +337,7 @@ def test_our_checkpoint_converted_to_theirs(their_runs: Any, tmp_path: Path) -> 
         assert is_foreign(converted)
         theirs = run("transformers", tmp_path / "theirs", case, converted, save_strategy="no", **sparse)
         assert_same(weights_of(whole), weights_of(theirs), "weights")
-        again = run("ostinato", tmp_path / "again", case, converted, Migrating, save_strategy="no", **sparse)
+        again = run("ostinato", tmp_path / "again", case, converted, save_strategy="no", **sparse)
         assert_same_end(ours, again)
         assert again.state.log_history[-1]["train_loss"] == ours.state.log_history[-1]["train_loss"]
 
@@ -410,7 +357,7 @@ def test_transformers_goes_on_without_an_optimizer(their_runs: Any, tmp_path: Pa
         not torch.equal(a, b) for a, b in zip(weights_of(whole).values(), weights_of(theirs).values(), strict=True)
     )
     with pytest.raises(CheckpointError, match=r"optimizer\.pt"):
-        run("ostinato", tmp_path / "ours", CASES["bert"], checkpoint, Migrating)
+        run("ostinato", tmp_path / "ours", CASES["bert"], checkpoint)
 
 
 def test_streams_of_a_real_file(their_runs: Any) -> None:
@@ -435,8 +382,8 @@ def test_weights_of_theirs_as_pickles(their_runs: Any, tmp_path: Path) -> None:
     weights.load_weights(model, checkpoint)
     torch.save(model.state_dict(), checkpoint / "pytorch_model.bin")
     (checkpoint / "model.safetensors").unlink()
-    resumed = run("ostinato", tmp_path / "ours", CASES["bert"], checkpoint, Migrating, save_strategy="no")
+    resumed = run("ostinato", tmp_path / "ours", CASES["bert"], checkpoint, save_strategy="no")
     assert_same_end(whole, resumed)
     convert(checkpoint, tmp_path / "converted", to="ostinato")
-    again = run("ostinato", tmp_path / "again", CASES["bert"], tmp_path / "converted", Migrating, save_strategy="no")
+    again = run("ostinato", tmp_path / "again", CASES["bert"], tmp_path / "converted", save_strategy="no")
     assert_same_end(whole, again)

@@ -65,7 +65,7 @@ def save_training_parts(
     >>> save_training_parts("out", optimizer=optimizer, scheduler=scheduler)
     """
     directory = Path(directory)
-    write_tree({**_described(optimizer), "parameters": _parameters(optimizer)}, directory, _OPTIMIZER)
+    write_tree({**_described(optimizer), "parameters": parameters_of(optimizer)}, directory, _OPTIMIZER)
     for name, part in ((_SCHEDULER, scheduler), (_SCALER, scaler)):
         if part is not None:
             write_tree(_described(part), directory, name)
@@ -80,16 +80,16 @@ def load_training_parts(
     """
     directory = Path(directory)
     saved_optimizer = _read_part(directory, _OPTIMIZER, optimizer)
-    _check_parameters(directory, saved_optimizer.get("parameters"), _parameters(optimizer))
+    _check_parameters(directory, saved_optimizer.get("parameters"), parameters_of(optimizer))
     others = []
     for name, part in ((_SCHEDULER, scheduler), (_SCALER, scaler)):
         if part is not None:
             others.append((name, part, _read_part(directory, name, part)["state_dict"]))
         elif (directory / f"{name}.json").exists():
             note_once(f"{name}.json of {directory} is not used: this run has no {name}")
-    _load_optimizer(directory, optimizer, saved_optimizer)
+    load_optimizer(directory, optimizer, saved_optimizer)
     for name, part, state in others:
-        _load_part(directory, name, part, state)
+        load_part(directory, name, part, state)
 
 
 def save_random_state(directory: str | Path, rank: int, world_size: int) -> None:
@@ -120,7 +120,7 @@ def load_random_state(directory: str | Path, rank: int, world_size: int) -> None
             fix="resume with as many processes, or seed anew",
         )
     try:
-        _on_these_devices(RandomState(**saved["streams"]), path).restore()
+        on_these_devices(RandomState(**saved["streams"]), path).restore()
     except (TypeError, ValueError, KeyError, RuntimeError) as error:
         raise files.broken(path, f"{path.name} does not hold random streams: {error}") from error
 
@@ -163,7 +163,7 @@ def _read_part(directory: Path, name: str, part: Stateful) -> dict[str, Any]:
     return saved
 
 
-def _load_part(directory: Path, name: str, part: Stateful, state: dict[str, Any]) -> None:
+def load_part(directory: Path, name: str, part: Stateful, state: dict[str, Any]) -> None:
     try:
         part.load_state_dict(state)
     except (ValueError, RuntimeError, KeyError, TypeError, IndexError) as error:
@@ -179,7 +179,7 @@ def _params_of(optimizer: Any) -> list[torch.Tensor]:
     return [parameter for group in getattr(optimizer, "param_groups", ()) for parameter in group["params"]]
 
 
-def _parameters(optimizer: Any) -> list[dict[str, Any]]:
+def parameters_of(optimizer: Any) -> list[dict[str, Any]]:
     return [{"shape": list(p.shape), "dtype": str(p.dtype)} for p in _params_of(optimizer)]
 
 
@@ -200,8 +200,8 @@ def _check_parameters(directory: Path, saved: Any, present: list[dict[str, Any]]
     )
 
 
-def _load_optimizer(directory: Path, optimizer: Any, saved: dict[str, Any]) -> None:
-    _load_part(directory, _OPTIMIZER, optimizer, saved["state_dict"])
+def load_optimizer(directory: Path, optimizer: Any, saved: dict[str, Any]) -> None:
+    load_part(directory, _OPTIMIZER, optimizer, saved["state_dict"])
     by_index = saved["state_dict"].get("state")
     states = getattr(optimizer, "state", None)
     if not isinstance(by_index, dict) or not isinstance(states, dict):
@@ -233,7 +233,7 @@ def _undo_casts(loaded: Any, saved: Any) -> None:
             _undo_casts(now, was)
 
 
-def _on_these_devices(state: RandomState, path: Path) -> RandomState:
+def on_these_devices(state: RandomState, path: Path) -> RandomState:
     """Without the streams of accelerators that this machine does not have."""
     here = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if len(state.cuda) > here:

@@ -78,21 +78,23 @@ def load_foreign_training_parts(
         others.append(("scheduler", scheduler, _schedule_for(directory, scheduler)))
     if scaler is not None:
         others.append(("scaler", scaler, read_scaler(directory)))
-    elif (directory / SCALER_PT).exists():
-        note_once(f"{SCALER_PT} of {directory} is not used: this run has no scaler")
-    saved = {"state_dict": state, "parameters": checkpointer._parameters(optimizer)}
-    checkpointer._load_optimizer(directory, optimizer, saved)
+    saved = {"state_dict": state, "parameters": checkpointer.parameters_of(optimizer)}
+    checkpointer.load_optimizer(directory, optimizer, saved)
     for name, part, its_state in others:
-        checkpointer._load_part(directory, name, part, its_state)
+        checkpointer.load_part(directory, name, part, its_state)
 
 
-def load_foreign_scaler(directory: str | Path, scaler: Stateful) -> None:
-    """Give the gradient scaler the state it had.
+def load_foreign_scaler(directory: str | Path, scaler: Stateful | None) -> None:
+    """Give the gradient scaler the state it had; a state that nobody wants gets a line.
 
     >>> load_foreign_scaler("out/checkpoint-20", torch.amp.GradScaler())
     """
     directory = Path(directory)
-    checkpointer._load_part(directory, "scaler", scaler, read_scaler(directory))
+    if scaler is None:
+        if (directory / SCALER_PT).exists():
+            note_once(f"{SCALER_PT} of {directory} is not used: this run has no scaler")
+        return
+    checkpointer.load_part(directory, "scaler", scaler, read_scaler(directory))
 
 
 def load_foreign_random_state(directory: str | Path, rank: int, world_size: int) -> None:
@@ -114,7 +116,7 @@ def load_foreign_random_state(directory: str | Path, rank: int, world_size: int)
     path = directory / random_name(rank, world_size)
     streams, before = read_random_state(path), RandomState.capture()
     try:
-        checkpointer._on_these_devices(streams, path).restore()
+        checkpointer.on_these_devices(streams, path).restore()
     except (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
         before.restore()
         raise _not_streams(path, repr(error)) from error

@@ -31,6 +31,7 @@ from .names import (
     MANIFEST_NAME,
     OPTIMIZER_NAME,
     PREFIX_CHECKPOINT_DIR,
+    RUN_NAME,
     SCHEDULER_NAME,
     TRAINER_STATE_NAME,
     TRAINING_ARGS_JSON_NAME,
@@ -44,7 +45,7 @@ _DEEPEST = 16  # directories inside directories
 _STEP = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
 _LEFTOVER = re.compile(rf"\.({PREFIX_CHECKPOINT_DIR}-\d+)\.(partial|replaced|trash)")
 _TOKEN = ".writing-"
-_OUR_PARTS = (OPTIMIZER_NAME, SCHEDULER_NAME, LOOP_NAME, TRAINING_ARGS_JSON_NAME, "rng-0.json")
+_OUR_PARTS = (OPTIMIZER_NAME, SCHEDULER_NAME, LOOP_NAME, RUN_NAME, TRAINING_ARGS_JSON_NAME, "rng-0.json")
 
 
 def _nobody_to_wait_for() -> None:

@@ -18,6 +18,7 @@ from .accelerator_config import AcceleratorConfig
 from .derive import NEED_EVALUATION
 from .groups.data import Data
 from .groups.log import Log
+from .groups.own import Own
 from .groups.parallel import Parallel
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _number_fix(name: str, value: Any, default: Any) -> str:
 
 
 def _choices(args: TrainingArguments) -> Iterator[ConfigError]:
-    for field in (field for group in (Log, Data, Parallel) for field in fields(group)):
+    for field in (field for group in (Log, Data, Parallel, Own) for field in fields(group)):
         choices, value = field.metadata.get("choices"), getattr(args, field.name)
         if choices is None or value in choices or (value is None and field.default is None):
             continue

@@ -159,6 +159,7 @@ class SaveSettings:
     only_model: bool
     total_limit: int | None
     writes_here: bool  # this process writes the files that exist once
+    for_transformers: bool  # also the files by which transformers goes on
 
     @classmethod
     def of(cls, args: TrainingArguments) -> SaveSettings:
@@ -167,6 +168,7 @@ class SaveSettings:
             only_model=args.save_only_model,
             total_limit=args.save_total_limit,
             writes_here=args.should_save,
+            for_transformers=args.checkpoint_layout == "transformers",
         )
 
 

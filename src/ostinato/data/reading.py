@@ -126,7 +126,8 @@ class Failure:
     def of(cls, error: Exception) -> Failure:
         """Pack an exception; one that cannot travel is raised, and torch does with it what it can."""
         try:
-            same = type(ForkingPickler.loads(ForkingPickler.dumps(error))) is type(error)  # as the queue does it
+            # As the queue does it. (Its `loads` is no method, whatever type checkers make of it.)
+            same = type(ForkingPickler.loads(ForkingPickler.dumps(error))) is type(error)  # type: ignore[attr-defined]
         except Exception:
             same = False
         if not same:

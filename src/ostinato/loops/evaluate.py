@@ -1,6 +1,6 @@
 """The evaluation loop, shared by `evaluate` and `predict`.
 
-for each batch:
+for each batch:                (what is in hand is noted down, for whoever has to explain a failure)
     prediction_step            loss, logits, labels of this process's rows
     preprocess_logits          the user's, if any: before anything is kept
     gather                     the rows of every process; stand-in rows of an uneven last batch are dropped
@@ -14,12 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..core.errors import MetricError, ModelOutputError
 from ..core.outputs import EvalLoopOutput, EvalPrediction
 from ..core.protocols import Batch, EvalHooks, Strategy
 from ..core.tree import concatenate, first_dimension, numpify, truncate
@@ -43,6 +44,26 @@ class EvalPlan:
     weigh: Callable[[Any], float]  # what the mean loss of a batch stands for
     real_rows: Callable[[int], int | None]  # rows of batch k on this process that are not stand-ins
     preparation_time: float | None  # of the model, when nothing was trained before
+    tells: bool = True  # callbacks hear of every batch
+    without_labels: Callable[[Any], None] = lambda batch: None  # metrics are wanted, and a batch has no labels
+
+
+@dataclass
+class InHand:
+    """What an evaluation is busy with."""
+
+    batch: Any = None
+    number: int = 0
+    doing: Literal["model", "logits", "metrics", "other"] = "other"
+    given: Any = None  # to the user's function
+
+
+class MetricResultError(MetricError, TypeError):
+    """What a metric function returned is not a dict (transformers raises TypeError here)."""
+
+
+class PredictionShapeError(ModelOutputError, RuntimeError):
+    """Predictions of different batches that cannot be put together (transformers raises RuntimeError here)."""
 
 
 @dataclass
@@ -67,17 +88,22 @@ class Collected:
         return float(np.average(losses[counted].astype(np.float64), weights=weights[counted]))
 
 
-def evaluation_loop(trainer: EvalHooks, model: nn.Module, dataloader: Any, plan: EvalPlan) -> EvalLoopOutput:
+def evaluation_loop(
+    trainer: EvalHooks, model: nn.Module, dataloader: Any, plan: EvalPlan, in_hand: InHand | None = None
+) -> EvalLoopOutput:
     """Run the model over `dataloader` and compute metrics."""
-    collected, metrics = Collected(), {}
+    collected, metrics, in_hand = Collected(), {}, in_hand or InHand()
     batches = iter(dataloader)
     inputs, number = next(batches, None), 0
     while inputs is not None:
         following = next(batches, None)  # known early: the last batch asks for the final result
-        part = _predict(trainer, model, inputs, plan, number)
-        emit(trainer, "on_prediction_step")
+        in_hand.batch, in_hand.number, in_hand.doing = inputs, number, "model"
+        part = _predict(trainer, model, inputs, plan, in_hand)
+        in_hand.batch, in_hand.doing = None, "other"
+        if plan.tells:
+            emit(trainer, "on_prediction_step")
         if plan.metric_per_batch:
-            metrics = _batch_metrics(trainer, part, is_last=following is None)
+            metrics = _batch_metrics(trainer, part, in_hand, is_last=following is None)
             part = {"losses": part["losses"], "weights": part["weights"], "rows": part["rows"]}
         _keep(collected, part)
         inputs, number = following, number + 1
@@ -90,21 +116,37 @@ def evaluation_loop(trainer: EvalHooks, model: nn.Module, dataloader: Any, plan:
             optional["losses"] = np.concatenate(collected.losses) if collected.losses else None
         if plan.keep_inputs:
             optional["inputs"] = kept_inputs
-        metrics = trainer.compute_metrics(EvalPrediction(predictions=logits, label_ids=labels, **optional))
+        metrics = _measured(trainer, in_hand, {"predictions": logits, "label_ids": labels, **optional})
+        _check_result(metrics)
     known = {"loss": collected.mean_loss(), "model_preparation_time": plan.preparation_time}
     named = _named(metrics, known, plan.prefix)
     return EvalLoopOutput(predictions=logits, label_ids=labels, metrics=named, num_samples=collected.rows)
 
 
-def _predict(trainer: EvalHooks, model: nn.Module, inputs: Batch, plan: EvalPlan, number: int) -> dict[str, Any]:
+def _measured(trainer: EvalHooks, in_hand: InHand, given: dict[str, Any], **how: Any) -> Any:
+    """What the user's metric function makes of predictions and labels."""
+    in_hand.doing, in_hand.given = "metrics", given
+    metrics = trainer.compute_metrics(EvalPrediction(**given), **how)
+    in_hand.doing, in_hand.given = "other", None
+    return metrics
+
+
+def _predict(trainer: EvalHooks, model: nn.Module, inputs: Batch, plan: EvalPlan, in_hand: InHand) -> dict[str, Any]:
     """One batch, gathered over the processes and on the host."""
     strategy, rows = trainer.strategy, first_dimension(inputs) or 1
     weight = plan.weigh(inputs) / rows
     loss, logits, labels = trainer.prediction_step(model, inputs, plan.loss_only, ignore_keys=plan.ignore_keys)
     main_input = trainer._prepare_input(inputs.get(plan.main_input)) if plan.keep_inputs else None
+    wants_metrics = trainer.compute_metrics is not None and not plan.loss_only
+    if wants_metrics and labels is None and in_hand.number == 0:
+        plan.without_labels(inputs)
     if logits is not None and trainer.preprocess_logits_for_metrics is not None:
+        in_hand.doing, in_hand.given = "logits", {"logits": logits, "labels": labels}
         logits = trainer.preprocess_logits_for_metrics(logits, labels)
-    real = plan.real_rows(number)
+        in_hand.doing, in_hand.given = "other", None
+        if logits is None and wants_metrics and labels is not None:
+            raise _nothing_kept()
+    real = plan.real_rows(in_hand.number)
     part: dict[str, Any] = {"losses": None, "weights": None, "logits": logits, "labels": labels, "inputs": main_input}
     if loss is not None:
         part["losses"] = loss.repeat(rows)
@@ -141,16 +183,67 @@ def _keep(collected: Collected, part: Mapping[str, Any]) -> None:
 def _joined(parts: list[Any], plan: EvalPlan) -> Any:
     if not parts:
         return None
-    return concatenate(parts, padding_index=PADDING) if plan.join_batches else parts
+    if not plan.join_batches:
+        return parts
+    try:
+        return concatenate(parts, padding_index=PADDING)
+    except ValueError as reason:
+        raise _of_different_shapes(parts, reason) from None
 
 
-def _batch_metrics(trainer: EvalHooks, part: Mapping[str, Any], *, is_last: bool) -> dict[str, Any]:
+def _batch_metrics(trainer: EvalHooks, part: Mapping[str, Any], in_hand: InHand, *, is_last: bool) -> dict[str, Any]:
     """`batch_eval_metrics`: tensors of one batch; the last call returns the result."""
-    prediction = EvalPrediction(predictions=_as_tensors(part["logits"]), label_ids=_as_tensors(part["labels"]))
+    given = {"predictions": _as_tensors(part["logits"]), "label_ids": _as_tensors(part["labels"])}
     if part.get("inputs") is not None:
-        prediction.inputs = _as_tensors(part["inputs"])
-    result = trainer.compute_metrics(prediction, compute_result=is_last)
-    return result if is_last else {}
+        given["inputs"] = _as_tensors(part["inputs"])
+    result = _measured(trainer, in_hand, given, compute_result=is_last)
+    if not is_last:
+        return {}
+    _check_result(result)
+    return result
+
+
+def _check_result(metrics: Any) -> None:
+    """A metric function returns numbers under names."""
+    if not isinstance(metrics, Mapping):
+        example = "value" if not isinstance(metrics, float) else f"{metrics:.4g}"
+        raise MetricResultError(
+            what=f"compute_metrics returned {_with_article(metrics)}, and must return a dict",
+            why="each number needs a name, under which it is logged and compared",
+            fix="return a dict: is there a return at its end?"
+            if metrics is None
+            else f'return {{"accuracy": {example}}}',
+        )
+    wrong = [name for name in metrics if not isinstance(name, str)]
+    if wrong:
+        raise MetricResultError(
+            what=f"compute_metrics named a number {wrong[0]!r}, and names must be strings",
+            why=f"it returned a dict with {', '.join(map(repr, metrics))}",
+            fix="turn the names into strings: {str(name): value}",
+        )
+
+
+def _with_article(result: Any) -> str:
+    return "None" if result is None else f"a {type(result).__name__}"
+
+
+def _nothing_kept() -> MetricResultError:
+    return MetricResultError(
+        what="preprocess_logits_for_metrics returned None",
+        why="what it returns is what compute_metrics gets as predictions",
+        fix="return the logits, or what you make of them: is there a return at its end?",
+    )
+
+
+def _of_different_shapes(parts: list[Any], reason: Exception) -> PredictionShapeError:
+    shapes = list(dict.fromkeys(str(tuple(part.shape)) for part in parts if isinstance(part, np.ndarray)))
+    return PredictionShapeError(
+        what="the predictions of different batches cannot be put together",
+        why=f"their shapes are {', '.join(shapes[:4])}; only rows and the second dimension may differ"
+        if shapes
+        else str(reason),
+        fix="preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1), or eval_do_concat_batches=False",
+    )
 
 
 def _as_tensors(tree: Any) -> Any:
@@ -161,9 +254,9 @@ def _as_tensors(tree: Any) -> Any:
     return tree
 
 
-def _named(metrics: Any, known: Mapping[str, float | None], prefix: str) -> dict[str, float]:
+def _named(metrics: Mapping[str, Any], known: Mapping[str, float | None], prefix: str) -> dict[str, float]:
     """Plain Python numbers under `prefix_…` names, what the loop itself knows among them."""
-    named = {name: _plain(value) for name, value in (metrics or {}).items()}
+    named = {name: _plain(value) for name, value in metrics.items()}
     named.update({f"{prefix}_{name}": value for name, value in known.items() if value is not None})
     for name in list(named):
         if not name.startswith(f"{prefix}_"):

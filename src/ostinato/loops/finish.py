@@ -32,5 +32,5 @@ def mean_loss(run: Run, steps: int, *, keep_bad: bool) -> float:
     """The mean loss over all steps; skipped ones count as NaN only if the user wants to see them."""
     if keep_bad and run.guard.refused:
         return float("nan")
-    finite = steps - run.guard.refused
+    finite = steps - run.guard.refused - run.steps_without_loss
     return (run.meter.total + run.meter.pending.item()) / max(finite, 0.001)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ..core.errors import NonFiniteError
+from ..core.errors import DataError, NonFiniteError
 from ..core.notices import warn
+from ..core.protocols import Batch
+
+
+class NonFiniteInputError(DataError, NonFiniteError):
+    """NaN or infinity in the data of the very first step."""
 
 
 @dataclass
@@ -19,6 +24,8 @@ class NonFiniteGuard:
 
     patience: int
     rows_of: Callable[[int, range], list[int] | None]  # (epoch, batch numbers) -> dataset indices, where known
+    # Which inputs are not finite themselves, in words: given the batches and their rows.
+    blame: Callable[[Sequence[Batch], list[int] | None], str] = lambda batches, rows: ""
     judges_loss: bool = True  # False with several processes: all must decide alike, and only the norm is shared
     in_a_row: int = 0
     first_step: int = 0
@@ -35,7 +42,16 @@ class NonFiniteGuard:
             self.in_a_row = 0
         return finite
 
-    def refuse(self, *, step: int, losses: list[float], grad_norm: float, epoch: int, batches: range) -> None:
+    def refuse(
+        self,
+        *,
+        step: int,
+        losses: list[float],
+        grad_norm: float,
+        epoch: int,
+        batches: range,
+        contents: Sequence[Batch] = (),
+    ) -> None:
         """Say which step and rows it was; raise when the patience is used up."""
         self.in_a_row += 1
         self.refused += 1
@@ -43,7 +59,16 @@ class NonFiniteGuard:
             self.first_step = step
         rows = self.rows_of(epoch, batches)
         where = f"rows {_short(rows)} of the training set" if rows else f"batches {list(batches)} of epoch {epoch}"
+        inputs = self.blame(contents, rows)
+        if inputs:
+            where += f" ({inputs})"
         found = f"loss {', '.join(f'{loss:g}' for loss in losses)}, gradient norm {grad_norm:g}"
+        if inputs and step == 1:  # nothing is lost yet, and the data are to blame
+            raise NonFiniteInputError(
+                what=f"step 1: {found}: the data are not finite",
+                why=inputs,
+                fix="fill or drop what is missing in the data, and check what is divided or taken the log of",
+            )
         if self.in_a_row >= max(self.patience, 1):
             raise NonFiniteError(
                 what=f"step {step}: {found}; {self.in_a_row} step(s) in a row were not finite, "

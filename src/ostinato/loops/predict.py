@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..core.protocols import Batch
 from ..core.tree import detach
+from ..objective.outputs import as_tensor
 
 
 def prediction_step(
@@ -21,6 +22,7 @@ def prediction_step(
     label_names: list[str],
     can_return_loss: bool,
     loss_and_outputs: Callable[[nn.Module, Batch], tuple[Tensor | None, Any]],
+    source: str = "the model",
 ) -> tuple[Tensor | None, Any, Any]:
     """Loss, logits and labels of one batch, detached; logits are the outputs that are not the loss."""
     has_labels = bool(label_names) and all(inputs.get(name) is not None for name in label_names)
@@ -31,7 +33,7 @@ def prediction_step(
     with torch.no_grad():
         if has_labels or loss_without_labels:
             loss, outputs = loss_and_outputs(model, inputs)
-            loss = None if loss is None else loss.detach().mean()
+            loss = None if loss is None else as_tensor(loss, source).detach().mean()
         else:
             outputs = model(**inputs)
     if loss_only:
@@ -42,7 +44,7 @@ def prediction_step(
 def logits_of(outputs: Any, ignore_keys: list[str], *, has_loss: bool) -> tuple[Any, ...]:
     """Everything a model returns besides its loss. A bare tensor is logits."""
     if isinstance(outputs, Mapping):
-        hidden = {*ignore_keys, "loss"} if has_loss else set(ignore_keys)
+        hidden = {*ignore_keys, "loss"} if has_loss or outputs.get("loss", 0) is None else set(ignore_keys)
         return tuple(value for name, value in outputs.items() if name not in hidden)
     if isinstance(outputs, Tensor):
         return (outputs,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import sys
 import time
@@ -21,6 +22,7 @@ from ..core.state import TrainerState
 from ..data.loaders import Replay
 from ..data.position import real_rows_of, skip_batches
 from ..objective.objective import Objective
+from ..objective.outputs import as_tensor
 from .flops import FlopCounter
 from .nonfinite import NonFiniteGuard
 
@@ -121,6 +123,8 @@ class LossMeter:
 
     def hold(self, loss: Tensor) -> None:
         """Keep a micro-batch's loss until its update turns out to be finite."""
+        if not isinstance(loss, Tensor):
+            as_tensor(loss, "training_step")
         self.held.append(loss)
 
     def commit(self) -> None:
@@ -161,6 +165,8 @@ class Run:
     count_tokens: Callable[[Batch], None] | None  # where tokens are counted at all
     steps_schedule: bool  # False for a schedule that waits for a metric
     report_always: bool  # somebody overrides the report and wants every step
+    # Looks at the first batch, given its epoch and number, before anything is computed from it.
+    inspect: Callable[[Batch, int, int], None] | None = None
     place: Place = field(default_factory=Place)
     restore_streams: Callable[[], None] | None = (
         None  # those of a checkpoint; waits until the data stand where they stood
@@ -171,6 +177,9 @@ class Run:
     grad_norm: Tensor | float | None = None
     learning_rate: float | None = None
     is_last_micro_batch: bool = True
+    steps_without_loss: int = 0  # taken by another library, whose checkpoint does not tell their losses
+    update: Update | None = None  # the one being computed, or the last
+    in_hand: Batch | None = None  # the micro-batch of it whose loss is being computed
     reader: Any = None  # the loader, or what is left of its epoch
     parameters: list[nn.Parameter] = field(default_factory=list)
 
@@ -197,7 +206,7 @@ class Run:
         self.reader = self.loader
         if inside:
             self.reader = skip_batches(self.loader, first, Replay(self.place.before_read, self._put_streams_back))
-        batches = iter(self.reader)
+        batches = self._inspected(iter(self.reader), epoch, first)
         while first < plan.batches_per_epoch:
             wanted = min(plan.accumulation, plan.batches_per_epoch - first)
             samples, num_items = trainer.get_batch_samples(batches, wanted, trainer.strategy.device)
@@ -211,6 +220,23 @@ class Run:
             yield Update(samples, num_items, divisors, progress, epoch, first)
             first = self.place.batch
         self._put_streams_back()
+
+    def _inspected(self, batches: Iterator[Batch], epoch: int, number: int) -> Iterator[Batch]:
+        """The same batches, the very first of the run looked at."""
+        if self.inspect is None or number >= self.plan.batches_per_epoch:
+            return batches
+        inspect, self.inspect = self.inspect, None
+        batch = next(batches, None)
+        if batch is None:
+            return batches
+        inspect(batch, epoch, number)
+        return itertools.chain([batch], batches)
+
+    def number_in_hand(self) -> int:
+        """The number within its epoch of the micro-batch in hand."""
+        assert self.update is not None
+        position = next((at for at, batch in enumerate(self.update.batches) if batch is self.in_hand), 0)
+        return self.update.first_batch + position
 
     def _put_streams_back(self) -> None:
         if self.restore_streams is not None:
@@ -260,6 +286,7 @@ class Run:
             "total_loss": self.meter.total,
             "last_logged_step": self.meter.last_step,
             "window_has_nonfinite": self.meter.poisoned,
+            "steps_without_loss": self.steps_without_loss,
             "nonfinite": {
                 "in_a_row": self.guard.in_a_row,
                 "first_step": self.guard.first_step,
@@ -275,6 +302,7 @@ class Run:
         self.meter.pending += progress["pending_loss"].to(self.meter.pending.device)
         self.meter.total, self.meter.last_step = progress["total_loss"], progress["last_logged_step"]
         self.meter.poisoned = progress["window_has_nonfinite"]
+        self.steps_without_loss = progress.get("steps_without_loss", 0)
         bad = progress["nonfinite"]
         self.guard.in_a_row, self.guard.first_step, self.guard.refused = bad["in_a_row"], bad["first_step"], bad["all"]
 
@@ -291,5 +319,6 @@ class Run:
             grad_norm=float(self.grad_norm) if self.grad_norm is not None else math.nan,
             epoch=update.epoch,
             batches=range(update.first_batch, update.first_batch + len(update.batches)),
+            contents=update.batches,
         )
         return False

@@ -53,10 +53,12 @@ def accumulate_gradients(trainer: TrainHooks, run: Run, update: Update) -> bool:
     False if a callback asked to stop in between: the update is given up.
     """
     trainer.current_gradient_accumulation_steps = len(update.batches)
+    run.update = update
     for batch, divisor, is_last in update.micro_batches():
-        run.objective.divisor, run.is_last_micro_batch = divisor, is_last
+        run.in_hand, run.objective.divisor, run.is_last_micro_batch = batch, divisor, is_last
         with trainer.strategy.accumulate(trainer.model_wrapped, sync=is_last):
             loss = trainer.training_step(trainer.model_wrapped, batch, update.num_items)
+        run.in_hand = None
         run.meter.hold(loss)
         run.flops.add(batch)
         if run.count_tokens is not None:

@@ -13,18 +13,19 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from ..core.errors import ModelOutputError
 from ..core.notices import note_once
 from ..core.protocols import Batch
 from ..core.random import RandomState
 from .counting import trial
+from .outputs import BareTensorError as BareTensorError
+from .outputs import loss_of, one_number
 from .smoothing import LabelSmoother
 
 Scale = Literal["unknown", "share", "mean", "mixed"]
@@ -44,6 +45,7 @@ class Objective:
     # Of the micro-batch at hand, set by the loop: step's weight / (own weight x processes). Infinite: weighs nothing.
     divisor: float = 1.0
     processes: int = 1  # gradients are averaged over them, a share is not
+    source: str = "the model"  # who computes the loss, in words
 
     @property
     def wants_count(self) -> bool:
@@ -71,6 +73,8 @@ class Objective:
 
     def share_of(self, loss: Tensor, num_items: Tensor | int | None) -> Tensor:
         """The loss as its share of the whole optimizer step, so that the shares of a step add up to its mean."""
+        if not isinstance(loss, Tensor) or loss.dim() > 0:
+            loss = one_number(loss, self.source)
         if self.scale == "share" and (num_items is not None or self.stated):
             # Only what was divided by the count of all processes has to make up for their averaging.
             return loss if self.processes == 1 or num_items is None else loss * self.processes
@@ -101,7 +105,7 @@ class Objective:
         with warnings.catch_warnings():
             # Whoever takes the number out of its tensor would be told that it has a derivative.
             warnings.filterwarnings("ignore", message="Converting a tensor with requires_grad=True to a scalar")
-            loss = compute(count)
+            loss = one_number(compute(count), self.source)
         slope = _derivative(loss, count)
         value = float(loss.detach())
         if value == 0.0 or not math.isfinite(value):
@@ -176,44 +180,6 @@ def _with_decoder_inputs(model: nn.Module, inputs: Batch, labels: Tensor) -> Bat
     if prepare is None or "decoder_input_ids" in inputs or not getattr(config, "is_encoder_decoder", False):
         return inputs
     return {**inputs, "decoder_input_ids": prepare(labels=labels)}
-
-
-class BareTensorError(ModelOutputError):
-    """A model that returns one tensor, and nobody who makes a loss of it. Evaluation can do without."""
-
-    def __init__(self, outputs: Tensor) -> None:
-        self.outputs = outputs
-        super().__init__(
-            what=f"The model returned one tensor of shape {tuple(outputs.shape)}, which is not a loss",
-            why="a bare tensor is taken for logits; only a single number can be a loss",
-            fix="pass compute_loss_func=lambda outputs, labels, num_items_in_batch=None: ..., or let forward return "
-            "{'loss': ..., 'logits': ...}",
-        )
-
-    def __reduce__(self) -> Any:
-        return type(self), (self.outputs,)
-
-
-def loss_of(outputs: Any, inputs: Mapping[str, Any]) -> Tensor:
-    """The loss among a model's outputs: the entry called so, or the first of a tuple."""
-    if isinstance(outputs, Mapping):
-        if "loss" not in outputs or outputs["loss"] is None:
-            raise ModelOutputError(
-                what=f"The model did not return a loss from the inputs, only the following keys: {','.join(outputs)}",
-                why=f"it received {', '.join(inputs)}, and its output has no 'loss'",
-                fix="let forward return {'loss': ..., 'logits': ...} when it gets labels, pass compute_loss_func=, "
-                "or check that the labels are called what forward calls them (label_names)",
-            )
-        return outputs["loss"]
-    if isinstance(outputs, Tensor):
-        if outputs.dim() == 0:
-            return outputs
-        raise BareTensorError(outputs)
-    if not outputs:
-        raise ModelOutputError(
-            what="The model returned nothing", why="forward has no return value", fix="return a loss"
-        )
-    return outputs[0]
 
 
 def takes_num_items(model: nn.Module) -> bool:

@@ -698,7 +698,7 @@ def test_a_state_of_another_torch(theirs: Path) -> None:
 
 
 def test_a_scaler_that_nobody_uses(theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    load_into(theirs, Parts())
+    load_foreign_scaler(theirs, None)
     assert "scaler.pt" in capsys.readouterr().err
     scaler = torch.amp.GradScaler("cpu")
     load_foreign_scaler(theirs, scaler)

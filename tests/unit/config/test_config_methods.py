@@ -15,6 +15,7 @@ import pytest
 import torch
 from apis import guest, load_library
 
+from ostinato.config.groups.own import Own
 from ostinato.config.plan import (
     LoaderSettings,
     OptimizerSettings,
@@ -29,7 +30,7 @@ from ostinato.core import notices, world
 from ostinato.core.choices import OptimizerNames, ParallelMode
 from ostinato.core.errors import ConfigError, NotSupportedError
 
-OWN = {"isolate_rng", "nonfinite_patience"}
+OWN = {field.name for field in dataclasses.fields(Own)}
 SETTERS = [name for name in dir(TrainingArguments) if name.startswith("set_") and name != "set_push_to_hub"]
 
 

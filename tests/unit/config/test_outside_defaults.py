@@ -26,6 +26,14 @@ def test_a_default_from_outside_is_used_and_said(monkeypatch, capfd):
     assert {s.name: str(s.origin) for s in settings_of(args)}["isolate_rng"] == "environment: OSTINATO_DEFAULTS"
 
 
+def test_the_layout_of_checkpoints_can_be_set(monkeypatch):
+    monkeypatch.setenv("OSTINATO_DEFAULTS", "isolate_rng=false,checkpoint_layout=transformers")
+    assert make().checkpoint_layout == "transformers"
+    monkeypatch.setenv("OSTINATO_DEFAULTS", "checkpoint_layout=lightning")
+    with pytest.raises(ConfigError, match=r"'lightning' is not one of \['ostinato', 'transformers'\]"):
+        make()
+
+
 def test_what_the_script_says_wins(monkeypatch, capfd):
     monkeypatch.setenv("OSTINATO_DEFAULTS", "isolate_rng=false")
     assert make(isolate_rng=True).isolate_rng is True

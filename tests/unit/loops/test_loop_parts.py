@@ -80,7 +80,7 @@ def test_draining_twice_at_one_step() -> None:
 @pytest.mark.parametrize(("keep_bad", "expected"), [(False, 2.0), (True, math.nan)])
 def test_final_mean(keep_bad: bool, expected: float) -> None:
     meter = filled(1.0, 3.0)
-    run = SimpleNamespace(meter=meter, guard=SimpleNamespace(refused=1))
+    run = SimpleNamespace(meter=meter, guard=SimpleNamespace(refused=1), steps_without_loss=0)
     assert mean_loss(run, 3, keep_bad=keep_bad) == pytest.approx(expected, nan_ok=True)
     run.guard.refused = 0
     assert mean_loss(run, 2, keep_bad=keep_bad) == 2.0

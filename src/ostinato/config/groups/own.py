@@ -23,3 +23,11 @@ class Own:
             "training stops with an error. 0 stops at the first."
         },
     )
+    checkpoint_layout: str = field(
+        default="ostinato",
+        metadata={
+            "help": "transformers also writes the files by which transformers itself goes on from a checkpoint: "
+            "optimizer.pt, scheduler.pt, rng_state.pth, training_args.bin.",
+            "choices": ["ostinato", "transformers"],
+        },
+    )

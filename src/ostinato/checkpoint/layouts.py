@@ -1,0 +1,107 @@
+"""Checkpoints to go on from, ours and those of transformers, behind one face."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import nn
+
+from ..core.state import TrainerState
+from . import checkpointer, exporter, importer, weights
+from .foreign import is_foreign
+from .names import TRAINER_STATE_NAME
+from .store import has_manifest, verify
+from .tensors import read_tree
+
+
+class Checkpoint(Protocol):
+    """Everything a run can take out of a checkpoint."""
+
+    def state(self) -> TrainerState: ...
+    def load_weights(self, model: nn.Module) -> None: ...
+    def load_training_parts(self, *, optimizer: Any, scheduler: Any) -> None: ...
+    def load_scaler(self, scaler: Any) -> None: ...
+    def load_random_state(self, rank: int, world_size: int) -> None: ...
+    def loop_state(self, *, batches_per_epoch: int, accumulation: int, epoch_closed: bool) -> dict[str, Any]: ...
+
+
+def open_checkpoint(directory: str | Path) -> Checkpoint:
+    """The checkpoint in a directory, whoever wrote it.
+
+    >>> open_checkpoint("out/checkpoint-20").state().global_step  # doctest: +SKIP
+    20
+    """
+    directory = Path(directory)
+    return TransformersCheckpoint(directory) if is_foreign(directory) else OwnCheckpoint(directory)
+
+
+class OwnCheckpoint:
+    """In our layout."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def state(self) -> TrainerState:
+        """The trainer's state; the whole checkpoint is verified first."""
+        verify(self.directory)
+        return TrainerState.load_from_json(self.directory / TRAINER_STATE_NAME)
+
+    def load_weights(self, model: nn.Module) -> None:
+        weights.load_weights(model, self.directory)
+
+    def load_training_parts(self, *, optimizer: Any, scheduler: Any) -> None:
+        checkpointer.load_training_parts(self.directory, optimizer=optimizer, scheduler=scheduler)
+
+    def load_scaler(self, scaler: Any) -> None:
+        if scaler is not None:
+            scaler.load_state_dict(read_tree(self.directory, "scaler"))
+
+    def load_random_state(self, rank: int, world_size: int) -> None:
+        checkpointer.load_random_state(self.directory, rank, world_size)
+
+    def loop_state(self, *, batches_per_epoch: int, accumulation: int, epoch_closed: bool) -> dict[str, Any]:
+        return checkpointer.load_loop_state(self.directory)
+
+
+class TransformersCheckpoint:
+    """As transformers writes it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def state(self) -> TrainerState:
+        """The trainer's state; there is something to verify only if we converted it."""
+        if has_manifest(self.directory):
+            verify(self.directory)
+        return importer.load_foreign_state(self.directory)
+
+    def load_weights(self, model: nn.Module) -> None:
+        importer.load_foreign_weights(model, self.directory)
+
+    def load_training_parts(self, *, optimizer: Any, scheduler: Any) -> None:
+        importer.load_foreign_training_parts(self.directory, optimizer=optimizer, scheduler=scheduler)
+
+    def load_scaler(self, scaler: Any) -> None:
+        importer.load_foreign_scaler(self.directory, scaler)
+
+    def load_random_state(self, rank: int, world_size: int) -> None:
+        importer.load_foreign_random_state(self.directory, rank, world_size)
+
+    def loop_state(self, *, batches_per_epoch: int, accumulation: int, epoch_closed: bool) -> dict[str, Any]:
+        return importer.foreign_loop_state(
+            self.directory,
+            batches_per_epoch=batches_per_epoch,
+            accumulation=accumulation,
+            epoch_closed=epoch_closed,
+        )
+
+
+def add_transformers_files(
+    directory: Path, *, optimizer: Any, scheduler: Any, scaler: Any, rank: int, world_size: int, leads: bool
+) -> None:
+    """Beside our own files, those by which transformers goes on from a checkpoint."""
+    exporter.export_random_state(directory, rank, world_size)
+    if leads:
+        exporter.export_training_parts(directory, optimizer=optimizer, scheduler=scheduler, scaler=scaler)
+        exporter.export_training_args(directory)

@@ -1,0 +1,76 @@
+"""The directory of a run, from the trainer's side: who is in it, whose checkpoints it holds, whether they fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ..core.notices import note
+from . import home, identity, retention
+from .lock import RunLock
+from .store import sweep_leftovers
+
+
+class RunHome:
+    """One run in its directory.
+
+    >>> run_home = RunHome()
+    >>> with run_home.occupied(Path("out")):  # doctest: +SKIP
+    ...     run_home.begin(Path("out"), checkpoint=None)
+    """
+
+    def __init__(self) -> None:
+        self.run_id = identity.new_run_id()
+        self._lock: RunLock | None = None
+
+    @contextmanager
+    def occupied(self, directory: Path) -> Iterator[None]:
+        """The directory can be written to, and this is the only run in it."""
+        with home.open_home(directory), RunLock(directory) as self._lock:
+            if self._lock.held:
+                sweep_leftovers(directory)
+            yield
+
+    def begin(self, directory: Path, checkpoint: str | None, *, writes: bool) -> None:
+        """Go on as the run of a checkpoint, or as a new one; say whose checkpoints are here already."""
+        if checkpoint is not None:
+            self.run_id = identity.resumed_run_id(checkpoint)
+            return
+        self.run_id = identity.new_run_id()
+        if writes and (others := identity.used_by_others(directory, self.run_id)):
+            note(identity.describe_others(others))
+
+    def check_space(
+        self, directory: Path, model: nn.Module, optimizer: Any, *, saves: int | None, limit: int | None
+    ) -> None:
+        """Compare free space with what the checkpoints to come will take; without an optimizer, of weights alone."""
+        size = home.forecast_bytes(model, None if optimizer is None else home.state_factor(optimizer))
+        keep = home.checkpoints_at_once(saves, limit, present=len(self.checkpoints(directory)))
+        if line := home.check_space(directory, size, keep=keep):
+            note(line)
+
+    def stamp(self, directory: Path, target: Path) -> None:
+        """Say in a checkpoint whose it is, and clear its name of another run's; the last thing before it appears."""
+        if self._lock is not None:
+            self._lock.beat()
+        identity.write_run_id(directory, self.run_id)
+        identity.make_room(target, self.run_id)
+
+    def owns(self, directory: Path) -> bool:
+        """Whether this run wrote it."""
+        return identity.read_run_id(directory) == self.run_id
+
+    def checkpoints(self, directory: Path) -> list[Path]:
+        """This run's checkpoints, oldest first."""
+        return retention.list_checkpoints(directory, run_id=self.run_id) if directory.is_dir() else []
+
+
+def best_of_run(checkpoint: str, best: str) -> str:
+    """Where the best model of a checkpoint's run is now: a later run may have moved it out of its way."""
+    owner = identity.read_run_id(Path(checkpoint))
+    own = identity.find_own(best, owner) if owner is not None else None
+    return str(own) if own is not None else best

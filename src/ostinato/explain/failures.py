@@ -1,0 +1,104 @@
+"""Why a batch made the model, its loss or the backward pass fail: the mistake by its name, if it has one.
+
+What torch says and the tensors in the frames it was raised from tell which column was meant. Where they do not, the
+user's exception stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from ..core.errors import OstinatoError
+from ..objective.outputs import NoLossError
+from . import wrong_calls, wrong_inputs, wrong_labels
+from .columns import no_loss_from
+from .heads import mistake_in
+from .notes import Memory, note_batch
+from .scene import Scene
+
+# Words of torch for labels or tokens that do not fit; what fails with other words has another reason.
+_TELLS_OF_DATA = re.compile(
+    r"target|out of (bounds|range)|device-side assert|batch_size|be cast|(input|view|tensor) size|invalid for input|"
+    r"too many indices|must match|indices",
+    re.IGNORECASE,
+)
+
+Named = tuple[OstinatoError, bool]
+
+
+def explained(error: Exception, scene: Scene, where: str, memory: Memory) -> Exception:
+    """What to raise when a batch has failed: the mistake by its name, or the user's exception with a note."""
+    try:
+        named = name_mistake(error, scene)
+        if named is None and not isinstance(error, OstinatoError):
+            note_batch(error, scene, where, memory)
+    except Exception:  # whatever is odd about this batch, what it raised first is what the user has to see
+        return error
+    if named is None:
+        return error
+    mistake, is_worth_reading = named
+    mistake.__cause__ = error if is_worth_reading else None
+    return mistake
+
+
+def name_mistake(error: Exception, scene: Scene) -> Named | None:
+    """The mistake behind an exception, and whether the exception itself is worth reading; None if it has no name."""
+    if isinstance(error, NoLossError):
+        return no_loss_from(scene, error.returned), False
+    if isinstance(error, OstinatoError):
+        return None
+    text = str(error)
+    if _TELLS_OF_DATA.search(text):
+        found = mistake_in(scene)
+        if found is not None:
+            return found, False
+    for pattern, matcher in _PATTERNS:
+        match = re.search(pattern, text)
+        named = matcher(error, scene, match) if match else None
+        if named is not None:
+            return named, matcher in _WORTH_READING
+    return None
+
+
+Matcher = Callable[[Exception, Scene, "re.Match[str]"], OstinatoError | None]
+
+# What torch, transformers or Python say, and who knows what it may mean. The first that finds it out has named it.
+_PATTERNS: list[tuple[str, Matcher]] = [
+    (r"Target (-?\d+) is out of bounds", wrong_labels.label_range),
+    (r"index (\d+) is out of bounds for dimension -?\d+ with size (\d+)", wrong_labels.gathered_label),
+    (r"Expected input batch_size \(\d+\) to match target batch_size", wrong_labels.label_count),
+    (r"Expected target size \[.*\], got \[.*\]", wrong_labels.label_count),
+    (r"0D or 1D target tensor expected", wrong_labels.label_count),
+    (r"Target size .* must be the same as input size", wrong_labels.label_count),
+    (r"expected (scalar type|target dtype to be) Long", wrong_labels.label_type),
+    (r"[Ee]xpected floating point type for target with class probabilities", wrong_labels.label_type),
+    (r"result type Float can't be cast to the desired output type", wrong_labels.label_type),
+    (r"Found dtype (\w+) but expected (\w+)", wrong_labels.backward_type),
+    (r"index out of range in self", wrong_inputs.index_range),
+    (r"expanded size of the tensor \((\d+)\) must match the existing size \((\d+)\)", wrong_inputs.expanded),
+    (r"mat1 and mat2 shapes cannot be multiplied", wrong_inputs.input_width),
+    (r"expected input\[.*\] to have \d+ channels, but got \d+ channels", wrong_inputs.input_channels),
+    (r"mat1 and mat2 must have the same dtype", wrong_inputs.input_type),
+    (r"Input type .* and (weight|bias) type .* should be the same", wrong_inputs.input_type),
+    (r"expected scalar type \w+ but found", wrong_inputs.input_type),
+    (r"Expected tensor for argument #1 'indices' to have one of", wrong_inputs.index_type),
+    (r"must be Tensor, not ([\w.]+)", wrong_inputs.no_tensor),
+    (r"got an unexpected keyword argument", wrong_calls.wrong_call),
+    (r"missing \d+ required (positional|keyword-only) arguments?", wrong_calls.wrong_call),
+    (r"takes (from \d+ to )?\d+ positional arguments? but \d+", wrong_calls.wrong_call),
+    (r"NoneType", wrong_calls.no_labels_for_loss),
+    (r"[Yy]ou (must|have to|cannot) specify", wrong_calls.no_inputs),
+    (r"element 0 of tensors does not require grad", wrong_calls.no_gradient),
+]
+
+# The frames in which these happened are the user's own, and worth seeing.
+_WORTH_READING = {
+    wrong_labels.label_count,
+    wrong_labels.label_type,
+    wrong_inputs.no_tensor,
+    wrong_inputs.input_width,
+    wrong_inputs.input_channels,
+    wrong_inputs.input_type,
+    wrong_inputs.index_type,
+}

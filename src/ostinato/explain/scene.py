@@ -1,0 +1,173 @@
+"""What was going on when something failed: the batch in hand, and where it came from."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..data.columns import bare_model
+
+SHOWN = 6  # things of a kind that a sentence lists
+
+
+def nothing() -> None:
+    """The rows of a batch, where nobody knows them."""
+
+
+def none_left_out() -> list[str]:
+    """The columns left out, where nobody knows them."""
+    return []
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A batch on its way through a model, as it came from the data: on the host, under its columns' names."""
+
+    model: nn.Module
+    batch: Any
+    data: str = "training set"
+    label_names: tuple[str, ...] = ()
+    rows: Callable[[], list[int] | None] = nothing  # the data-set indices of the batch, where they are known
+    left_out: Callable[[], list[str]] = none_left_out  # columns of the data that do not reach the model
+    own_loss: bool = True  # the model computes its loss itself
+    loss_func: Callable[..., Any] | None = None
+    drops_columns: bool = True  # remove_unused_columns
+    gradient_checkpointing: bool = False
+
+    @property
+    def inner(self) -> Any:
+        """The model whose forward somebody wrote."""
+        return bare_model(self.model)
+
+    @property
+    def name(self) -> str:
+        return type(self.inner).__name__
+
+    @property
+    def config(self) -> Any:
+        return getattr(self.inner, "config", None)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        return dict(self.batch) if isinstance(self.batch, Mapping) else {}
+
+    @property
+    def wanted_labels(self) -> list[str]:
+        """The names under which the model looks for labels."""
+        return list(self.label_names) or ["labels"]
+
+    def parameters(self) -> list[str]:
+        """What forward takes by name."""
+        return [one.name for one in _parameters(self.inner) if one.kind is not one.VAR_KEYWORD]
+
+    def required(self) -> list[str]:
+        """What forward cannot do without."""
+        return [
+            one.name
+            for one in _parameters(self.inner)
+            if one.default is one.empty and one.kind not in (one.VAR_KEYWORD, one.POSITIONAL_ONLY)
+        ]
+
+    def takes(self, name: str) -> bool:
+        return any(one.name == name or one.kind is one.VAR_KEYWORD for one in _parameters(self.inner))
+
+    def row(self, index: int) -> str:
+        """`row 17 of the training set` for the row at `index` of the batch."""
+        return self.row_numbers([index])
+
+    def row_numbers(self, indices: Iterable[int]) -> str:
+        """`rows 17, 4 of the training set` for rows of the batch."""
+        chosen = list(indices)
+        known = self.rows()
+        if known is not None and chosen and max(chosen) < len(known):
+            return f"{plural('row', [known[index] for index in chosen])} of the {self.data}"
+        return f"{plural('row', chosen)} of the batch"
+
+
+def evaluated_set(description: str, prefix: str, sets: Any) -> str:
+    """What an evaluated set is called; one of several has the name under which it was given.
+
+    >>> evaluated_set("Evaluation", "eval_news", {"news": [], "mail": []}), evaluated_set("Prediction", "test", None)
+    ("evaluation set 'news'", 'prediction set')
+    """
+    if description != "Evaluation":
+        return "prediction set"
+    name = prefix.removeprefix("eval_")
+    return f"evaluation set {name!r}" if isinstance(sets, dict) and name in sets else "evaluation set"
+
+
+def _parameters(model: Any) -> list[inspect.Parameter]:
+    try:
+        found = inspect.signature(model.forward).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [one for one in found if one.kind is not one.VAR_POSITIONAL]
+
+
+def plural(word: str, things: list[Any]) -> str:
+    """`row 3`, or `rows 3, 5, 8, … (12 in all)`."""
+    shown = ", ".join(str(thing) for thing in things[:SHOWN])
+    if len(things) > SHOWN:
+        shown += f", … ({len(things)} in all)"
+    return f"{word} {shown}" if len(things) == 1 else f"{word}s {shown}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """`x, labels`; `nothing` of none."""
+    return ", ".join(names) or "nothing"
+
+
+def in_words(tree: Any) -> str:
+    """The shapes and types of what is in a batch or a prediction.
+
+    >>> in_words({"x": torch.ones(4, 2), "n": 3, "names": ["a", "b"]})
+    'x (4, 2) float32, n int, names list'
+    >>> in_words((np.ones(3), None))
+    'a tuple of (3,) float64, None'
+    """
+    if isinstance(tree, Mapping):
+        return ", ".join(f"{name} {in_words(value)}" for name, value in tree.items())
+    if isinstance(tree, (Tensor, np.ndarray)):
+        return f"{tuple(tree.shape)} {kind_of(tree)}"
+    if isinstance(tree, (list, tuple)) and any(isinstance(one, (Tensor, np.ndarray, tuple)) for one in tree):
+        parts = [in_words(one) for one in tree[:SHOWN]]
+        return f"a {type(tree).__name__} of {', '.join(parts)}{', …' if len(tree) > SHOWN else ''}"
+    return "None" if tree is None else type(tree).__name__
+
+
+def kind_of(array: Any) -> str:
+    """`float32`, of a tensor or an array."""
+    return str(array.dtype).removeprefix("torch.")
+
+
+def is_integer(column: Any) -> bool:
+    return isinstance(column, Tensor) and not column.is_floating_point() and column.dtype != torch.bool
+
+
+def example_of(scene: Scene, name: str) -> str:
+    """What the first row of the batch has in a column."""
+    value = scene.columns[name][0]
+    return str(value.tolist()) if value.numel() <= 8 else f"{kind_of(value)} values"
+
+
+def column_of(values: Any, columns: Mapping[str, Any]) -> str | None:
+    """The column whose numbers these are, be they reshaped or converted."""
+    if not isinstance(values, Tensor):
+        return None
+    for name, column in columns.items():
+        if column is values:
+            return name
+    for name, column in columns.items():
+        if isinstance(column, Tensor) and column.numel() == values.numel() > 0 and _same_numbers(column, values):
+            return name
+    return None
+
+
+def _same_numbers(one: Tensor, other: Tensor) -> bool:
+    return torch.equal(one.detach().flatten().double().cpu(), other.detach().flatten().double().cpu())

@@ -1,0 +1,305 @@
+"""Why a batch failed: what is named, what is left alone, and what is noted."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from torch import nn
+
+import ostinato
+from ostinato.core.errors import DataError
+from ostinato.explain.failures import explained, name_mistake
+from ostinato.explain.frames import was_entered
+from ostinato.explain.labels import likely_labels
+from ostinato.explain.notes import Memory, name_of, note_function
+from ostinato.explain.numbers import not_finite
+from ostinato.explain.scene import Scene, column_of, evaluated_set, in_words, plural
+
+MEMORY = Memory(4, 1)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 5)
+        self.second = nn.Linear(5, 3)
+
+    def forward(self, x, labels=None):
+        return self.second(self.first(x))
+
+
+def scene(model: nn.Module | None = None, **batch: Any) -> Scene:
+    return Scene(model or Net(), batch, label_names=("labels",), rows=lambda: [30, 10, 20])
+
+
+def raised(call: Any) -> Exception:
+    with pytest.raises(Exception) as caught:
+        call()
+    return caught.value
+
+
+X, LABELS = torch.randn(3, 4), torch.tensor([0, 1, 2])
+
+
+# ------------------------------------------------------------------------------------------------- what is not named
+
+
+def test_a_layer_inside_of_the_model_is_the_users_own_business() -> None:
+    """Only what a column does to the layer it meets is a mistake in the data."""
+    error = raised(lambda: nn.Linear(7, 2)(Net()(X)))
+    assert name_mistake(error, scene(x=X, labels=LABELS)) is None
+
+
+def test_a_target_that_is_no_column() -> None:
+    error = raised(lambda: nn.functional.cross_entropy(X, torch.tensor([9, 9, 9])))
+    assert name_mistake(error, scene(x=X, labels=LABELS)) is None
+
+
+def test_embeddings_of_something_else() -> None:
+    error = raised(lambda: nn.Embedding(3, 2)(torch.tensor([[5]])))
+    assert name_mistake(error, scene(x=X, labels=LABELS)) is None
+
+
+def test_calls_inside_of_forward() -> None:
+    class Outer(Net):
+        def forward(self, x, labels=None):
+            return self.first(x, extra=1)
+
+    model = Outer()
+    error = raised(lambda: model(X))
+    assert "unexpected keyword" in str(error)
+    assert name_mistake(error, scene(model, x=X)) is None
+
+
+def test_the_same_words_from_somewhere_else() -> None:
+    def helper(x):
+        return x
+
+    error = raised(lambda: helper(x=1, labels=2))
+    assert name_mistake(error, scene(x=X, labels=LABELS)) is None
+
+
+def test_our_own_errors_stay() -> None:
+    error = DataError("known already")
+    assert explained(error, scene(x=X), "at step 1", MEMORY) is error
+    assert getattr(error, "__notes__", []) == []
+
+
+def test_explaining_never_fails() -> None:
+    class Odd(dict):
+        def __iter__(self):
+            raise RuntimeError("odd")
+
+        keys = items = values = __iter__
+
+    error = ValueError("what happened first")
+    assert explained(error, Scene(Net(), Odd(x=X)), "at step 1", MEMORY) is error
+    broken = Scene(Net(), {"x": X}, rows=lambda: 1 / 0)  # type: ignore[arg-type,return-value]
+    assert explained(error, broken, "at step 1", MEMORY) is error
+
+
+# ------------------------------------------------------------------------------------------------------- what is found
+
+
+def test_a_column_is_known_by_its_numbers() -> None:
+    columns = {"x": X, "labels": LABELS, "mask": torch.ones(3, 4)}
+    assert column_of(X, columns) == "x"
+    assert column_of(X.clone().view(2, 6), columns) == "x"
+    assert column_of(LABELS.float(), columns) == "labels"
+    assert column_of(X + 1, columns) is None
+    assert column_of(torch.zeros(0), {"empty": torch.zeros(0)}) is None
+    assert column_of("text", columns) is None
+
+
+def test_a_flattened_picture() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(10, 2))
+    picture = torch.randn(3, 3, 4)
+    error = raised(lambda: model(picture))
+    named = name_mistake(error, scene(model, picture=picture))
+    assert named is not None
+    assert named[0].what == "column 'picture' is 12 wide, and layer '1' of Sequential takes 10 numbers"
+
+
+def test_rows_by_their_number_in_the_data() -> None:
+    labels = torch.tensor([0, 7, 8])
+    error = raised(lambda: nn.functional.cross_entropy(torch.randn(3, 3), labels))
+    named = name_mistake(error, scene(x=X, labels=labels))
+    assert named is not None
+    assert named[0].why == "it is in rows 10, 20 of the training set; the labels of this batch go from 0 to 8"
+
+
+def test_labels_that_torch_finds_wrong_on_the_way_back() -> None:
+    """Older versions of torch say this in the backward pass."""
+    error = RuntimeError("Found dtype Long but expected Float")
+    named = name_mistake(error, scene(x=X, labels=LABELS))
+    assert named is not None
+    assert named[0].what == "column 'labels' holds integers (int64), and must hold floats"
+    assert name_mistake(error, scene(x=X, labels=LABELS.float())) is None
+
+
+def test_an_assertion_of_the_device_is_found_on_the_host() -> None:
+    pytest.importorskip("transformers")
+    error = RuntimeError("CUDA error: device-side assert triggered")
+    batch = {"input_ids": torch.full((3, 4), 5), "labels": LABELS}
+    named = name_mistake(error, scene(tiny.bert(num_labels=2), **batch))
+    assert named is not None
+    assert isinstance(named[0], RuntimeError)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_was_entered(compiled: bool) -> None:
+    def inner(x):
+        raise ValueError
+
+    @functools.wraps(inner)
+    def wrapper(*args, **kwargs):
+        return inner(*args, **kwargs)
+
+    function = wrapper if compiled else inner
+    assert was_entered(raised(lambda: function(1)), function)
+    assert not was_entered(raised(lambda: function(1, 2, 3)), function)
+    assert was_entered(raised(lambda: Metric()(1)), Metric())
+    assert not was_entered(raised(lambda: Metric()()), Metric())
+    assert was_entered(ValueError(), len), "nothing is known of a built-in function"
+
+
+class Metric:
+    def __call__(self, prediction):
+        raise ValueError
+
+
+# ------------------------------------------------------------------------------------------------------------ in words
+
+
+def test_in_words() -> None:
+    assert in_words({"x": X, "labels": LABELS}) == "x (3, 4) float32, labels (3,) int64"
+    assert in_words((X.numpy(), (LABELS, None))) == "a tuple of (3, 4) float32, a tuple of (3,) int64, None"
+    assert in_words(tuple([X] * 9)).endswith("(3, 4) float32, …")
+    assert in_words(["a"]) == "list"
+
+
+def test_plural() -> None:
+    assert plural("row", [7]) == "row 7"
+    assert plural("row", [7, 8]) == "rows 7, 8"
+    assert plural("row", list(range(9))) == "rows 0, 1, 2, 3, 4, 5, … (9 in all)"
+
+
+def test_rows_nobody_knows() -> None:
+    assert Scene(Net(), {"x": X}).row_numbers([1, 2]) == "rows 1, 2 of the batch"
+    assert Scene(Net(), {"x": X}, rows=lambda: [5]).row_numbers([1]) == "row 1 of the batch"
+    assert scene(x=X).row(1) == "row 10 of the training set"
+
+
+def test_evaluated_set() -> None:
+    assert evaluated_set("Evaluation", "eval", None) == "evaluation set"
+    assert evaluated_set("Evaluation", "eval_a", {"a": 1}) == "evaluation set 'a'"
+    assert evaluated_set("Evaluation", "dev", {"a": 1}) == "evaluation set"
+    assert evaluated_set("Prediction", "test", {"a": 1}) == "prediction set"
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["x", "target"], "target"),
+        (["x", "Label"], "Label"),
+        (["x", "lables"], "lables"),
+        (["y", "targets"], "targets"),
+        (["x", "text", "idx", "labels"], None),
+        ([], None),
+    ],
+)
+def test_likely_labels(names: list[str], expected: str | None) -> None:
+    assert likely_labels(names, ["labels"]) == expected
+
+
+def test_not_finite() -> None:
+    bad = torch.tensor([[1.0, 2.0], [float("inf"), 0.0]])
+    batches = [{"x": torch.ones(2, 2), "n": 3}, {"x": bad, "y": torch.tensor([0.0, float("nan")])}, "odd"]
+    assert not_finite(batches, [4, 5, 6, 7]) == (
+        "'x' is inf in row 7 of the training set; 'y' is nan in row 7 of the training set"
+    )
+    assert not_finite(batches, None) == "'x' is inf in row 1 of its batch; 'y' is nan in row 1 of its batch"
+    assert not_finite([{"x": torch.ones(2)}], [1, 2]) == ""
+
+
+def test_memory_in_evaluation() -> None:
+    assert Memory(8, None).advice.startswith("per_device_eval_batch_size=4 takes less")
+
+
+def test_notes_of_a_function() -> None:
+    error = ValueError()
+    note_function(error, "compute_metrics", Metric(), {"predictions": (X.numpy(),), "label_ids": LABELS.numpy()})
+    assert error.__notes__ == [
+        "ostinato: compute_metrics (Metric) was given predictions a tuple of (3, 4) float32, label_ids (3,) int64",
+        "ostinato: predictions is a tuple of all outputs besides the loss; predictions[0] is the first",
+    ]
+    assert name_of(functools.partial(len)) == "partial"
+
+
+# -------------------------------------------------------------------------------------- whose exception it is not
+
+
+def trainer_of(tmp_path, data: Any, **options: Any) -> Any:
+    args = ostinato.TrainingArguments(
+        output_dir=str(tmp_path), max_steps=3, per_device_train_batch_size=4, per_device_eval_batch_size=2,
+        save_strategy="no", report_to="none", disable_tqdm=True, use_cpu=True, train_sampling_strategy="sequential",
+    )  # fmt: skip
+    trainer = ostinato.Trainer(tiny.regression(), args, train_dataset=data, eval_dataset=data, **options)
+    trainer.remove_callback(ostinato.PrinterCallback)
+    return trainer
+
+
+@pytest.mark.parametrize("event", ["on_step_begin", "on_step_end", "on_prediction_step", "on_evaluate"])
+def test_callbacks_are_not_blamed_on_a_batch(event: str, tmp_path) -> None:
+    def fail(self, args, state, control, **kwargs):
+        raise RuntimeError("index out of range in self")
+
+    callback = type("Fails", (ostinato.TrainerCallback,), {event: fail})()
+    trainer = trainer_of(tmp_path, tiny.regression_rows(8), callbacks=[callback])
+    error = raised(trainer.train if "step_" in event and "pred" not in event else trainer.evaluate)
+    assert type(error) is RuntimeError
+    assert getattr(error, "__notes__", []) == []
+
+
+class Torn(tiny.MapDataset):
+    """Its sixth row cannot be read."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index == 5:
+            raise RuntimeError("torn page")
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("method", ["train", "evaluate"])
+def test_reading_is_not_blamed_on_the_batch_before(method: str, tmp_path) -> None:
+    trainer = trainer_of(tmp_path, Torn(tiny.regression_rows(8)))
+    error = raised(getattr(trainer, method))
+    assert str(error) == "torn page"
+    assert not any("float32" in note for note in getattr(error, "__notes__", []))
+
+
+def test_the_batch_in_hand_is_let_go(tmp_path) -> None:
+    trainer = trainer_of(tmp_path, tiny.regression_rows(8))
+    trainer.train()
+    assert trainer._run.in_hand is None
+
+
+def test_the_right_micro_batch_is_named(tmp_path) -> None:
+    calls = []
+
+    class Fails(tiny.Regression):
+        def forward(self, x, labels=None):
+            calls.append(1)
+            if len(calls) == 2:
+                raise RuntimeError("second")
+            return super().forward(x, labels)
+
+    trainer = trainer_of(tmp_path, tiny.regression_rows(8))
+    trainer.model = trainer.model_wrapped = tiny.seeded(Fails)
+    trainer.args.gradient_accumulation_steps = 2
+    error = raised(trainer.train)
+    assert "rows 4, 5, 6, 7 of the training set" in error.__notes__[0]
