@@ -21,8 +21,8 @@ from recording import make_recorder
 
 torch.set_num_threads(1)
 
-# Set by pytest itself while a test runs.
-VOLATILE = {"PYTEST_CURRENT_TEST"}
+# Set by pytest itself while a test runs, and by torch when its optimizers are first used.
+VOLATILE = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}
 
 # One per process, started by tqdm (in `datasets`) at its first bar and kept.
 SINGLETONS = {"tqdm_monitor"}

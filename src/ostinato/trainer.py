@@ -31,7 +31,14 @@ from .checkpoint.tensors import write_tree
 from .compat.accelerator import AcceleratorView
 from .config import mistakes
 from .config.adopt import adopt
-from .config.check_trainer import check_metric_name, check_model, check_optimizers, check_trainer, check_types
+from .config.check_trainer import (
+    check_metric_name,
+    check_model,
+    check_optimizers,
+    check_order,
+    check_trainer,
+    check_types,
+)
 from .config.making import TrainerType
 from .config.plan import (
     LoaderSettings,
@@ -48,16 +55,24 @@ from .core.choices import IntervalStrategy, SaveStrategy
 from .core.notices import note, note_once
 from .core.outputs import EvalLoopOutput, PredictionOutput, TrainOutput
 from .core.protocols import Batch, Precision, Strategy
-from .core.random import enable_full_determinism, set_seed
+from .core.random import enable_full_determinism, set_seed, undisturbed
 from .core.state import ExportableState, TrainerControl, TrainerState, export_callbacks
 from .core.tracebacks import ShortTraceback
 from .core.tree import tree_map
 from .core.world import World
 from .data import columns, loaders, samplers
+from .data.budget import token_batches
 from .data.collators.default import default_data_collator
 from .data.collators.padding import DataCollatorWithPadding
-from .data.position import real_rows_of, rows_of
+from .data.cutting import PaddingMeter, SplitCollator, cuts_batches, cuts_updates, micro_batches, pads_to_multiple_of
+from .data.given import check_equal_batches, check_loader, is_dealt_out, shared_batches, shared_order
+from .data.mistakes import wrong_batch
+from .data.mixture import Mixture, MixtureSampler, mixed
+from .data.packing_check import packing_for
+from .data.position import batching_of, first_course, real_rows_of, rows_of, samples_at
+from .data.row_streams import RowStreams
 from .data.sizes import has_length, is_iterable, num_examples
+from .data.sources import SourceCollator, SourceLosses
 from .explain import rehearsal
 from .explain.columns import left_out
 from .explain.failures import explained
@@ -75,10 +90,12 @@ from .loops.evaluate import EvalPlan, InHand, speed_metrics
 from .loops.finish import finish
 from .loops.flops import FlopCounter, input_that_decides, operations, tells_operations
 from .loops.nonfinite import NonFiniteGuard
+from .loops.resume import Resumed
 from .loops.run import LossMeter, Plan, Run
 from .loops.tokens import count_tokens
 from .loops.train import emit, train
 from .objective.counting import count_targets, loss_shifts_labels, observe_shift, weigh
+from .objective.independence import check_rows_keep_apart
 from .objective.neftune import noisy_embeddings
 from .objective.objective import LossSignature, Objective, Scale, no_loss, takes_num_items
 from .objective.outputs import BareTensorError, loss_and_outputs
@@ -134,6 +151,8 @@ class Trainer(metaclass=TrainerType):
         *,
         tokenizer: Any = None,
         strategy: Strategy | None = None,
+        sampler: Any = None,
+        batch_sampler: Any = None,
     ) -> None:
         self.args = args = adopt(args)
         args.apply_log_level()
@@ -148,10 +167,14 @@ class Trainer(metaclass=TrainerType):
             callbacks=callbacks,
             optimizers=optimizers,
             preprocess_logits_for_metrics=preprocess_logits_for_metrics,
+            sampler=sampler,
+            batch_sampler=batch_sampler,
         )
         check_model(model, model_init)
         check_optimizers(optimizers, optimizer_cls_and_kwargs, model_init, model)
         check_trainer(args, train_dataset, eval_dataset)
+        is_mixture = isinstance(mixed(train_dataset), Mixture)
+        check_order(args, train_dataset, sampler, batch_sampler, is_mixture=is_mixture)
         self._seed()
         self.model_init = model_init
         self.hp_name: Callable[[Any], str] | None = None
@@ -167,6 +190,8 @@ class Trainer(metaclass=TrainerType):
         self.data_collator = data_collator if data_collator is not None else self._default_collator()
         self.train_dataset = train_dataset
         self.eval_dataset = eval_dataset
+        self.sampler = sampler
+        self.batch_sampler = batch_sampler
         self.compute_metrics = compute_metrics
         self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
         self.optimizer: Any = optimizers[0]
@@ -405,7 +430,13 @@ class Trainer(metaclass=TrainerType):
     ) -> Run:
         """Everything that is settled before the first step: loader, plan, placement, optimizer, schedule, state."""
         loader = self.get_train_dataloader()
+        if self.args.isolate_rng and isinstance(loader, loaders.Loader):
+            seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+            loader.row_streams = RowStreams(seed, self.args.process_index)
         plan = self._plan(loader)
+        resumed = None if checkpoint is None else self._read_checkpoint(checkpoint, plan, loader)
+        if resumed is not None:
+            plan = resumed.plan
         self._enable_gradient_checkpointing()
         while_training.enter_context(noisy_embeddings(self.model, self.neftune_noise_alpha))
         while_training.enter_context(self.precision.forward(self.model))
@@ -413,7 +444,7 @@ class Trainer(metaclass=TrainerType):
         if self._created_lr_scheduler:
             self.lr_scheduler, self._created_lr_scheduler = None, False
         self.create_optimizer_and_scheduler(num_training_steps=plan.max_steps)
-        self.state = self._opening_state(plan, checkpoint, trial)
+        self.state = self._opening_state(plan, resumed, trial)
         self._check_space(plan, trial)
         self._initial_num_input_tokens_seen = self.state.num_input_tokens_seen
         self.objective.stated = self.loss_is_scaled_for_ga is not None
@@ -434,15 +465,17 @@ class Trainer(metaclass=TrainerType):
             flops=self._flop_counter(),
             weigh=self._divisors,
             processes=self.args.world_size,
-            count_tokens=self._track_num_input_tokens if self.args.include_num_input_tokens_seen != "no" else None,
+            count_tokens=self._count_tokens if self.args.include_num_input_tokens_seen != "no" else None,
+            cuts=cuts_batches(loader),
+            sources=self._source_losses(loader),
             steps_schedule=not schedulers.steps_on_metric(self.lr_scheduler),
             report_always=self._is_overridden("_maybe_log_save_evaluate"),
             inspect=partial(self._inspect, loader),
             trial=trial,
             ignore_keys=ignore_keys,
         )
-        if checkpoint is not None:
-            self._resume(checkpoint, run)
+        if resumed is not None:
+            self._resume(resumed, run)
         handler = self.callback_handler
         handler.model, handler.train_dataloader = self.model, loader
         handler.optimizer, handler.lr_scheduler = self.optimizer, self.lr_scheduler
@@ -457,6 +490,11 @@ class Trainer(metaclass=TrainerType):
         )
         return run
 
+    def _source_losses(self, loader: Any) -> SourceLosses | None:
+        """Where the losses of each set of a mixture are added up."""
+        mixture = getattr(loader, "dataset", None)
+        return SourceLosses(mixture.sets, self.strategy.device) if isinstance(mixture, Mixture) else None
+
     def _opening_scale(self) -> Scale:
         """What is known of the loss before it was ever computed."""
         if self.loss_is_scaled_for_ga is not None:
@@ -464,30 +502,65 @@ class Trainer(metaclass=TrainerType):
         return "unknown" if self._loss_signature().takes_num_items else "mean"
 
     def _plan(self, loader: Any) -> Plan:
-        args = self.args
+        args, batches = self.args, len(loader) if has_length(loader) else None
+        if batches is None and args.max_steps <= 0:
+            raise mistakes.no_number_of_batches(loader)
+        if batches is not None and args.world_size > 1 and (self._has_own_batches(loader) or self.sampler is not None):
+            check_equal_batches(batches, self.strategy.sum, args.world_size)
         return Plan.for_length(
-            len(loader) if has_length(loader) else None,
+            batches,
             epochs=args.num_train_epochs,
             max_steps=args.max_steps,
-            accumulation=args.gradient_accumulation_steps,
+            accumulation=1 if cuts_updates(loader) else args.gradient_accumulation_steps,
             max_grad_norm=args.max_grad_norm,
-            rows_per_update=self.get_total_train_batch_size(args),
-            rows_per_epoch=self.num_examples(loader) if has_length(loader) else None,
+            rows_per_update=self._rows_per_update(loader, batches),
+            rows_per_epoch=self._rows_per_epoch(loader) if batches is not None else None,
+            varying=getattr(loader, "batches_in", None),
         )
+
+    def _has_own_batches(self, loader: Any) -> bool:
+        """Whether batches are the user's, or as many rows as fit, and not so many rows each."""
+        own = self.batch_sampler is not None or self.args.max_tokens_per_batch is not None
+        return own or loader is self.train_dataset
+
+    def _rows_per_epoch(self, loader: Any) -> int:
+        if self.sampler is not None and not is_dealt_out(self.sampler):
+            return len(self.sampler)
+        return self.num_examples(loader)
+
+    def _rows_per_update(self, loader: Any, batches: int | None) -> int:
+        if not batches or not self._has_own_batches(loader):
+            return self.get_total_train_batch_size(self.args)
+        return round(self._rows_per_epoch(loader) / batches * self.args.gradient_accumulation_steps)
+
+    def samples_at(self, step: int) -> list[int]:
+        """The rows of the training set that an optimizer step is computed from, over all processes.
+
+        Any step, past or future, of the present run (of the last, or of one that would start now): the order is
+        arithmetic, nothing is read. `step` counts from 1, as `state.global_step` does once it is taken.
+
+        >>> trainer.samples_at(1)  # doctest: +SKIP
+        [7, 2, 5, 0]
+        """
+        run = self._run
+        if run is None:
+            with undisturbed():
+                loader = self.get_train_dataloader()
+            plan = self._plan(loader)
+            return samples_at(loader, first_course(loader, plan.accumulation), step, plan.max_steps)
+        if run.update is None:  # nothing taken yet
+            run.chart(self.state.global_step)
+        return samples_at(run.loader, run.place.courses, step, run.plan.max_steps)
 
     def get_total_train_batch_size(self, args: TrainingArguments) -> int:
         """The rows of one optimizer step over all processes."""
         return self._train_batch_size * args.gradient_accumulation_steps * args.world_size
 
-    def _opening_state(self, plan: Plan, checkpoint: str | None, trial: Any) -> TrainerState:
+    def _opening_state(self, plan: Plan, resumed: Resumed | None, trial: Any) -> TrainerState:
         """A fresh state, or the one a checkpoint holds."""
-        state = (
-            open_checkpoint(checkpoint).state()
-            if checkpoint is not None
-            else TrainerState(stateful_callbacks=self._callback_states())
-        )
-        if checkpoint is not None and state.best_model_checkpoint is not None:
-            state.best_model_checkpoint = best_of_run(checkpoint, state.best_model_checkpoint)
+        state = TrainerState(stateful_callbacks=self._callback_states()) if resumed is None else resumed.state
+        if resumed is not None and state.best_model_checkpoint is not None:
+            state.best_model_checkpoint = best_of_run(resumed.checkpoint, state.best_model_checkpoint)
         state.train_batch_size = self._train_batch_size
         state.is_hyper_param_search = trial is not None
         state.compute_steps(self.args, plan.max_steps)
@@ -511,7 +584,24 @@ class Trainer(metaclass=TrainerType):
     ) -> tuple[list[Batch], Tensor | int | None]:
         """The micro-batches of one optimizer step, and how many targets they have together."""
         samples = list(itertools.islice(epoch_iterator, num_batches))
+        if self._run is not None and self._run.cuts:
+            samples = self._cut(samples)
         return samples, self._get_num_items_in_batch(samples, device)
+
+    def _cut(self, samples: list[Batch]) -> list[Batch]:
+        """Batches in their micro-batches; the first that is cut is compared with the same rows uncut."""
+        parts = micro_batches(samples)
+        if self.args.split_by_length and not self._split_is_checked and len(parts) > len(samples):
+            self._split_is_checked = True
+            check_rows_keep_apart(
+                self.model,
+                parts if len(samples) == 1 else micro_batches([max(samples, key=len)]),
+                loss=lambda part: self.compute_loss(self.model, self._prepare_inputs(part)),
+                weigh=lambda part: weigh(part, shifted=self._shifts_labels(part)),
+                tolerance=1e-3 if self.args.mixed_precision == "no" else 5e-2,
+                pad_token_id=getattr(self.processing_class, "pad_token_id", None) or 0,
+            )
+        return parts
 
     def _get_num_items_in_batch(self, batch_samples: list[Batch], device: torch.device) -> Tensor | int | None:
         """The targets of the whole step over all processes; None if nobody wants to know."""
@@ -628,6 +718,7 @@ class Trainer(metaclass=TrainerType):
             self._known_signature = (key, LossSignature.of(function))
         return self._known_signature[1]
 
+    _split_is_checked = False
     _known_signature: tuple[Any, LossSignature] | None = None
     _has_surroundings = False
     _initial_num_input_tokens_seen = 0
@@ -841,9 +932,16 @@ class Trainer(metaclass=TrainerType):
 
     def _inspect(self, loader: Any, batch: Batch, epoch: int, number: int) -> None:
         """Look at the first batch before anything is computed from it."""
+        if batch is None and (mistake := wrong_batch(batch, self.data_collator)):
+            raise mistake
         mistake = certain_mistake_in(self._scene(batch, loader, "training set", epoch, number))
         if mistake is not None:
             raise mistake
+        if not (self.args.split_by_length or self.args.packing):
+            padding = PaddingMeter(batches=1)
+            padding.add_batch(batch)
+            if advice := padding.advice():
+                note_once(f"in the first batch {advice}", key="padding")
 
     def _scene(self, batch: Any, loader: Any, data: str, epoch: int, number: int) -> Scene:
         """A batch, and all that is known of where it came from and what is done with it."""
@@ -853,15 +951,20 @@ class Trainer(metaclass=TrainerType):
             data=data,
             label_names=tuple(self.label_names),
             rows=lambda: rows_of(loader, epoch, range(number, number + 1)),
-            left_out=lambda: self._left_out(getattr(loader, "dataset", None)),
+            left_out=lambda: self._left_out(loader),
             own_loss=self.compute_loss_func is self.label_smoother is None and not self._is_overridden("compute_loss"),
             loss_func=self.compute_loss_func,
-            drops_columns=self.args.remove_unused_columns,
+            drops_columns=self.args.remove_unused_columns and isinstance(loader, loaders.Loader),
             gradient_checkpointing=self.args.gradient_checkpointing,
+            dataset=getattr(loader, "dataset", None),
+            collator=self.data_collator,
         )
 
-    def _left_out(self, dataset: Any) -> list[str]:
+    def _left_out(self, loader: Any) -> list[str]:
         """The columns of a data set that do not reach the model."""
+        dataset = getattr(loader, "dataset", None)
+        if not isinstance(loader, loaders.Loader) or isinstance(dataset, Mixture):
+            return []
         if columns.has_columns(dataset):
             return list(columns.left_out_of(dataset))
         return left_out(dataset, self._signature_columns or []) if self.args.remove_unused_columns else []
@@ -988,6 +1091,8 @@ class Trainer(metaclass=TrainerType):
         """The loader that training iterates over."""
         if self.train_dataset is None:
             raise mistakes.no_train_dataset()
+        is_mixture = isinstance(mixed(self.train_dataset), Mixture)
+        check_order(self.args, self.train_dataset, self.sampler, self.batch_sampler, is_mixture=is_mixture)
         return self._get_dataloader(
             dataset=self.train_dataset,
             description="Training",
@@ -1033,12 +1138,27 @@ class Trainer(metaclass=TrainerType):
         is_training: bool = False,
         dataloader_key: str | None = None,
     ) -> DataLoader[Any]:
-        collator = self.data_collator
-        if columns.has_columns(dataset):
+        if isinstance(dataset, DataLoader):
+            check_loader(dataset, LoaderSettings.of(self.args), description, training=is_training)
+            return dataset
+        collator, dataset = self.data_collator, mixed(dataset) if is_training else dataset
+        if isinstance(dataset, Mixture):
+            dataset, collator = self._mixture_with_used_columns(dataset, description)
+        elif columns.has_columns(dataset):
             dataset = self._remove_unused_columns(dataset, description=description)
         else:
             collator = self._get_collator_with_removed_columns(collator, description=description)
-        sampler = sampler_fn(dataset) if sampler_fn is not None and not is_iterable(dataset) else None
+        if is_training and self.args.split_by_length:
+            # All rows of an optimizer step are cut together.
+            collator = SplitCollator(collator, rows_at_once=batch_size)
+            batch_size *= self.args.gradient_accumulation_steps
+        elif is_training and self.args.packing:
+            collator = self._packing(dataset, collator)
+        batch_sampler = self._get_train_batch_sampler(dataset, collator) if is_training else None
+        has_order = batch_sampler is None and not is_iterable(dataset)
+        sampler = sampler_fn(dataset) if sampler_fn is not None and has_order else None
+        if isinstance(dataset, Mixture):
+            dataset, collator = dataset.with_sets(lambda name, rows: rows, tagged=True), SourceCollator(collator)
         return loaders.build_loader(
             dataset,
             batch_size=batch_size,
@@ -1047,11 +1167,53 @@ class Trainer(metaclass=TrainerType):
             settings=LoaderSettings.of(self.args),
             training=is_training,
             description=description,
+            batch_sampler=batch_sampler,
+        )
+
+    def _mixture_with_used_columns(self, mixture: Mixture, description: str) -> tuple[Mixture, Callable[..., Any]]:
+        """Each set of a mixture without what the model does not take, and a collator for those that keep it."""
+
+        def used(name: str, part: Any) -> Any:
+            known = columns.has_columns(part)
+            return self._remove_unused_columns(part, description=f"{name!r} {description.lower()}") if known else part
+
+        if all(map(columns.has_columns, mixture.sets.values())):
+            return mixture.with_sets(used), self.data_collator
+        collator = self._get_collator_with_removed_columns(self.data_collator, description=description)
+        return mixture.with_sets(used), collator
+
+    def _packing(self, dataset: Any, collator: Callable[[list[Any]], Any]) -> Any:
+        """The collator that lays rows end to end, tried on the first rows of the data set."""
+        if is_iterable(dataset):
+            raise mistakes.packing_of_a_stream()
+        with undisturbed():
+            rows = [dataset[index] for index in range(min(4, len(dataset)))]
+        note_once("packing=True: training rows are laid end to end; data_collator is used in evaluation only")
+        return packing_for(self.model, rows, collator)
+
+    def _get_train_batch_sampler(self, dataset: Any, collator: Any) -> Any:
+        """Batches that are not so many rows each: the user's own, or what fits into `max_tokens_per_batch`."""
+        settings = LoaderSettings.of(self.args)
+        if self.batch_sampler is not None:
+            return shared_batches(self.batch_sampler, settings)
+        if settings.max_tokens is None:
+            return None
+        if self._is_overridden("_get_train_sampler"):
+            raise mistakes.budget_and_own_order(settings.max_tokens, type(self).__name__)
+        return token_batches(
+            dataset,
+            settings,
+            input_name=_model_input_name(self.processing_class),
+            pad_to_multiple_of=pads_to_multiple_of(collator),
         )
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[Any] | None:
         """The order of the rows of an epoch."""
-        dataset = train_dataset if train_dataset is not None else self.train_dataset
+        dataset = mixed(train_dataset if train_dataset is not None else self.train_dataset)
+        if self.sampler is not None:
+            return shared_order(self.sampler, LoaderSettings.of(self.args))
+        if isinstance(dataset, Mixture):
+            return MixtureSampler(dataset, self.args.data_seed)
         return samplers.train_sampler(
             dataset,
             LoaderSettings.of(self.args),
@@ -1219,8 +1381,10 @@ class Trainer(metaclass=TrainerType):
                 self._save_rng_state(str(directory))
                 if settings.for_transformers:
                     self._save_for_transformers(directory)
+            assert self._run is not None
+            progress = self._run.progress(self.strategy.mean)  # asked of all processes: what they have summed up
             if self.args.should_save:
-                self._save_progress(directory)
+                self._save_progress(directory, progress)
                 self._run_home.stamp(directory, target)
         if self.args.should_save:
             if self.state.best_model_checkpoint == str(target):
@@ -1243,11 +1407,10 @@ class Trainer(metaclass=TrainerType):
             leads=self.args.should_save,
         )
 
-    def _save_progress(self, directory: Path) -> None:
-        assert self._run is not None
+    def _save_progress(self, directory: Path, progress: dict[str, Any]) -> None:
         self.state.stateful_callbacks = self._callback_states()
         self.state.save_to_json(directory / TRAINER_STATE_NAME)
-        checkpointer.save_loop_state(directory, self._run.progress())
+        checkpointer.save_loop_state(directory, progress)
 
     def _callback_states(self) -> dict[str, Any]:
         return export_callbacks([*self.callback_handler.callbacks, self.control])
@@ -1301,26 +1464,46 @@ class Trainer(metaclass=TrainerType):
             raise mistakes.no_checkpoint(self._home)
         return str(found)
 
-    def _resume(self, checkpoint: str, run: Run) -> None:
+    def _read_checkpoint(self, checkpoint: str, plan: Plan, loader: Any) -> Resumed:
+        """What a checkpoint tells of the run, and how long the run will be from there on."""
+        opened = open_checkpoint(checkpoint)
+        state = opened.state()
+        progress = opened.loop_state(
+            batches_per_epoch=plan.batches_per_epoch,
+            accumulation=plan.accumulation,
+            epoch_closed=self._saves_after_epochs(),
+        )
+        return Resumed.at(
+            checkpoint,
+            state,
+            progress,
+            plan,
+            batching_of(loader),
+            epochs=self.args.num_train_epochs,
+            max_steps=self.args.max_steps,
+            processes=self.args.world_size,
+        )
+
+    def _resume(self, resumed: Resumed, run: Run) -> None:
         """Load everything; the random streams come last, when the data stand where they stood."""
+        checkpoint = resumed.checkpoint
         self._load_from_checkpoint(checkpoint)
         self._load_optimizer_and_scheduler(checkpoint)
         self._load_scaler(checkpoint)
         self._load_callback_state()
-        run.restore(
-            open_checkpoint(checkpoint).loop_state(
-                batches_per_epoch=run.plan.batches_per_epoch,
-                accumulation=run.plan.accumulation,
-                epoch_closed=self._saves_after_epochs(),
-            )
-        )
+        run.restore(resumed.progress)
         if self.args.ignore_data_skip:
-            run.place.batch = 0
+            run.place.restart_epoch()
             note(
                 "ignore_data_skip=True: the epoch starts again with its first batch; this is not the same run any more"
             )
-        run.restore_streams = partial(self._load_rng_state, checkpoint)
+        if resumed.has_other_processes:
+            run.restore_streams = partial(set_seed, self.args.seed + self.state.global_step)
+        else:
+            run.restore_streams = partial(self._load_rng_state, checkpoint)
         note(f"resuming from {checkpoint}: step {self.state.global_step} of {self.state.max_steps}")
+        for change in resumed.changes:
+            note(change)
 
     def _saves_after_epochs(self) -> bool:
         args = self.args
@@ -1423,15 +1606,27 @@ class Trainer(metaclass=TrainerType):
         if self._run is not None:
             self._run.meter.last_step = step
 
+    def _count_tokens(self, batches: list[Batch]) -> None:
+        """Count the input tokens of an update."""
+        if self._is_overridden("_track_num_input_tokens"):
+            for batch in batches:
+                self._track_num_input_tokens(batch)
+            return
+        # Summed up first: processes may cut their batches into different numbers of micro-batches.
+        own = sum(map(self._tokens_in, batches))
+        self.state.num_input_tokens_seen += int(self.strategy.sum(torch.tensor(own)))
+
     def _track_num_input_tokens(self, inputs: Batch) -> None:
         """Count the input tokens of one micro-batch over all processes."""
-        own = count_tokens(
+        self.state.num_input_tokens_seen += int(self.strategy.sum(torch.tensor(self._tokens_in(inputs))))
+
+    def _tokens_in(self, inputs: Batch) -> int:
+        return count_tokens(
             inputs,
             main_input=getattr(self.model, "main_input_name", "input_ids"),
             mode=str(self.args.include_num_input_tokens_seen),
             pad_token_id=getattr(self.processing_class, "pad_token_id", None),
         )
-        self.state.num_input_tokens_seen += int(self.strategy.sum(torch.tensor(own)))
 
     def _is_overridden(self, method: str) -> bool:
         return getattr(type(self), method) is not getattr(Trainer, method) or method in vars(self)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader
 
 import ostinato
 from ostinato import Trainer, TrainerCallback, TrainingArguments
@@ -33,6 +33,87 @@ def arguments(**given: Any) -> TrainingArguments:
 
 def trainer(*args: Any, **given: Any) -> Trainer:
     return Trainer(*args, **{"args": arguments(), "train_dataset": ROWS, **given})
+
+
+@mistake(
+    """
+sampler= and batch_sampler= were both passed
+  why: batches are made of the rows of the one, or are those of the other
+  fix: leave one of them out
+"""
+)
+def two_samplers():
+    trainer(tiny.regression(), sampler=range(8), batch_sampler=[[0, 1]])
+
+
+@mistake(
+    """
+a DataLoader as train_dataset with train_sampling_strategy='group_by_length'
+  why: it has its own order and batches
+  fix: leave out one of the two
+"""
+)
+def grouped_loader():
+    args = arguments(train_sampling_strategy="group_by_length")
+    trainer(tiny.regression(), args=args, train_dataset=DataLoader(ROWS))  # type: ignore[arg-type]
+
+
+@mistake(
+    """
+sampler is a BatchSampler, which gives batches
+  why: a sampler gives one row after another, of which per_device_train_batch_size make a batch
+  fix: pass it as batch_sampler=
+""",
+    TypeError,
+)
+def batches_for_rows():
+    trainer(tiny.regression(), sampler=BatchSampler(range(8), 2, drop_last=False))
+
+
+@mistake(
+    """
+length_window=8 with train_sampling_strategy='random'
+  why: it says how many batches are sorted by length at a time, and nothing is sorted
+  fix: set train_sampling_strategy='group_by_length', or leave length_window out
+"""
+)
+def window_of_nothing():
+    arguments(length_window=8)
+
+
+@mistake(
+    """
+max_tokens_per_batch=4096 with train_sampling_strategy='sequential'
+  why: rows of similar length are put together, and cannot stay in their order
+  fix: leave train_sampling_strategy out, or use per_device_train_batch_size
+"""
+)
+def budget_in_sequence():
+    arguments(max_tokens_per_batch=4096, train_sampling_strategy="sequential")
+
+
+@mistake(
+    """
+a mixture of training sets with train_sampling_strategy='group_by_length' and length_window=8
+  why: the weights of its sets decide its order
+  fix: leave out the one or the others
+"""
+)
+def grouped_mixture():
+    args = arguments(train_sampling_strategy="group_by_length", length_window=8)
+    trainer(tiny.regression(), args=args, train_dataset={"a": (ROWS, 0.7), "b": (ROWS, 0.3)})
+
+
+@mistake(
+    """
+a mixture of training sets with max_tokens_per_batch=4096
+  why: the weights of its sets decide its order
+  fix: leave out one of the two
+"""
+)
+def budget_of_a_mixture():
+    args = arguments(max_tokens_per_batch=4096)
+    trainer(tiny.regression(), args=args, train_dataset={"a": (ROWS, 0.7), "b": (ROWS, 0.3)})
 
 
 # ------------------------------------------------------------------------------------------------------- arguments
@@ -536,6 +617,7 @@ def test_a_correct_script_says_nothing(capfd: pytest.CaptureFixture[str], tmp_pa
     assert said(script, capfd) == []
 
 
-def test_a_loader_is_refused_where_rows_are_wanted() -> None:
-    with pytest.raises(TypeError, match="train_dataset is a DataLoader"):
-        trainer(tiny.regression(), train_dataset=DataLoader(ROWS))  # type: ignore[arg-type]
+def test_a_loader_is_used_as_it_is() -> None:
+    loader = DataLoader(ROWS)  # type: ignore[arg-type]
+    run = trainer(tiny.regression(), train_dataset=loader, eval_dataset=loader)
+    assert run.get_train_dataloader() is run.get_eval_dataloader() is loader

@@ -96,7 +96,7 @@ def bert(head: str = "SequenceClassification", *, dropout: float = 0.1, num_labe
         num_hidden_layers=2,
         num_attention_heads=2,
         intermediate_size=32,
-        max_position_embeddings=32,
+        max_position_embeddings=settings.pop("max_position_embeddings", 32),
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
         num_labels=num_labels,

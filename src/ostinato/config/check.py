@@ -59,6 +59,7 @@ class _Range:
 
 _COUNT = _Range("a whole number of at least 1", lambda value: value >= 1, Integral)
 _COUNT_OR_NONE = _Range("a whole number of at least 0", lambda value: value >= 0, Integral)
+_WINDOW = _Range("a number of batches, or -1 to have it chosen", lambda value: value >= -1, Integral)
 _WHOLE = _Range("a whole number", lambda value: True, Integral)
 _POSITIVE = _Range("a number of at least 0", lambda value: value >= 0)
 _NUMBER = _Range("a number", lambda value: not math.isnan(value))
@@ -94,6 +95,8 @@ _NUMBERS = {
     "dataloader_prefetch_factor": _COUNT,
     "ddp_timeout": _POSITIVE,
     "nonfinite_patience": _COUNT_OR_NONE,
+    "length_window": _WINDOW,
+    "max_tokens_per_batch": _COUNT,
 }
 
 
@@ -236,6 +239,41 @@ def _workers(args: TrainingArguments) -> Iterator[ConfigError]:
                 what=f"dataloader_{name}={value!r} with dataloader_num_workers=0",
                 why="it is about worker processes, and there are none",
                 fix=f"set dataloader_num_workers above 0, or leave dataloader_{name} out",
+            )
+
+
+def _padding(args: TrainingArguments) -> Iterator[ConfigError]:
+    if args.split_by_length and args.packing:
+        yield ConfigError(
+            what="split_by_length=True with packing=True",
+            why="rows that are laid end to end have no padding to save",
+            fix="keep packing for language models that allow it, else split_by_length",
+        )
+
+
+def _order(args: TrainingArguments) -> Iterator[ConfigError]:
+    """Sorting rows by length takes part in one order only."""
+    strategy, window, tokens = args.train_sampling_strategy, args.length_window, args.max_tokens_per_batch
+    if window and tokens is None and strategy != "group_by_length":
+        yield ConfigError(
+            what=f"length_window={window!r} with train_sampling_strategy={strategy!r}",
+            why="it says how many batches are sorted by length at a time, and nothing is sorted",
+            fix="set train_sampling_strategy='group_by_length', or leave length_window out",
+        )
+    if tokens is None:
+        return
+    if strategy == "sequential":
+        yield ConfigError(
+            what=f"max_tokens_per_batch={tokens!r} with train_sampling_strategy='sequential'",
+            why="rows of similar length are put together, and cannot stay in their order",
+            fix="leave train_sampling_strategy out, or use per_device_train_batch_size",
+        )
+    for name in ("split_by_length", "packing"):
+        if getattr(args, name):
+            yield ConfigError(
+                what=f"max_tokens_per_batch={tokens!r} with {name}=True",
+                why="both decide which rows share a batch to save padding",
+                fix="leave one of them out",
             )
 
 
@@ -390,6 +428,8 @@ _CHECKS = (
     _best,
     _precision,
     _workers,
+    _padding,
+    _order,
     _missing,
     _accelerator,
     _launcher,
@@ -414,6 +454,11 @@ def remark(args: TrainingArguments) -> None:
         note_once("liger_kernel_config has no effect: use_liger_kernel is off")
     if args.save_strategy == SaveStrategy.STEPS and args.save_steps <= 0:
         note_once(f"save_steps={args.save_steps}: no checkpoint before the last step (save_strategy='no' writes none)")
+    if args.max_tokens_per_batch is not None:
+        note_once(
+            f"max_tokens_per_batch={args.max_tokens_per_batch}: training batches have as many rows as fit; "
+            f"per_device_train_batch_size={args.per_device_train_batch_size} is not used"
+        )
     if getattr(args.accelerator_config, "non_blocking", False):
         note_once("accelerator_config: non_blocking has no effect, batches are copied in order")
     if device == "cuda" and args.world_size == 1 and torch.cuda.device_count() > 1:

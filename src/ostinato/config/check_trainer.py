@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from ..core.choices import IntervalStrategy
 from ..core.errors import ConfigError, MetricError
@@ -85,12 +85,36 @@ def _data(name: str, value: Any) -> Iterator[ConfigError]:
             why="it would be read letter by letter",
             fix=f"load it first, for instance datasets.load_dataset('csv', data_files={value!r})['train']",
         )
-    elif isinstance(value, DataLoader):
+
+
+def _sampler(name: str, value: Any) -> Iterator[ConfigError]:
+    if value is None:
+        return
+    if isinstance(value, DataLoader):
         yield WrongTypeError(
             what=f"{name} is a DataLoader",
-            why="batches are made here, from rows",
-            fix=f"pass its data set ({name}=loader.dataset), or override get_{name.partition('_')[0]}_dataloader",
+            why="a sampler gives the numbers of rows, a loader the batches made of them",
+            fix="pass it as train_dataset=loader, which is used as it is",
         )
+    elif isinstance(value, type) or not callable(getattr(value, "__iter__", None)):
+        shown = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+        yield WrongTypeError(
+            what=f"{name} is {shown}, which gives no numbers of rows",
+            why="it is iterated over in every epoch",
+            fix=f"pass an instance: {name}={_SAMPLERS[name]}",
+        )
+    elif name == "sampler" and isinstance(value, BatchSampler):
+        yield WrongTypeError(
+            what=f"sampler is a {type(value).__name__}, which gives batches",
+            why="a sampler gives one row after another, of which per_device_train_batch_size make a batch",
+            fix="pass it as batch_sampler=",
+        )
+
+
+_SAMPLERS = {
+    "sampler": "WeightedRandomSampler(weights, num_samples)",
+    "batch_sampler": "BatchSampler(SequentialSampler(rows), batch_size=8, drop_last=False)",
+}
 
 
 def _callbacks(name: str, value: Any) -> Iterator[ConfigError]:
@@ -126,6 +150,8 @@ _TYPES: dict[str, Callable[[str, Any], Iterator[ConfigError]]] = {
     **dict.fromkeys(_EXAMPLES, _function),
     "train_dataset": _data,
     "eval_dataset": _data,
+    "sampler": _sampler,
+    "batch_sampler": _sampler,
     "callbacks": _callbacks,
     "optimizers": _optimizers,
 }
@@ -161,6 +187,51 @@ def check_trainer(args: TrainingArguments, train_dataset: Any, eval_dataset: Any
             what="The train_dataset does not implement __len__, max_steps has to be specified",
             why="the number of steps and the learning-rate schedule follow from the length of the data",
             fix="set max_steps, or give the data set a __len__",
+        )
+
+
+def check_order(
+    args: TrainingArguments, train_dataset: Any, sampler: Any, batch_sampler: Any, *, is_mixture: bool = False
+) -> None:
+    """One only decides in which order training rows are read, and which share a batch."""
+    given = [name for name, value in (("sampler=", sampler), ("batch_sampler=", batch_sampler)) if value is not None]
+    if len(given) > 1:
+        raise ConfigError(
+            what="sampler= and batch_sampler= were both passed",
+            why="batches are made of the rows of the one, or are those of the other",
+            fix="leave one of them out",
+        )
+    arguments = _deciding_arguments(args)
+    if isinstance(train_dataset, DataLoader):
+        cutting = [f"{name}=True" for name in ("split_by_length", "packing") if getattr(args, name)]
+        _refuse_two(
+            "a DataLoader as train_dataset", [*given, *arguments, *cutting], "it has its own order and batches"
+        )
+    elif is_mixture:
+        _refuse_two("a mixture of training sets", [*given, *arguments], "the weights of its sets decide its order")
+    elif given:
+        if isinstance(train_dataset, IterableDataset):
+            _refuse_two(given[0], ["a training set that can only be iterated over"], "its rows have no numbers")
+        cutting = ["split_by_length=True"] if batch_sampler is not None and args.split_by_length else []
+        _refuse_two(given[0], [*arguments, *cutting], "both decide in which order rows are read")
+
+
+def _deciding_arguments(args: TrainingArguments) -> list[str]:
+    """The arguments by which the order of rows is not simply random."""
+    asked = {
+        "train_sampling_strategy": args.train_sampling_strategy != "random",
+        "length_window": bool(args.length_window),
+        "max_tokens_per_batch": args.max_tokens_per_batch is not None,
+    }
+    return [f"{name}={getattr(args, name)!r}" for name, is_set in asked.items() if is_set]
+
+
+def _refuse_two(one: str, others: list[str], why: str) -> None:
+    if others:
+        raise ConfigError(
+            what=f"{one} with {' and '.join(others)}",
+            why=why,
+            fix=f"leave out {'one of the two' if len(others) == 1 else 'the one or the others'}",
         )
 
 

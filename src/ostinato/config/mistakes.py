@@ -115,6 +115,30 @@ def no_such_evaluation_set(name: str, sets: Any) -> NoSuchSetError:
     )
 
 
+def packing_of_a_stream() -> NotSupportedError:
+    return NotSupportedError(
+        what="packing=True with a training set that can only be iterated over",
+        why="its first rows are tried before training starts, and a stream cannot be read twice",
+        fix="pass a data set with numbered rows, or use data_collator=DataCollatorWithFlattening()",
+    )
+
+
+def no_number_of_batches(loader: Any) -> ConfigError:
+    return ConfigError(
+        what="nobody knows how many batches an epoch has: max_steps has to be specified",
+        why=f"the {type(loader).__name__} of the training set has no length, perhaps because its sampler has none",
+        fix="set max_steps, or give the sampler a __len__",
+    )
+
+
+def budget_and_own_order(tokens: int, name: str) -> ConfigError:
+    return ConfigError(
+        what=f"max_tokens_per_batch={tokens} with {name}._get_train_sampler",
+        why="rows of similar length are put together, in an order that a sampler of rows cannot decide",
+        fix="leave max_tokens_per_batch out, or pass batch_sampler=... with your own batches",
+    )
+
+
 def no_search() -> NotSupportedError:
     return NotSupportedError(
         what="hyperparameter_search is not there yet",

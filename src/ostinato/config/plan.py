@@ -77,6 +77,9 @@ class LoaderSettings:
     seed: int | None  # `data_seed`; None follows the global seed of the moment, as transformers does
     rank: int
     world_size: int
+    by_windows: bool = False  # group_by_length sorts window by window, without a look at all lengths
+    window: int | None = None  # how many batches are sorted at a time; None: chosen
+    max_tokens: int | None = None  # of a training batch, padding included; None: batches are counted in rows
 
     @classmethod
     def of(cls, args: TrainingArguments) -> LoaderSettings:
@@ -93,6 +96,9 @@ class LoaderSettings:
             seed=args.data_seed,
             rank=args.process_index,
             world_size=args.world_size,
+            by_windows=bool(args.length_window),
+            window=args.length_window if (args.length_window or 0) > 0 else None,
+            max_tokens=args.max_tokens_per_batch,
         )
 
 

@@ -12,9 +12,12 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import Sampler
 
-from ..core.errors import ConfigError
+from ..config.plan import LoaderSettings
+from ..core.errors import ConfigError, NotSupportedError
 from ..core.notices import note_once
+from .columns import with_all_columns
 from .lengths import Numbers, RowLengths
+from .sizes import is_iterable
 from .windows import check_window, longest_first, permutation, window_bounds, window_generator
 
 SAMPLE = 512  # rows whose mean length tells how many rows a batch will have
@@ -75,6 +78,9 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         return self.batches(self.epoch)
 
     def set_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch and not self.lengths.keeps:  # rows may be others now
+            self._steps_in.clear()
+            self._has_stand_in.clear()
         self.epoch = epoch
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[list[int]]:
@@ -156,6 +162,32 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
                 "are batches of their own",
                 key="rows longer than max_tokens_per_batch",
             )
+
+
+def token_batches(
+    dataset: Any, settings: LoaderSettings, *, input_name: str = "input_ids", pad_to_multiple_of: int | None = None
+) -> TokenBudgetBatchSampler:
+    """The training batches that `max_tokens_per_batch` asks for."""
+    assert settings.max_tokens is not None
+    if is_iterable(dataset):
+        raise NotSupportedError(
+            what=f"max_tokens_per_batch={settings.max_tokens} with a training set that can only be iterated over",
+            why="rows of similar length are picked by their numbers, and the rows of a stream have none",
+            fix="pass a data set with numbered rows, or use per_device_train_batch_size",
+        )
+    if settings.drop_last:
+        note_once(
+            "dataloader_drop_last=True has no effect: with max_tokens_per_batch no batch is less full than others"
+        )
+    return TokenBudgetBatchSampler(
+        RowLengths(with_all_columns(dataset), input_name, settings.length_column),
+        settings.max_tokens,
+        seed=settings.seed,
+        rank=settings.rank,
+        world_size=settings.world_size,
+        pad_to_multiple_of=pad_to_multiple_of,
+        window=settings.window,
+    )
 
 
 def _with_stand_ins(step: Step) -> int:

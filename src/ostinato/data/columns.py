@@ -124,7 +124,7 @@ def remove_unused_columns(
     choice.check(_texts(dataset, left_out), table=True, transformed=transforms_rows(dataset))
     note_once(choice.account())
     rest = dataset.remove_columns(left_out)
-    _remember(rest, left_out)
+    _remember(rest, dataset, left_out)
     return rest
 
 
@@ -133,20 +133,27 @@ def transforms_rows(dataset: Any) -> bool:
     return (getattr(dataset, "format", None) or {}).get("type") == "custom"
 
 
-_left_out: WeakKeyDictionary[Any, tuple[str, ...]] = WeakKeyDictionary()
+_left_out: WeakKeyDictionary[Any, tuple[Any, tuple[str, ...]]] = WeakKeyDictionary()
 
 
-def _remember(dataset: Any, names: list[str]) -> None:
-    """Keep in mind what was taken out, for errors of a transform that wanted it."""
+def _remember(rest: Any, dataset: Any, names: list[str]) -> None:
+    """Keep in mind what was taken out: a column of lengths, or what a transform wants."""
     with suppress(TypeError):  # an object that cannot be a key: its errors say a little less
-        _left_out[dataset] = tuple(names)
+        _left_out[rest] = dataset, tuple(names)
 
 
 def left_out_of(dataset: Any) -> tuple[str, ...]:
     """The columns that `remove_unused_columns` took out to make this data set."""
     with suppress(TypeError):
-        return _left_out.get(dataset, ())
+        return _left_out.get(dataset, (dataset, ()))[1]
     return ()
+
+
+def with_all_columns(dataset: Any) -> Any:
+    """The data set that `remove_unused_columns` made this one of, or this one itself."""
+    with suppress(TypeError):
+        return _left_out.get(dataset, (dataset, ()))[0]
+    return dataset
 
 
 class RemoveColumnsCollator:
@@ -284,7 +291,7 @@ def set_name(description: str | None, default: str = "data set") -> str:
     """
     if not description:
         return default
-    word = description.lower()
+    word = description[:1].lower() + description[1:]
     return f"{'prediction' if word == 'test' else word} set"
 
 

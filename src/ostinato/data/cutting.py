@@ -7,7 +7,7 @@ makes all others as long. Needs nothing from the model.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -155,15 +155,17 @@ def _columns(rows: Sequence[Any]) -> list[tuple[int, ...]]:
     return list(dict.fromkeys(found))
 
 
-def _plan(columns: list[tuple[int, ...]], overhead: float) -> tuple[list[int], list[range]]:
+def _plan(
+    columns: list[tuple[int, ...]], overhead: float, max_area: int | None = None
+) -> tuple[list[int], list[range]]:
     """Row numbers from long to short, and how to cut them."""
     lengths = list(zip(*columns, strict=True))
     if len(columns) == 1:
         order = sorted(range(len(lengths)), key=columns[0].__getitem__, reverse=True)
-        return order, cut([columns[0][row] for row in order], overhead=overhead)
+        return order, cut([columns[0][row] for row in order], overhead=overhead, max_area=max_area)
     totals = [sum(each) for each in lengths]
     order = sorted(range(len(lengths)), key=totals.__getitem__, reverse=True)
-    return order, cut([lengths[row] for row in order], overhead=overhead)
+    return order, cut([lengths[row] for row in order], overhead=overhead, max_area=max_area)
 
 
 # Collating -----------------------------------------------------------------------------------------------------------
@@ -180,22 +182,62 @@ class SplitBatch(list[Any]):
         return f"SplitBatch({super().__repr__()})"
 
 
+def micro_batches(batches: Iterable[Any]) -> list[Any]:
+    """Batches with those that are cut in their parts' places.
+
+    >>> micro_batches([{"labels": 0}, SplitBatch([{"labels": 1}, SplitBatch([{"labels": 2}])])])
+    [{'labels': 0}, {'labels': 1}, {'labels': 2}]
+    """
+    found = []
+    for batch in batches:
+        found.extend(micro_batches(batch) if isinstance(batch, SplitBatch) else [batch])
+    return found
+
+
+class CountedBatches(Iterator[Any]):
+    """Batches that may be cut, and into how many micro-batches those taken since `sizes` was cleared were."""
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        self.batches = batches
+        self.begin()
+
+    def begin(self) -> None:
+        """Count anew."""
+        self.sizes: list[int] = []
+        self.sources: list[str] = []  # of the micro-batches of a mixture: the names of the sets they come from
+
+    def __next__(self) -> Any:
+        batch = next(self.batches)
+        self.sizes.append(len(micro_batches([batch])))
+        self.sources += getattr(batch, "sources", ())
+        return batch
+
+
 class SplitCollator:
     """Collates rows into a `SplitBatch`: micro-batches of rows of similar length, cut where it saves most.
 
-    Rows that have no length, or all the same, are one micro-batch, in the order they came.
+    Rows that have no length, or all the same, are one micro-batch, in the order they came. No micro-batch takes more
+    memory than `rows_at_once` of the longest rows.
 
     >>> collate = SplitCollator(lambda rows: [len(row["input_ids"]) for row in rows])
     >>> collate([{"input_ids": range(length)} for length in (10, 300, 11, 290)])
     SplitBatch([[300, 290], [11, 10]])
     """
 
+    cuts = True
+
     def __init__(
-        self, data_collator: Collate, overhead: float = OVERHEAD, *, pad_to_multiple_of: int | None = None
+        self,
+        data_collator: Collate,
+        overhead: float = OVERHEAD,
+        *,
+        pad_to_multiple_of: int | None = None,
+        rows_at_once: int | None = None,
     ) -> None:
         self.data_collator = data_collator
         self.overhead = overhead
-        self.multiple = pad_to_multiple_of or _pads_to_multiple_of(data_collator) or 1
+        self.rows_at_once = rows_at_once
+        self.multiple = pad_to_multiple_of or pads_to_multiple_of(data_collator) or 1
 
     def __call__(self, rows: list[Any]) -> SplitBatch:
         parts = self.split(rows)
@@ -214,12 +256,41 @@ class SplitCollator:
         if self.multiple > 1:
             columns = [tuple(-(-length // self.multiple) * self.multiple for length in each) for each in columns]
         if not columns:
-            return [rows]
-        order, runs = _plan(columns, self.overhead)
+            return self._in_turn(rows)
+        order, runs = _plan(columns, self.overhead, self._largest(columns))
         return [rows] if len(runs) == 1 else [[rows[order[place]] for place in run] for run in runs]
 
+    def _largest(self, columns: list[tuple[int, ...]]) -> int | None:
+        """The tokens of a micro-batch of `rows_at_once` of the longest rows: what memory was meant to hold."""
+        if self.rows_at_once is None or len(columns[0]) <= self.rows_at_once:
+            return None
+        return self.rows_at_once * sum(map(max, columns))
 
-def _pads_to_multiple_of(collator: Any) -> int | None:
+    def _in_turn(self, rows: list[Any]) -> list[list[Any]]:
+        """Rows that are all alike, `rows_at_once` of them."""
+        size = self.rows_at_once or len(rows)
+        return [rows] if len(rows) <= size else [rows[start : start + size] for start in range(0, len(rows), size)]
+
+
+def cuts_updates(loader: Any) -> bool:
+    """Whether the batches of a loader are the rows of whole optimizer steps, to be cut."""
+    return any(isinstance(collator, SplitCollator) for collator in _collators(loader))
+
+
+def cuts_batches(loader: Any) -> bool:
+    """Whether the batches of a loader may come in micro-batches."""
+    return any(getattr(collator, "cuts", False) for collator in _collators(loader))
+
+
+def _collators(loader: Any) -> Iterator[Any]:
+    """The collator of a loader, the one inside it, and so on."""
+    collator = getattr(loader, "collate_fn", None)
+    while collator is not None:
+        yield collator
+        collator = getattr(collator, "data_collator", None)
+
+
+def pads_to_multiple_of(collator: Any) -> int | None:
     """What a collator, or the one inside it, rounds lengths up to."""
     while collator is not None:
         multiple = getattr(collator, "pad_to_multiple_of", None)

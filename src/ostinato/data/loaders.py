@@ -9,14 +9,16 @@ from itertools import chain
 from typing import Any, TypeVar
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, Sampler, SequentialSampler
 
 from ..config.plan import LoaderSettings
 from ..core.errors import ConfigError, DataError
 from ..core.notices import note_once
 from ..core.random import RandomState, set_seed
 from . import mistakes
+from .budget import TokenBudgetBatchSampler
 from .columns import has_columns, set_name
+from .given import is_dealt_out
 from .reading import (
     BatchReader,
     Collate,
@@ -26,10 +28,11 @@ from .reading import (
     StreamReader,
     as_it_is,
     begin_worker,
-    collating_failed,
+    joining_failed,
     reading_failed,
     unpacked,
 )
+from .row_streams import WATCHED_READS, Apart, Draw, Draws, RowStreams
 from .samplers import EpochSampler, ShardedBatchSampler, announce_epoch
 from .sizes import has_length, is_iterable, length_of, num_examples
 
@@ -59,8 +62,9 @@ def build_loader(
     settings: LoaderSettings,
     training: bool,
     description: str | None = None,
+    batch_sampler: Any = None,
 ) -> Loader:
-    """A loader of this process's batches, `batch_size` rows each.
+    """A loader of this process's batches, `batch_size` rows each, or of those that `batch_sampler` gives.
 
     Without a `sampler` rows come as they are. A data set that can only be iterated over has its own order; every
     process then reads all of it and keeps its batches. `description` ("Training", "Evaluation", "test") is how errors
@@ -84,12 +88,14 @@ def build_loader(
     options.update(training=training, source=source)
     if is_iterable(dataset):
         return _stream_loader(dataset, batch_size, collate_fn, settings, options)
+    if batch_sampler is not None:
+        return Loader(dataset, collate_fn=collate_fn, batch_sampler=batch_sampler, **options)
     if sampler is None:
         mistakes.check_addressable(dataset, source)
         sampler = SequentialSampler(dataset)
     elif training:
         sampler = _repeatable(sampler, settings)
-    global_batch_size = batch_size * (1 if _is_sharded(sampler) else settings.world_size)
+    global_batch_size = batch_size * (1 if is_dealt_out(sampler) else settings.world_size)
     _check_batches(sampler, global_batch_size, settings, source)
     if global_batch_size == batch_size:
         options.update(batch_size=batch_size, sampler=sampler, drop_last=settings.drop_last)
@@ -98,11 +104,6 @@ def build_loader(
             sampler, batch_size, settings.rank, settings.world_size, drop_last=settings.drop_last
         )
     return Loader(dataset, collate_fn=collate_fn, **options)
-
-
-# Reads of an epoch after which reading that drew no random number is taken to never draw one. Noting down the streams
-# before every read costs as much as a step of a tiny model.
-WATCHED_READS = 8
 
 
 @dataclass
@@ -151,6 +152,11 @@ class Loader(DataLoader[Any]):
         # Where the random streams stood before the newest batch was read: rows and collators may have drawn from them.
         self.before_read: RandomState | None = None
         self.replay: Replay | None = None
+        self.begin: Any = None  # where an epoch was entered in its middle (`position.Begin`)
+        self._apart: Apart | None = None
+        self.stream_begin: tuple[Any, int] | None = None  # for one pass: the state of a stream, and batches before it
+        self.stream_skip = 0  # for one pass: batches that need not be joined
+        self._stream_reader: StreamReader | None = None
         self._real_rows: list[int] = []  # of a stream shared between processes: known once a batch has been read
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
@@ -177,9 +183,15 @@ class Loader(DataLoader[Any]):
 
     def real_rows(self, batch_number: int) -> int | None:
         """How many rows of batch `batch_number` (from 0) count; 0 for a stand-in. None: all that it holds."""
-        if isinstance(self.batch_sampler, ShardedBatchSampler):
-            return self.batch_sampler.real_rows(batch_number)
+        of_batch: Callable[[int], int | None] | None = getattr(self.batch_sampler, "real_rows", None)
+        if of_batch is not None:
+            return of_batch(batch_number)
         return self._real_rows[batch_number] if isinstance(self.dataset, RankStream) else None
+
+    @property
+    def batches_in(self) -> Callable[[int], int] | None:
+        """How many batches an epoch has, where it is not always the same number."""
+        return self.batch_sampler.batches_in if isinstance(self.batch_sampler, TokenBudgetBatchSampler) else None
 
     def _batches(self) -> Iterator[Any]:
         if isinstance(self.dataset, RankStream):
@@ -191,16 +203,57 @@ class Loader(DataLoader[Any]):
             return super().__iter__()
         if self._reads_here():
             return self._read_here()
+        apart = self._apart
+        if apart is None:
+            return self._read_elsewhere(
+                lambda: BatchReader(self.dataset, self.collate_fn, self.source), sampler=self.batch_sampler
+            )
         return self._read_elsewhere(
-            lambda: BatchReader(self.dataset, self.collate_fn, self.source), sampler=self.batch_sampler
+            lambda: BatchReader(self.dataset, self.collate_fn, self.source, apart), sampler=Draws(self)
         )
+
+    @property
+    def row_streams(self) -> RowStreams | None:
+        """What rows and collators draw random numbers from; None: the global streams."""
+        return None if self._apart is None else self._apart.streams
+
+    @row_streams.setter
+    def row_streams(self, streams: RowStreams | None) -> None:
+        self._apart = None if streams is None else Apart(streams)
+
+    def place_of_batch(self) -> Callable[[int], int]:
+        """From the number of a batch in this pass to the place in its epoch of its first row."""
+        batches: Any = self.batch_sampler
+        if isinstance(batches, ShardedBatchSampler):
+            return batches.place_of
+        if type(batches) is BatchSampler and not is_dealt_out(batches.sampler):
+            return lambda number: number * batches.batch_size
+        # Batches of any size, of which other processes may have others: places that no other batch comes near.
+        rank = 0 if self._apart is None else self._apart.streams.rank
+        return lambda number: (rank << 48) + ((getattr(batches, "skip", 0) + number) << 20)
 
     def _read_stream(self) -> Iterator[Any]:
         if self.batch_size is None:
             return super().__iter__()
-        size, drop_last = self.batch_size, self.drop_last
-        reader = StreamReader(self.dataset, self.collate_fn, self.source, size, drop_last=drop_last)
+        if self._stream_reader is None:
+            size, drop_last = self.batch_size, self.drop_last
+            self._stream_reader = StreamReader(
+                self.dataset, self.collate_fn, self.source, size, drop_last=drop_last, apart=self._apart
+            )
+        reader = self._stream_reader
+        reader.epoch, reader.skip, reader.first = self.epoch, self.stream_skip, 0
+        if self.stream_begin is not None:
+            state, reader.first = self.stream_begin
+            stream: Any = getattr(self.dataset, "all_rows", self.dataset)
+            stream.load_state_dict(state)
+            self._gave_batches = True  # before; there may be none left
+        self.stream_begin, self.stream_skip = None, 0
         return self._read_stream_here(reader) if self._reads_here() else self._read_elsewhere(lambda: reader)
+
+    @property
+    def stream_state(self) -> Any:
+        """Where the stream stood before the newest batch was read; None if it cannot tell."""
+        return None if self._stream_reader is None or self.num_workers else self._stream_reader.state
 
     def _reads_here(self) -> bool:
         return self.num_workers == 0 and not self.pin_memory
@@ -227,12 +280,21 @@ class Loader(DataLoader[Any]):
         self._draw_as_torch_does()
         rows, collate = self.dataset, self.collate_fn
         many = getattr(rows, "__getitems__", None)
+        apart = None if self._apart is None else self._apart.begin_epoch()
+        reader, epoch, place_of = BatchReader(rows, collate, self.source, apart), self.epoch, self.place_of_batch()
         batches = iter(self.batch_sampler)  # type: ignore[arg-type]
         first = next(batches, None)  # here an order that is random is drawn
         if self.replay is not None:
             self.replay.begin()
-        watch = Watch(reads=WATCHED_READS if self.training else 0)
-        for indices in chain([] if first is None else [first], batches):
+        watch = Watch(reads=WATCHED_READS if self.training and apart is None else 0)
+        for number, indices in enumerate(chain([] if first is None else [first], batches)):
+            if apart is not None:
+                if apart.is_needed:
+                    batch = reader[Draw(epoch, place_of(number), indices)]
+                    self._end_replay()
+                    yield batch
+                    continue
+                apart = None
             self.before_read = watch.begin()
             found, part = None, []
             try:
@@ -246,12 +308,17 @@ class Loader(DataLoader[Any]):
             except Exception as error:
                 if found is None:
                     reading_failed(error, rows, indices if many else indices[len(part) :][:1], self.source)
-                collating_failed(error, collate, found, mistakes.Rows(self.source, indices, has_columns(rows)))
+                names = mistakes.Rows(self.source, indices, has_columns(rows))
+                joining_failed(error, collate, found, names, rows)
             watch.end(self.before_read)
             if self.replay is not None:
-                self.replay.end()
-                self.replay = None
+                self._end_replay()
             yield batch
+
+    def _end_replay(self) -> None:
+        if self.replay is not None:
+            self.replay.end()
+            self.replay = None
 
     def _counted_batches(self) -> Iterator[Any]:
         self._real_rows = []
@@ -364,11 +431,6 @@ def _repeatable(sampler: Any, settings: LoaderSettings) -> Any:
         return sampler
     note_once("the RandomSampler of the training set is made repeatable: its order is that of seed + epoch")
     return EpochSampler(len(sampler), settings.seed)
-
-
-def _is_sharded(sampler: Any) -> bool:
-    """Whether a sampler yields this process's rows only, as torch's DistributedSampler does."""
-    return getattr(sampler, "num_replicas", 1) > 1
 
 
 def _check_batches(sampler: Any, global_batch_size: int, settings: LoaderSettings, source: str) -> None:

@@ -247,6 +247,15 @@ def is_mixture(data: Any) -> bool:
     return any(map(_is_weighted, values)) or all(map(_is_data_set, values))
 
 
+def mixed(data: Any) -> Any:
+    """A mixture of what is meant as one; anything else stays as it is, a data set with its splits too.
+
+    >>> len(mixed({"a": [{"x": 1}], "b": [{"x": 2}]})), mixed([{"x": 1}])
+    (2, [{'x': 1}])
+    """
+    return Mixture(data) if is_mixture(data) and not (_splits_held_out(data) and _without_weights(data)) else data
+
+
 def _rounded(number: float) -> str:
     return f"{number:.3g}" if number < 100 else f"{number:.0f}"
 
@@ -382,13 +391,23 @@ def _check_names(sets: Any) -> None:
 
 def _check_splits(sets: Mapping[str, Any]) -> None:
     """A data set with its splits is a dict of data sets too; nobody wants to train on the test set."""
-    held_out = [name for name in sets if name.lower() in _HELD_OUT]
-    if held_out and any(name.lower() == "train" for name in sets):
+    held_out = _splits_held_out(sets)
+    if held_out:
         raise MixtureError(
             what=f"the training set is a dict of splits: {in_words(sets)}",
             why=f"as a mixture, {in_words(held_out)} would be trained on as well",
             fix='pass one of them: dataset["train"]; a mixture of sets with such names needs weights: (dataset, 0.5)',
         )
+
+
+def _splits_held_out(sets: Mapping[str, Any]) -> list[str]:
+    """What is not meant for training, in a data set with its splits."""
+    has_train = any(name.lower() == "train" for name in sets)
+    return [name for name in sets if name.lower() in _HELD_OUT] if has_train else []
+
+
+def _without_weights(sets: Mapping[str, Any]) -> bool:
+    return not any(map(_is_pair, sets.values()))
 
 
 def _check_set(name: str, dataset: Any) -> None:

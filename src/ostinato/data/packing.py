@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -60,6 +60,8 @@ class PackingCollator:
     >>> PackingCollator(max_length=8)(rows).places
     [[0, 2], [1, 3]]
     """  # noqa: E501
+
+    cuts: ClassVar[bool] = True  # gives lists of micro-batches
 
     max_length: int | None = None
     shifted: bool = True

@@ -9,6 +9,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple, NoReturn
@@ -18,8 +19,12 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from ..core.errors import add_note
 from . import diagnosis, mistakes
 from .columns import RemoveColumnsCollator, has_columns
+from .cutting import SplitCollator
 from .mistakes import Rows
+from .mixture import Mixture
+from .row_streams import Apart, Draw, Seeder
 from .samplers import announce_epoch
+from .sources import SourceCollator
 
 Collate = Callable[[list[Any]], Any]
 
@@ -86,6 +91,13 @@ class CountingCollator:
         if isinstance(rows[0], StandIn):
             return CountedBatch(self.data_collator([rows[0].row]), 0)
         return CountedBatch(self.data_collator(rows), len(rows))
+
+
+def stream_state(rows: Any) -> Any:
+    """Where a stream stands, if it can tell and be put there again."""
+    rows = getattr(rows, "all_rows", rows)
+    tell = getattr(rows, "state_dict", None)
+    return tell() if callable(tell) and callable(getattr(rows, "load_state_dict", None)) else None
 
 
 class PlainStream(IterableDataset[Any]):
@@ -157,43 +169,112 @@ def unpacked(batches: Any) -> Iterator[Any]:
 class BatchReader(Dataset[Any]):
     """Whole batches of a data set with numbered rows: `reader[[3, 1, 2]]`."""
 
-    def __init__(self, rows: Any, collate: Collate, source: str) -> None:
+    def __init__(self, rows: Any, collate: Collate, source: str, apart: Apart | None = None) -> None:
         self.rows, self.collate, self.source = rows, collate, source
+        self.apart = apart
+        self._epoch: int | None = None
 
-    def __getitem__(self, indices: list[int]) -> Any:
+    def __getitem__(self, wanted: list[int] | Draw) -> Any:
         try:
-            return self._read(indices)
+            if not isinstance(wanted, Draw):
+                return self._read(wanted)
+            return self._read_here(wanted) if get_worker_info() is None else self._read_in_worker(wanted)
         except Exception as error:
             if get_worker_info() is None:
                 raise
             return Failure.of(error)
 
-    def _read(self, indices: list[int]) -> Any:
+    def _read_here(self, wanted: Draw) -> Any:
+        assert self.apart is not None
+        if not self.apart.is_needed:
+            return self._read(wanted.indices)
+        return self.apart.read(wanted.epoch, lambda seeder: self._read(wanted.indices, seeder, wanted.place))
+
+    def _read_in_worker(self, wanted: Draw) -> Any:
+        assert self.apart is not None
+        if wanted.epoch != self._epoch:  # a worker that persists is not told otherwise
+            self._epoch = wanted.epoch
+            announce_epoch(self.rows, wanted.epoch)
+        return self._read(wanted.indices, self.apart.streams.of(wanted.epoch), wanted.place)
+
+    def _read(self, indices: list[int], seeder: Seeder | None = None, place: int = 0) -> Any:
         many = getattr(self.rows, "__getitems__", None)
         found, part = None, []
         try:
             if many:
+                if seeder is not None:
+                    seeder.row(place)
                 found = many(indices)
             else:
                 for index in indices:
+                    if seeder is not None:
+                        seeder.row(place + len(part))
                     part.append(self.rows[index])
                 found = part
+            if seeder is not None:
+                seeder.join(place)
             return self.collate(found)
         except Exception as error:
             if found is None:
                 reading_failed(error, self.rows, indices if many else indices[len(part) :][:1], self.source)
-            collating_failed(error, self.collate, found, Rows(self.source, indices, has_columns(self.rows)))
+            rows = Rows(self.source, indices, has_columns(self.rows))
+            joining_failed(error, self.collate, found, rows, self.rows)
+
+
+SKIPPED = CountedBatch(None, 0)
+END: Any = object()
+
+
+@dataclass
+class Cursor:
+    """How far a stream is read by one reader, which may be one of several workers."""
+
+    own: int  # batches
+    worker: int = 0
+    workers: int = 1
+    read: int = 0  # rows
+    rows: Iterator[Any] | None = None
+
+    @property
+    def number(self) -> int:
+        """Of the next batch among those of all workers, which take turns; lower if some have come to their end."""
+        return self.own * self.workers + self.worker
+
+    @property
+    def place(self) -> int:
+        return (self.worker << 40) + self.own
+
+    def advance(self, rows: int) -> None:
+        self.own, self.read = self.own + 1, self.read + rows
 
 
 class StreamReader(IterableDataset[Any]):
     """Whole batches of a stream."""
 
-    def __init__(self, rows: Any, collate: Collate, source: str, batch_size: int, *, drop_last: bool) -> None:
+    def __init__(
+        self,
+        rows: Any,
+        collate: Collate,
+        source: str,
+        batch_size: int,
+        *,
+        drop_last: bool,
+        apart: Apart | None = None,
+    ) -> None:
         self.rows, self.collate, self.source = rows, collate, source
         self.batch_size, self.drop_last = batch_size, drop_last
+        self.apart = apart
+        self.epoch = 0
+        self.first = 0  # the number of the first batch, where the stream itself goes on in the middle of an epoch
+        self.skip = 0  # batches that are read and not joined
+        self.state: Any = None  # of the stream, before the newest batch was read
+        self._passes = 0  # of a worker that persists
 
     def __iter__(self) -> Iterator[Any]:
         try:
+            if get_worker_info() is not None:
+                announce_epoch(self.rows, self.epoch + self._passes)
+                self._passes += 1
             yield from self._batches()
         except Exception as error:
             if get_worker_info() is None:
@@ -201,24 +282,46 @@ class StreamReader(IterableDataset[Any]):
             yield Failure.of(error)
 
     def _batches(self) -> Iterator[Any]:
-        read, rows = 0, None
+        worker = get_worker_info()
+        cursor = Cursor(self.first) if worker is None else Cursor(0, worker.id, worker.num_workers)
         while True:
-            found: list[Any] = []
-            try:
-                rows = iter(self.rows) if rows is None else rows
-                for row in islice(rows, self.batch_size):
-                    found.append(row)
-            except Exception as error:
-                mistakes.stream_failed(error, self._share(), read + len(found))
-            if not found or (self.drop_last and len(found) < self.batch_size):
+            if worker is None:
+                self.state = stream_state(self.rows)
+            batch = self._seeded(cursor)
+            if batch is END:
                 return
-            try:
-                batch = self.collate(found)
-            except Exception as error:
-                names = Rows(self._share(), range(read, read + len(found)), has_columns(self.rows))
-                collating_failed(error, self.collate, found, names)
-            read += len(found)
             yield batch
+
+    def _seeded(self, cursor: Cursor) -> Any:
+        if self.apart is None:
+            return self._next(cursor)
+        if get_worker_info() is not None:
+            return self._next(cursor, self.apart.streams.of(self.epoch + self._passes - 1))
+        return self.apart.read(self.epoch, partial(self._next, cursor)) if self.apart.is_needed else self._next(cursor)
+
+    def _next(self, cursor: Cursor, seeder: Seeder | None = None) -> Any:
+        """The next batch, `END`, or `SKIPPED` for one that nobody wants."""
+        found: list[Any] = []
+        if seeder is not None:
+            seeder.row(cursor.place)
+        try:
+            cursor.rows = iter(self.rows) if cursor.rows is None else cursor.rows
+            for row in islice(cursor.rows, self.batch_size):
+                found.append(row)
+        except Exception as error:
+            mistakes.stream_failed(error, self._share(), cursor.read + len(found))
+        if not found or (self.drop_last and len(found) < self.batch_size):
+            return END
+        if seeder is not None:
+            seeder.join(cursor.place)
+        try:
+            batch = self.collate(found) if cursor.number >= self.skip else SKIPPED
+        except Exception as error:
+            read = range(cursor.read, cursor.read + len(found))
+            names = Rows(self._share(), read, has_columns(self.rows))
+            collating_failed(error, self.collate, found, names)
+        cursor.advance(len(found))
+        return batch
 
     def _share(self) -> str:
         """Rows are counted by whoever reads them."""
@@ -247,10 +350,45 @@ def reading_failed(error: Exception, dataset: Any, indices: Sequence[int], sourc
     )
 
 
+def joining_failed(error: Exception, collate: Any, found: list[Any], rows: Rows, dataset: Any) -> NoReturn:
+    """Say why rows could not be joined; of a mixture also in which columns its sets differ."""
+    if not isinstance(dataset, Mixture):
+        collating_failed(error, collate, found, rows)
+    try:
+        collating_failed(error, collate, found, _in_their_set(rows, collate, dataset))
+    except Exception as told:
+        dataset.note_columns(told)
+        raise
+
+
+def _in_their_set(rows: Rows, collate: Any, mixture: Mixture) -> Rows:
+    """Rows of a mixture by their numbers in the set that they come from."""
+    failed = collate.failed if isinstance(collate, SourceCollator) else None
+    if failed is None or rows.numbers is None:
+        return rows
+    numbers, name = [mixture.locate(number)[1] for number in rows.numbers], failed[0]
+    table = has_columns(mixture.sets[name])
+    return replace(rows, source=f"set {name!r} of the mixture", numbers=numbers, table=table)
+
+
+def _of_one_set(collate: SourceCollator, found: list[Any], rows: Rows, error: Exception) -> tuple[list[Any], Rows]:
+    """The rows that the collator inside got: those of one set. Our own collators know their places in the batch."""
+    seen = collate.seen(found)
+    if collate.failed is None or isinstance(error, mistakes.RowsError):
+        return seen, rows
+    places = collate.failed[1]
+    numbers = rows.numbers and [rows.numbers[place] for place in places]
+    return [seen[place] for place in places], replace(rows, numbers=numbers)
+
+
 def collating_failed(error: Exception, collate: Any, found: list[Any], rows: Rows) -> NoReturn:
     """Say why rows could not be joined, of the rows that the innermost collator got."""
     while True:
-        if isinstance(collate, CountingCollator):
+        if isinstance(collate, SplitCollator):
+            pass  # it has tried the rows uncut
+        elif isinstance(collate, SourceCollator):
+            found, rows = _of_one_set(collate, found, rows, error)
+        elif isinstance(collate, CountingCollator):
             found = [row.row if isinstance(row, StandIn) else row for row in found]
         elif isinstance(collate, RemoveColumnsCollator):
             found = collate.seen(found)

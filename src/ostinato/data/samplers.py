@@ -5,6 +5,7 @@ The order of an epoch is a function of a seed and the epoch's number, so it can 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -15,9 +16,11 @@ from torch.utils.data import Sampler, SequentialSampler
 from ..config.plan import LoaderSettings
 from ..core.errors import DataError, NotSupportedError
 from ..core.notices import note_once
-from .columns import transforms_rows
+from .columns import transforms_rows, with_all_columns
+from .lengths import RowLengths
 from .mistakes import Rows, check_data_set, reading_failed
 from .sizes import has_length, is_iterable, length_of
+from .windows import WindowedLengthSampler
 
 
 class EpochSampler(Sampler[int]):
@@ -40,10 +43,19 @@ class EpochSampler(Sampler[int]):
         return self.num_rows
 
     def __iter__(self) -> Iterator[int]:
-        return iter(torch.randperm(self.num_rows, generator=_generator(self.seed, self.epoch)).tolist())
+        return self.order(self.epoch)
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
+
+    def order(self, epoch: int, start: int = 0) -> Iterator[int]:
+        """The rows of an epoch from place `start` on.
+
+        >>> sampler = EpochSampler(9, seed=0)
+        >>> list(sampler.order(7, start=5)) == list(sampler.order(7))[5:]
+        True
+        """
+        return iter(torch.randperm(self.num_rows, generator=_generator(self.seed, epoch))[start:].tolist())
 
 
 class LengthGroupedSampler(Sampler[int]):
@@ -82,11 +94,21 @@ class LengthGroupedSampler(Sampler[int]):
         return len(self.lengths)
 
     def __iter__(self) -> Iterator[int]:
-        generator = self.generator if self.seed is None else _generator(self.seed, self.epoch)
-        return iter(get_length_grouped_indices(self.lengths, self.batch_size, generator=generator))
+        return self.order(self.epoch)
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
+
+    def order(self, epoch: int, start: int = 0) -> Iterator[int]:
+        """The rows of an epoch from place `start` on; without a seed, those that the generator gives this time."""
+        generator = self.generator if self.seed is None else _generator(self.seed, epoch)
+        return iter(get_length_grouped_indices(self.lengths, self.batch_size, generator=generator)[start:])
+
+    def regrouped(self, batch_size: int) -> LengthGroupedSampler:
+        """The same with another number of rows kept together."""
+        other = copy.copy(self)
+        other.batch_size = batch_size
+        return other
 
 
 def get_length_grouped_indices(
@@ -178,13 +200,23 @@ class ShardedBatchSampler(Sampler[list[int]]):
     """
 
     def __init__(
-        self, sampler: Any, batch_size: int, rank: int = 0, world_size: int = 1, *, drop_last: bool = False
+        self,
+        sampler: Any,
+        batch_size: int,
+        rank: int = 0,
+        world_size: int = 1,
+        *,
+        drop_last: bool = False,
+        numbered_from: int = 0,
+        first_row: int = 0,
     ) -> None:
         self.sampler = sampler
         self.batch_size = batch_size
         self.rank = rank
         self.world_size = world_size
         self.drop_last = drop_last
+        # In an epoch that is entered in its middle: the number of the first batch, the place of the first row.
+        self.numbered_from, self.first_row = numbered_from, first_row
 
     @property
     def global_batch_size(self) -> int:
@@ -204,8 +236,12 @@ class ShardedBatchSampler(Sampler[list[int]]):
 
     def real_rows(self, batch_number: int) -> int:
         """How many rows of batch `batch_number` (from 0) are this process's own."""
-        own_start = batch_number * self.global_batch_size + self.rank * self.batch_size
+        own_start = (batch_number - self.numbered_from) * self.global_batch_size + self.rank * self.batch_size
         return max(0, min(self.batch_size, len(self.sampler) - own_start))
+
+    def place_of(self, count: int) -> int:
+        """The place in the epoch of this process's first row in the batch that comes after `count` others."""
+        return self.first_row + count * self.global_batch_size + self.rank * self.batch_size
 
     def set_epoch(self, epoch: int) -> None:
         announce_epoch(self.sampler, epoch)
@@ -252,7 +288,14 @@ def eval_sampler(dataset: Any) -> Sampler[int] | None:
     return None if is_iterable(dataset) else SequentialSampler(dataset)
 
 
-def _length_grouped(dataset: Any, settings: LoaderSettings, batch_size: int, input_name: str) -> LengthGroupedSampler:
+def _length_grouped(dataset: Any, settings: LoaderSettings, batch_size: int, input_name: str) -> Sampler[int]:
+    if settings.by_windows:
+        return WindowedLengthSampler(
+            RowLengths(with_all_columns(dataset), input_name, settings.length_column),
+            batch_size * settings.world_size,
+            seed=settings.seed,
+            window=settings.window,
+        )
     lengths = row_lengths(dataset, input_name, settings.length_column)
     if settings.world_size == 1:
         if settings.seed is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,11 +44,14 @@ class SourceCollator:
     (SplitBatch([[1, 3], [2]]), ['a', 'b'])
     """
 
+    cuts: ClassVar[bool] = True  # gives lists of micro-batches
+
     def __init__(
         self, data_collator: Callable[[list[Any]], Any], source_of: Callable[[Any], str] | None = None
     ) -> None:
         self.data_collator = data_collator
         self.source_of = source_of
+        self.failed: tuple[str, list[int]] | None = None  # the set whose rows were not joined, and their places
 
     def __call__(self, rows: Sequence[Any]) -> SourceBatch:
         places: dict[str, list[int]] = {}
@@ -81,9 +84,11 @@ class SourceCollator:
         try:
             return self.data_collator(rows)
         except RowsError as error:
+            self.failed = source, places
             _told_of_places(error, places)
             raise
         except Exception as error:
+            self.failed = source, places
             add_note(error, f"ostinato: while rows of set {source!r} of the mixture were joined")
             raise
 
@@ -153,9 +158,10 @@ class SourceLosses:
             if weight > 0
         }
 
-    def progress(self) -> dict[str, Any]:
+    def progress(self, mean_over_processes: Callable[[Tensor], Tensor] | None = None) -> dict[str, Any]:
         """What a resumed run has to know."""
-        return {"names": list(self.names), "pending": self.pending.detach().cpu().clone()}
+        pending = self.pending if mean_over_processes is None else mean_over_processes(self.pending)
+        return {"names": list(self.names), "pending": pending.detach().cpu().clone()}
 
     def restore(self, progress: Mapping[str, Any]) -> None:
         """Go on where a saved run stood; a set that is new, or no longer there, starts from nothing."""

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..core.errors import DataError, ModelOutputError
+from ..data.diagnosis import absent_columns
 from ..data.mistakes import missing_inputs
 from ..objective.outputs import NoLossError
 from .labels import likely_labels
@@ -34,8 +35,22 @@ def columns_not_taken(scene: Scene) -> DataError | None:
             why=f"the batch has {listed(given)}; forward takes {listed(scene.parameters())}, so there is no loss",
             fix=f"pass {_LOSS_FUNC}, or let forward take {labels[0]}=None and return {{'loss': ..., 'logits': ...}}",
         )
+    return inputs_lacking(scene) or _too_much(scene, given)
+
+
+def inputs_lacking(scene: Scene) -> DataError | None:
+    """Which input no column supplies, or why the column that does is not in the batch."""
+    given = list(scene.columns)
     lacking = missing_inputs(scene.inner, given, scene.left_out(), scene.label_names)
-    return lacking or _too_much(scene, given)
+    if lacking is None:
+        return None
+    return _absent(scene, [name for name in scene.parameters() if name not in given]) or lacking
+
+
+def _absent(scene: Scene, names: Sequence[str]) -> DataError | None:
+    """Columns that the data set has, and the collator left out: text or None in the first row of the batch."""
+    rows = scene.rows()
+    return absent_columns(scene.dataset, rows, scene.data, names) if rows else None
 
 
 def _too_much(scene: Scene, given: list[str]) -> ForwardCallError | None:
@@ -56,7 +71,8 @@ def no_loss_from(scene: Scene, returned: Sequence[str]) -> ModelOutputError | Da
     """A model that was given a batch, and returned no loss."""
     what = f"The model did not return a loss from the inputs, only the following keys: {','.join(returned)}"
     if scene.label_names and not all(name in scene.columns for name in scene.label_names):
-        return missing_labels(scene, what)
+        wanted = [name for name in scene.wanted_labels if name not in scene.columns]
+        return _absent(scene, wanted) or missing_labels(scene, what)
     if not scene.label_names and type(scene.inner).__module__.startswith("transformers."):
         body = scene.name.removesuffix("Model")
         return NoLossError(

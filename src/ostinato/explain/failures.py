@@ -84,6 +84,7 @@ _PATTERNS: list[tuple[str, Matcher]] = [
     (r"expected scalar type \w+ but found", wrong_inputs.input_type),
     (r"Expected tensor for argument #1 'indices' to have one of", wrong_inputs.index_type),
     (r"must be Tensor, not ([\w.]+)", wrong_inputs.no_tensor),
+    (r"must be a mapping|object is not a mapping", wrong_calls.no_mapping),
     (r"got an unexpected keyword argument", wrong_calls.wrong_call),
     (r"missing \d+ required (positional|keyword-only) arguments?", wrong_calls.wrong_call),
     (r"takes (from \d+ to )?\d+ positional arguments? but \d+", wrong_calls.wrong_call),

@@ -39,6 +39,8 @@ class Scene:
     loss_func: Callable[..., Any] | None = None
     drops_columns: bool = True  # remove_unused_columns
     gradient_checkpointing: bool = False
+    dataset: Any = None
+    collator: Any = None
 
     @property
     def inner(self) -> Any:

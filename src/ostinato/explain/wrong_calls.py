@@ -7,12 +7,17 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ..core.errors import OstinatoError
-from ..data.mistakes import missing_inputs
-from .columns import columns_not_taken, missing_labels
+from ..core.errors import DataError, OstinatoError
+from ..data.mistakes import wrong_batch
+from .columns import columns_not_taken, inputs_lacking, missing_labels
 from .frames import was_entered
 from .mistakes import LossFunctionError, NoGradientError
 from .scene import Scene
+
+
+def no_mapping(error: Exception, scene: Scene, match: re.Match[str]) -> DataError | None:
+    """A batch that is no dict cannot be passed to a model by name."""
+    return wrong_batch(scene.batch, scene.collator)
 
 
 def wrong_call(error: Exception, scene: Scene, match: re.Match[str]) -> OstinatoError | None:
@@ -58,7 +63,7 @@ def no_inputs(error: Exception, scene: Scene, match: re.Match[str]) -> OstinatoE
     if not isinstance(error, ValueError) or not type(scene.inner).__module__.startswith("transformers."):
         return None
     if main not in scene.columns and "inputs_embeds" not in scene.columns:
-        return missing_inputs(scene.inner, list(scene.columns), scene.left_out(), scene.label_names)
+        return inputs_lacking(scene)
     decodes = getattr(scene.config, "is_encoder_decoder", False)
     if decodes and not {"labels", "decoder_input_ids", "decoder_inputs_embeds"} & set(scene.columns):
         return missing_labels(scene, f"{scene.name} was given no labels, from which it makes its decoder's input")

@@ -35,6 +35,9 @@ def step_logs(
 ) -> dict[str, float]:
     """The numbers of the steps since the last log."""
     logs = {"loss": run.meter.drain(tr_loss, trainer.state.global_step, trainer.strategy.mean)}
+    if run.sources is not None:
+        losses = run.sources.drain(trainer.strategy.mean)
+        logs.update({f"loss_{name}": each.loss for name, each in losses.items()})
     if grad_norm is not None:
         logs["grad_norm"] = grad_norm.item() if isinstance(grad_norm, Tensor) else grad_norm
     logs["learning_rate"] = learning_rate if learning_rate is not None else trainer._get_learning_rate()

@@ -7,7 +7,7 @@ import itertools
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,12 +19,31 @@ from ..core.notices import note_once
 from ..core.protocols import Batch, TrainHooks
 from ..core.random import RandomState
 from ..core.state import TrainerState
+from ..data.cutting import CountedBatches, micro_batches
+from ..data.given import generators_of
 from ..data.loaders import Replay
-from ..data.position import real_rows_of, skip_batches
+from ..data.position import (
+    Batching,
+    Begin,
+    Course,
+    batching_of,
+    begin_epoch,
+    can_continue,
+    continue_stream,
+    course_from,
+    real_rows_of,
+    skip_batches,
+    skip_rows,
+    stream_rows_per_batch,
+    stream_state_of,
+)
+from ..data.sources import SourceLosses
 from ..objective.objective import Objective
 from ..objective.outputs import as_tensor
 from .flops import FlopCounter
 from .nonfinite import NonFiniteGuard
+
+_NOTHING: Any = object()  # a collator may return anything, None too
 
 
 @dataclass(frozen=True)
@@ -37,6 +56,11 @@ class Plan:
     accumulation: int
     max_grad_norm: float  # infinity when clipping is off: the norm is still measured
     rows: int  # that training will see, for the speed it reports
+    varying: Callable[[int], int] | None = None  # the batches of each epoch, where they are not equally many
+
+    def batches_in(self, epoch: int) -> int:
+        """How many batches a process sees in an epoch."""
+        return self.batches_per_epoch if self.varying is None else self.varying(epoch)
 
     @classmethod
     def for_length(
@@ -49,22 +73,61 @@ class Plan:
         max_grad_norm: float | None,
         rows_per_update: int,
         rows_per_epoch: int | None,
+        varying: Callable[[int], int] | None = None,
     ) -> Plan:
-        """From the number of batches a process sees per epoch; None when nobody knows it."""
+        """From the number of batches a process sees per epoch; None when nobody knows it.
+
+        `varying` tells it of every epoch, where it is not always the same.
+        """
         if batches is None:
-            updates, whole_epochs = max_steps, sys.maxsize
+            steps, whole_epochs = max_steps, sys.maxsize
         else:
-            updates = max(math.ceil(batches / accumulation), 1)
-            whole_epochs = math.ceil(max_steps / updates) if max_steps > 0 else math.ceil(epochs)
+            calendar = _Calendar(varying or (lambda epoch: batches), accumulation, constant=varying is None)
+            steps = max_steps if max_steps > 0 else calendar.steps_of(epochs)
+            whole_epochs = calendar.epochs_for(max_steps) if max_steps > 0 else math.ceil(epochs)
         by_steps = max_steps > 0 or rows_per_epoch is None
         return cls(
-            max_steps=max_steps if max_steps > 0 else math.ceil(epochs * updates),
+            max_steps=steps,
             epochs=whole_epochs,
             batches_per_epoch=max_steps * accumulation if batches is None else batches,
             accumulation=accumulation,
             max_grad_norm=max_grad_norm if max_grad_norm and max_grad_norm > 0 else math.inf,
             rows=max_steps * rows_per_update if by_steps else int((rows_per_epoch or 0) * epochs),
+            varying=varying,
         )
+
+    def going_on(self, base: Course | None, *, epochs: float, max_steps: int) -> Plan:
+        """The plan of a run whose steps were cut in another way before `base`: steps taken plus steps left."""
+        if base is None:
+            return self
+        if max_steps > 0:
+            return dataclasses.replace(self, epochs=base.epochs_for(max_steps))
+        return dataclasses.replace(self, max_steps=base.step + base.steps_until(epochs))
+
+
+@dataclass(frozen=True)
+class _Calendar:
+    """Epochs and the optimizer steps in them."""
+
+    batches_in: Callable[[int], int]
+    accumulation: int
+    constant: bool  # all epochs are alike
+
+    def updates_in(self, epoch: int) -> int:
+        return max(math.ceil(self.batches_in(epoch) / self.accumulation), 1)
+
+    def steps_of(self, epochs: float) -> int:
+        if self.constant:
+            return math.ceil(epochs * self.updates_in(0))
+        whole = math.floor(max(epochs, 0))
+        part = math.ceil((epochs - whole) * self.updates_in(whole)) if epochs > whole else 0
+        return sum(map(self.updates_in, range(whole))) + part
+
+    def epochs_for(self, steps: int) -> int:
+        if self.constant:
+            return math.ceil(steps / self.updates_in(0))
+        done = itertools.accumulate(map(self.updates_in, itertools.count()))
+        return next(epoch for epoch, total in enumerate(done, start=1) if total >= steps)
 
 
 @dataclass
@@ -73,20 +136,69 @@ class Place:
 
     epoch: int = 0
     batch: int = 0  # the number within the epoch of the next batch to train on
+    row: int | None = None  # the rows of the epoch that are done, over all processes; None: nobody counts them
+    group: int | None = None  # the rows that the order of the epoch keeps together, if it goes by length
+    courses: list[Course] = field(default_factory=list)  # how the run has gone through its data
+    processes: int | None = None
+    data: Any = None  # what a stream itself says of where it stands
+    rows_per_batch: int | None = None  # of a stream, whose rows nobody counts
     stream: Tensor | None = None  # torch's generator when the epoch began: some orders are drawn from it
+    generators: list[Tensor] = field(default_factory=list)  # the same of those that belong to the loader
     before_read: RandomState | None = None  # the random streams before the next batch, which is read ahead, was read
 
-    def mark(self) -> None:
+    @classmethod
+    def of(cls, saved: Mapping[str, Any]) -> Place:
+        """A place out of a checkpoint; older ones tell less of it."""
+        streams, courses = saved["before_read"], saved.get("courses", [])
+        return cls(
+            **{
+                **saved,
+                "before_read": None if streams is None else RandomState(**streams),
+                "courses": [Course(**course) for course in courses],
+            }
+        )
+
+    @property
+    def inside(self) -> bool:
+        """Whether some of the epoch is done."""
+        return self.batch > 0 or bool(self.row)
+
+    def course(self, batching: Batching, accumulation: int, step: int) -> Course:
+        """How the run goes on from here."""
+        return course_from(batching, accumulation, step=step, epoch=self.epoch, row=self.row or 0, group=self.group)
+
+    def chart(self, present: Course) -> None:
+        """Remember the course if it is not what the last one leads to."""
+        last = self.courses[-1] if self.courses else None
+        here = (present.epoch + 1, 0) if present.batches_left(present.row) == 0 else (present.epoch, present.row)
+        if last is None or not last.is_like(present) or last.place_after(present.step) != here:
+            self.courses.append(present)
+
+    def base(self, present: Course) -> Course | None:
+        """Where steps were last cut in another way than before; None if they never were."""
+        past = [*self.courses, present]
+        changes = [after for before, after in itertools.pairwise(past) if not after.is_like(before)]
+        return changes[-1] if changes else None
+
+    def restart_epoch(self) -> None:
+        """Go back to the first row of the epoch."""
+        self.batch, self.row = 0, None if self.row is None else 0
+
+    def mark(self, loader: Any) -> None:
         """An epoch begins."""
         self.stream = torch.get_rng_state()
+        self.generators = [generator.get_state() for generator in generators_of(loader)]
 
-    def rewind(self) -> None:
-        """Let an order that is drawn from the global generator be drawn again as it was."""
+    def rewind(self, loader: Any) -> None:
+        """Let an order that is drawn from the global generator, or from the loader's own, be drawn again as it was."""
         if self.stream is not None:
             torch.set_rng_state(self.stream)
+        for generator, state in zip(generators_of(loader), self.generators, strict=False):
+            generator.set_state(state)
 
     def close_epoch(self) -> None:
-        self.epoch, self.batch = self.epoch + 1, 0
+        self.epoch += 1
+        self.restart_epoch()
 
 
 @dataclass(frozen=True)
@@ -99,6 +211,21 @@ class Update:
     epoch_progress: float  # the epoch, counted in batches, once this update is applied
     epoch: int
     first_batch: int  # its number within the epoch
+    sizes: list[int] | None = None  # how many micro-batches each of its batches was cut into; None: they are uncut
+    sources: Sequence[str] = ()  # of a mixture: the set that each micro-batch comes from
+
+    def number_of(self, micro_batch: int) -> int:
+        """The number within the epoch of the batch that a micro-batch is, or is cut from."""
+        if self.sizes is None:
+            return self.first_batch + micro_batch
+        return self.first_batch + next(
+            at for at, end in enumerate(itertools.accumulate(self.sizes)) if micro_batch < end
+        )
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of all its batches."""
+        return range(self.first_batch, self.first_batch + len(self.batches if self.sizes is None else self.sizes))
 
     def micro_batches(self) -> Iterator[tuple[Batch, float, bool]]:
         """Each micro-batch, its divisor, and whether it is the last of the update."""
@@ -162,7 +289,7 @@ class Run:
     flops: FlopCounter
     weigh: Callable[[list[Batch], list[bool]], list[float]]  # micro-batches, which are stand-ins -> divisors
     processes: int
-    count_tokens: Callable[[Batch], None] | None  # where tokens are counted at all
+    count_tokens: Callable[[list[Batch]], None] | None  # of an update, where tokens are counted at all
     steps_schedule: bool  # False for a schedule that waits for a metric
     report_always: bool  # somebody overrides the report and wants every step
     # Looks at the first batch, given its epoch and number, before anything is computed from it.
@@ -180,11 +307,19 @@ class Run:
     steps_without_loss: int = 0  # taken by another library, whose checkpoint does not tell their losses
     update: Update | None = None  # the one being computed, or the last
     in_hand: Batch | None = None  # the micro-batch of it whose loss is being computed
+    cuts: bool = False  # batches come in micro-batches
+    taken: CountedBatches = field(default_factory=lambda: CountedBatches(iter(())))  # of the update being fetched
+    sources: SourceLosses | None = None  # of a mixture: the losses of each of its sets
     reader: Any = None  # the loader, or what is left of its epoch
     parameters: list[nn.Parameter] = field(default_factory=list)
+    _rows: int = 0  # of an epoch, and of a batch over all processes, where they can be counted
+    _rows_per_batch: int = 0
 
     def __post_init__(self) -> None:
-        self._real_rows = real_rows_of(self.loader)
+        self._batching = batching_of(self.loader)
+        if self._batching is not None:
+            self._rows, self._rows_per_batch = self._batching.rows, self._batching.rows_per_batch
+        self._settle_place()
 
     def epochs(self, state: TrainerState) -> range:
         """The epochs still to do; none if a finished run is resumed."""
@@ -192,51 +327,94 @@ class Run:
 
     def updates(self, trainer: TrainHooks, epoch: int) -> Iterator[Update]:
         """Group the loader's batches into optimizer steps, leaving out those already taken."""
-        plan = self.plan
-        set_epoch = getattr(self.loader, "set_epoch", None)
-        if callable(set_epoch):
-            set_epoch(epoch)
+        begin_epoch(self.loader, epoch)
+        in_epoch, accumulation = self.plan.batches_in(epoch), self.plan.accumulation
         first = self.place.batch
-        inside = first > 0  # a resumed epoch: its order was drawn, and its next batch read, before the checkpoint
+        inside = self.place.inside  # its order was drawn, and its next batch read, before the checkpoint
         if inside:
-            self.place.rewind()
+            self.place.rewind(self.loader)
         else:
             self._put_streams_back()
-            self.place.mark()
-        self.reader = self.loader
-        if inside:
-            self.reader = skip_batches(self.loader, first, Replay(self.place.before_read, self._put_streams_back))
-        batches = self._inspected(iter(self.reader), epoch, first)
-        while first < plan.batches_per_epoch:
-            wanted = min(plan.accumulation, plan.batches_per_epoch - first)
+            self.place.mark(self.loader)
+        self.reader = self._rest_of_epoch(epoch) if inside else self.loader
+        self.chart(trainer.state.global_step)
+        self._real_rows = real_rows_of(self.loader if self._batching is None else self.reader)
+        batches = self._inspected(iter(self.reader), epoch, first) if first < in_epoch else iter(self.reader)
+        if self.cuts:
+            batches = self.taken = CountedBatches(batches)
+        while first < in_epoch:
+            wanted = min(accumulation, in_epoch - first)
+            if self.cuts:
+                self.taken.begin()
             samples, num_items = trainer.get_batch_samples(batches, wanted, trainer.strategy.device)
             self._put_streams_back()
             if not samples:
                 self._ended_early(trainer, first)
                 return
             divisors = self.weigh(samples, self._stand_ins(len(samples)))
-            self.place.batch = first + len(samples)
-            progress = epoch + self.place.batch / plan.batches_per_epoch
-            yield Update(samples, num_items, divisors, progress, epoch, first)
+            taken = self.taken.sizes if self.cuts else None
+            count = len(samples if taken is None else taken)
+            self.place.batch = first + count
+            if self.place.row is not None:
+                self.place.row = min(self.place.row + count * self._rows_per_batch, self._rows)
+            progress = epoch + self.place.batch / in_epoch
+            yield Update(samples, num_items, divisors, progress, epoch, first, taken, self.taken.sources)
             first = self.place.batch
         self._put_streams_back()
 
+    def chart(self, step: int) -> None:
+        """Remember how the run goes on from here, where `step` steps are taken."""
+        if self._batching is not None:
+            if not self.place.inside:
+                self.place.group = self._batching.group
+            self.place.chart(self.place.course(self._batching, self.plan.accumulation, step))
+
+    def _rest_of_epoch(self, epoch: int) -> Any:
+        """What a resumed run has not seen yet of the epoch it was stopped in."""
+        place, replay = self.place, Replay(self.place.before_read, self._put_streams_back)
+        if place.batch >= self.plan.batches_in(epoch):
+            return []
+        if can_continue(self.loader, place.data):
+            return continue_stream(self.loader, place.data, place.batch)
+        if self._batching is None or place.row is None:
+            return skip_batches(self.loader, place.batch, replay)
+        return skip_rows(self.loader, Begin(epoch, place.row, place.batch, place.group), replay)
+
+    def _settle_place(self) -> None:
+        """Rows are what counts where they can be counted: batches may have another size than those of a checkpoint.
+
+        The batches that are left of an epoch get the last numbers in it.
+        """
+        place, batching = self.place, self._batching
+        if batching is None:
+            place.row = None
+            now = stream_rows_per_batch(self.loader)
+            if place.rows_per_batch is not None and now is not None and now != place.rows_per_batch:
+                place.batch = place.batch * place.rows_per_batch // now
+                place.rows_per_batch = now
+            return
+        if place.row is None:
+            place.row = min(place.batch * batching.rows_per_batch, batching.rows)
+        left = place.course(batching, self.plan.accumulation, 0).batches_left(place.row)
+        place.batch = max(self.plan.batches_per_epoch - left, 0)
+
     def _inspected(self, batches: Iterator[Batch], epoch: int, number: int) -> Iterator[Batch]:
         """The same batches, the very first of the run looked at."""
-        if self.inspect is None or number >= self.plan.batches_per_epoch:
+        if self.inspect is None:
             return batches
         inspect, self.inspect = self.inspect, None
-        batch = next(batches, None)
-        if batch is None:
+        batch = next(batches, _NOTHING)
+        if batch is _NOTHING:
             return batches
-        inspect(batch, epoch, number)
+        for part in micro_batches([batch]):
+            inspect(part, epoch, number)
         return itertools.chain([batch], batches)
 
     def number_in_hand(self) -> int:
         """The number within its epoch of the micro-batch in hand."""
         assert self.update is not None
         position = next((at for at, batch in enumerate(self.update.batches) if batch is self.in_hand), 0)
-        return self.update.first_batch + position
+        return self.update.number_of(position)
 
     def _put_streams_back(self) -> None:
         if self.restore_streams is not None:
@@ -256,7 +434,9 @@ class Run:
         """Which of the next batches only keep this process in step with the others; their rows count nowhere."""
         if self.processes == 1:
             return [False] * count
-        return [self._real_rows(self.place.batch + index) == 0 for index in range(count)]
+        sizes = self.taken.sizes if self.cuts else [1] * count
+        void = [self._real_rows(self.place.batch + index) == 0 for index in range(len(sizes))]
+        return [is_void for is_void, size in zip(void, sizes, strict=True) for _ in range(size)]
 
     def without_stand_ins(self, batches: list[Batch]) -> list[Batch]:
         """The next batches that count."""
@@ -277,12 +457,16 @@ class Run:
         for parameter in self.parameters:
             parameter.grad = None
 
-    def progress(self) -> dict[str, Any]:
+    def progress(self, mean_over_processes: Callable[[Tensor], Tensor]) -> dict[str, Any]:
         """What a resumed run has to know besides the trainer's state: running sums, and the place in the data."""
         self.place.before_read = getattr(self.reader, "before_read", None)
+        self.place.processes = self.processes
+        self.place.rows_per_batch = stream_rows_per_batch(self.loader)
+        self.place.data = stream_state_of(self.loader, self.reader) if self.place.inside else None
         return {
             "place": dataclasses.asdict(self.place),
-            "pending_loss": self.meter.pending.detach().cpu(),
+            "pending_loss": mean_over_processes(self.meter.pending).detach().cpu(),
+            "sources": None if self.sources is None else self.sources.progress(mean_over_processes),
             "total_loss": self.meter.total,
             "last_logged_step": self.meter.last_step,
             "window_has_nonfinite": self.meter.poisoned,
@@ -296,19 +480,24 @@ class Run:
 
     def restore(self, progress: Mapping[str, Any]) -> None:
         """Go on where a saved run stood."""
-        streams = progress["place"]["before_read"]
-        before_read = None if streams is None else RandomState(**streams)
-        self.place = Place(**{**progress["place"], "before_read": before_read})
+        self.place = Place.of(progress["place"])
+        self._settle_place()
         self.meter.pending += progress["pending_loss"].to(self.meter.pending.device)
         self.meter.total, self.meter.last_step = progress["total_loss"], progress["last_logged_step"]
         self.meter.poisoned = progress["window_has_nonfinite"]
         self.steps_without_loss = progress.get("steps_without_loss", 0)
+        if self.sources is not None and progress.get("sources") is not None:
+            self.sources.restore(progress["sources"])
         bad = progress["nonfinite"]
         self.guard.in_a_row, self.guard.first_step, self.guard.refused = bad["in_a_row"], bad["first_step"], bad["all"]
 
     def is_finite(self, state: TrainerState, update: Update) -> bool:
         """Whether the update at hand may reach the weights; its losses are counted or left out accordingly."""
         if self.guard.passes(self.grad_norm, self.meter.held):
+            if self.sources is not None and len(update.sources) == len(self.meter.held):
+                for source, loss, divisor in zip(update.sources, self.meter.held, update.divisors, strict=True):
+                    self.sources.hold(source, loss, 1 / divisor)
+                self.sources.commit()
             self.meter.commit()
             return True
         losses = [float(loss) for loss in self.meter.held]
@@ -318,7 +507,7 @@ class Run:
             losses=losses,
             grad_norm=float(self.grad_norm) if self.grad_norm is not None else math.nan,
             epoch=update.epoch,
-            batches=range(update.first_batch, update.first_batch + len(update.batches)),
+            batches=update.numbers,
             contents=update.batches,
         )
         return False

@@ -61,14 +61,14 @@ def accumulate_gradients(trainer: TrainHooks, run: Run, update: Update) -> bool:
         run.in_hand = None
         run.meter.hold(loss)
         run.flops.add(batch)
-        if run.count_tokens is not None:
-            run.count_tokens(batch)
         if not is_last:
             emit(trainer, "on_substep_end")
             if trainer.control.should_epoch_stop or trainer.control.should_training_stop:
                 run.meter.held.clear()
                 run.clear_gradients()
                 return False
+    if run.count_tokens is not None:
+        run.count_tokens(update.batches)
     return True
 
 

@@ -31,3 +31,32 @@ class Own:
             "choices": ["ostinato", "transformers"],
         },
     )
+    split_by_length: bool = field(
+        default=False,
+        metadata={
+            "help": "Cut the rows of every optimizer step into micro-batches of similar length: the same rows, the "
+            "same gradient, hardly any padding. The first step is checked."
+        },
+    )
+    packing: bool = field(
+        default=False,
+        metadata={
+            "help": "Lay the rows of a training batch end to end, without padding, for language models that keep them "
+            "apart. The first rows are checked."
+        },
+    )
+    length_window: int | None = field(
+        default=None,
+        metadata={
+            "help": "With train_sampling_strategy=group_by_length, sort rows by length so many batches at a time "
+            "instead of reading all lengths first; -1 chooses the number (32, growing to 512). None or 0 groups as "
+            "transformers does."
+        },
+    )
+    max_tokens_per_batch: int | None = field(
+        default=None,
+        metadata={
+            "help": "Training batches of as many rows of similar length as fit into this many tokens, padding "
+            "included, on each device; per_device_train_batch_size is then not used."
+        },
+    )

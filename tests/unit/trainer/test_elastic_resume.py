@@ -1,0 +1,184 @@
+"""Stopped anywhere and continued with other numbers, a run still sees each row once in every epoch."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from apis import Api
+
+import ostinato
+
+COUNT, EPOCHS = 22, 3
+BASE: dict[str, Any] = dict(
+    per_device_train_batch_size=4, num_train_epochs=EPOCHS, save_strategy="steps", save_steps=1
+)
+
+
+class Recorder(ostinato.TrainerCallback):
+    """Which rows each step was computed from, by the labels that the model was given."""
+
+    def __init__(self, model: Any) -> None:
+        self.steps: list[list[int]] = []
+        self.open: list[int] = []
+        model.register_forward_pre_hook(self.look, with_kwargs=True)
+
+    def look(self, model, args, inputs) -> None:
+        if model.training:
+            self.open += [int(label) for label in inputs["labels"]]
+
+    def on_step_end(self, args, state, control, **kwargs) -> None:
+        self.steps.append(self.open)
+        self.open = []
+
+
+def rows(count: int = COUNT) -> list[dict[str, Any]]:
+    return [{"x": [number / 30, 1.0, 0.0, -1.0], "labels": float(number)} for number in range(count)]
+
+
+def trained(folder: Path, checkpoint: Path | None = None, data: Any = None, **arguments: Any) -> tuple[Any, Any]:
+    api = Api("ostinato", folder)
+    api.set_seed(42)
+    model = tiny.regression(dropout=0.3)
+    recorder = Recorder(model)
+    args = api.args(**{**BASE, **arguments})
+    trainer = api.trainer(model, args, train_dataset=rows() if data is None else data, callbacks=[recorder])
+    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    return trainer, recorder.steps
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "same": {},
+    "batches twice as large": {"per_device_train_batch_size": 8},
+    "batches half as large": {"per_device_train_batch_size": 2},
+    "an odd size": {"per_device_train_batch_size": 3},
+    "accumulation": {"gradient_accumulation_steps": 2},
+    "half the batch, twice the accumulation": {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2},
+}
+ORDERS: dict[str, dict[str, Any]] = {
+    "random": {},
+    "in sequence": {"train_sampling_strategy": "sequential"},
+    "by length": {"train_sampling_strategy": "group_by_length"},
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Any, Any]]:
+    runs = {}
+    for name, order in ORDERS.items():
+        folder = tmp_path_factory.mktemp("whole")
+        runs[name] = (folder, *trained(folder, data=data_for(name), **order))
+    return runs
+
+
+def data_for(order: str) -> Any:
+    if order != "by length":
+        return rows()
+    lengths = torch.randint(1, 9, (COUNT,), generator=torch.Generator().manual_seed(0)).tolist()
+    return [{**row, "input_ids": [1] * length} for row, length in zip(rows(), lengths, strict=True)]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("change", CHANGES)
+def test_each_row_once_per_epoch(change: str, order: str, whole: Any, tmp_path: Path) -> None:
+    folder, first, before = whole[order]
+    stops = range(1, len(before)) if order == "random" else (1, 4, 6, 8)
+    for stop in stops:
+        shutil.copytree(folder / f"checkpoint-{stop}", tmp_path / f"checkpoint-{stop}")
+        arguments = {**ORDERS[order], **CHANGES[change], "save_strategy": "no"}
+        trainer, after = trained(tmp_path, tmp_path / f"checkpoint-{stop}", data_for(order), **arguments)
+        seen = [row for step in before[:stop] + after for row in step]
+        for epoch in range(EPOCHS):
+            assert sorted(seen[epoch * COUNT : (epoch + 1) * COUNT]) == list(range(COUNT)), (stop, epoch)
+        assert len(seen) == EPOCHS * COUNT
+        assert trainer.state.global_step == trainer.state.max_steps == stop + len(after)
+        assert trainer.state.epoch == EPOCHS
+        if change == "same":
+            for name, weight in first.model.state_dict().items():
+                assert torch.equal(weight, trainer.model.state_dict()[name]), (stop, name)
+
+
+def test_twice_changed_and_resumed_without_a_change(tmp_path: Path) -> None:
+    """The second interruption changes nothing: the length of the run is that of the first change."""
+    trained(tmp_path / "a")
+    changed, after = trained(tmp_path / "b", tmp_path / "a/checkpoint-3", per_device_train_batch_size=6)
+    assert changed.state.max_steps == 3 + 2 + 4 + 4
+    for stop in (4, 5, 8, 12):
+        again, rest = trained(tmp_path / f"c{stop}", tmp_path / f"b/checkpoint-{stop}", per_device_train_batch_size=6)
+        assert again.state.max_steps == 13
+        assert rest == after[stop - 3 :]
+        for name, weight in changed.model.state_dict().items():
+            assert torch.equal(weight, again.model.state_dict()[name]), (stop, name)
+
+
+def test_fraction_of_an_epoch(tmp_path: Path) -> None:
+    """Half an epoch is half its steps, rounded up."""
+    trained(tmp_path, num_train_epochs=1.5)
+    _, after = trained(
+        tmp_path, tmp_path / "checkpoint-2", num_train_epochs=1.5, per_device_train_batch_size=8, save_strategy="no"
+    )
+    assert [len(step) for step in after] == [8, 6, 8, 8]
+    _, after = trained(
+        tmp_path, tmp_path / "checkpoint-8", num_train_epochs=1.5, per_device_train_batch_size=2, save_strategy="no"
+    )
+    assert [len(step) for step in after] == [2, 2]
+
+
+def test_max_steps_stay(tmp_path: Path) -> None:
+    trained(tmp_path, max_steps=6)
+    trainer, after = trained(
+        tmp_path, tmp_path / "checkpoint-4", max_steps=9, per_device_train_batch_size=8, save_strategy="no"
+    )
+    assert [len(step) for step in after] == [6, 8, 8, 6, 8]
+    assert trainer.state.global_step == 9
+
+
+def test_what_changes_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trained(tmp_path)
+    capsys.readouterr()
+    trained(tmp_path, tmp_path / "checkpoint-7")
+    assert "row" not in capsys.readouterr().err
+    trained(tmp_path, tmp_path / "checkpoint-7", per_device_train_batch_size=8, save_strategy="no")
+    said = capsys.readouterr().err
+    assert "resuming at row 4 of epoch 1 with 8 rows per step instead of 4: every row is still seen once" in said
+    assert "the learning-rate schedule is stretched to 13 steps, from 18" in said
+    trained(tmp_path, tmp_path / "checkpoint-7", rows(30), save_strategy="no")
+    assert "the training set has 30 rows instead of 22" in capsys.readouterr().err
+
+
+def test_checkpoint_that_counts_batches(tmp_path: Path) -> None:
+    """Checkpoints from before rows were counted."""
+    from ostinato.checkpoint import checkpointer
+    from ostinato.checkpoint.store import atomic_directory
+
+    _, before = trained(tmp_path)
+    old = tmp_path / "old" / "checkpoint-4"
+    with atomic_directory(old, leader=True, barrier=lambda: None) as directory:
+        for file in (tmp_path / "checkpoint-4").iterdir():
+            if file.name != "MANIFEST.json":
+                shutil.copy(file, directory)
+        loop = checkpointer.load_loop_state(directory)
+        loop["place"] = {name: loop["place"][name] for name in ("epoch", "batch", "stream", "before_read")}
+        checkpointer.save_loop_state(directory, loop)
+    _, after = trained(tmp_path / "resumed", old)
+    assert before[4:] == after
+
+
+def test_skipped_rows_are_not_read(tmp_path: Path) -> None:
+    read: list[int] = []
+
+    class Rows(tiny.MapDataset):
+        def __getitem__(self, index):
+            read.append(index)
+            return super().__getitem__(index)
+
+    trained(tmp_path, data=Rows(rows(1000)), max_steps=3, save_steps=3)
+    read.clear()
+    trained(tmp_path, tmp_path / "checkpoint-3", Rows(rows(1000)), max_steps=5, per_device_train_batch_size=8)
+    assert Counter(read).most_common(1)[0][1] == 1
+    assert len(read) == 3 * 8, "two steps, and the batch that is read ahead"
