@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -146,3 +147,34 @@ def test_a_new_run_in_a_used_directory_keeps_what_is_there(tmp_path: Path, capfd
     assert any("checkpoint" in line and "run" in line for line in lines)
     kept = [path.read_bytes() for path in tmp_path.rglob("checkpoint-4/model.safetensors")]
     assert before in kept and len(kept) == 2
+
+
+def test_a_state_that_was_edited_by_hand_is_taken_at_its_word_and_said(tmp_path: Path, capfd) -> None:
+    trainer(tmp_path, max_steps=2).train()
+    path = tmp_path / "checkpoint-2" / "trainer_state.json"
+    content = json.loads(path.read_text())
+    content["global_step"] = 5
+    path.write_text(json.dumps(content))
+    capfd.readouterr()
+    resumed = trainer(tmp_path, max_steps=8, per_device_train_batch_size=2, save_strategy="no")
+    resumed.train(resume_from_checkpoint=str(path.parent))
+    assert "trainer_state.json in" in (said := capfd.readouterr().err) and "its step 5" in said
+    assert resumed.state.global_step == 8
+    assert resumed.samples_at(6) == trainer(tmp_path, max_steps=8, per_device_train_batch_size=2).samples_at(6)
+
+
+def test_a_state_that_is_no_state_any_more_is_refused(tmp_path: Path) -> None:
+    trainer(tmp_path, max_steps=2).train()
+    path = tmp_path / "checkpoint-2" / "trainer_state.json"
+    path.write_text(path.read_text()[:-20])
+    error = refused(lambda: trainer(tmp_path, callbacks=[NoStep()]).train(resume_from_checkpoint=str(path.parent)))
+    assert "trainer_state.json" in str(error)
+
+
+def test_an_edited_state_is_not_found_by_itself(tmp_path: Path, capfd) -> None:
+    trainer(tmp_path).train()
+    path = tmp_path / "checkpoint-4" / "trainer_state.json"
+    path.write_text(path.read_text() + " ")
+    capfd.readouterr()
+    trainer(tmp_path).train(resume_from_checkpoint=True)
+    assert "checkpoint-2: step 2 of 4" in capfd.readouterr().err

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 from torch import nn
 
+from ..core.errors import CheckpointError
+from ..core.notices import warn
 from ..core.state import TrainerState
 from . import checkpointer, exporter, importer, weights
 from .foreign import is_foreign
@@ -41,11 +43,31 @@ class OwnCheckpoint:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._edited = False  # the state was changed by hand, and is taken at its word
 
     def state(self) -> TrainerState:
         """The trainer's state; the whole checkpoint is verified first."""
-        verify(self.directory)
+        try:
+            verify(self.directory)
+        except CheckpointError as damage:
+            self._take_edits(damage)
         return TrainerState.load_from_json(self.directory / TRAINER_STATE_NAME)
+
+    def _take_edits(self, damage: CheckpointError) -> None:
+        """People edit `trainer_state.json`. Where that is all that differs, and it still is a state, it counts.
+
+        Only a checkpoint that was asked for by its path comes here: those that are looked for have to be whole.
+        """
+        try:
+            verify(self.directory, ignoring=[TRAINER_STATE_NAME])
+            step = TrainerState.load_from_json(self.directory / TRAINER_STATE_NAME).global_step + 0
+        except (CheckpointError, OSError, ValueError, TypeError, KeyError):
+            raise damage from None
+        self._edited = True
+        warn(
+            f"{TRAINER_STATE_NAME} in {self.directory} was changed after it was written: it is taken at its word, and "
+            f"the place in the data follows from its step {step}"
+        )
 
     def load_weights(self, model: nn.Module) -> None:
         weights.load_weights(model, self.directory)
@@ -61,7 +83,13 @@ class OwnCheckpoint:
         checkpointer.load_random_state(self.directory, rank, world_size)
 
     def loop_state(self, *, batches_per_epoch: int, accumulation: int, epoch_closed: bool) -> dict[str, Any]:
-        return checkpointer.load_loop_state(self.directory)
+        progress = dict(checkpointer.load_loop_state(self.directory))
+        if self._edited:
+            step = TrainerState.load_from_json(self.directory / TRAINER_STATE_NAME).global_step
+            epoch, updates = divmod(step, max(-(-batches_per_epoch // accumulation), 1))
+            place = {"epoch": epoch, "batch": updates * accumulation, "stream": None, "before_read": None}
+            progress.update(place=place, last_logged_step=step)
+        return progress
 
 
 class TransformersCheckpoint:

@@ -18,7 +18,7 @@ import re
 import shutil
 import stat
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -96,17 +96,21 @@ def atomic_directory(
         raise _failed_elsewhere(target)
 
 
-def verify(path: Path, *, contents: bool = True) -> None:
+def verify(path: Path, *, contents: bool = True, ignoring: Collection[str] = ()) -> None:
     """Raise `CheckpointError` unless every file of the checkpoint is there as it was written.
 
     `contents=False` compares sizes only, which is fast and finds what a crash does; the default reads every byte.
+    Files named in `ignoring` are not looked at.
 
     >>> verify(Path("out/checkpoint-20"))
     """
     path = Path(path)
     if not path.is_dir():
         raise CheckpointError(what=f"there is no checkpoint {path}", why="it is not a directory")
-    _verify_files(path, _read_manifest(path), contents=contents, prefix="", depth=0)
+    manifest = _read_manifest(path)
+    if ignoring and isinstance(manifest.get("files"), dict):
+        manifest = {**manifest, "files": {k: v for k, v in manifest["files"].items() if k not in ignoring}}
+    _verify_files(path, manifest, contents=contents, prefix="", depth=0)
 
 
 def has_manifest(path: Path) -> bool:

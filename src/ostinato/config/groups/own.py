@@ -12,8 +12,8 @@ class Own:
     isolate_rng: bool = field(
         default=True,
         metadata={
-            "help": "Keep evaluation, saving, logging and callbacks from drawing training's random numbers. "
-            "False shares them, exactly as transformers does."
+            "help": "Keep evaluation, saving, logging and callbacks from drawing training's random numbers, and give "
+            "every row that is read streams of its own. False shares them, exactly as transformers does."
         },
     )
     nonfinite_patience: int = field(
