@@ -61,6 +61,7 @@ from .core.tracebacks import ShortTraceback
 from .core.tree import tree_map
 from .core.world import World
 from .data import columns, loaders, samplers
+from .data.bad_rows import SkippedRows, SkippingCollator, SkippingRows
 from .data.budget import token_batches
 from .data.collators.default import default_data_collator
 from .data.collators.padding import DataCollatorWithPadding
@@ -467,6 +468,7 @@ class Trainer(metaclass=TrainerType):
             processes=self.args.world_size,
             count_tokens=self._count_tokens if self.args.include_num_input_tokens_seen != "no" else None,
             cuts=cuts_batches(loader),
+            skipped=SkippedRows() if self.args.skip_bad_rows else None,
             sources=self._source_losses(loader),
             steps_schedule=not schedulers.steps_on_metric(self.lr_scheduler),
             report_always=self._is_overridden("_maybe_log_save_evaluate"),
@@ -1157,6 +1159,10 @@ class Trainer(metaclass=TrainerType):
         batch_sampler = self._get_train_batch_sampler(dataset, collator) if is_training else None
         has_order = batch_sampler is None and not is_iterable(dataset)
         sampler = sampler_fn(dataset) if sampler_fn is not None and has_order else None
+        if is_training and self.args.skip_bad_rows:
+            if isinstance(dataset, Mixture) or is_iterable(dataset):
+                raise mistakes.skipping_needs_rows("a mixture" if isinstance(dataset, Mixture) else "a stream")
+            dataset, collator = SkippingRows(dataset), SkippingCollator(collator)
         if isinstance(dataset, Mixture):
             dataset, collator = dataset.with_sets(lambda name, rows: rows, tagged=True), SourceCollator(collator)
         return loaders.build_loader(
@@ -1181,6 +1187,11 @@ class Trainer(metaclass=TrainerType):
             return mixture.with_sets(used), self.data_collator
         collator = self._get_collator_with_removed_columns(self.data_collator, description=description)
         return mixture.with_sets(used), collator
+
+    @property
+    def skipped_rows(self) -> dict[int, str]:
+        """With `skip_bad_rows`: the training rows that could not be read so far, and why."""
+        return dict(self._run.skipped.reasons) if self._run is not None and self._run.skipped is not None else {}
 
     def _packing(self, dataset: Any, collator: Callable[[list[Any]], Any]) -> Any:
         """The collator that lays rows end to end, tried on the first rows of the data set."""

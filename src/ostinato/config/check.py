@@ -277,6 +277,15 @@ def _order(args: TrainingArguments) -> Iterator[ConfigError]:
             )
 
 
+def _bad_rows(args: TrainingArguments) -> Iterator[ConfigError]:
+    if args.skip_bad_rows and args.world_size > 1:
+        yield NotSupportedError(
+            what=f"skip_bad_rows=True with {args.world_size} processes is not supported",
+            why="every process needs rows in every step, and one of them may find all of its own bad",
+            fix="find the bad rows in one process first: trainer.skipped_rows lists them",
+        )
+
+
 # --- what is not there (yet) -----------------------------------------------------------------------------------------
 
 
@@ -429,6 +438,7 @@ _CHECKS = (
     _precision,
     _workers,
     _padding,
+    _bad_rows,
     _order,
     _missing,
     _accelerator,

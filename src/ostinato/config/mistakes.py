@@ -139,6 +139,14 @@ def budget_and_own_order(tokens: int, name: str) -> ConfigError:
     )
 
 
+def skipping_needs_rows(what: str) -> NotSupportedError:
+    return NotSupportedError(
+        what=f"skip_bad_rows=True with {what}",
+        why="bad rows are found one by one, by their numbers in one data set",
+        fix="leave it out; the error says which row cannot be read",
+    )
+
+
 def no_search() -> NotSupportedError:
     return NotSupportedError(
         what="hyperparameter_search is not there yet",

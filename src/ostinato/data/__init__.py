@@ -16,6 +16,7 @@ packing.py     rows end to end; packing_check.py: whether a model keeps them apa
 
 loaders.py     all of it together: an iterator over batches
 reading.py     reading in workers
+bad_rows.py    rows that cannot be read, left out
 row_streams.py what reading may draw at random
 position.py    a place in the data, and how to start there
 

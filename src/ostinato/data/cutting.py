@@ -205,11 +205,13 @@ class CountedBatches(Iterator[Any]):
         """Count anew."""
         self.sizes: list[int] = []
         self.sources: list[str] = []  # of the micro-batches of a mixture: the names of the sets they come from
+        self.skipped: list[Any] = []  # rows that could not be read
 
     def __next__(self) -> Any:
         batch = next(self.batches)
         self.sizes.append(len(micro_batches([batch])))
         self.sources += getattr(batch, "sources", ())
+        self.skipped += getattr(batch, "skipped", ())
         return batch
 
 

@@ -18,6 +18,7 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from ..core.errors import add_note
 from . import diagnosis, mistakes
+from .bad_rows import BadRow, SkippingCollator
 from .columns import RemoveColumnsCollator, has_columns
 from .cutting import SplitCollator
 from .mistakes import Rows
@@ -386,6 +387,10 @@ def collating_failed(error: Exception, collate: Any, found: list[Any], rows: Row
     while True:
         if isinstance(collate, SplitCollator):
             pass  # it has tried the rows uncut
+        elif isinstance(collate, SkippingCollator):
+            kept = [place for place, row in enumerate(found) if not isinstance(row, BadRow)]
+            numbers = None if rows.numbers is None else [rows.numbers[place] for place in kept]
+            found, rows = collate.seen(found), replace(rows, numbers=numbers)
         elif isinstance(collate, SourceCollator):
             found, rows = _of_one_set(collate, found, rows, error)
         elif isinstance(collate, CountingCollator):

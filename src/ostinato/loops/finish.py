@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ..core.notices import note
 from ..core.outputs import TrainOutput
 from .evaluate import speed_metrics
 from .run import Run
@@ -22,6 +23,8 @@ def finish(trainer: Any, run: Run) -> TrainOutput:
     trainer.store_flos()
     metrics["total_flos"] = trainer.state.total_flos
     metrics["train_loss"] = train_loss
+    if run.skipped is not None and (line := run.skipped.summary()):
+        note(line)
     trainer.is_in_train = False
     trainer.log(metrics)
     emit(trainer, "on_train_end")

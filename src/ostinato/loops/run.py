@@ -19,6 +19,7 @@ from ..core.notices import note_once
 from ..core.protocols import Batch, TrainHooks
 from ..core.random import RandomState
 from ..core.state import TrainerState
+from ..data.bad_rows import SkippedRows
 from ..data.cutting import CountedBatches, micro_batches
 from ..data.given import generators_of
 from ..data.loaders import Replay
@@ -309,6 +310,7 @@ class Run:
     in_hand: Batch | None = None  # the micro-batch of it whose loss is being computed
     cuts: bool = False  # batches come in micro-batches
     taken: CountedBatches = field(default_factory=lambda: CountedBatches(iter(())))  # of the update being fetched
+    skipped: SkippedRows | None = None  # rows that could not be read, where that does not end the run
     sources: SourceLosses | None = None  # of a mixture: the losses of each of its sets
     reader: Any = None  # the loader, or what is left of its epoch
     parameters: list[nn.Parameter] = field(default_factory=list)
@@ -348,7 +350,9 @@ class Run:
                 self.taken.begin()
             samples, num_items = trainer.get_batch_samples(batches, wanted, trainer.strategy.device)
             self._put_streams_back()
-            if not samples:
+            if self.skipped is not None:
+                self.skipped.add(tuple(self.taken.skipped))
+            if not samples and not (self.cuts and self.taken.sizes):
                 self._ended_early(trainer, first)
                 return
             divisors = self.weigh(samples, self._stand_ins(len(samples)))
@@ -358,7 +362,8 @@ class Run:
             if self.place.row is not None:
                 self.place.row = min(self.place.row + count * self._rows_per_batch, self._rows)
             progress = epoch + self.place.batch / in_epoch
-            yield Update(samples, num_items, divisors, progress, epoch, first, taken, self.taken.sources)
+            if samples:  # else every row of the step was skipped
+                yield Update(samples, num_items, divisors, progress, epoch, first, taken, self.taken.sources)
             first = self.place.batch
         self._put_streams_back()
 

@@ -45,6 +45,13 @@ class Own:
             "apart. The first rows are checked."
         },
     )
+    skip_bad_rows: bool = field(
+        default=False,
+        metadata={
+            "help": "Leave out training rows that cannot be read, and say which, instead of ending the run. "
+            "trainer.skipped_rows lists them."
+        },
+    )
     length_window: int | None = field(
         default=None,
         metadata={
