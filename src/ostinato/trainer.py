@@ -1245,6 +1245,16 @@ class Trainer(metaclass=TrainerType):
         if self._signature_columns is None:
             self._signature_columns = columns.signature_columns(self.model, self.label_names)
 
+    def model_columns(self, dataset: Any = None) -> columns.ColumnChoice:
+        """Which columns of a data set (the training set) reach the model, which do not, and why."""
+        self._set_signature_columns_if_needed()
+        return columns.choose_columns(
+            dataset if dataset is not None else self.train_dataset,
+            self._signature_columns or [],
+            removes=self.args.remove_unused_columns,
+            model_name=self._model_name,
+        )
+
     def _remove_unused_columns(self, dataset: Any, description: str | None = None) -> Any:
         if not self.args.remove_unused_columns:
             return dataset

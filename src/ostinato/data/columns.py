@@ -15,6 +15,7 @@ from torch.utils.data import get_worker_info
 
 from ..core.errors import DataError
 from ..core.notices import note_once
+from .sizes import is_iterable
 
 _COLLATED_INTO_LABELS = ("label", "label_ids")  # no model takes them, collators turn them into `labels`
 _SPANS = ("start_positions", "end_positions")  # the labels of question answering
@@ -154,6 +155,38 @@ def with_all_columns(dataset: Any) -> Any:
     with suppress(TypeError):
         return _left_out.get(dataset, (dataset, ()))[0]
     return dataset
+
+
+@dataclass(frozen=True)
+class ColumnChoice:
+    """Which columns of a data set reach the model, and why the others do not."""
+
+    kept: tuple[str, ...]
+    left_out: tuple[str, ...]
+    why: str
+
+
+def choose_columns(dataset: Any, taken: Collection[str], *, removes: bool, model_name: str) -> ColumnChoice:
+    """The decision that `remove_unused_columns` makes, as data. Of rows without a table, the first one tells.
+
+    >>> choose_columns([{"x": 1, "note": ""}], ["x"], removes=True, model_name="Model")
+    ColumnChoice(kept=('x',), left_out=('note',), why='Model.forward does not take note')
+    """
+    names = list(dataset.column_names) if has_columns(dataset) else _names_of_first_row(dataset)
+    left_out = tuple(name for name in names if removes and name not in taken)
+    kept = tuple(name for name in names if name not in left_out)
+    if not removes:
+        return ColumnChoice(kept, left_out, "remove_unused_columns=False keeps all of them")
+    why = (
+        f"{model_name}.forward does not take {', '.join(left_out)}" if left_out else f"{model_name}.forward takes all"
+    )
+    return ColumnChoice(kept, left_out, why)
+
+
+def _names_of_first_row(dataset: Any) -> list[str]:
+    """None for a stream, which would lose the row, and for rows that are no dicts."""
+    row = None if is_iterable(dataset) or not len(dataset) else dataset[0]
+    return list(row) if isinstance(row, Mapping) else []
 
 
 class RemoveColumnsCollator:
