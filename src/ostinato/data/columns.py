@@ -121,7 +121,7 @@ def remove_unused_columns(
     if not left_out:
         return dataset
     kept = [name for name in dataset.column_names if name in columns]
-    choice = _Choice(kept, left_out, columns, set_name(description), model_name)
+    choice = ColumnChoice(kept, left_out, columns, set_name(description), model_name)
     choice.check(_texts(dataset, left_out), table=True, transformed=transforms_rows(dataset))
     note_once(choice.account())
     rest = dataset.remove_columns(left_out)
@@ -157,30 +157,19 @@ def with_all_columns(dataset: Any) -> Any:
     return dataset
 
 
-@dataclass(frozen=True)
-class ColumnChoice:
-    """Which columns of a data set reach the model, and why the others do not."""
+def choose_columns(
+    dataset: Any, columns: Collection[str], description: str | None = None, *, removes: bool, model_name: str
+) -> ColumnChoice:
+    """The decision that `remove_unused_columns` makes. Of rows without named columns, the first one tells.
 
-    kept: tuple[str, ...]
-    left_out: tuple[str, ...]
-    why: str
-
-
-def choose_columns(dataset: Any, taken: Collection[str], *, removes: bool, model_name: str) -> ColumnChoice:
-    """The decision that `remove_unused_columns` makes, as data. Of rows without a table, the first one tells.
-
-    >>> choose_columns([{"x": 1, "note": ""}], ["x"], removes=True, model_name="Model")
-    ColumnChoice(kept=('x',), left_out=('note',), why='Model.forward does not take note')
+    >>> choice = choose_columns([{"x": 1, "note": ""}], ["x"], removes=True, model_name="Model")
+    >>> choice.kept, choice.left_out, choice.why
+    (['x'], ['note'], 'Model.forward does not take note')
     """
     names = list(dataset.column_names) if has_columns(dataset) else _names_of_first_row(dataset)
-    left_out = tuple(name for name in names if removes and name not in taken)
-    kept = tuple(name for name in names if name not in left_out)
-    if not removes:
-        return ColumnChoice(kept, left_out, "remove_unused_columns=False keeps all of them")
-    why = (
-        f"{model_name}.forward does not take {', '.join(left_out)}" if left_out else f"{model_name}.forward takes all"
-    )
-    return ColumnChoice(kept, left_out, why)
+    left_out = [name for name in names if removes and name not in columns]
+    kept = [name for name in names if name not in left_out]
+    return ColumnChoice(kept, left_out, columns, set_name(description), model_name)
 
 
 def _names_of_first_row(dataset: Any) -> list[str]:
@@ -235,7 +224,7 @@ class RemoveColumnsCollator:
         """Say once what is left out; complain when nothing of use is left."""
         self.message_logged = True
         left_out = [name for name in row if name not in self._kept]
-        choice = _Choice(
+        choice = ColumnChoice(
             kept, left_out, self.signature_columns, set_name(self.description), self.model_name or "the model"
         )
         choice.check([name for name in left_out if isinstance(row[name], str)])
@@ -248,22 +237,11 @@ class RemoveColumnsCollator:
             note_once(choice.account())
 
 
-def collator_with_removed_columns(
-    data_collator: Callable[[list[Any]], Any],
-    columns: Collection[str],
-    description: str | None = None,
-    *,
-    model_name: str | None = None,
-) -> RemoveColumnsCollator:
-    """For data sets without named columns: a collator that filters every row as `remove_unused_columns` would."""
-    return RemoveColumnsCollator(data_collator, columns, model_name=model_name, description=description)
-
-
 # In words ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Choice:
+class ColumnChoice:
     """What a data set has, and what of it the model takes."""
 
     kept: list[str]
@@ -271,6 +249,13 @@ class _Choice:
     columns: Collection[str]
     source: str
     model_name: str
+
+    @property
+    def why(self) -> str:
+        """Why some do not reach the model."""
+        if not self.left_out:
+            return "nothing is left out"
+        return f"{self.model_name}.forward does not take {', '.join(map(str, self.left_out))}"
 
     def account(self) -> str:
         """One line: what is kept, what is left out, and why."""

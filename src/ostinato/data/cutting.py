@@ -119,15 +119,6 @@ def _cut_any(columns: Sequence[Sequence[int]], overhead: float, max_area: int | 
 # Lengths -------------------------------------------------------------------------------------------------------------
 
 
-def row_lengths_of(row: Any) -> tuple[int, ...]:
-    """The lengths of the columns of a row that get padded: lists and arrays of numbers. Anything but a dict has none.
-
-    >>> row_lengths_of({"input_ids": [5, 6, 7], "attention_mask": [1, 1, 1], "label": 1, "text": "as it was"})
-    (3, 3)
-    """
-    return tuple(len(row[name]) for name in _sized(row))
-
-
 def _sized(row: Any) -> list[str]:
     """The names of the columns that have a length."""
     return [name for name, value in row.items() if _has_length(value)] if isinstance(row, Mapping) else []
@@ -369,17 +360,6 @@ class PaddingMeter:
         self.real += sum(map(sum, columns))
         self.padded += _area(columns, order)
         self.split += sum(_area(columns, [order[place] for place in run]) for run in runs)
-
-
-def padding_saved(rows: Sequence[Any], overhead: float = OVERHEAD) -> float:
-    """The share of the padded tokens of one batch that cutting it would save.
-
-    >>> padding_saved([{"input_ids": range(100)}, {"input_ids": range(100)}])
-    0.0
-    """
-    meter = PaddingMeter(overhead)
-    meter.add(rows)
-    return meter.saved
 
 
 def _area(columns: list[tuple[int, ...]], rows: list[int]) -> int:

@@ -202,15 +202,9 @@ class MixtureSampler(EpochSampler):
     def __init__(self, mixture: Mixture, seed: int | None = None) -> None:
         super().__init__(len(mixture), seed)
         self.mixture = mixture
-        self._start = 0
 
     def __iter__(self) -> Iterator[int]:
-        start, self._start = self._start, 0
-        return self.order(self.epoch, start)
-
-    def start_at(self, rows: int) -> None:
-        """Begin the next pass after the first `rows` rows of its epoch; passes after it are whole again."""
-        self._start = rows
+        return self.order(self.epoch)
 
     def order(self, epoch: int, start: int = 0) -> Iterator[int]:
         """The rows of an epoch from place `start` on.
@@ -346,7 +340,8 @@ def _is_pair(value: Any) -> bool:
 
 
 def _is_weighted(value: Any) -> bool:
-    return _is_pair(value) and any(map(_is_data_set, value))
+    # An empty list beside a weight is a set that is empty, which the mixture refuses by its name.
+    return _is_pair(value) and (any(map(_is_data_set, value)) or (value[0] == [] and _is_number(value[1])))
 
 
 def _is_number(value: Any) -> bool:

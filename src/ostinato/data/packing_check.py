@@ -71,6 +71,12 @@ def packing_for(
 
     >>> packing_for(model, rows[:4], max_length=4096)  # doctest: +SKIP
     """
+    if not _first_rows(rows)[0]:
+        raise PackingError(
+            what=f"packing=True, and the first {len(rows)} rows of the training set have no tokens",
+            why=f"rows are joined by their 'input_ids', and they have {', '.join(rows[0]) if rows else 'nothing'}",
+            fix="tokenize the rows, or leave packing out: it is for language models",
+        )
     plain = PackingCollator.for_model(model, max_length=max_length, shifted=shifted)
     if shifted is None and getattr(bare_model(model), "loss_type", None) is None:
         plain = replace(plain, shifted=_ignores_first_label(model, rows, plain))

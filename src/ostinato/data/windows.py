@@ -57,7 +57,6 @@ class WindowedLengthSampler(Sampler[int]):
         self.batch_size = batch_size
         self.seed = torch.initial_seed() if seed is None else seed
         self.epoch = 0
-        self._start = 0
         batches = -(-len(self.lengths) // batch_size)
         self._bounds = [bound * batch_size for bound in window_bounds(batches, window)]
 
@@ -65,15 +64,10 @@ class WindowedLengthSampler(Sampler[int]):
         return len(self.lengths)
 
     def __iter__(self) -> Iterator[int]:
-        start, self._start = self._start, 0
-        return self.order(self.epoch, start)
+        return self.order(self.epoch)
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
-
-    def start_at(self, rows: int) -> None:
-        """Begin the next pass after the first `rows` rows of its epoch; passes after it are whole again."""
-        self._start = rows
 
     def order(self, epoch: int, start: int = 0) -> Iterator[int]:
         """The rows of an epoch from place `start` on. Lengths before the window that holds it are not read.

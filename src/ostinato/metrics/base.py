@@ -239,18 +239,7 @@ class Metric(ABC):
 
         With `batch_eval_metrics=True` the trainer passes `compute_result`: False takes in a batch, True also ends.
         """
-        if compute_result is None:
-            self.reset()
-        try:
-            for predictions, references in batches_of(*pair_of(prediction, self.name)):
-                self.update(predictions, references)
-            result = {} if compute_result is False else self.compute()
-        except BaseException:
-            self.reset()  # the next evaluation must not begin with half of this one
-            raise
-        if compute_result is not False:
-            self.reset()
-        return result
+        return result_for(self, prediction, compute_result)
 
     # --------------------------------------------------------------------------------------------------- the rest
 
@@ -361,3 +350,19 @@ def _percentiles(names: list[str], drawn: list[dict[str, float]], interval: floa
         low, high = np.quantile(values, [(1 - interval) / 2, (1 + interval) / 2]) if len(values) else (np.nan,) * 2
         bounds |= {f"{name}_low": float(low), f"{name}_high": float(high)}
     return bounds
+
+
+def result_for(metric: Any, prediction: Any, compute_result: bool | None) -> dict[str, float]:
+    """What a metric, or several as one, gives when it is called as a `compute_metrics` function."""
+    if compute_result is None:
+        metric.reset()
+    try:
+        for predictions, references in batches_of(*pair_of(prediction, metric.name)):
+            metric.update(predictions, references)
+        result = {} if compute_result is False else metric.compute()
+    except BaseException:
+        metric.reset()  # the next evaluation must not begin with half of this one
+        raise
+    if compute_result is not False:
+        metric.reset()
+    return result

@@ -9,10 +9,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from ..core.errors import MetricError
-from .base import Metric, State
+from .base import Metric, State, result_for
 from .classification import F1, Accuracy, BalancedAccuracy, MatthewsCorrelation, Precision, Recall, RocAuc
 from .edits import CharacterErrorRate, WordErrorRate
-from .inputs import batches_of, pair_of
 from .language import Perplexity, TokenAccuracy
 from .multilabel import (
     HammingLoss,
@@ -194,18 +193,7 @@ class Combined:
 
     def __call__(self, prediction: Any, *, compute_result: bool | None = None) -> dict[str, float]:
         """As a `compute_metrics` function: the results for this prediction alone (see `Metric`)."""
-        if compute_result is None:
-            self.reset()
-        try:
-            for predictions, references in batches_of(*pair_of(prediction, self.name)):
-                self.update(predictions, references)
-            result = {} if compute_result is False else self.compute()
-        except BaseException:
-            self.reset()  # the next evaluation must not begin with half of this one
-            raise
-        if compute_result is not False:
-            self.reset()
-        return result
+        return result_for(self, prediction, compute_result)
 
 
 def _made(one: Any, options: Mapping[str, Any]) -> Metric:

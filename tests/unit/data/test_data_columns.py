@@ -14,7 +14,6 @@ from ostinato.data.columns import (
     RemoveColumnsCollator,
     bare_model,
     can_return_loss,
-    collator_with_removed_columns,
     default_label_names,
     find_labels,
     left_out_of,
@@ -184,7 +183,7 @@ def test_labels_alone_are_of_no_use_to_a_model_of_tokens(kept: list[str]) -> Non
     assert '{"tokens": "input_ids", "mask": "attention_mask"}' in caught.value.fix
     with pytest.raises(DataError, match="of the training set reaches BERT") as caught:
         row = dict.fromkeys([*kept, "tokens"], 1)
-        collator_with_removed_columns(list, TOKENS, "Training", model_name="BERT")([row])
+        RemoveColumnsCollator(list, TOKENS, description="Training", model_name="BERT")([row])
     assert caught.value.fix == "rename 'tokens' to 'input_ids'"
 
 
@@ -283,7 +282,7 @@ def test_the_rows_of_the_user_stay_whole() -> None:
 
 
 def test_what_is_filtered_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    collator = collator_with_removed_columns(list, COLUMNS, "training", model_name="Plain")
+    collator = RemoveColumnsCollator(list, COLUMNS, description="training", model_name="Plain")
     for _ in range(3):
         collator([{"x": 1, "y": 2}])
     said = capsys.readouterr().err.strip().splitlines()

@@ -125,15 +125,6 @@ def test_without_a_seed_the_global_one_counts_at_the_time_of_making() -> None:
     assert list(sampler) == list(WindowedLengthSampler(range(30), 2, seed=11))
 
 
-def test_start_at_holds_for_one_pass() -> None:
-    sampler = WindowedLengthSampler(range(30), 4, seed=0)
-    whole = list(sampler)
-    sampler.start_at(11)
-    assert list(sampler) == whole[11:]
-    assert list(sampler) == whole
-    assert len(sampler) == 30
-
-
 def test_a_batch_that_is_not_full_comes_last_and_is_of_any_length() -> None:
     lengths = list(range(41))
     last = set()

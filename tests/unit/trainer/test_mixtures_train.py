@@ -249,3 +249,9 @@ def test_another_order_is_refused(tmp_path, arguments: dict[str, Any]) -> None:
 def test_a_dict_of_evaluation_sets_stays_what_it_is(tmp_path) -> None:
     trainer = trainer_of(tmp_path, max_steps=1)
     assert {"eval_a_loss", "eval_b_loss"} <= set(trainer.evaluate({"a": A, "b": B}))
+
+
+def test_an_empty_set_of_a_mixture_is_named(tmp_path) -> None:
+    args = TrainingArguments(str(tmp_path), use_cpu=True, max_steps=1, save_strategy="no")
+    with pytest.raises(ValueError, match="'b'"):
+        Trainer(tiny.regression(), args, train_dataset={"a": (tiny.regression_rows(8), 0.5), "b": ([], 0.5)}).train()

@@ -74,3 +74,9 @@ def test_labels_of_rows_are_refused_with_what_to_use(tmp_path) -> None:
 def test_a_stream_is_refused(tmp_path) -> None:
     with pytest.raises(NotSupportedError, match="can only be iterated over"):
         train(tmp_path, tiny.llama(), tiny.StreamDataset(rows()), packing=True)
+
+
+def test_rows_without_tokens_are_refused(tmp_path) -> None:
+    with pytest.raises(DataError, match="have no tokens") as refusal:
+        train(tmp_path, tiny.regression(), tiny.regression_rows(8), packing=True)
+    assert "x, labels" in refusal.value.why and refusal.value.fix
