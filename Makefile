@@ -46,12 +46,13 @@ format: $(VENV)/.dev
 # Two levels share one environment, so the demo does not wait for transformers.
 # torch goes first and alone: the choice of its build (CPU or CUDA) is then not up to the rest.
 # The build back ends are installed, not isolated: their versions are pinned too.
+# (setuptools-scm tells seqeval's build its version: without it pip takes the package for 0.0.0 and refuses it.)
 $(VENV)/.demo: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.10 or newer is needed; 3.11 is what constraints.txt was made with." >&2; exit 1; }
 	@echo "Setting up $(VENV): torch, numpy, safetensors, rich, scikit-learn (once, a minute or two)"
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@$(PIP) torch==2.13.0
-	@$(PIP) hatchling editables setuptools
+	@$(PIP) hatchling editables setuptools setuptools-scm
 	@$(PIP) --no-build-isolation -e ".[demo]"
 	@touch $@
 
@@ -65,7 +66,7 @@ $(VENV)/.dev: $(VENV)/.demo
 lock:
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python -m pip install -q torch==2.13.0
-	.venv-lock/bin/python -m pip install -q hatchling editables setuptools
+	.venv-lock/bin/python -m pip install -q hatchling editables setuptools setuptools-scm
 	.venv-lock/bin/python -m pip install -q --no-build-isolation -e ".[all,dev,docs]" transformers==5.22.2 accelerate==1.15.0
 	{ sed -n '/^#/!q; p' constraints.txt; \
 	  .venv-lock/bin/python -m pip freeze --all --exclude pip --exclude-editable \
