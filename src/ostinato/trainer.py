@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,11 +20,10 @@ from .callbacks.base import CallbackHandler, TrainerCallback
 from .callbacks.flow import DefaultFlowCallback
 from .callbacks.printer import PrinterCallback
 from .callbacks.progress import ProgressCallback
-from .checkpoint import checkpointer, identity, retention, weights
-from .checkpoint.layouts import add_transformers_files, open_checkpoint
+from .checkpoint import checkpointer, weights
+from .checkpoint.layouts import open_checkpoint
 from .checkpoint.names import TRAINER_STATE_NAME, TRAINING_ARGS_JSON_NAME
-from .checkpoint.run_home import RunHome, best_of_run
-from .checkpoint.store import atomic_directory, discard
+from .checkpoint.run_home import RunHome
 from .checkpoint.tensors import write_tree
 from .compat.accelerator import AcceleratorView
 from .config import mistakes
@@ -45,81 +42,47 @@ from .config.plan import (
     OptimizerSettings,
     PrecisionSettings,
     ReplicaSettings,
-    ReportSettings,
-    SaveSettings,
     ScheduleSettings,
 )
 from .config.training_args import TrainingArguments
 from .core import metrics_text
-from .core.choices import IntervalStrategy, SaveStrategy
+from .core.choices import SaveStrategy
 from .core.notices import note, note_once
 from .core.outputs import EvalLoopOutput, PredictionOutput, TrainOutput
 from .core.protocols import Batch, Precision, Strategy
 from .core.random import enable_full_determinism, set_seed, undisturbed
-from .core.state import ExportableState, TrainerControl, TrainerState, export_callbacks
+from .core.state import TrainerControl, TrainerState, export_callbacks
 from .core.tracebacks import ShortTraceback
 from .core.tree import tree_map
 from .core.world import World
-from .data import columns, loaders, samplers
-from .data.bad_rows import SkippedRows, SkippingCollator, SkippingRows
-from .data.budget import token_batches
+from .data import columns, samplers
 from .data.collators.default import default_data_collator
 from .data.collators.padding import DataCollatorWithPadding
-from .data.cutting import PaddingMeter, SplitCollator, cuts_batches, cuts_updates, micro_batches, pads_to_multiple_of
-from .data.given import check_equal_batches, check_loader, is_dealt_out, shared_batches, shared_order
-from .data.mistakes import wrong_batch
+from .data.cutting import micro_batches
+from .data.given import shared_order
 from .data.mixture import Mixture, MixtureSampler, mixed
-from .data.packing_check import packing_for
-from .data.position import batching_of, first_course, real_rows_of, rows_of, samples_at
-from .data.row_streams import RowStreams
-from .data.sizes import has_length, is_iterable, num_examples
-from .data.sources import SourceCollator, SourceLosses
-from .explain import rehearsal
-from .explain.columns import left_out
-from .explain.failures import explained
-from .explain.heads import certain_mistake_in
-from .explain.memory import can_be_put_back
-from .explain.metrics import explained_evaluation, tell_no_labels
-from .explain.notes import Memory, note_checkpoint
-from .explain.numbers import not_finite
-from .explain.scene import Scene, evaluated_set
+from .data.position import first_course, samples_at
+from .data.sizes import num_examples
 from .explain.weights import check_weights
-from .loops import evaluate as evaluating
 from .loops import predict as predicting
 from .loops import report
-from .loops.evaluate import EvalPlan, InHand, speed_metrics
+from .loops.evaluate import speed_metrics
 from .loops.finish import finish
 from .loops.flops import FlopCounter, input_that_decides, operations, tells_operations
-from .loops.nonfinite import NonFiniteGuard
-from .loops.resume import Resumed
-from .loops.run import LossMeter, Plan, Run
+from .loops.run import Run
 from .loops.tokens import count_tokens
 from .loops.train import emit, train
 from .objective.counting import count_targets, loss_shifts_labels, observe_shift, weigh
 from .objective.independence import check_rows_keep_apart
-from .objective.neftune import noisy_embeddings
-from .objective.objective import LossSignature, Objective, Scale, no_loss, takes_num_items
-from .objective.outputs import BareTensorError, loss_and_outputs
+from .objective.objective import LossSignature, Objective, no_loss, takes_num_items
 from .objective.smoothing import LabelSmoother
 from .optim import groups, optimizers, schedulers
 from .strategies.choose import choose_strategy
-from .strategies.precision import choose_precision, half_precision_weights
+from .strategies.precision import choose_precision
+from .wiring import evaluating, explaining, loading, opening, rehearsing, resuming, saving
 
 # Where a subclass may compute metrics of its own, under any name.
 _MAY_ADD_METRICS = ("evaluate", "_evaluate", "evaluation_loop", "prediction_step", "compute_loss", "log")
-
-# Where client libraries keep state from call to call: a rehearsal would be one call too many.
-_KEEP_STATE = (
-    "evaluate",
-    "evaluation_loop",
-    "prediction_step",
-    "compute_loss",
-    "get_eval_dataloader",
-    "_get_dataloader",
-    "_get_eval_sampler",
-    "_prepare_inputs",
-)
-BEST_MODEL = "best-model"  # the directory of the best weights, where no checkpoint was due when they were found
 
 
 class Trainer(metaclass=TrainerType):
@@ -233,7 +196,7 @@ class Trainer(metaclass=TrainerType):
         """`self.accelerator`, under which subclasses look for devices, gathering and unwrapping."""
         self.accelerator = AcceleratorView(self)
 
-    # ---- what the constructor settles ------------------------------------------------------------
+    # ---- what the constructor settles ----------------------------------------------------------------
 
     def _seed(self) -> None:
         enable_full_determinism(self.args.seed) if self.args.full_determinism else set_seed(self.args.seed)
@@ -346,7 +309,7 @@ class Trainer(metaclass=TrainerType):
             raise mistakes.model_init_returns_nothing()
         return model
 
-    # ---- running ---------------------------------------------------------------------------------
+    # ---- running (wiring/opening.py) -----------------------------------------------------------------
 
     def train(
         self,
@@ -363,10 +326,10 @@ class Trainer(metaclass=TrainerType):
             self._hp_search_setup(trial)
             self._train_batch_size = self.args.train_batch_size
             try:
-                with self._at_home(trial):
-                    checkpoint = self._checkpoint_to_resume(resume_from_checkpoint)
+                with saving.at_home(self, trial):
+                    checkpoint = resuming.checkpoint_to_resume(self, resume_from_checkpoint)
                     home = Path(self._get_output_dir(trial))
-                    self._run_home.begin(home, checkpoint, writes=self._writes_checkpoints())
+                    self._run_home.begin(home, checkpoint, writes=saving.writes_checkpoints(self))
                     if self.model_init is not None:
                         self._seed()
                         self.model = self.call_model_init(trial)
@@ -411,8 +374,8 @@ class Trainer(metaclass=TrainerType):
     ) -> TrainOutput:
         """Open a run, take its steps, sum it up."""
         with ExitStack() as while_training:
-            run = self._open_run(resume_from_checkpoint, trial, ignore_keys_for_eval, while_training)
-            self._rehearse(ignore_keys_for_eval)
+            run = opening.open_run(self, resume_from_checkpoint, trial, ignore_keys_for_eval, while_training)
+            rehearsing.rehearse(self, ignore_keys_for_eval)
             emit(self, "on_train_begin")
             if self.args.eval_on_start:
                 with report.isolation(run.settings):
@@ -420,120 +383,11 @@ class Trainer(metaclass=TrainerType):
             try:
                 train(self, run)
             except Exception as error:
-                reason = self._explained(error, run)
+                reason = explaining.failed_training(self, error, run)
                 if reason is not error:
                     raise reason from reason.__cause__
                 raise
             return finish(self, run)
-
-    def _open_run(
-        self, checkpoint: str | None, trial: Any, ignore_keys: list[str] | None, while_training: ExitStack
-    ) -> Run:
-        """Everything that is settled before the first step: loader, plan, placement, optimizer, schedule, state."""
-        loader = self.get_train_dataloader()
-        if self.args.isolate_rng and isinstance(loader, loaders.Loader):
-            seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-            loader.row_streams = RowStreams(seed, self.args.process_index)
-        plan = self._plan(loader)
-        resumed = None if checkpoint is None else self._read_checkpoint(checkpoint, plan, loader)
-        if resumed is not None:
-            plan = resumed.plan
-        self._enable_gradient_checkpointing()
-        while_training.enter_context(noisy_embeddings(self.model, self.neftune_noise_alpha))
-        while_training.enter_context(self.precision.forward(self.model))
-        self.model_wrapped = self._wrap_model(self.model)
-        if self._created_lr_scheduler:
-            self.lr_scheduler, self._created_lr_scheduler = None, False
-        self.create_optimizer_and_scheduler(num_training_steps=plan.max_steps)
-        self.state = self._opening_state(plan, resumed, trial)
-        self._check_space(plan, trial)
-        self._initial_num_input_tokens_seen = self.state.num_input_tokens_seen
-        self.objective.stated = self.loss_is_scaled_for_ga is not None
-        self.objective.scale = self._opening_scale()
-        self.objective.source = self._loss_source()
-        self._run = run = Run(
-            plan=plan,
-            loader=loader,
-            meter=LossMeter(self.strategy.device),
-            objective=self.objective,
-            guard=NonFiniteGuard(
-                patience=self.args.nonfinite_patience,
-                rows_of=partial(rows_of, loader),
-                blame=not_finite,
-                judges_loss=self.args.world_size == 1,
-            ),
-            settings=ReportSettings.of(self.args),
-            flops=self._flop_counter(),
-            weigh=self._divisors,
-            processes=self.args.world_size,
-            count_tokens=self._count_tokens if self.args.include_num_input_tokens_seen != "no" else None,
-            cuts=cuts_batches(loader),
-            skipped=SkippedRows() if self.args.skip_bad_rows else None,
-            sources=self._source_losses(loader),
-            steps_schedule=not schedulers.steps_on_metric(self.lr_scheduler),
-            report_always=self._is_overridden("_maybe_log_save_evaluate"),
-            inspect=partial(self._inspect, loader),
-            trial=trial,
-            ignore_keys=ignore_keys,
-        )
-        if resumed is not None:
-            self._resume(resumed, run)
-        handler = self.callback_handler
-        handler.model, handler.train_dataloader = self.model, loader
-        handler.optimizer, handler.lr_scheduler = self.optimizer, self.lr_scheduler
-        self.model_wrapped.zero_grad()
-        self._has_surroundings = any(
-            self._is_overridden(name)
-            for name in (
-                "_prepare_context_parallel_inputs",
-                "compute_loss_context_manager",
-                "autocast_smart_context_manager",
-            )
-        )
-        return run
-
-    def _source_losses(self, loader: Any) -> SourceLosses | None:
-        """Where the losses of each set of a mixture are added up."""
-        mixture = getattr(loader, "dataset", None)
-        return SourceLosses(mixture.sets, self.strategy.device) if isinstance(mixture, Mixture) else None
-
-    def _opening_scale(self) -> Scale:
-        """What is known of the loss before it was ever computed."""
-        if self.loss_is_scaled_for_ga is not None:
-            return "share" if self.loss_is_scaled_for_ga else "mean"
-        return "unknown" if self._loss_signature().takes_num_items else "mean"
-
-    def _plan(self, loader: Any) -> Plan:
-        args, batches = self.args, len(loader) if has_length(loader) else None
-        if batches is None and args.max_steps <= 0:
-            raise mistakes.no_number_of_batches(loader)
-        if batches is not None and args.world_size > 1 and (self._has_own_batches(loader) or self.sampler is not None):
-            check_equal_batches(batches, self.strategy.sum, args.world_size)
-        return Plan.for_length(
-            batches,
-            epochs=args.num_train_epochs,
-            max_steps=args.max_steps,
-            accumulation=1 if cuts_updates(loader) else args.gradient_accumulation_steps,
-            max_grad_norm=args.max_grad_norm,
-            rows_per_update=self._rows_per_update(loader, batches),
-            rows_per_epoch=self._rows_per_epoch(loader) if batches is not None else None,
-            varying=getattr(loader, "batches_in", None),
-        )
-
-    def _has_own_batches(self, loader: Any) -> bool:
-        """Whether batches are the user's, or as many rows as fit, and not so many rows each."""
-        own = self.batch_sampler is not None or self.args.max_tokens_per_batch is not None
-        return own or loader is self.train_dataset
-
-    def _rows_per_epoch(self, loader: Any) -> int:
-        if self.sampler is not None and not is_dealt_out(self.sampler):
-            return len(self.sampler)
-        return self.num_examples(loader)
-
-    def _rows_per_update(self, loader: Any, batches: int | None) -> int:
-        if not batches or not self._has_own_batches(loader):
-            return self.get_total_train_batch_size(self.args)
-        return round(self._rows_per_epoch(loader) / batches * self.args.gradient_accumulation_steps)
 
     def samples_at(self, step: int) -> list[int]:
         """The rows of the training set that an optimizer step is computed from, over all processes.
@@ -548,7 +402,7 @@ class Trainer(metaclass=TrainerType):
         if run is None:
             with undisturbed():
                 loader = self.get_train_dataloader()
-            plan = self._plan(loader)
+            plan = opening.plan_for(self, loader)
             return samples_at(loader, first_course(loader, plan.accumulation), step, plan.max_steps)
         if run.update is None:  # nothing taken yet
             run.chart(self.state.global_step)
@@ -558,28 +412,7 @@ class Trainer(metaclass=TrainerType):
         """The rows of one optimizer step over all processes."""
         return self._train_batch_size * args.gradient_accumulation_steps * args.world_size
 
-    def _opening_state(self, plan: Plan, resumed: Resumed | None, trial: Any) -> TrainerState:
-        """A fresh state, or the one a checkpoint holds."""
-        state = TrainerState(stateful_callbacks=self._callback_states()) if resumed is None else resumed.state
-        if resumed is not None and state.best_model_checkpoint is not None:
-            state.best_model_checkpoint = best_of_run(resumed.checkpoint, state.best_model_checkpoint)
-        state.train_batch_size = self._train_batch_size
-        state.is_hyper_param_search = trial is not None
-        state.compute_steps(self.args, plan.max_steps)
-        state.init_training_references(self, plan.max_steps, plan.epochs, trial)
-        if state.epoch is None:
-            state.epoch = 0
-        return state
-
-    def _enable_gradient_checkpointing(self) -> None:
-        if not self.args.gradient_checkpointing:
-            return
-        enable = getattr(self.model, "gradient_checkpointing_enable", None)
-        if not callable(enable):
-            raise mistakes.no_gradient_checkpointing(self.model)
-        enable(gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs)
-
-    # ---- one step (objective/, strategies/) --------------------------------------------------------
+    # ---- one step (objective/, strategies/) ----------------------------------------------------------
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Batch], num_batches: int, device: torch.device
@@ -726,7 +559,7 @@ class Trainer(metaclass=TrainerType):
     _initial_num_input_tokens_seen = 0
     model_preparation_time: float = 0.0
 
-    # ---- after a step (loops/report.py) ------------------------------------------------------------
+    # ---- after a step (loops/report.py) --------------------------------------------------------------
 
     def _maybe_log_save_evaluate(
         self,
@@ -783,10 +616,10 @@ class Trainer(metaclass=TrainerType):
         if self.args.save_strategy != SaveStrategy.NO or self.args.load_best_model_at_end:
             self.state.best_global_step = self.state.global_step
         if self.args.load_best_model_at_end and not self._saves_this_step():
-            self._keep_best_weights(trial)
+            saving.keep_best_weights(self, trial)
         return True
 
-    # ---- evaluating (loops/evaluate.py) ------------------------------------------------------------
+    # ---- evaluating (loops/evaluate.py, wiring/evaluating.py) ----------------------------------------
 
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
@@ -849,52 +682,9 @@ class Trainer(metaclass=TrainerType):
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
         """The loop behind `evaluate` and `predict`."""
-        args, started = self.args, time.time()
-        model = self._wrap_model(self.model, training=False)
-        if self._run is None:
-            self.model_preparation_time = round(time.time() - started, 4)
-        data = evaluated_set(description, metric_key_prefix, self.eval_dataset)
-        plan = self._eval_plan(dataloader, data, prediction_loss_only, ignore_keys, metric_key_prefix)
-        dtype = torch.float16 if args.fp16_full_eval else torch.bfloat16 if args.bf16_full_eval else None
-        self.callback_handler.eval_dataloader = dataloader
-        model.eval()
-        weights_as, in_hand = half_precision_weights(model, None if self.is_in_train else dtype), InHand()
-        # Also outside of training: looking at a model before it is trained must not change how it is trained.
-        with report.isolation(ReportSettings.of(args)), weights_as, self.precision.forward(self.model):
-            try:
-                return evaluating.evaluation_loop(self, model, dataloader, plan, in_hand)
-            except Exception as error:
-                reason = self._explained_evaluation(error, in_hand, dataloader, data)
-                if reason is not error:
-                    raise reason from reason.__cause__
-                raise
-
-    def _eval_plan(
-        self, loader: Any, data: str, loss_only: bool | None, ignore_keys: list[str] | None, prefix: str
-    ) -> EvalPlan:
-        args = self.args
-        loss_only = args.prediction_loss_only if loss_only is None else loss_only
-        if loss_only and self.compute_metrics is not None:
-            note_once("compute_metrics is not called: prediction_loss_only=True keeps no predictions")
-        return EvalPlan(
-            loss_only=loss_only,
-            keep_inputs="inputs" in args.include_for_metrics,
-            keep_losses="loss" in args.include_for_metrics,
-            metric_per_batch=args.batch_eval_metrics and self.compute_metrics is not None,
-            join_batches=args.eval_do_concat_batches,
-            main_input=getattr(self.model, "main_input_name", "input_ids"),
-            prefix=prefix,
-            ignore_keys=ignore_keys,
-            weigh=self._weigh_evaluated,
-            real_rows=real_rows_of(loader),
-            preparation_time=self.model_preparation_time if self._run is None else None,
-            without_labels=partial(self._without_labels, loader, data),
-        )
+        return evaluating.run_over(self, dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
 
     prediction_loop = evaluation_loop  # the name of 4.x for the same loop
-
-    def _weigh_evaluated(self, inputs: Batch) -> float:
-        return weigh(inputs, shifted=self._shifts_labels(inputs))
 
     def prediction_step(
         self, model: nn.Module, inputs: Batch, prediction_loss_only: bool, ignore_keys: list[str] | None = None
@@ -907,69 +697,9 @@ class Trainer(metaclass=TrainerType):
             ignore_keys=predicting.ignored_at_inference(self.model) if ignore_keys is None else ignore_keys,
             label_names=self.label_names,
             can_return_loss=self.can_return_loss,
-            loss_and_outputs=self._loss_and_outputs,
+            loss_and_outputs=partial(evaluating.loss_and_outputs, self),
             source=self._loss_source(),
         )
-
-    def _loss_and_outputs(self, model: nn.Module, inputs: Batch) -> tuple[Tensor | None, Any]:
-        """The loss with the batch's own count, and what the model returned."""
-        signature = self._loss_signature()
-        keywords: dict[str, Any] = {"return_outputs": True} if signature.takes_return_outputs else {}
-        if signature.takes_num_items:
-            keywords["num_items_in_batch"] = self._own_count(inputs)
-        if not signature.takes_return_outputs:
-            return self.compute_loss(model, dict(inputs), **keywords), model(**inputs)
-        try:
-            return loss_and_outputs(self.compute_loss(model, inputs, **keywords), self._loss_source())
-        except BareTensorError as bare:  # logits without a loss are still worth predicting with
-            note_once(f"no loss is computed in evaluation: {bare.what}")
-            return None, bare.outputs
-
-    def _own_count(self, inputs: Batch) -> Tensor | None:
-        if not self.objective.wants_count or "labels" not in inputs:
-            return None
-        return count_targets(inputs["labels"], shifted=self._shifts_labels(inputs))
-
-    # ---- mistakes, before they cost anything and by their names (explain/) ---------------------------------
-
-    def _inspect(self, loader: Any, batch: Batch, epoch: int, number: int) -> None:
-        """Look at the first batch before anything is computed from it."""
-        if batch is None and (mistake := wrong_batch(batch, self.data_collator)):
-            raise mistake
-        mistake = certain_mistake_in(self._scene(batch, loader, "training set", epoch, number))
-        if mistake is not None:
-            raise mistake
-        if not (self.args.split_by_length or self.args.packing):
-            padding = PaddingMeter(batches=1)
-            padding.add_batch(batch)
-            if advice := padding.advice():
-                note_once(f"in the first batch {advice}", key="padding")
-
-    def _scene(self, batch: Any, loader: Any, data: str, epoch: int, number: int) -> Scene:
-        """A batch, and all that is known of where it came from and what is done with it."""
-        return Scene(
-            model=self.model,
-            batch=batch,
-            data=data,
-            label_names=tuple(self.label_names),
-            rows=lambda: rows_of(loader, epoch, range(number, number + 1)),
-            left_out=lambda: self._left_out(loader),
-            own_loss=self.compute_loss_func is self.label_smoother is None and not self._is_overridden("compute_loss"),
-            loss_func=self.compute_loss_func,
-            drops_columns=self.args.remove_unused_columns and isinstance(loader, loaders.Loader),
-            gradient_checkpointing=self.args.gradient_checkpointing,
-            dataset=getattr(loader, "dataset", None),
-            collator=self.data_collator,
-        )
-
-    def _left_out(self, loader: Any) -> list[str]:
-        """The columns of a data set that do not reach the model."""
-        dataset = getattr(loader, "dataset", None)
-        if not isinstance(loader, loaders.Loader) or isinstance(dataset, Mixture):
-            return []
-        if columns.has_columns(dataset):
-            return list(columns.left_out_of(dataset))
-        return left_out(dataset, self._signature_columns or []) if self.args.remove_unused_columns else []
 
     def _loss_source(self) -> str:
         """Who computes the loss, in words."""
@@ -981,113 +711,7 @@ class Trainer(metaclass=TrainerType):
     def _model_name(self) -> str:
         return type(columns.bare_model(self.model)).__name__
 
-    def _explained(self, error: Exception, run: Run) -> Exception:
-        """What to raise when training has failed: the mistake by its name, or the user's exception with notes."""
-        args, state, update = self.args, self.state, run.update
-        half = args.bf16 or args.fp16
-        memory = Memory(self._train_batch_size, args.gradient_accumulation_steps, args.gradient_checkpointing, half)
-        reason = error
-        if update is not None and run.in_hand is None and "device-side assert" in str(error):
-            run.in_hand = update.batches[-1]  # a device reports late
-        if update is not None and run.in_hand is not None:
-            where = f"at step {state.global_step + 1} of {state.max_steps}"
-            scene = self._scene(run.in_hand, run.loader, "training set", update.epoch, run.number_in_hand())
-            reason = explained(error, scene, where, memory)
-        checkpoint = self._checkpoint_of(run)
-        if checkpoint is not None:
-            note_checkpoint(reason, checkpoint)
-        return reason
-
-    def _checkpoint_of(self, run: Run) -> str | None:
-        """The newest checkpoint that this run has written, if it can be resumed from."""
-        own = self._run_home.checkpoints(self._home) if not self.args.save_only_model else []
-        return own[-1].name if own else None
-
-    def _explained_evaluation(self, error: Exception, in_hand: InHand, loader: Any, data: str) -> Exception:
-        """The same for an evaluation or a prediction."""
-        return explained_evaluation(
-            error,
-            self._scene(in_hand.batch, loader, data, 0, in_hand.number),
-            doing=in_hand.doing,
-            given=in_hand.given,
-            functions={"metrics": self.compute_metrics, "logits": self.preprocess_logits_for_metrics},
-            number=in_hand.number,
-            memory=Memory(self.args.eval_batch_size, None),
-        )
-
-    def _without_labels(self, loader: Any, data: str, batch: Batch) -> None:
-        """compute_metrics is given, and the batches have no labels to call it with."""
-        is_mistake = data != "prediction set" and not self.can_return_loss
-        tell_no_labels(self._scene(batch, loader, data, 0, 0), is_mistake=is_mistake)
-
-    def _rehearse(self, ignore_keys: list[str] | None) -> None:
-        """Try metrics on the first batch of the first evaluation; leaves no trace."""
-        sets = self.eval_dataset if isinstance(self.eval_dataset, dict) else {None: self.eval_dataset}
-        if not self._can_rehearse(list(sets.values())):
-            return
-        names = {"eval" if name is None else f"eval_{name}": name for name in sets}
-        stage = rehearsal.Stage(
-            prefixes=list(names),
-            attempt=lambda prefix, whole: self._attempt(prefix, names[prefix], ignore_keys, whole=whole),
-            wanted=None if self._may_add_metrics() else self._wanted_metric(),
-            anyone=self._anyone,
-        )
-        shifts = self._loss_shifts_labels, self.objective.smoother_shifts
-        try:
-            with rehearsal.untouched(self.model, *self._memories(list(sets.values()))):
-                rehearsal.rehearse(stage)
-        finally:
-            self._loss_shifts_labels, self.objective.smoother_shifts = shifts
-
-    def _can_rehearse(self, sets: list[Any]) -> bool:
-        """Whether there is anything to try, and trying it cannot change anything."""
-        args = self.args
-        return (
-            args.eval_strategy != IntervalStrategy.NO
-            and (self.compute_metrics is not None or self._wanted_metric() is not None)
-            and not args.eval_on_start
-            and not args.batch_eval_metrics
-            and self.state.global_step < self.state.max_steps
-            and not any(part is None or is_iterable(part) for part in sets)
-            and not any(map(self._is_overridden, _KEEP_STATE))
-            and can_be_put_back(*self._memories(sets))
-        )
-
-    def _memories(self, sets: list[Any]) -> list[Any]:
-        """Whatever an evaluation calls that may remember it."""
-        functions = [self.data_collator, self.compute_metrics, self.preprocess_logits_for_metrics]
-        return [*functions, *sets, getattr(self.model, "config", None)]
-
-    def _anyone(self, says: bool) -> bool:
-        """Whether any process says so."""
-        return says if self.args.world_size == 1 else bool(self.strategy.sum(torch.tensor(float(says))))
-
-    def _attempt(
-        self, prefix: str, name: str | None, ignore_keys: list[str] | None, *, whole: bool
-    ) -> rehearsal.Outcome:
-        """Evaluate one set, or its first batch, unheard."""
-        loader, in_hand = self.get_eval_dataloader(name), InHand()
-        loader.num_workers, loader.pin_memory = 0, False  # starting workers for one batch would take longer than it
-        data, loss_only = evaluated_set("Evaluation", prefix, self.eval_dataset), self.compute_metrics is None or None
-        plan = replace(self._eval_plan(loader, data, loss_only, ignore_keys, prefix), tells=False)
-        model = self._wrap_model(self.model, training=False)
-        model.eval()
-        try:
-            with self.precision.forward(self.model):
-                batches = loader if whole else itertools.islice(loader, 1)
-                output = evaluating.evaluation_loop(self, model, batches, plan, in_hand)
-        except Exception as error:
-            reason = self._explained_evaluation(error, in_hand, loader, data)
-            return rehearsal.Outcome({}, reason, in_metrics=in_hand.doing == "metrics")
-        return rehearsal.Outcome(output.metrics or {})
-
-    def _wanted_metric(self) -> str | None:
-        """The metric that decides about the best model, or about the learning rate."""
-        if self.args.metric_for_best_model is None and schedulers.steps_on_metric(self.lr_scheduler):
-            return "loss"
-        return self.args.metric_for_best_model
-
-    # ---- data (data/) --------------------------------------------------------------------------------
+    # ---- data (data/, wiring/loading.py) -------------------------------------------------------------
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """The loader that training iterates over."""
@@ -1140,83 +764,12 @@ class Trainer(metaclass=TrainerType):
         is_training: bool = False,
         dataloader_key: str | None = None,
     ) -> DataLoader[Any]:
-        if isinstance(dataset, DataLoader):
-            check_loader(dataset, LoaderSettings.of(self.args), description, training=is_training)
-            return dataset
-        collator, dataset = self.data_collator, mixed(dataset) if is_training else dataset
-        if isinstance(dataset, Mixture):
-            dataset, collator = self._mixture_with_used_columns(dataset, description)
-        elif columns.has_columns(dataset):
-            dataset = self._remove_unused_columns(dataset, description=description)
-        else:
-            collator = self._get_collator_with_removed_columns(collator, description=description)
-        if is_training and self.args.split_by_length:
-            # All rows of an optimizer step are cut together.
-            collator = SplitCollator(collator, rows_at_once=batch_size)
-            batch_size *= self.args.gradient_accumulation_steps
-        elif is_training and self.args.packing:
-            collator = self._packing(dataset, collator)
-        batch_sampler = self._get_train_batch_sampler(dataset, collator) if is_training else None
-        has_order = batch_sampler is None and not is_iterable(dataset)
-        sampler = sampler_fn(dataset) if sampler_fn is not None and has_order else None
-        if is_training and self.args.skip_bad_rows:
-            if isinstance(dataset, Mixture) or is_iterable(dataset):
-                raise mistakes.skipping_needs_rows("a mixture" if isinstance(dataset, Mixture) else "a stream")
-            dataset, collator = SkippingRows(dataset), SkippingCollator(collator)
-        if isinstance(dataset, Mixture):
-            dataset, collator = dataset.with_sets(lambda name, rows: rows, tagged=True), SourceCollator(collator)
-        return loaders.build_loader(
-            dataset,
-            batch_size=batch_size,
-            sampler=sampler,
-            collate_fn=collator,
-            settings=LoaderSettings.of(self.args),
-            training=is_training,
-            description=description,
-            batch_sampler=batch_sampler,
-        )
-
-    def _mixture_with_used_columns(self, mixture: Mixture, description: str) -> tuple[Mixture, Callable[..., Any]]:
-        """Each set of a mixture without what the model does not take, and a collator for those that keep it."""
-
-        def used(name: str, part: Any) -> Any:
-            known = columns.has_columns(part)
-            return self._remove_unused_columns(part, description=f"{name!r} {description.lower()}") if known else part
-
-        if all(map(columns.has_columns, mixture.sets.values())):
-            return mixture.with_sets(used), self.data_collator
-        collator = self._get_collator_with_removed_columns(self.data_collator, description=description)
-        return mixture.with_sets(used), collator
+        return loading.build_loader(self, dataset, description, batch_size, sampler_fn, is_training=is_training)
 
     @property
     def skipped_rows(self) -> dict[int, str]:
         """With `skip_bad_rows`: the training rows that could not be read so far, and why."""
         return dict(self._run.skipped.reasons) if self._run is not None and self._run.skipped is not None else {}
-
-    def _packing(self, dataset: Any, collator: Callable[[list[Any]], Any]) -> Any:
-        """The collator that lays rows end to end, tried on the first rows of the data set."""
-        if is_iterable(dataset):
-            raise mistakes.packing_of_a_stream()
-        with undisturbed():
-            rows = [dataset[index] for index in range(min(4, len(dataset)))]
-        note_once("packing=True: training rows are laid end to end; data_collator is used in evaluation only")
-        return packing_for(self.model, rows, collator)
-
-    def _get_train_batch_sampler(self, dataset: Any, collator: Any) -> Any:
-        """Batches that are not so many rows each: the user's own, or what fits into `max_tokens_per_batch`."""
-        settings = LoaderSettings.of(self.args)
-        if self.batch_sampler is not None:
-            return shared_batches(self.batch_sampler, settings)
-        if settings.max_tokens is None:
-            return None
-        if self._is_overridden("_get_train_sampler"):
-            raise mistakes.budget_and_own_order(settings.max_tokens, type(self).__name__)
-        return token_batches(
-            dataset,
-            settings,
-            input_name=_model_input_name(self.processing_class),
-            pad_to_multiple_of=pads_to_multiple_of(collator),
-        )
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[Any] | None:
         """The order of the rows of an epoch."""
@@ -1229,7 +782,7 @@ class Trainer(metaclass=TrainerType):
             dataset,
             LoaderSettings.of(self.args),
             batch_size=self._train_batch_size * self.args.gradient_accumulation_steps,
-            input_name=_model_input_name(self.processing_class),
+            input_name=loading.model_input_name(self.processing_class),
         )
 
     def _get_eval_sampler(self, eval_dataset: Any) -> Sampler[Any] | None:
@@ -1276,7 +829,7 @@ class Trainer(metaclass=TrainerType):
             model_name=type(self.model).__name__,
         )
 
-    # ---- optimizer and schedule (optim/) ---------------------------------------------------------------
+    # ---- optimizer and schedule (optim/) -------------------------------------------------------------
 
     def create_optimizer_and_scheduler(self, num_training_steps: int) -> None:
         """Make what was not given."""
@@ -1337,34 +890,7 @@ class Trainer(metaclass=TrainerType):
         """How many numbers training changes."""
         return sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
 
-    # ---- the run's directory (checkpoint/) -----------------------------------------------------------------
-
-    @contextmanager
-    def _at_home(self, trial: Any) -> Iterator[None]:
-        """The directory can be written to, and this is the only run in it."""
-        with ExitStack() as at_home:
-            if self._writes_checkpoints() and self.is_world_process_zero():
-                at_home.enter_context(self._run_home.occupied(Path(self._get_output_dir(trial))))
-            self.strategy.barrier()  # nobody looks for checkpoints while leftovers are swept
-            yield
-
-    def _writes_checkpoints(self) -> bool:
-        return self.args.save_strategy != SaveStrategy.NO or self.args.load_best_model_at_end
-
-    def _check_space(self, plan: Plan, trial: Any) -> None:
-        settings, state = SaveSettings.of(self.args), self.state
-        if settings.strategy == SaveStrategy.NO or not self.is_world_process_zero():
-            return
-        by_steps = settings.strategy == SaveStrategy.STEPS and state.save_steps
-        self._run_home.check_space(
-            Path(self._get_output_dir(trial)),
-            self.model,
-            None if settings.only_model else self.optimizer,
-            saves=-(-(plan.max_steps - state.global_step) // state.save_steps) if by_steps else None,
-            limit=settings.total_limit,
-        )
-
-    # ---- saving (checkpoint/) ----------------------------------------------------------------------------
+    # ---- saving (checkpoint/, wiring/saving.py) ------------------------------------------------------
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write the model so that it can be loaded again (`from_pretrained` where the model has it)."""
@@ -1389,49 +915,7 @@ class Trainer(metaclass=TrainerType):
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """`checkpoint-N`, which appears whole or not at all."""
-        settings, run_dir = SaveSettings.of(self.args), Path(self._get_output_dir(trial=trial))
-        self.store_flos()
-        target = run_dir / f"{retention.PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        if self.state.best_global_step == self.state.global_step:
-            self.state.best_model_checkpoint = str(target)
-        with atomic_directory(target, leader=self.args.should_save, barrier=self.strategy.barrier) as directory:
-            self.save_model(str(directory), _internal_call=True)
-            if not settings.only_model:
-                self._save_optimizer_and_scheduler(str(directory))
-                self._save_scaler(str(directory))
-                self._save_rng_state(str(directory))
-                if settings.for_transformers:
-                    self._save_for_transformers(directory)
-            assert self._run is not None
-            progress = self._run.progress(self.strategy.mean)  # asked of all processes: what they have summed up
-            if self.args.should_save:
-                self._save_progress(directory, progress)
-                self._run_home.stamp(directory, target)
-        if self.args.should_save:
-            if self.state.best_model_checkpoint == str(target):
-                self._drop_best_weights(run_dir / BEST_MODEL)
-            retention.rotate(
-                run_dir,
-                settings.total_limit,
-                keep=[self.state.best_model_checkpoint or ""],
-                run_id=self._run_home.run_id,
-            )
-
-    def _save_for_transformers(self, directory: Path) -> None:
-        add_transformers_files(
-            directory,
-            optimizer=self._existing_optimizer(),
-            scheduler=self.lr_scheduler,
-            scaler=getattr(self.precision, "scaler", None),
-            rank=self.args.process_index,
-            world_size=self.args.world_size,
-            leads=self.args.should_save,
-        )
-
-    def _save_progress(self, directory: Path, progress: dict[str, Any]) -> None:
-        self.state.stateful_callbacks = self._callback_states()
-        self.state.save_to_json(directory / TRAINER_STATE_NAME)
-        checkpointer.save_loop_state(directory, progress)
+        saving.save_checkpoint(self, trial)
 
     def _callback_states(self) -> dict[str, Any]:
         return export_callbacks([*self.callback_handler.callbacks, self.control])
@@ -1450,85 +934,13 @@ class Trainer(metaclass=TrainerType):
     def _save_rng_state(self, output_dir: str) -> None:
         checkpointer.save_random_state(output_dir, self.args.process_index, self.args.world_size)
 
-    def _keep_best_weights(self, trial: Any) -> None:
-        """The best model is not a resume point: its weights are kept apart when no checkpoint is due."""
-        target = Path(self._get_output_dir(trial)) / BEST_MODEL
-        with atomic_directory(target, leader=self.args.should_save, barrier=self.strategy.barrier) as directory:
-            self.save_model(str(directory), _internal_call=True)
-            if self.args.should_save:
-                self.state.save_to_json(directory / TRAINER_STATE_NAME)
-                self._run_home.stamp(directory, target)
-        self.state.best_model_checkpoint = str(target)
-
-    def _drop_best_weights(self, kept_apart: Path) -> None:
-        """A checkpoint is the best now: the weights kept apart for an earlier one are not needed any more."""
-        if self._run_home.owns(kept_apart):
-            discard(kept_apart)
-
     def _load_best_model(self) -> None:
         """Put the best weights into the model."""
         best = Path(self.state.best_model_checkpoint or "")
         weights.load_weights(self.model, best)
         note(f"loaded the best model, of step {self.state.best_global_step}, from {best}")
 
-    # ---- resuming (checkpoint/) ----------------------------------------------------------------------------
-
-    def _checkpoint_to_resume(self, wanted: str | bool | None) -> str | None:
-        if wanted is None or wanted is False:
-            return None
-        if wanted is not True:
-            if not Path(wanted).is_dir():
-                raise mistakes.no_such_checkpoint(str(wanted), self._home)
-            return str(wanted)
-        found = identity.latest_run_checkpoint(self._home)
-        if found is None:
-            raise mistakes.no_checkpoint(self._home)
-        return str(found)
-
-    def _read_checkpoint(self, checkpoint: str, plan: Plan, loader: Any) -> Resumed:
-        """What a checkpoint tells of the run, and how long the run will be from there on."""
-        opened = open_checkpoint(checkpoint)
-        state = opened.state()
-        progress = opened.loop_state(
-            batches_per_epoch=plan.batches_per_epoch,
-            accumulation=plan.accumulation,
-            epoch_closed=self._saves_after_epochs(),
-        )
-        return Resumed.at(
-            checkpoint,
-            state,
-            progress,
-            plan,
-            batching_of(loader),
-            epochs=self.args.num_train_epochs,
-            max_steps=self.args.max_steps,
-            processes=self.args.world_size,
-        )
-
-    def _resume(self, resumed: Resumed, run: Run) -> None:
-        """Load everything; the random streams come last, when the data stand where they stood."""
-        checkpoint = resumed.checkpoint
-        self._load_from_checkpoint(checkpoint)
-        self._load_optimizer_and_scheduler(checkpoint)
-        self._load_scaler(checkpoint)
-        self._load_callback_state()
-        run.restore(resumed.progress)
-        if self.args.ignore_data_skip:
-            run.place.restart_epoch()
-            note(
-                "ignore_data_skip=True: the epoch starts again with its first batch; this is not the same run any more"
-            )
-        if resumed.has_other_processes:
-            run.restore_streams = partial(set_seed, self.args.seed + self.state.global_step)
-        else:
-            run.restore_streams = partial(self._load_rng_state, checkpoint)
-        note(f"resuming from {checkpoint}: step {self.state.global_step} of {self.state.max_steps}")
-        for change in resumed.changes:
-            note(change)
-
-    def _saves_after_epochs(self) -> bool:
-        args = self.args
-        return (args.eval_strategy if args.save_strategy == SaveStrategy.BEST else args.save_strategy) == "epoch"
+    # ---- resuming (checkpoint/, wiring/resuming.py) --------------------------------------------------
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         open_checkpoint(resume_from_checkpoint).load_weights(model if model is not None else self.model)
@@ -1549,17 +961,9 @@ class Trainer(metaclass=TrainerType):
 
     def _load_callback_state(self) -> None:
         """Callbacks with a state go on where they were."""
-        saved = copy.deepcopy(self.state.stateful_callbacks)
-        for callback in self.callback_handler.callbacks:
-            if not isinstance(callback, ExportableState):
-                continue
-            states = saved.get(type(callback).__name__)
-            state = states.pop(0) if isinstance(states, list) and states else states
-            if isinstance(state, dict):
-                for name, value in {**state["args"], **state["attributes"]}.items():
-                    setattr(callback, name, value)
+        resuming.load_callback_state(self)
 
-    # ---- numbers and files -----------------------------------------------------------------------------
+    # ---- numbers and files ---------------------------------------------------------------------------
 
     @staticmethod
     def metrics_format(metrics: dict[str, Any]) -> dict[str, Any]:
@@ -1652,7 +1056,7 @@ class Trainer(metaclass=TrainerType):
     def _is_overridden(self, method: str) -> bool:
         return getattr(type(self), method) is not getattr(Trainer, method) or method in vars(self)
 
-    # ---- not here yet ------------------------------------------------------------------------------------
+    # ---- not here yet --------------------------------------------------------------------------------
 
     def hyperparameter_search(self, *args: Any, **kwargs: Any) -> Any:
         """Not here yet."""
@@ -1684,8 +1088,3 @@ class Trainer(metaclass=TrainerType):
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Not here yet."""
         raise mistakes.no_model_card()
-
-
-def _model_input_name(processing_class: Any) -> str:
-    names = getattr(processing_class, "model_input_names", None)
-    return names[0] if names else "input_ids"

@@ -67,3 +67,25 @@ class Own:
             "included, on each device; per_device_train_batch_size is then not used."
         },
     )
+    eval_memory_mb: int | None = field(
+        default=64,
+        metadata={
+            "help": "Predictions, labels and inputs of an evaluation that take more MiB than this are kept in a "
+            "temporary file that still looks like an array. None keeps everything in memory."
+        },
+    )
+    rehearse: bool = field(
+        default=False,
+        metadata={
+            "help": "Before the first step, try one training batch, two evaluation batches with the metric function, "
+            "a save and a load, and leave no trace of them."
+        },
+    )
+    save_errors: str = field(
+        default="warn",
+        metadata={
+            "help": "A checkpoint that cannot be written (disk full, I/O error): warn says so and training goes on to "
+            "the next one; raise ends the run.",
+            "choices": ["warn", "raise"],
+        },
+    )

@@ -1,0 +1,108 @@
+"""How a trainer evaluates: what an evaluation keeps, in which precision it runs, what its loss is."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from ..config.plan import ReportSettings
+from ..core.notices import note_once
+from ..core.outputs import EvalLoopOutput
+from ..core.protocols import Batch
+from ..data.position import real_rows_of
+from ..explain.scene import evaluated_set
+from ..loops import evaluate, report
+from ..loops.evaluate import EvalPlan, InHand
+from ..objective import outputs
+from ..objective.counting import count_targets, weigh
+from ..strategies.precision import half_precision_weights
+from . import explaining
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+def run_over(
+    trainer: Trainer,
+    dataloader: DataLoader[Any],
+    description: str,
+    loss_only: bool | None,
+    ignore_keys: list[str] | None,
+    prefix: str,
+) -> EvalLoopOutput:
+    """The loop behind `evaluate` and `predict`."""
+    args, started = trainer.args, time.time()
+    model = trainer._wrap_model(trainer.model, training=False)
+    if trainer._run is None:
+        trainer.model_preparation_time = round(time.time() - started, 4)
+    data = evaluated_set(description, prefix, trainer.eval_dataset)
+    plan = eval_plan(trainer, dataloader, data, loss_only, ignore_keys, prefix)
+    dtype = torch.float16 if args.fp16_full_eval else torch.bfloat16 if args.bf16_full_eval else None
+    trainer.callback_handler.eval_dataloader = dataloader
+    model.eval()
+    weights_as, in_hand = half_precision_weights(model, None if trainer.is_in_train else dtype), InHand()
+    # Also outside of training: looking at a model before it is trained must not change how it is trained.
+    with report.isolation(ReportSettings.of(args)), weights_as, trainer.precision.forward(trainer.model):
+        try:
+            return evaluate.evaluation_loop(trainer, model, dataloader, plan, in_hand)
+        except Exception as error:
+            reason = explaining.failed_evaluation(trainer, error, in_hand, dataloader, data)
+            if reason is not error:
+                raise reason from reason.__cause__
+            raise
+
+
+def eval_plan(
+    trainer: Trainer, loader: Any, data: str, loss_only: bool | None, ignore_keys: list[str] | None, prefix: str
+) -> EvalPlan:
+    """What one evaluation keeps and computes."""
+    args = trainer.args
+    loss_only = args.prediction_loss_only if loss_only is None else loss_only
+    if loss_only and trainer.compute_metrics is not None:
+        note_once("compute_metrics is not called: prediction_loss_only=True keeps no predictions")
+    return EvalPlan(
+        loss_only=loss_only,
+        keep_inputs="inputs" in args.include_for_metrics,
+        keep_losses="loss" in args.include_for_metrics,
+        metric_per_batch=args.batch_eval_metrics and trainer.compute_metrics is not None,
+        join_batches=args.eval_do_concat_batches,
+        main_input=getattr(trainer.model, "main_input_name", "input_ids"),
+        prefix=prefix,
+        ignore_keys=ignore_keys,
+        weigh=partial(weigh_evaluated, trainer),
+        real_rows=real_rows_of(loader),
+        preparation_time=trainer.model_preparation_time if trainer._run is None else None,
+        without_labels=partial(explaining.without_labels, trainer, loader, data),
+    )
+
+
+def weigh_evaluated(trainer: Trainer, inputs: Batch) -> float:
+    """What the mean loss of a batch stands for."""
+    return weigh(inputs, shifted=trainer._shifts_labels(inputs))
+
+
+def loss_and_outputs(trainer: Trainer, model: nn.Module, inputs: Batch) -> tuple[Tensor | None, Any]:
+    """The loss with the batch's own count, and what the model returned."""
+    signature = trainer._loss_signature()
+    keywords: dict[str, Any] = {"return_outputs": True} if signature.takes_return_outputs else {}
+    if signature.takes_num_items:
+        keywords["num_items_in_batch"] = own_count(trainer, inputs)
+    if not signature.takes_return_outputs:
+        return trainer.compute_loss(model, dict(inputs), **keywords), model(**inputs)
+    try:
+        return outputs.loss_and_outputs(trainer.compute_loss(model, inputs, **keywords), trainer._loss_source())
+    except outputs.BareTensorError as bare:  # logits without a loss are still worth predicting with
+        note_once(f"no loss is computed in evaluation: {bare.what}")
+        return None, bare.outputs
+
+
+def own_count(trainer: Trainer, inputs: Batch) -> Tensor | None:
+    """How many targets a batch has, if the loss wants to know."""
+    if not trainer.objective.wants_count or "labels" not in inputs:
+        return None
+    return count_targets(inputs["labels"], shifted=trainer._shifts_labels(inputs))

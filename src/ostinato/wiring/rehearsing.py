@@ -1,0 +1,109 @@
+"""A try of the first evaluation before the first step, which leaves no trace."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..core.choices import IntervalStrategy
+from ..data.sizes import is_iterable
+from ..explain import rehearsal
+from ..explain.memory import can_be_put_back
+from ..explain.scene import evaluated_set
+from ..loops import evaluate
+from ..loops.evaluate import InHand
+from ..optim import schedulers
+from . import evaluating, explaining
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+# Where client libraries keep state from call to call: a rehearsal would be one call too many.
+KEEP_STATE = (
+    "evaluate",
+    "evaluation_loop",
+    "prediction_step",
+    "compute_loss",
+    "get_eval_dataloader",
+    "_get_dataloader",
+    "_get_eval_sampler",
+    "_prepare_inputs",
+)
+
+
+def rehearse(trainer: Trainer, ignore_keys: list[str] | None) -> None:
+    """Try metrics on the first batch of the first evaluation; leaves no trace."""
+    sets = trainer.eval_dataset if isinstance(trainer.eval_dataset, dict) else {None: trainer.eval_dataset}
+    if not can_rehearse(trainer, list(sets.values())):
+        return
+    names = {"eval" if name is None else f"eval_{name}": name for name in sets}
+    stage = rehearsal.Stage(
+        prefixes=list(names),
+        attempt=lambda prefix, whole: attempt(trainer, prefix, names[prefix], ignore_keys, whole=whole),
+        wanted=None if trainer._may_add_metrics() else wanted_metric(trainer),
+        anyone=partial(anyone, trainer),
+    )
+    shifts = trainer._loss_shifts_labels, trainer.objective.smoother_shifts
+    try:
+        with rehearsal.untouched(trainer.model, *memories(trainer, list(sets.values()))):
+            rehearsal.rehearse(stage)
+    finally:
+        trainer._loss_shifts_labels, trainer.objective.smoother_shifts = shifts
+
+
+def can_rehearse(trainer: Trainer, sets: list[Any]) -> bool:
+    """Whether there is anything to try, and trying it cannot change anything."""
+    args = trainer.args
+    return (
+        args.eval_strategy != IntervalStrategy.NO
+        and (trainer.compute_metrics is not None or wanted_metric(trainer) is not None)
+        and not args.eval_on_start
+        and not args.batch_eval_metrics
+        and trainer.state.global_step < trainer.state.max_steps
+        and not any(part is None or is_iterable(part) for part in sets)
+        and not any(map(trainer._is_overridden, KEEP_STATE))
+        and can_be_put_back(*memories(trainer, sets))
+    )
+
+
+def memories(trainer: Trainer, sets: list[Any]) -> list[Any]:
+    """Whatever an evaluation calls that may remember it."""
+    functions = [trainer.data_collator, trainer.compute_metrics, trainer.preprocess_logits_for_metrics]
+    return [*functions, *sets, getattr(trainer.model, "config", None)]
+
+
+def anyone(trainer: Trainer, says: bool) -> bool:
+    """Whether any process says so."""
+    return says if trainer.args.world_size == 1 else bool(trainer.strategy.sum(torch.tensor(float(says))))
+
+
+def attempt(
+    trainer: Trainer, prefix: str, name: str | None, ignore_keys: list[str] | None, *, whole: bool
+) -> rehearsal.Outcome:
+    """Evaluate one set, or its first batch, unheard."""
+    loader, in_hand = trainer.get_eval_dataloader(name), InHand()
+    loader.num_workers, loader.pin_memory = 0, False  # starting workers for one batch would take longer than it
+    data = evaluated_set("Evaluation", prefix, trainer.eval_dataset)
+    loss_only = True if trainer.compute_metrics is None else None
+    plan = replace(evaluating.eval_plan(trainer, loader, data, loss_only, ignore_keys, prefix), tells=False)
+    model = trainer._wrap_model(trainer.model, training=False)
+    model.eval()
+    try:
+        with trainer.precision.forward(trainer.model):
+            batches = loader if whole else itertools.islice(loader, 1)
+            output = evaluate.evaluation_loop(trainer, model, batches, plan, in_hand)
+    except Exception as error:
+        reason = explaining.failed_evaluation(trainer, error, in_hand, loader, data)
+        return rehearsal.Outcome({}, reason, in_metrics=in_hand.doing == "metrics")
+    return rehearsal.Outcome(output.metrics or {})
+
+
+def wanted_metric(trainer: Trainer) -> str | None:
+    """The metric that decides about the best model, or about the learning rate."""
+    if trainer.args.metric_for_best_model is None and schedulers.steps_on_metric(trainer.lr_scheduler):
+        return "loss"
+    return trainer.args.metric_for_best_model
