@@ -20,7 +20,13 @@ pytest.importorskip("transformers")
 IDS = st.integers(min_value=2, max_value=tiny.VOCAB - 1)
 TOKENS = st.lists(IDS, min_size=1, max_size=9)
 KINDS = st.sampled_from(["pt", "np"])
-OPTIONS = st.fixed_dictionaries({"pad_to_multiple_of": st.sampled_from([None, 4, 8])})
+SIDES = st.sampled_from(["right", "left"])
+MULTIPLES = st.fixed_dictionaries({"pad_to_multiple_of": st.sampled_from([None, 4, 8])})
+OPTIONS = st.one_of(
+    MULTIPLES,
+    st.fixed_dictionaries({"padding": st.sampled_from([True, "longest", False, "do_not_pad"])}),
+    st.fixed_dictionaries({"padding": st.just("max_length"), "max_length": st.sampled_from([9, 12, None])}),
+)
 repeatable = settings(
     max_examples=40, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck), database=None
 )
@@ -36,9 +42,14 @@ def tokenizers() -> dict[str, Any]:
 
 def described(batch: Any) -> list[tuple[Any, ...]]:
     return [
-        (name, type(value).__name__, str(getattr(value, "dtype", "")), np.asarray(value).tolist())
-        for name, value in batch.items()
+        (name, type(value).__name__, str(getattr(value, "dtype", "")), plain(value)) for name, value in batch.items()
     ]
+
+
+def plain(value: Any) -> Any:
+    """Lists of numbers; rows that are not padded may be of different lengths."""
+    value = value.tolist() if isinstance(value, (np.ndarray, torch.Tensor)) else value
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def result(build: Any, rows: list[dict[str, Any]], seed: int) -> Any:
@@ -74,7 +85,7 @@ def masked(ids: list[int]) -> dict[str, Any]:
 @repeatable
 @given(
     rows=st.lists(TOKENS, min_size=1, max_size=4),
-    side=st.sampled_from(["right", "left"]),
+    side=SIDES,
     kind=KINDS,
     options=OPTIONS,
     label=st.sampled_from([None, "label", "labels", "label_ids"]),
@@ -87,7 +98,7 @@ def test_with_padding(tokenizers, rows, side, kind, options, label) -> None:
 @repeatable
 @given(
     rows=st.lists(TOKENS, min_size=1, max_size=4),
-    side=st.sampled_from(["right", "left"]),
+    side=SIDES,
     kind=KINDS,
     options=OPTIONS,
     name=st.sampled_from(["label", "labels"]),
@@ -102,7 +113,7 @@ def test_token_classification(tokenizers, rows, side, kind, options, name, fille
 @repeatable
 @given(
     rows=st.lists(st.tuples(TOKENS, TOKENS), min_size=1, max_size=4),
-    side=st.sampled_from(["right", "left"]),
+    side=SIDES,
     kind=KINDS,
     options=OPTIONS,
 )
@@ -111,26 +122,53 @@ def test_seq2seq(tokenizers, rows, side, kind, options) -> None:
     compare("DataCollatorForSeq2Seq", data, tokenizers[side], return_tensors=kind, **options)
 
 
+REPLACED = st.sampled_from([(0.8, 0.1), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0), (0.5, 0.5)])
+
+
 @repeatable
 @given(
     rows=st.lists(TOKENS, min_size=1, max_size=4),
+    side=SIDES,
     kind=KINDS,
-    options=OPTIONS,
+    options=MULTIPLES,
     share=st.sampled_from([0.15, 0.5, 0.9]),
+    replaced=REPLACED,
     seed=st.integers(0, 99),
     own_seed=st.sampled_from([None, 3]),
 )
-def test_masked_language_modeling(tokenizers, rows, kind, options, share, seed, own_seed) -> None:
+def test_masked_language_modeling(tokenizers, rows, side, kind, options, share, replaced, seed, own_seed) -> None:
     more = {"mlm_probability": share, "seed": own_seed, "return_tensors": kind, **options}
-    compare(
-        "DataCollatorForLanguageModeling", [masked(ids) for ids in rows], tokenizers["right"], streams=seed, **more
-    )
+    more.update(mask_replace_prob=replaced[0], random_replace_prob=replaced[1])
+    compare("DataCollatorForLanguageModeling", [masked(ids) for ids in rows], tokenizers[side], streams=seed, **more)
 
 
 @repeatable
 @given(
-    rows=st.lists(TOKENS, min_size=1, max_size=4), side=st.sampled_from(["right", "left"]), kind=KINDS, options=OPTIONS
+    rows=st.lists(st.lists(st.tuples(IDS, st.booleans()), min_size=1, max_size=9), min_size=1, max_size=4),
+    kind=KINDS,
+    share=st.sampled_from([0.15, 0.5]),
+    seed=st.integers(0, 99),
+    own_seed=st.sampled_from([None, 3]),
 )
+def test_whole_words(tokenizers, rows, kind, share, seed, own_seed) -> None:
+    """Tokens begin words, or go on where the one before ended. Rows of one length: see below."""
+    longest = max(map(len, rows))
+    data = []
+    for row in rows:
+        row = (row * longest)[:longest]
+        offsets, end = [], 0
+        for _, begins in row:
+            start = end + begins
+            end = start + 2
+            offsets.append((start, end))
+        data.append({**masked([token for token, _ in row]), "offset_mapping": offsets})
+    more = {"mlm_probability": share, "seed": own_seed, "return_tensors": kind, "whole_word_mask": True}
+    more.update(mask_replace_prob=1.0, random_replace_prob=0.0)  # the only shares there are for whole words
+    compare("DataCollatorForLanguageModeling", data, tokenizers["right"], streams=seed, **more)
+
+
+@repeatable
+@given(rows=st.lists(TOKENS, min_size=1, max_size=4), side=SIDES, kind=KINDS, options=MULTIPLES)
 def test_causal_language_modeling_where_padding_has_a_token_of_its_own(tokenizers, rows, side, kind, options) -> None:
     data = [masked(ids) for ids in rows]
     compare("DataCollatorForLanguageModeling", data, tokenizers[side], mlm=False, return_tensors=kind, **options)
@@ -157,11 +195,15 @@ def test_multiple_choice(tokenizers, rows, kind, options, label) -> None:
     kind=KINDS,
     positions=st.booleans(),
     marks=st.booleans(),
+    bounds=st.booleans(),
     labelled=st.booleans(),
+    filler=st.sampled_from([-100, 7]),
+    first=st.sampled_from([0, 2]),
 )
-def test_flattening(rows, kind, positions, marks, labelled) -> None:
+def test_flattening(rows, kind, positions, marks, bounds, labelled, filler, first) -> None:
     data = [{"input_ids": ids, **({"labels": ids} if labelled else {})} for ids in rows]
-    more = {"return_position_ids": positions, "return_seq_idx": marks, "return_tensors": kind}
+    more = {"return_position_ids": positions, "return_seq_idx": marks, "return_flash_attn_kwargs": bounds}
+    more.update(separator_id=filler, position_ids_start=first, return_tensors=kind)
     compare("DataCollatorWithFlattening", data, **more)
 
 

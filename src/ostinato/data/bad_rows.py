@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
+from ..core.errors import DataError
 from ..core.notices import warn
 from .cutting import SplitBatch
+from .marks import BadRow, RowKey, StandIn, bad_row
 
 SHOWN = 20  # numbers that a line lists
-
-
-class BadRow(NamedTuple):
-    """In place of a row that could not be read."""
-
-    index: int
-    reason: str
+TRIED = 100  # rows that are tried to find one that can be read
 
 
 class SkippingRows:
@@ -23,11 +20,11 @@ class SkippingRows:
 
     >>> rows = SkippingRows([{"x": 1}])
     >>> rows[0], rows[7]
-    ({'x': 1}, BadRow(index=7, reason='IndexError: list index out of range'))
+    ({'x': 1}, BadRow(index=7, reason='IndexError: list index out of range', source=None))
     """
 
-    def __init__(self, rows: Any) -> None:
-        self.rows = rows
+    def __init__(self, rows: Any, source: str | None = None) -> None:
+        self.rows, self.source = rows, source
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -36,16 +33,18 @@ class SkippingRows:
         try:
             return self.rows[index]
         except Exception as error:  # whatever it is, the run is to go on
-            return BadRow(index, f"{type(error).__name__}: {error}")
+            return BadRow(int(index), f"{type(error).__name__}: {error}", self.source)
 
-    def __getitems__(self, indices: list[int]) -> list[Any]:
-        many = getattr(self.rows, "__getitems__", None)
-        if many is not None:
-            try:
-                return many(indices)
-            except Exception:  # one of them: find out which
-                pass
-        return [self[index] for index in indices]
+    @property
+    def __getitems__(self) -> Callable[[Sequence[int]], list[Any]] | None:
+        """Many rows at a time, where the data set can read them so."""
+        return None if getattr(self.rows, "__getitems__", None) is None else self._read_many
+
+    def _read_many(self, indices: Sequence[int]) -> list[Any]:
+        try:
+            return self.rows.__getitems__(indices)
+        except Exception:  # one of them: find out which
+            return [self[index] for index in indices]
 
     def __getattr__(self, name: str) -> Any:
         if name == "rows":  # being unpickled
@@ -53,47 +52,117 @@ class SkippingRows:
         return getattr(self.rows, name)
 
 
+class Readable:
+    """Finds a row of a data set that can be read: what a process gets that has none in a step."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+        self._index = 0
+
+    def __call__(self) -> Any:
+        row = None
+        for index in range(self._index, min(self._index + TRIED, len(self.rows))):
+            row = self.rows[index]
+            if bad_row(row) is None:
+                self._index = index
+                return row
+        raise nothing_readable("training set", min(TRIED, len(self.rows)), bad_row(row))
+
+
 class GoodBatch(SplitBatch):
     """The micro-batches of the rows that could be read, and those that could not."""
 
     skipped: tuple[BadRow, ...] = ()
+    sources: Sequence[str] = ()  # of a mixture: the set of each micro-batch
+    is_stand_in = False  # no row could be read, and another process may have some
 
 
 class SkippingCollator:
-    """Collates the rows that could be read; none, if there are none."""
+    """Collates the rows that could be read.
+
+    If there are none, the batch is empty; or, where processes wait for one another, made of a row that is `readable`
+    or was given as a stand-in.
+    """
 
     cuts = True
 
-    def __init__(self, data_collator: Callable[[list[Any]], Any]) -> None:
-        self.data_collator = data_collator
+    def __init__(self, data_collator: Callable[[list[Any]], Any], readable: Callable[[], Any] | None = None) -> None:
+        self.data_collator, self.readable = data_collator, readable
 
     def __call__(self, rows: list[Any]) -> GoodBatch:
-        good = self.seen(rows)
-        batch = GoodBatch([self.data_collator(good)] if good else [])
-        batch.skipped = tuple(row for row in rows if isinstance(row, BadRow))
+        good, is_stand_in = self.seen(rows), False
+        if not good:
+            good = [row.row for row in rows if isinstance(row, StandIn)]
+            good = [self.readable()] if self.readable is not None and not good else good
+            is_stand_in = bool(good)
+        inside = self.data_collator(good) if good else None
+        batch = GoodBatch([] if inside is None else [inside])
+        batch.skipped = tuple(bad for row in rows if (bad := bad_row(row)) is not None)
+        batch.sources, batch.is_stand_in = getattr(inside, "sources", ()), is_stand_in
         return batch
 
     def seen(self, rows: list[Any]) -> list[Any]:
         """The rows that are collated."""
-        return [row for row in rows if not isinstance(row, BadRow)]
+        return [rows[place] for place in self.kept(rows)]
+
+    def kept(self, rows: list[Any]) -> list[int]:
+        """The places of these rows."""
+        return [place for place, row in enumerate(rows) if bad_row(row) is None and not isinstance(row, StandIn)]
 
 
 class SkippedRows:
-    """All bad rows of a run, each said once, in the process that trains."""
+    """All bad rows of a run, each said once, by the first process."""
 
     def __init__(self) -> None:
-        self.reasons: dict[int, str] = {}
+        self.reasons: dict[RowKey, str] = {}
 
-    def add(self, rows: tuple[BadRow, ...]) -> None:
-        for row in rows:
-            if row.index not in self.reasons:
-                self.reasons[row.index] = row.reason
-                warn(f"row {row.index} of the training set is skipped: {row.reason}")
+    def add(self, rows: Iterable[BadRow], of_all: Callable[[str], list[str]] | None = None) -> None:
+        """Take note of rows. `of_all` gives the texts of all processes, each of which calls this at the same time."""
+        found = [[row.source, row.index, row.reason] for row in rows if row.key not in self.reasons]
+        if of_all is not None:
+            found = [row for text in of_all(json.dumps(found)) for row in json.loads(text)]
+        for source, index, reason in found:
+            row = BadRow(index, reason, source)
+            if row.key not in self.reasons:
+                self.reasons[row.key] = reason
+                self._tell(row)
+
+    def _tell(self, row: BadRow) -> None:
+        if len(self.reasons) <= SHOWN:
+            warn(f"{_named(row.key)} is skipped: {row.reason}")
+        elif len(self.reasons) == SHOWN + 1:
+            warn(f"more than {SHOWN} rows are skipped: trainer.skipped_rows lists them all")
 
     def summary(self) -> str | None:
         """A line for the end of training; None if there is nothing to tell."""
         if not self.reasons:
             return None
-        numbers = sorted(self.reasons)
-        more = f" and {len(numbers) - SHOWN} more" if len(numbers) > SHOWN else ""
-        return f"{len(numbers)} rows of the training set were skipped: {', '.join(map(str, numbers[:SHOWN]))}{more}"
+        keys = sorted(self.reasons, key=lambda key: key if isinstance(key, tuple) else ("", key))
+        more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
+        shown = ", ".join(str(key) if isinstance(key, int) else f"{key[0]} {key[1]}" for key in keys[:SHOWN])
+        return f"{len(keys)} rows of the training set were skipped: {shown}{more}"
+
+    def progress(self) -> list[list[Any]]:
+        """What a resumed run has to know."""
+        return [[*(key if isinstance(key, tuple) else (None, key)), reason] for key, reason in self.reasons.items()]
+
+    def restore(self, progress: Iterable[Sequence[Any]]) -> None:
+        """Go on where a saved run stood."""
+        for source, index, reason in progress:
+            self.reasons[BadRow(index, reason, source).key] = reason
+
+
+def _named(key: RowKey) -> str:
+    if isinstance(key, tuple):
+        return f"row {key[1]} of set {key[0]!r} of the training set"
+    return f"row {key} of the training set"
+
+
+def nothing_readable(source: str, count: int, last: Any) -> DataError:
+    """So many rows, one after another, that it is not the rows."""
+    reason = getattr(last, "reason", None) or (f"{type(last).__name__}: {last}" if last is not None else "")
+    return DataError(
+        what=f"{count} rows of the {source}, one after another, could not be read",
+        why=f"the last one gave {reason}" if reason else "there is none to compute anything from",
+        fix="check that the files are there; skip_bad_rows=True is for single rows",
+    )

@@ -15,7 +15,9 @@ from torch.utils.data import Sampler
 from ..config.plan import LoaderSettings
 from ..core.errors import ConfigError, NotSupportedError
 from ..core.notices import note_once
+from .bad_rows import SkippingRows
 from .columns import with_all_columns
+from .courses import Cut
 from .lengths import Numbers, RowLengths
 from .sizes import is_iterable
 from .windows import check_window, longest_first, permutation, window_bounds, window_generator
@@ -24,11 +26,24 @@ SAMPLE = 512  # rows whose mean length tells how many rows a batch will have
 WHOLE_STEPS = 8
 
 
+class Past(NamedTuple):
+    """From batch number `batch` of an epoch on, a run made its batches so."""
+
+    epoch: int
+    batch: int
+    cut: Cut
+
+
 class Step(NamedTuple):
     """One batch for every process; the last `stand_ins` of them repeat rows that others have."""
 
     batches: list[Numbers]
     stand_ins: int = 0
+
+    @property
+    def rows(self) -> Numbers:
+        """Those that count, of all processes."""
+        return np.concatenate(self.batches[: len(self.batches) - self.stand_ins])
 
 
 class TokenBudgetBatchSampler(Sampler[list[int]]):
@@ -68,6 +83,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         self.multiple = pad_to_multiple_of or 1
         self.window = window
         self.epoch = 0
+        self._past: list[Past] = []
         self._steps_in: dict[int, int] = {}
         self._has_stand_in: dict[int, bool] = {}
 
@@ -82,6 +98,36 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             self._steps_in.clear()
             self._has_stand_in.clear()
         self.epoch = epoch
+
+    @property
+    def cut(self) -> Cut:
+        """What decides, besides seed and epoch, which rows share a batch."""
+        return {
+            "max_tokens": self.max_tokens,
+            "world_size": self.world_size,
+            "multiple": self.multiple,
+            "window": self.window,
+        }
+
+    @property
+    def past(self) -> list[Past]:
+        """How a run has made its batches, the last of it being how it makes them now.
+
+        An epoch that is finished with another budget, or by other processes, than it was begun with has the batches
+        it had up to there, and the rows that are left in new ones.
+        """
+        return self._past
+
+    @past.setter
+    def past(self, past: list[Past]) -> None:
+        self._past = past
+        self._steps_in.clear()
+        self._has_stand_in.clear()
+
+    def rows_of(self, epoch: int, batches: range) -> list[int]:
+        """The rows, over all processes, of some batches of an epoch."""
+        steps = islice(self._steps(epoch), batches.start, batches.stop)
+        return [row for step in steps for row in step.rows.tolist()]
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[list[int]]:
         """This process's batches of an epoch from number `start` on. Of those before only lengths are read.
@@ -119,41 +165,61 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     def _steps(self, epoch: int) -> Iterator[Step]:
         rows = permutation(len(self.lengths), self.seed, epoch)
-        bounds = self._bounds(rows)
+        for cut, count in self._parts(epoch):
+            steps = self._steps_of(rows, epoch, cut)
+            if count is None:
+                yield from steps
+                return
+            taken = list(islice(steps, count))
+            yield from taken
+            seen = np.concatenate([step.rows for step in taken]) if taken else rows[:0]
+            rows = rows[~np.isin(rows, seen)]
+
+    def _parts(self, epoch: int) -> Iterator[tuple[Cut, int | None]]:
+        """How batches are made in an epoch, and how many of them in each way; None: as many as are left."""
+        earlier = [each for each in self._past if (each.epoch, each.batch) <= (epoch, 0)]
+        inside = [each for each in self._past if each.epoch == epoch and each.batch > 0]
+        cut, done = earlier[-1].cut if earlier else self.cut, 0
+        for change in inside:
+            yield cut, change.batch - done
+            cut, done = change.cut, change.batch
+        yield cut, None
+
+    def _steps_of(self, rows: Numbers, epoch: int, cut: Cut) -> Iterator[Step]:
+        bounds = self._bounds(rows, cut)
         for number in range(len(bounds) - 1):
-            yield from self._window(rows, bounds, epoch, number)
+            yield from self._window(rows[bounds[number] : bounds[number + 1]], epoch, number, cut)
 
     def _last_step(self, epoch: int) -> Step | None:
+        if len(list(self._parts(epoch))) > 1:
+            return next(reversed(list(self._steps(epoch))), None)
         rows = permutation(len(self.lengths), self.seed, epoch)
-        bounds = self._bounds(rows)
-        return self._window(rows, bounds, epoch, len(bounds) - 2)[-1] if len(rows) else None
+        bounds = self._bounds(rows, self.cut)
+        return self._window(rows[bounds[-2] :], epoch, len(bounds) - 2, self.cut)[-1] if len(rows) else None
 
-    def _bounds(self, rows: Numbers) -> list[int]:
+    def _bounds(self, rows: Numbers, cut: Cut) -> list[int]:
         """Where windows begin. All but the last hold a multiple of `world_size` rows: each process can have one."""
         if len(rows) == 0:
             return [0]
-        mean = float(self._padded(self.lengths.array(rows[:SAMPLE])).mean())
+        max_tokens, world_size, multiple, window = _taken_apart(cut)
+        mean = float(_padded(self.lengths.array(rows[:SAMPLE]), multiple).mean())
         # Windows are counted in batches; for many processes in several, or few of a window's steps would be whole.
-        batches = -(-self.world_size // WHOLE_STEPS)
-        unit = -(-max(1, int(batches * self.max_tokens / mean)) // self.world_size) * self.world_size
-        bounds = window_bounds(-(-len(rows) // unit), self.window)
+        batches = -(-world_size // WHOLE_STEPS)
+        unit = -(-max(1, int(batches * max_tokens / mean)) // world_size) * world_size
+        bounds = window_bounds(-(-len(rows) // unit), window)
         return [min(bound * unit, len(rows)) for bound in bounds]
 
-    def _window(self, rows: Numbers, bounds: list[int], epoch: int, number: int) -> list[Step]:
+    def _window(self, rows: Numbers, epoch: int, number: int, cut: Cut) -> list[Step]:
         """The steps of one window in the order they are taken."""
-        rows = rows[bounds[number] : bounds[number + 1]]
+        max_tokens, world_size, multiple, _ = _taken_apart(cut)
         lengths = self.lengths.array(rows)
-        rows, padded = longest_first(rows, lengths), self._padded(-np.sort(-lengths))
+        rows, padded = longest_first(rows, lengths), _padded(-np.sort(-lengths), multiple)
         self._tell_of_long_rows(rows, padded)
-        starts = cut_evenly(padded, self.max_tokens, self.world_size)
+        starts = cut_evenly(padded, max_tokens, world_size)
         batches = [rows[start:end] for start, end in zip(starts, [*starts[1:], len(rows)], strict=True)]
-        steps = _steps_of(batches, self.world_size)
+        steps = _steps_of(batches, world_size)
         order = torch.randperm(len(steps), generator=window_generator(self.seed, epoch, number)).tolist()
         return sorted((steps[place] for place in order), key=_with_stand_ins)
-
-    def _padded(self, lengths: Numbers) -> Numbers:
-        # A row of no tokens still takes a place in the batch.
-        return np.maximum(-(-lengths // self.multiple), 1) * self.multiple
 
     def _tell_of_long_rows(self, rows: Numbers, padded: Numbers) -> None:
         if padded[0] > self.max_tokens:
@@ -172,13 +238,17 @@ def token_batches(
     if is_iterable(dataset):
         raise NotSupportedError(
             what=f"max_tokens_per_batch={settings.max_tokens} with a training set that can only be iterated over",
-            why="rows of similar length are picked by their numbers, and the rows of a stream have none",
-            fix="pass a data set with numbered rows, or use per_device_train_batch_size",
+            why="how many rows fit into each batch, and so where a step of the run stands in the data, is known only "
+            "once all of them are read",
+            fix="pass a data set with numbered rows; or keep per_device_train_batch_size, and put like lengths together "
+            "with train_sampling_strategy='group_by_length' and length_window=-1, which a stream can do",
         )
     if settings.drop_last:
         note_once(
             "dataloader_drop_last=True has no effect: with max_tokens_per_batch no batch is less full than others"
         )
+    if settings.skips_bad_rows:
+        dataset = SkippingRows(dataset)
     return TokenBudgetBatchSampler(
         RowLengths(with_all_columns(dataset), input_name, settings.length_column),
         settings.max_tokens,
@@ -188,6 +258,16 @@ def token_batches(
         pad_to_multiple_of=pad_to_multiple_of,
         window=settings.window,
     )
+
+
+def _taken_apart(cut: Cut) -> tuple[int, int, int, int | None]:
+    """Tokens, processes, what lengths are rounded up to, and batches of a window."""
+    return cut["max_tokens"] or 1, cut["world_size"] or 1, cut["multiple"] or 1, cut["window"]
+
+
+def _padded(lengths: Numbers, multiple: int) -> Numbers:
+    # A row of no tokens still takes a place in the batch.
+    return np.maximum(-(-lengths // multiple), 1) * multiple
 
 
 def _with_stand_ins(step: Step) -> int:

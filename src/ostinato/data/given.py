@@ -13,7 +13,7 @@ from ..config.plan import LoaderSettings
 from ..core.errors import ConfigError, DataError, NotSupportedError
 from ..core.notices import note_once
 from ..core.random import set_seed, undisturbed
-from .samplers import announce_epoch
+from .orders import announce_epoch
 from .sizes import has_length
 
 # Samplers ------------------------------------------------------------------------------------------------------------
@@ -79,8 +79,19 @@ class BatchesInTurn(Sampler[list[int]]):
     ([[2], [3]], [None, 0])
     """
 
-    def __init__(self, batches: Any, rank: int, world_size: int, *, drop_last: bool = False) -> None:
+    def __init__(
+        self,
+        batches: Any,
+        rank: int,
+        world_size: int,
+        *,
+        drop_last: bool = False,
+        numbered_from: int = 0,
+        first_batch: int = 0,
+    ) -> None:
         self.batches, self.rank, self.world_size, self.drop_last = batches, rank, world_size, drop_last
+        # In an epoch that is entered in its middle: the number of the first turn, and of its first batch.
+        self.numbered_from, self.first_batch = numbered_from, first_batch
 
     def __len__(self) -> int:
         whole, left = divmod(len(self.batches), self.world_size)
@@ -94,7 +105,12 @@ class BatchesInTurn(Sampler[list[int]]):
 
     def real_rows(self, batch_number: int) -> int | None:
         """0 if batch `batch_number` (from 0) is a stand-in; None: all its rows count."""
-        return None if batch_number * self.world_size + self.rank < len(self.batches) else 0
+        own = (batch_number - self.numbered_from) * self.world_size + self.rank
+        return None if own < len(self.batches) else 0
+
+    def number_of(self, count: int) -> int:
+        """Which of all batches of the epoch comes after `count` others of this process."""
+        return self.first_batch + count * self.world_size + self.rank
 
     def set_epoch(self, epoch: int) -> None:
         announce_epoch(self.batches, epoch)

@@ -15,6 +15,7 @@ from ..core.errors import DataError
 from ..core.notices import note_once
 from ..core.random import RandomState
 from .columns import in_words, transforms_rows
+from .marks import BadRow
 from .mistakes import Rows, reading_failed
 from .sizes import length_of
 
@@ -94,8 +95,15 @@ class RowLengths:
 
     def all(self) -> Numbers:
         """The lengths of all rows, in the order of the data set."""
+        known = self._known is not None and bool((self._known != _UNKNOWN).all())
+        if isinstance(self._read, _WholeRows) and not known:
+            self._read.tell(f"all {self.num_rows} rows of the {self._read.source} are read")
         parts = [self.array(np.arange(start, end)) for start, end in _slices(self.num_rows, SLICE)]
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+    def as_list(self) -> list[int]:
+        """The same as plain integers: elements of arrays are slow to compare one by one."""
+        return self.all().tolist()
 
     def _learn(self, rows: Numbers) -> None:
         assert self._known is not None
@@ -182,14 +190,17 @@ class _WholeRows:
     def __init__(self, dataset: Any, input_name: str, length_column: str | None, source: str) -> None:
         self.dataset, self.input_name, self.length_column, self.source = dataset, input_name, length_column, source
 
+    def tell(self, what: str) -> None:
+        """Reading rows may take long; what is in memory already does not."""
+        if isinstance(self.dataset, (list, tuple)):
+            return
+        column = f"; a column {self.length_column!r} would make that unnecessary" if self.length_column else ""
+        note_once(
+            f"{what} to learn the length of their {self.input_name!r}{column}", key="rows are read for their lengths"
+        )
+
     def __call__(self, rows: Numbers) -> Numbers:
-        if not isinstance(self.dataset, (list, tuple)):
-            column = f"; a column {self.length_column!r} would make that unnecessary" if self.length_column else ""
-            note_once(
-                f"each row of the {self.source} is read once more, shortly before its turn, to learn the length of "
-                f"its {self.input_name!r}{column}",
-                key="rows are read for their lengths",
-            )
+        self.tell(f"the rows of the {self.source} are read once more, each shortly before its turn,")
         streams = RandomState.capture()
         try:
             return np.array([self._length(number, row) for number, row in self._rows(rows)], dtype=np.int64)
@@ -216,22 +227,30 @@ class _WholeRows:
             reading_failed(error, Rows(self.source, [number]), self.dataset)
 
     def _length(self, number: int, row: Any) -> int:
-        if self.length_column is not None and isinstance(row, Mapping) and self.length_column in row:
-            return _count(row[self.length_column], number, self.length_column, self.source)
-        try:
-            value = row[self.input_name]
-        except (KeyError, TypeError, IndexError) as error:
-            raise self._no_column(number, row) from error
-        return _length(value, number, self.input_name, self.source)
+        if isinstance(row, BadRow):  # will be left out
+            return 0
+        return length_of_row(row, number, self.input_name, self.length_column, self.source)
 
-    def _no_column(self, number: int, row: Any) -> DataError:
-        names = [str(name) for name in row] if isinstance(row, Mapping) else []
-        meant = difflib.get_close_matches(self.input_name, names, n=1)
-        return DataError(
-            what=f"row {number} of the {self.source} has no {self.input_name!r}, whose length it is to be sorted by",
-            why=f"it has {in_words(names)}" if names else f"it is a {type(row).__name__}, not a dict",
-            fix=f"rename {meant[0]!r} to {self.input_name!r}" if meant else _FIX,
-        )
+
+def length_of_row(row: Any, number: int, input_name: str, length_column: str | None, source: str) -> int:
+    """What a row says of its length, or the length of its input."""
+    if length_column is not None and isinstance(row, Mapping) and length_column in row:
+        return _count(row[length_column], number, length_column, source)
+    try:
+        value = row[input_name]
+    except (KeyError, TypeError, IndexError) as error:
+        raise _no_column(row, number, input_name, source) from error
+    return _length(value, number, input_name, source)
+
+
+def _no_column(row: Any, number: int, input_name: str, source: str) -> DataError:
+    names = [str(name) for name in row] if isinstance(row, Mapping) else []
+    meant = difflib.get_close_matches(input_name, names, n=1)
+    return DataError(
+        what=f"row {number} of the {source} has no {input_name!r}, whose length it is to be sorted by",
+        why=f"it has {in_words(names)}" if names else f"it is a {type(row).__name__}, not a dict",
+        fix=f"rename {meant[0]!r} to {input_name!r}" if meant else _FIX,
+    )
 
 
 # Numbers -------------------------------------------------------------------------------------------------------------

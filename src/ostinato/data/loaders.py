@@ -18,23 +18,17 @@ from ..core.random import RandomState, set_seed
 from . import mistakes
 from .budget import TokenBudgetBatchSampler
 from .columns import has_columns, set_name
-from .given import is_dealt_out
-from .reading import (
-    BatchReader,
-    Collate,
-    CountingCollator,
-    PlainStream,
-    RankStream,
-    StreamReader,
-    as_it_is,
-    begin_worker,
-    joining_failed,
-    reading_failed,
-    unpacked,
-)
+from .failing import joining_failed, reading_failed, unpacked
+from .given import BatchesInTurn, is_dealt_out
+from .orders import announce_epoch
+from .reading import BatchReader, as_it_is, begin_worker
 from .row_streams import WATCHED_READS, Apart, Draw, Draws, RowStreams
-from .samplers import EpochSampler, ShardedBatchSampler, announce_epoch
+from .samplers import EpochSampler, ShardedBatchSampler
 from .sizes import has_length, is_iterable, length_of, num_examples
+from .skipping import Show, Skipping
+from .stream_reading import Dropped, StreamReader, StreamStart
+from .stream_windows import StreamWindows
+from .streams import Collate, CountingCollator, PlainStream, RankStream, StreamPlace, all_rows_of
 
 __all__ = [
     "Loader",
@@ -63,12 +57,13 @@ def build_loader(
     training: bool,
     description: str | None = None,
     batch_sampler: Any = None,
+    windows: StreamWindows | None = None,
 ) -> Loader:
     """A loader of this process's batches, `batch_size` rows each, or of those that `batch_sampler` gives.
 
     Without a `sampler` rows come as they are. A data set that can only be iterated over has its own order; every
     process then reads all of it and keeps its batches. `description` ("Training", "Evaluation", "test") is how errors
-    call the data set.
+    call the data set. `windows` put the rows of a stream in another order.
 
     >>> loader = build_loader(
     ...     rows,
@@ -87,7 +82,9 @@ def build_loader(
     options = _worker_options(settings, training=training, iterable=is_iterable(dataset))
     options.update(training=training, source=source)
     if is_iterable(dataset):
-        return _stream_loader(dataset, batch_size, collate_fn, settings, options)
+        loader = _stream_loader(dataset, batch_size, collate_fn, settings, options)
+        loader.stream_windows, loader.skips_bad_rows = windows, training and settings.skips_bad_rows
+        return loader
     if batch_sampler is not None:
         return Loader(dataset, collate_fn=collate_fn, batch_sampler=batch_sampler, **options)
     if sampler is None:
@@ -154,10 +151,14 @@ class Loader(DataLoader[Any]):
         self.replay: Replay | None = None
         self.begin: Any = None  # where an epoch was entered in its middle (`position.Begin`)
         self._apart: Apart | None = None
-        self.stream_begin: tuple[Any, int] | None = None  # for one pass: the state of a stream, and batches before it
-        self.stream_skip = 0  # for one pass: batches that need not be joined
+        self.stream_start: StreamStart | None = None  # for one pass: where the stream is entered
+        self.first_batch = 0  # for one pass: its number
+        self.show_skipping: Show | None = None  # shows how far the reading of what is dropped is
+        self.stream_windows: StreamWindows | None = None  # in which order the rows of a stream are given
+        self.skips_bad_rows = False  # of a stream; a data set with numbered rows does it itself
         self._stream_reader: StreamReader | None = None
         self._real_rows: list[int] = []  # of a stream shared between processes: known once a batch has been read
+        self._numbered_from = 0
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         if self.training:
@@ -186,7 +187,7 @@ class Loader(DataLoader[Any]):
         of_batch: Callable[[int], int | None] | None = getattr(self.batch_sampler, "real_rows", None)
         if of_batch is not None:
             return of_batch(batch_number)
-        return self._real_rows[batch_number] if isinstance(self.dataset, RankStream) else None
+        return self._real_rows[batch_number - self._numbered_from] if isinstance(self.dataset, RankStream) else None
 
     @property
     def batches_in(self) -> Callable[[int], int] | None:
@@ -228,7 +229,9 @@ class Loader(DataLoader[Any]):
             return batches.place_of
         if type(batches) is BatchSampler and not is_dealt_out(batches.sampler):
             return lambda number: number * batches.batch_size
-        # Batches of any size, of which other processes may have others: places that no other batch comes near.
+        # Batches of any size: places that no other batch comes near.
+        if isinstance(batches, BatchesInTurn):
+            return lambda number: batches.number_of(number) << 20
         rank = 0 if self._apart is None else self._apart.streams.rank
         return lambda number: (rank << 48) + ((getattr(batches, "skip", 0) + number) << 20)
 
@@ -236,24 +239,41 @@ class Loader(DataLoader[Any]):
         if self.batch_size is None:
             return super().__iter__()
         if self._stream_reader is None:
-            size, drop_last = self.batch_size, self.drop_last
             self._stream_reader = StreamReader(
-                self.dataset, self.collate_fn, self.source, size, drop_last=drop_last, apart=self._apart
+                self.dataset,
+                self.collate_fn,
+                self.source,
+                self.batch_size,
+                drop_last=self.drop_last,
+                apart=self._apart,
+                windows=self.stream_windows,
+                skips_bad_rows=self.skips_bad_rows,
+                tells=self.training,
             )
-        reader = self._stream_reader
-        reader.epoch, reader.skip, reader.first = self.epoch, self.stream_skip, 0
-        if self.stream_begin is not None:
-            state, reader.first = self.stream_begin
-            stream: Any = getattr(self.dataset, "all_rows", self.dataset)
-            stream.load_state_dict(state)
-            self._gave_batches = True  # before; there may be none left
-        self.stream_begin, self.stream_skip = None, 0
-        return self._read_stream_here(reader) if self._reads_here() else self._read_elsewhere(lambda: reader)
+        reader, start = self._stream_reader, self.stream_start or StreamStart()
+        reader.epoch, reader.start, self._numbered_from = self.epoch, start, self.first_batch
+        if start.place.state is not None:
+            all_rows_of(self.dataset).load_state_dict(start.place.state)
+        self._gave_batches = self._gave_batches or start.rows > 0  # before; there may be none left
+        self.stream_start, self.first_batch = None, 0
+        batches = self._read_stream_here(reader) if self._reads_here() else self._read_elsewhere(lambda: reader)
+        return self._without_dropped(batches, start.rows)
+
+    def _without_dropped(self, batches: Iterator[Any], rows: int) -> Iterator[Any]:
+        """The batches after the rows that are read and dropped."""
+        with Skipping(rows, "rows", self.show_skipping) as skipping:
+            first = next(batches, _NOTHING)
+            while isinstance(first, Dropped):
+                skipping.advance(first.rows)
+                first = next(batches, _NOTHING)
+        if first is not _NOTHING:
+            yield first
+            yield from batches
 
     @property
-    def stream_state(self) -> Any:
-        """Where the stream stood before the newest batch was read; None if it cannot tell."""
-        return None if self._stream_reader is None or self.num_workers else self._stream_reader.state
+    def stream_place(self) -> StreamPlace | None:
+        """Where the stream stood before the newest batch was read; None if workers share it."""
+        return None if self._stream_reader is None or self.num_workers else self._stream_reader.place
 
     def _reads_here(self) -> bool:
         return self.num_workers == 0 and not self.pin_memory

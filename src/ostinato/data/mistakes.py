@@ -176,6 +176,16 @@ def stream_failed(error: Exception, source: str, count: int) -> NoReturn:
     raise error
 
 
+def generator_broke(error: Exception) -> NoReturn:
+    """A generator ends with the exception that it raises: whatever it had left is gone."""
+    add_note(
+        error,
+        "ostinato: skip_bad_rows=True cannot go on after it: a generator (a function with yield) ends with the "
+        "exception that it raises. Catch it inside, or let __iter__ return an iterator with a __next__ of its own",
+    )
+    raise error
+
+
 # Data sets that are none ---------------------------------------------------------------------------------------------
 
 

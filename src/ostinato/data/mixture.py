@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +30,10 @@ from torch.utils.data import Dataset
 from ..core.errors import ConfigError, DataError, add_note
 from ..core.notices import note_once
 from .columns import has_columns, in_words, listed
+from .marks import SetRow
 from .mistakes import a, check_addressable, check_data_set, no_data_set, shortened
-from .samplers import EpochSampler, announce_epoch
+from .orders import announce_epoch
+from .samplers import EpochSampler
 from .sizes import is_iterable
 
 Numbers = npt.NDArray[np.int64]
@@ -42,13 +44,6 @@ _HELD_OUT = ("test", "validation", "valid", "val", "dev", "eval", "evaluation")
 
 class MixtureError(DataError, ConfigError):
     """Sets, or weights of sets, that make no mixture."""
-
-
-class SetRow(NamedTuple):
-    """A row, and the name of the set it comes from."""
-
-    source: str
-    row: Any
 
 
 class Mixture(Dataset[Any]):
@@ -104,7 +99,13 @@ class Mixture(Dataset[Any]):
         name, row = self.locate(index)
         return self._tag(name, self._read(name, row))
 
-    def __getitems__(self, indices: Sequence[Any]) -> list[Any]:
+    @property
+    def __getitems__(self) -> Callable[[Sequence[Any]], list[Any]] | None:
+        """`read_many`, if a set can; else rows are read one by one, each with random numbers of its own."""
+        able = any(getattr(dataset, "__getitems__", None) is not None for dataset in self.sets.values())
+        return self.read_many if able else None
+
+    def read_many(self, indices: Sequence[Any]) -> list[Any]:
         """Many rows; those of a set that can read many at a time are read together."""
         places: dict[str, list[tuple[int, int]]] = {}
         for place, index in enumerate(indices):
@@ -202,9 +203,6 @@ class MixtureSampler(EpochSampler):
     def __init__(self, mixture: Mixture, seed: int | None = None) -> None:
         super().__init__(len(mixture), seed)
         self.mixture = mixture
-
-    def __iter__(self) -> Iterator[int]:
-        return self.order(self.epoch)
 
     def order(self, epoch: int, start: int = 0) -> Iterator[int]:
         """The rows of an epoch from place `start` on.

@@ -6,7 +6,7 @@ The order of an epoch is a function of a seed and the epoch's number, so it can 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -16,14 +16,16 @@ from torch.utils.data import Sampler, SequentialSampler
 from ..config.plan import LoaderSettings
 from ..core.errors import DataError, NotSupportedError
 from ..core.notices import note_once
-from .columns import transforms_rows, with_all_columns
+from .bad_rows import SkippingRows
+from .columns import has_columns, with_all_columns
 from .lengths import RowLengths
-from .mistakes import Rows, check_data_set, reading_failed
-from .sizes import has_length, is_iterable, length_of
+from .mistakes import check_data_set
+from .orders import EpochOrder, announce_epoch
+from .sizes import has_length, is_iterable
 from .windows import WindowedLengthSampler
 
 
-class EpochSampler(Sampler[int]):
+class EpochSampler(EpochOrder):
     """A new random order in every epoch: `torch.randperm` seeded with `seed + epoch`.
 
     Without a seed it takes the global torch seed at the time it is made; seeding again later changes nothing.
@@ -37,16 +39,9 @@ class EpochSampler(Sampler[int]):
     def __init__(self, num_rows: int, seed: int | None = None) -> None:
         self.num_rows = num_rows
         self.seed = torch.initial_seed() if seed is None else seed
-        self.epoch = 0
 
     def __len__(self) -> int:
         return self.num_rows
-
-    def __iter__(self) -> Iterator[int]:
-        return self.order(self.epoch)
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
 
     def order(self, epoch: int, start: int = 0) -> Iterator[int]:
         """The rows of an epoch from place `start` on.
@@ -58,7 +53,7 @@ class EpochSampler(Sampler[int]):
         return iter(torch.randperm(self.num_rows, generator=_generator(self.seed, epoch))[start:].tolist())
 
 
-class LengthGroupedSampler(Sampler[int]):
+class LengthGroupedSampler(EpochOrder):
     """Random batches of rows of similar length, so that little is padded.
 
     Draws from `generator`, or from the global torch generator as transformers does; with a `seed` the order is a
@@ -85,29 +80,31 @@ class LengthGroupedSampler(Sampler[int]):
                 fix="pass lengths=[...], one number per row, or the data set to read them from",
             )
         self.batch_size = batch_size
-        self.lengths = row_lengths(dataset, model_input_name or "input_ids") if lengths is None else _numbers(lengths)
+        self.lengths = (
+            RowLengths(dataset, model_input_name or "input_ids").as_list() if lengths is None else _numbers(lengths)
+        )
         self.generator = generator
         self.seed = seed
-        self.epoch = 0
 
     def __len__(self) -> int:
         return len(self.lengths)
-
-    def __iter__(self) -> Iterator[int]:
-        return self.order(self.epoch)
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
 
     def order(self, epoch: int, start: int = 0) -> Iterator[int]:
         """The rows of an epoch from place `start` on; without a seed, those that the generator gives this time."""
         generator = self.generator if self.seed is None else _generator(self.seed, epoch)
         return iter(get_length_grouped_indices(self.lengths, self.batch_size, generator=generator)[start:])
 
-    def regrouped(self, batch_size: int) -> LengthGroupedSampler:
-        """The same with another number of rows kept together."""
+    @property
+    def repeats(self) -> bool:
+        return self.seed is not None
+
+    @property
+    def group(self) -> int | None:
+        return self.batch_size
+
+    def regrouped(self, group: int) -> LengthGroupedSampler:
         other = copy.copy(self)
-        other.batch_size = batch_size
+        other.batch_size = group
         return other
 
 
@@ -138,53 +135,6 @@ def get_length_grouped_indices(
         longest = max(range(len(groups)), key=lambda number: lengths[groups[number][0]])
         groups[0][0], groups[longest][0] = groups[longest][0], groups[0][0]
     return [row for group in groups for row in group]
-
-
-def row_lengths(dataset: Any, input_name: str = "input_ids", length_column: str | None = None) -> list[int]:
-    """The length of every row: from the column of lengths where there is one, else by reading every row.
-
-    >>> row_lengths([{"input_ids": [1, 2, 3]}, {"input_ids": [1]}])
-    [3, 1]
-    """
-    names = getattr(dataset, "column_names", None) or ()
-    if length_column is not None and length_column in names:
-        return _numbers(dataset[length_column])
-    rows = length_of(dataset, needed_for="grouping by length")
-    note_once(
-        f"reading {rows} rows to learn the length of their {input_name!r}"
-        + (f" (a column {length_column!r} would make that unnecessary)" if length_column else "")
-    )
-    if input_name in names and not transforms_rows(dataset):
-        return [_length(value, number, input_name) for number, value in enumerate(dataset[input_name])]
-    return [_length_of_row(dataset, number, input_name) for number in range(rows)]
-
-
-def _length_of_row(dataset: Any, number: int, input_name: str) -> int:
-    try:
-        row = dataset[number]
-    except Exception as error:
-        reading_failed(error, Rows("training set", [number]), dataset)
-    try:
-        value = row[input_name]
-    except (KeyError, TypeError, IndexError) as error:
-        has = f"has {', '.join(row)}" if isinstance(row, Mapping) else f"is a {type(row).__name__}"
-        raise _no_length(f"row {number} {has}, and would have to be a dict with {input_name!r}") from error
-    return _length(value, number, input_name)
-
-
-def _length(value: Any, number: int, input_name: str) -> int:
-    try:
-        return len(value)
-    except TypeError as error:
-        raise _no_length(f"{input_name!r} of row {number} is {value!r}, not a sequence") from error
-
-
-def _no_length(why: str) -> DataError:
-    return DataError(
-        what="the rows cannot be grouped by length: their lengths are not known",
-        why=why,
-        fix="add a column of lengths and name it in length_column_name, or use train_sampling_strategy='random'",
-    )
 
 
 class ShardedBatchSampler(Sampler[list[int]]):
@@ -247,13 +197,6 @@ class ShardedBatchSampler(Sampler[list[int]]):
         announce_epoch(self.sampler, epoch)
 
 
-def announce_epoch(part: Any, epoch: int) -> None:
-    """Tell a sampler or data set which epoch it is in, if it wants to know."""
-    set_epoch: Callable[[int], Any] | None = getattr(part, "set_epoch", None)
-    if callable(set_epoch):
-        set_epoch(epoch)
-
-
 def train_sampler(
     dataset: Any, settings: LoaderSettings, *, batch_size: int, input_name: str = "input_ids"
 ) -> Sampler[int] | None:
@@ -289,6 +232,8 @@ def eval_sampler(dataset: Any) -> Sampler[int] | None:
 
 
 def _length_grouped(dataset: Any, settings: LoaderSettings, batch_size: int, input_name: str) -> Sampler[int]:
+    if settings.skips_bad_rows:
+        dataset = SkippingRows(dataset)
     if settings.by_windows:
         return WindowedLengthSampler(
             RowLengths(with_all_columns(dataset), input_name, settings.length_column),
@@ -296,7 +241,9 @@ def _length_grouped(dataset: Any, settings: LoaderSettings, batch_size: int, inp
             seed=settings.seed,
             window=settings.window,
         )
-    lengths = row_lengths(dataset, input_name, settings.length_column)
+    # As in transformers, rows that are dicts are measured, whatever they say of their lengths.
+    column = settings.length_column if has_columns(dataset) else None
+    lengths = RowLengths(dataset, input_name, column).as_list()
     if settings.world_size == 1:
         if settings.seed is not None:
             note_once(

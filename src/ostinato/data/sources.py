@@ -16,8 +16,8 @@ from torch import Tensor
 
 from ..core.errors import DataError, add_note
 from .cutting import SplitBatch
+from .marks import SetRow
 from .mistakes import Rows, RowsError
-from .mixture import SetRow
 
 
 class SourceBatch(SplitBatch):

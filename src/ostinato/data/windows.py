@@ -4,8 +4,9 @@ The order is the random one of `EpochSampler`, sorted piece by piece: a window o
 length when its turn comes, cut into batches, and the batches are shuffled. Before the first batch one window of
 lengths is read, not the data set; and what is padded is nearly what it would be had everything been sorted.
 
-For a million rows of log-normal length in batches of 32 that is 0.8 % more tokens than sorting everything would give
-if lengths end at 512, and 2.4 % more if they do not end. Unsorted it would be 300 % more.
+For a million rows in batches of 32 that is 0.1 % more tokens than sorting everything would give where lengths are
+uniform, 0.3 % where they are log-normal and end at 512, 3 % where they do not end, and 4 % for a Pareto tail (1.5).
+Unsorted it would be 100 to 700 % more.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import Sampler
 
 from ..core.errors import ConfigError
 from .lengths import Numbers, RowLengths
+from .orders import EpochOrder
 
 __all__ = ["WINDOW", "RowLengths", "WindowedLengthSampler"]
 
-WINDOW = 512  # batches
+WINDOW = 1024  # batches
 FIRST_WINDOW = 32
 
 
-class WindowedLengthSampler(Sampler[int]):
+class WindowedLengthSampler(EpochOrder):
     """A random order in which each `batch_size` rows have similar lengths: a function of seed and epoch.
 
     `batch_size` is the rows of one optimizer step over all processes; in a batch the longest row comes first. `window`
-    is how many batches are sorted at a time; by default 32, then 64, and so on up to 512. Each row comes once;
+    is how many batches are sorted at a time; by default 32, then 64, and so on up to 1024. Each row comes once;
     if the last batch is not full, its rows may be of any length, so that dropping it does not always drop the short
     ones.
 
@@ -56,18 +57,12 @@ class WindowedLengthSampler(Sampler[int]):
         self.lengths = lengths if isinstance(lengths, RowLengths) else RowLengths.of(lengths)
         self.batch_size = batch_size
         self.seed = torch.initial_seed() if seed is None else seed
-        self.epoch = 0
+        self.window = window
         batches = -(-len(self.lengths) // batch_size)
         self._bounds = [bound * batch_size for bound in window_bounds(batches, window)]
 
     def __len__(self) -> int:
         return len(self.lengths)
-
-    def __iter__(self) -> Iterator[int]:
-        return self.order(self.epoch)
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
 
     def order(self, epoch: int, start: int = 0) -> Iterator[int]:
         """The rows of an epoch from place `start` on. Lengths before the window that holds it are not read.
@@ -78,6 +73,15 @@ class WindowedLengthSampler(Sampler[int]):
         """
         return chain.from_iterable(self._windows(epoch, start))
 
+    @property
+    def group(self) -> int | None:
+        return self.batch_size
+
+    def regrouped(self, group: int) -> WindowedLengthSampler:
+        other = WindowedLengthSampler(self.lengths, group, seed=self.seed, window=self.window)
+        other.set_epoch(self.epoch)
+        return other
+
     def _windows(self, epoch: int, start: int) -> Iterator[list[int]]:
         if start >= len(self):
             return
@@ -86,17 +90,9 @@ class WindowedLengthSampler(Sampler[int]):
         skip = start - self._bounds[first]
         for number in range(first, len(self._bounds) - 1):
             window = rows[self._bounds[number] : self._bounds[number + 1]]
-            yield self._sorted(window, window_generator(self.seed, epoch, number))[skip:].tolist()
+            generator = window_generator(self.seed, epoch, number)
+            yield in_groups(window, self.lengths.array(window), self.batch_size, generator)[skip:].tolist()
             skip = 0
-
-    def _sorted(self, rows: Numbers, generator: torch.Generator) -> Numbers:
-        rows = longest_first(rows, self.lengths.array(rows))
-        whole, rest = divmod(len(rows), self.batch_size)
-        # Only the epoch's last window has a rest. It goes last, or all after it would be cut in the wrong places.
-        at = self.batch_size * int(torch.randint(whole + 1, (), generator=generator)) if rest else len(rows)
-        last = rows[at : at + rest]
-        batches = np.delete(rows, slice(at, at + rest)).reshape(whole, self.batch_size)
-        return np.concatenate([batches[torch.randperm(whole, generator=generator).numpy()].ravel(), last])
 
 
 # What every order by windows is made of ------------------------------------------------------------------------------
@@ -122,7 +118,7 @@ def window_bounds(count: int, window: int | None = None) -> list[int]:
     sorted in one piece, the same rows would meet in every epoch.
 
     >>> window_bounds(10, 4), window_bounds(10), window_bounds(1000)
-    ([0, 3, 6, 10], [0, 5, 10], [0, 32, 96, 224, 480, 740, 1000])
+    ([0, 3, 6, 10], [0, 5, 10], [0, 32, 96, 224, 480, 1000])
     """
     bounds = [0]
     if window is None:
@@ -133,6 +129,17 @@ def window_bounds(count: int, window: int | None = None) -> list[int]:
     start, rest = bounds[-1], count - bounds[-1]
     windows = -(-rest // (window or WINDOW))
     return bounds + [start + rest * number // windows for number in range(1, windows + 1)]
+
+
+def in_groups(rows: Numbers, lengths: Numbers, group: int, generator: torch.Generator) -> Numbers:
+    """The rows of a window, sorted from long to short, cut into groups, and the groups shuffled."""
+    rows = longest_first(rows, lengths)
+    whole, rest = divmod(len(rows), group)
+    # Only the epoch's last window has a rest. It goes last, or all after it would be cut in the wrong places.
+    at = group * int(torch.randint(whole + 1, (), generator=generator)) if rest else len(rows)
+    last = rows[at : at + rest]
+    groups = np.delete(rows, slice(at, at + rest)).reshape(whole, group)
+    return np.concatenate([groups[torch.randperm(whole, generator=generator).numpy()].ravel(), last])
 
 
 def longest_first(rows: Numbers, lengths: Numbers) -> Numbers:

@@ -18,7 +18,6 @@ from ostinato.data.samplers import (
     ShardedBatchSampler,
     eval_sampler,
     get_length_grouped_indices,
-    row_lengths,
     train_sampler,
 )
 
@@ -133,9 +132,15 @@ def test_sampler_needs_something_to_group() -> None:
 
 def test_lengths_are_read_from_rows() -> None:
     rows = [{"input_ids": [1] * n, "pixels": torch.zeros(2 * n)} for n in (3, 1, 2)]
-    assert row_lengths(rows) == LengthGroupedSampler(2, rows).lengths == [3, 1, 2]
-    assert row_lengths(rows, "pixels") == [6, 2, 4]
-    assert row_lengths([{"input_ids": [1], "length": 7}], length_column="length") == [1]  # rows have no columns
+    assert LengthGroupedSampler(2, rows).lengths == [3, 1, 2]
+    assert LengthGroupedSampler(2, rows, model_input_name="pixels").lengths == [6, 2, 4]
+
+
+def test_rows_that_state_their_length_are_measured_as_in_transformers(loader_settings: Settings) -> None:
+    rows = [{"input_ids": [1] * n, "length": 9 - n} for n in (3, 1, 2)]
+    settings = loader_settings(sampling="group_by_length")
+    sampler = train_sampler(rows, settings, batch_size=2)
+    assert isinstance(sampler, LengthGroupedSampler) and sampler.lengths == [3, 1, 2]
 
 
 class Endless(torch.utils.data.Dataset[Any]):
@@ -149,28 +154,30 @@ class Endless(torch.utils.data.Dataset[Any]):
 
 
 def test_lengths_of_a_data_set_that_never_raises_index_error() -> None:
-    assert row_lengths(Endless()) == [1, 2, 3]
+    assert LengthGroupedSampler(2, Endless()).lengths == [1, 2, 3]
 
 
 @pytest.mark.parametrize("format_type", [None, "torch", "numpy"])
-def test_lengths_come_from_the_column_where_there_is_one(format_type: str | None) -> None:
+def test_lengths_come_from_the_column_where_there_is_one(format_type: str | None, loader_settings: Settings) -> None:
     datasets = pytest.importorskip("datasets")
     table = datasets.Dataset.from_dict({"input_ids": [[1], [1, 2]], "length": [9, 8]}).with_format(format_type)
-    assert row_lengths(table, length_column="length") == [9, 8]
-    assert row_lengths(table, length_column="other") == [1, 2]
+    for column, lengths in (("length", [9, 8]), ("other", [1, 2])):
+        settings = loader_settings(sampling="group_by_length", length_column=column)
+        sampler = train_sampler(table, settings, batch_size=2)
+        assert isinstance(sampler, LengthGroupedSampler) and sampler.lengths == lengths
 
 
 def test_lengths_of_rows_that_are_computed_on_reading() -> None:
     datasets = pytest.importorskip("datasets")
     table = datasets.Dataset.from_dict({"input_ids": [0, 0], "times": [3, 1]})
     table.set_transform(lambda rows: {"input_ids": [[0] * times for times in rows["times"]]})
-    assert row_lengths(table) == [3, 1]
+    assert LengthGroupedSampler(2, table).lengths == [3, 1]
 
 
 @pytest.mark.parametrize("rows", [[{"x": [1]}], [(1, 2)], [{"input_ids": 3}]])
 def test_rows_without_lengths_are_explained(rows: list[Any]) -> None:
     with pytest.raises(DataError, match="length_column_name"):
-        row_lengths(rows)
+        LengthGroupedSampler(2, rows)
 
 
 # ------------------------------------------------------------------------------------------------------ processes

@@ -203,6 +203,7 @@ def test_rows_are_those_of_the_sets_in_the_order_asked_for() -> None:
     mixture = Mixture({"list": rows("list", 3), "table": table, "subset": Subset(Table(9), [8, 2])})
     assert len(mixture) == 9
     wanted = [8, 3, 0, 6, 2, 7]
+    assert mixture.__getitems__ is not None
     found = mixture.__getitems__(wanted)
     assert found == [mixture[index] for index in wanted]
     assert found[:4] == [{"row": 2}, {"row": 0}, {"name": "list", "x": 0}, {"row": 3}]
@@ -223,7 +224,7 @@ def test_sets_are_told_the_epoch() -> None:
 def test_a_tagged_mixture_names_the_set_of_each_row() -> None:
     mixture = mixture_of({"a": 2, "b": 1}, tagged=True)
     assert mixture[2] == SetRow("b", {"name": "b", "x": 0})
-    assert [row.source for row in mixture.__getitems__([2, 0])] == ["b", "a"]
+    assert [row.source for row in mixture.read_many([2, 0])] == ["b", "a"]
 
 
 def test_sets_can_be_changed_but_keep_their_rows() -> None:
@@ -247,7 +248,7 @@ def test_a_row_that_cannot_be_read_is_named_by_its_set() -> None:
     for broken, said in ((Slow(5), "it is row 1 of set 'b'"), (Broken(5), "they are rows 1, 4 of set 'b'")):
         mixture = Mixture({"a": rows("a", 3), "b": broken})
         with pytest.raises(OSError, match="no such file") as caught:
-            mixture.__getitems__([0, 4, 7])
+            mixture.read_many([0, 4, 7])
         assert any(said in note for note in caught.value.__notes__)
 
 
@@ -267,7 +268,7 @@ def test_data_sets_of_the_datasets_library_are_mixed() -> None:
     datasets = pytest.importorskip("datasets")
     one, two = (datasets.Dataset.from_dict({"x": list(range(start, start + 3))}) for start in (0, 10))
     mixture = Mixture({"one": (one, 2), "two": (two, 1)})
-    assert mixture.__getitems__([4, 0]) == [{"x": 11}, {"x": 0}]
+    assert mixture.read_many([4, 0]) == [{"x": 11}, {"x": 0}]
     assert is_mixture({"one": one, "two": (two, 1)}) and is_mixture(datasets.DatasetDict(one=one, two=two))
     with pytest.raises(MixtureError, match="set 'one' of the mixture is a stream") as caught:
         Mixture({"one": one.to_iterable_dataset()})
@@ -359,10 +360,14 @@ def test_weights_are_rescaled_aloud_and_once(capsys: pytest.CaptureFixture[str])
 # The loss of each set ------------------------------------------------------------------------------------------------
 
 
+def test_without_a_set_that_reads_many_rows_each_is_read_by_itself() -> None:
+    assert mixture_of({"a": 3, "b": 3}).__getitems__ is None
+
+
 def test_batches_are_cut_by_set() -> None:
     mixture = mixture_of({"a": 3, "b": 3}, tagged=True)
     collate = SourceCollator(lambda found: [row["x"] for row in found])
-    batch = collate(mixture.__getitems__([4, 0, 3, 2]))
+    batch = collate(mixture.read_many([4, 0, 3, 2]))
     assert isinstance(batch, SplitBatch)
     assert list(batch) == [[1, 0], [0, 2]] and batch.sources == ["b", "a"]
     for other in (pickle.loads(pickle.dumps(batch)), copy.copy(batch)):
@@ -417,7 +422,7 @@ def test_losses_of_sets_add_up_to_the_loss_and_the_gradient_stays() -> None:
     order = iter(MixtureSampler(mixture, seed=0))
     reported, per_set = [], Counter()
     while batch := list(islice(order, 6)):
-        found = mixture.__getitems__(batch)
+        found = mixture.read_many(batch)
         whole = default_data_collator(collate.seen(found))
         loss = torch.nn.functional.cross_entropy(model(whole["x"]), whole["labels"])
         (gradient,) = torch.autograd.grad(loss, model.weight)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from ostinato.data.position import Course
+from ostinato.data.courses import Course
 from ostinato.data.row_streams import Apart, RowStreams, Seeder, mixed
 
 

@@ -23,6 +23,7 @@ from ostinato.data.collators.padding import DataCollatorWithPadding
 from ostinato.data.collators.token_classification import DataCollatorForTokenClassification
 from ostinato.data.columns import RemoveColumnsCollator
 from ostinato.data.diagnosis import absent_columns
+from ostinato.data.failing import WorkerTraceback
 from ostinato.data.loaders import Loader, build_loader
 from ostinato.data.mistakes import (
     CollatorError,
@@ -37,7 +38,6 @@ from ostinato.data.mistakes import (
     missing_inputs,
     wrong_batch,
 )
-from ostinato.data.reading import WorkerTraceback
 
 Settings = Callable[..., LoaderSettings]
 forks = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -234,7 +234,7 @@ def test_streams_are_counted(loader_settings: Settings) -> None:
     raised = failure(loader_of(Stream(), loader_settings()))
     assert "'x' of row 5 of the training set is None" in str(raised)
     raised = failure(loader_of(Stream(), loader_settings(world_size=2, rank=0)))
-    assert "'x' of row 3 of the training set (share of process 0) is None" in str(raised)
+    assert "'x' of row 5 of the training set is None" in str(raised)
 
 
 def test_the_filter_of_columns_is_seen_through(loader_settings: Settings) -> None:

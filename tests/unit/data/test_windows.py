@@ -156,6 +156,23 @@ def test_padding_is_within_five_percent_of_sorting_everything(longest: int, batc
     assert padded(lengths, batch_size) > 2 * padded(lengths[order], batch_size), "unsorted, for comparison"
 
 
+DISTRIBUTIONS = {
+    "uniform": lambda chance, rows: chance.integers(1, 513, rows),
+    "geometric": lambda chance, rows: chance.geometric(0.01, rows),
+    "short and long": lambda chance, rows: np.where(chance.random(rows) < 0.9, 20, 500),
+    "a long tail": lambda chance, rows: np.clip(20 * (1 + chance.pareto(1.5, rows)), 1, 4096).astype(np.int64),
+}
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_of_a_million_rows_too(distribution: str) -> None:
+    lengths = DISTRIBUTIONS[distribution](np.random.default_rng(0), 1_000_000)
+    sampler = WindowedLengthSampler(lengths, 32, seed=0)
+    order = np.fromiter(sampler, dtype=np.int64)
+    assert np.array_equal(np.sort(order), np.arange(1_000_000))
+    assert padded(lengths[order], 32) <= 1.05 * padded(-np.sort(-lengths), 32)
+
+
 def test_windows_begin_small_and_leave_no_scrap() -> None:
     assert window_bounds(0) == [0] and window_bounds(1) == [0, 1] and window_bounds(2) == [0, 1, 2]
     for count in range(3, 2000):

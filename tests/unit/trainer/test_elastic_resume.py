@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -15,6 +16,7 @@ from apis import Api
 import ostinato
 
 COUNT, EPOCHS = 22, 3
+EVERY_STEP = False  # stop at each of them in every order: takes minutes
 BASE: dict[str, Any] = dict(
     per_device_train_batch_size=4, num_train_epochs=EPOCHS, save_strategy="steps", save_steps=1
 )
@@ -38,7 +40,62 @@ class Recorder(ostinato.TrainerCallback):
 
 
 def rows(count: int = COUNT) -> list[dict[str, Any]]:
-    return [{"x": [number / 30, 1.0, 0.0, -1.0], "labels": float(number)} for number in range(count)]
+    lengths = torch.randint(1, 9, (count,), generator=torch.Generator().manual_seed(0)).tolist()
+    return [
+        {"x": [number / 30, 1.0, 0.0, -1.0], "labels": float(number), "input_ids": [1] * length}
+        for number, length in enumerate(lengths)
+    ]
+
+
+def noisy(row: dict[str, Any]) -> dict[str, Any]:
+    """Rows are other rows every time they are read."""
+    return {**row, "x": [value + 0.1 * float(torch.randn(())) for value in row["x"]]}
+
+
+class Noisy(tiny.MapDataset):
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return noisy(super().__getitem__(index))
+
+
+class Stream(tiny.StreamDataset):
+    """Another order in every epoch."""
+
+    epoch = at = start = 0
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self):
+        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(self.epoch)).tolist()
+        self.at, self.start = self.start, 0
+        while self.at < len(self):
+            self.at += 1
+            yield noisy(self.rows[order[self.at - 1]])
+
+
+class Stateful(Stream):
+    def state_dict(self) -> dict[str, Any]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.start = state["at"]
+
+
+class OwnBatches(torch.utils.data.BatchSampler):
+    """Batches of the user's own, of different sizes."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __len__(self) -> int:
+        return 7
+
+    def __iter__(self):
+        cuts = [0, 4, 9, 12, 16, 18, 21, COUNT]
+        return iter([list(range(start, end)) for start, end in itertools.pairwise(cuts)])
 
 
 def trained(folder: Path, checkpoint: Path | None = None, data: Any = None, **arguments: Any) -> tuple[Any, Any]:
@@ -46,59 +103,73 @@ def trained(folder: Path, checkpoint: Path | None = None, data: Any = None, **ar
     api.set_seed(42)
     model = tiny.regression(dropout=0.3)
     recorder = Recorder(model)
+    own = {"batch_sampler": arguments.pop("batch_sampler")()} if "batch_sampler" in arguments else {}
     args = api.args(**{**BASE, **arguments})
-    trainer = api.trainer(model, args, train_dataset=rows() if data is None else data, callbacks=[recorder])
+    trainer = api.trainer(model, args, train_dataset=rows() if data is None else data, callbacks=[recorder], **own)
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     return trainer, recorder.steps
 
 
 CHANGES: dict[str, dict[str, Any]] = {
     "same": {},
-    "batches twice as large": {"per_device_train_batch_size": 8},
-    "batches half as large": {"per_device_train_batch_size": 2},
-    "an odd size": {"per_device_train_batch_size": 3},
+    "batches twice as large": {"per_device_train_batch_size": 8, "max_tokens_per_batch": 48},
+    "batches half as large": {"per_device_train_batch_size": 2, "max_tokens_per_batch": 12},
+    "an odd size": {"per_device_train_batch_size": 3, "max_tokens_per_batch": 17},
     "accumulation": {"gradient_accumulation_steps": 2},
     "half the batch, twice the accumulation": {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2},
+    "two workers": {"dataloader_num_workers": 2},
 }
+WINDOWS: dict[str, Any] = {"train_sampling_strategy": "group_by_length", "length_window": 2}
 ORDERS: dict[str, dict[str, Any]] = {
     "random": {},
     "in sequence": {"train_sampling_strategy": "sequential"},
     "by length": {"train_sampling_strategy": "group_by_length"},
+    "by windows": WINDOWS,
+    "by tokens": {"max_tokens_per_batch": 24},
+    "batches of their own": {"batch_sampler": OwnBatches},
+    "stream": {"data": Stream},
+    "stream that tells": {"data": Stateful},
+    "stream by windows": {"data": Stream, **WINDOWS},
+    "stream that tells, by windows": {"data": Stateful, **WINDOWS},
 }
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Any, Any]]:
     runs = {}
-    for name, order in ORDERS.items():
+    for name in ORDERS:
         folder = tmp_path_factory.mktemp("whole")
-        runs[name] = (folder, *trained(folder, data=data_for(name), **order))
+        runs[name] = (folder, *trained(folder, **settings_of(name)))
     return runs
 
 
-def data_for(order: str) -> Any:
-    if order != "by length":
-        return rows()
-    lengths = torch.randint(1, 9, (COUNT,), generator=torch.Generator().manual_seed(0)).tolist()
-    return [{**row, "input_ids": [1] * length} for row, length in zip(rows(), lengths, strict=True)]
+def settings_of(order: str, change: str = "same") -> dict[str, Any]:
+    """An order with other numbers; those of tokens are of the order that goes by tokens only."""
+    settings = {**ORDERS[order], **CHANGES[change]}
+    if order != "by tokens":
+        settings.pop("max_tokens_per_batch", None)
+    return {**settings, "data": settings.get("data", Noisy)(rows())}
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("change", CHANGES)
+# Who reads which rows of a stream is for the stream to say.
+CASES = [(change, order) for change in CHANGES for order in ORDERS if not ("worker" in change and "stream" in order)]
+
+
+@pytest.mark.parametrize(("change", "order"), CASES)
 def test_each_row_once_per_epoch(change: str, order: str, whole: Any, tmp_path: Path) -> None:
     folder, first, before = whole[order]
-    stops = range(1, len(before)) if order == "random" else (1, 4, 6, 8)
-    for stop in stops:
+    stops = range(1, len(before)) if EVERY_STEP or order == "random" else (1, 4, 7, 8)
+    for stop in stops if change != "two workers" or EVERY_STEP else (3, 8):
         shutil.copytree(folder / f"checkpoint-{stop}", tmp_path / f"checkpoint-{stop}")
-        arguments = {**ORDERS[order], **CHANGES[change], "save_strategy": "no"}
-        trainer, after = trained(tmp_path, tmp_path / f"checkpoint-{stop}", data_for(order), **arguments)
+        arguments = {**settings_of(order, change), "save_strategy": "no"}
+        trainer, after = trained(tmp_path, tmp_path / f"checkpoint-{stop}", **arguments)
         seen = [row for step in before[:stop] + after for row in step]
         for epoch in range(EPOCHS):
             assert sorted(seen[epoch * COUNT : (epoch + 1) * COUNT]) == list(range(COUNT)), (stop, epoch)
         assert len(seen) == EPOCHS * COUNT
         assert trainer.state.global_step == trainer.state.max_steps == stop + len(after)
         assert trainer.state.epoch == EPOCHS
-        if change == "same":
+        if change == "same" or change == "two workers":
             for name, weight in first.model.state_dict().items():
                 assert torch.equal(weight, trainer.model.state_dict()[name]), (stop, name)
 

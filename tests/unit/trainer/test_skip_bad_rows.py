@@ -8,7 +8,7 @@ import pytest
 import tiny
 import torch
 
-from ostinato import NotSupportedError, Trainer, TrainingArguments
+from ostinato import DataError, NotSupportedError, Trainer, TrainingArguments
 
 
 class Broken(torch.utils.data.Dataset):
@@ -87,12 +87,134 @@ def test_without_it_the_row_ends_the_run(tmp_path) -> None:
         train(tmp_path, Broken({3}), skip_bad_rows=False)
 
 
-def test_a_stream_and_a_mixture_are_refused(tmp_path) -> None:
-    rows = tiny.regression_rows(8)
-    with pytest.raises(NotSupportedError, match="a stream"):
-        train(tmp_path, tiny.StreamDataset(rows), max_steps=2)
-    with pytest.raises(NotSupportedError, match="a mixture"):
-        train(tmp_path, {"a": (rows, 0.5), "b": (rows, 0.5)})
+class BrokenStream(torch.utils.data.IterableDataset):
+    """An iterator of its own, which goes on after a row that raised."""
+
+    def __init__(self, bad: set[int], count: int = 32) -> None:
+        self.data, self.bad = tiny.regression_rows(count), bad
+
+    def __iter__(self) -> Any:
+        return Rows(iter(enumerate(self.data)), self.bad)
+
+
+class Rows:
+    def __init__(self, rows: Any, bad: set[int]) -> None:
+        self.rows, self.bad = rows, bad
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        number, row = next(self.rows)
+        if number in self.bad:
+            raise OSError(f"line {number} is no JSON")
+        return row
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_stream_goes_on_after_a_bad_row(workers: int, tmp_path, capfd) -> None:
+    trainer = train(tmp_path, BrokenStream({3, 17}), max_steps=8, dataloader_num_workers=workers)
+    assert trainer.skipped_rows == {3: "OSError: line 3 is no JSON", 17: "OSError: line 17 is no JSON"}
+    assert "2 rows of the training set were skipped: 3, 17" in capfd.readouterr().err
+    expected = train(tmp_path, Broken({3, 17}), train_sampling_strategy="sequential", max_steps=8)
+    assert losses(trainer) == pytest.approx(losses(expected), rel=1e-6), "the same steps as of rows with numbers"
+
+
+def test_a_generator_ends_with_what_it_raises(tmp_path) -> None:
+    class Generated(BrokenStream):
+        def __iter__(self) -> Any:
+            yield from Rows(iter(enumerate(self.data)), self.bad)
+
+    with pytest.raises(OSError, match="line 3") as raised:
+        train(tmp_path, Generated({3}), max_steps=2)
+    notes = "\n".join(raised.value.__notes__)
+    assert "a generator (a function with yield) ends with the exception" in notes
+    assert "after 3 rows of the training set had been read" in notes
+
+
+def test_a_stream_that_gives_nothing_any_more_is_not_asked_forever(tmp_path) -> None:
+    with pytest.raises(DataError, match="100 rows of the training set, one after another, could not be read"):
+        train(tmp_path, BrokenStream(set(range(4, 1000)), 1000), max_steps=9, per_device_train_batch_size=16)
+
+
+def test_many_bad_rows_are_counted_without_a_line_each(tmp_path, capfd) -> None:
+    trainer = train(tmp_path, Broken(set(range(40)), 64), num_train_epochs=1)
+    assert len(trainer.skipped_rows) == 40
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) == 22 and "more than 20 rows are skipped: trainer.skipped_rows lists them all" in said[20]
+    assert said[21].endswith("17, 18, 19 and 20 more")
+
+
+def test_rows_of_a_mixture_are_listed_by_set_and_number(tmp_path, capfd) -> None:
+    mixture = {"a": (Broken({3}, 16), 0.5), "b": (AllAtOnce({0, 5}, 16), 0.5)}
+    trainer = train(tmp_path, mixture)
+    assert trainer.skipped_rows == {
+        ("a", 3): "OSError: image-3.png is truncated",
+        ("b", 0): "OSError: image-0.png is truncated",
+        ("b", 5): "OSError: image-5.png is truncated",
+    }
+    said = capfd.readouterr().err
+    assert "row 5 of set 'b' of the training set is skipped: OSError" in said
+    assert "3 rows of the training set were skipped: a 3, b 0, b 5" in said
+    logged = trainer.state.log_history[0]
+    assert {"loss", "loss_a", "loss_b"} <= set(logged)
+
+
+def test_without_bad_rows_a_mixture_is_the_same(tmp_path) -> None:
+    runs = [
+        train(tmp_path, {"a": (Broken(set(), 16), 0.5), "b": (Broken(set(), 16), 0.5)}, skip_bad_rows=skips)
+        for skips in (True, False)
+    ]
+    assert losses(runs[0]) == losses(runs[1])
+
+
+def test_a_row_of_a_mixture_that_cannot_be_collated_has_its_number_in_its_set(tmp_path) -> None:
+    odd = Broken({1}, 8)
+    odd.rows[6]["x"] = "not a number"
+    with pytest.raises(ValueError, match="row 6 of the set 'b' of the mixture"):
+        train(tmp_path, {"a": (Broken({0}, 8), 0.5), "b": (odd, 0.5)})
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        {"train_sampling_strategy": "group_by_length"},
+        {"train_sampling_strategy": "group_by_length", "length_window": 2},
+        {"max_tokens_per_batch": 40},
+    ],
+    ids=str,
+)
+def test_rows_whose_length_cannot_be_read_are_skipped_too(order: dict[str, Any], tmp_path) -> None:
+    data = Broken({3, 17})
+    for number, row in enumerate(data.rows):
+        row["input_ids"] = [1] * (1 + number % 7)
+    assert set(train(tmp_path, data, **order).skipped_rows) == {3, 17}
+
+
+def test_random_rows_draw_what_they_draw_without_it(tmp_path) -> None:
+    class Noisy(Broken):
+        def __getitem__(self, index: int) -> Any:
+            row = super().__getitem__(index)
+            return {**row, "x": [value + float(torch.randn(())) for value in row["x"]]}
+
+    assert losses(train(tmp_path, Noisy(set()))) == losses(train(tmp_path, Noisy(set()), skip_bad_rows=False))
+
+
+def test_a_resumed_run_still_lists_them(tmp_path) -> None:
+    data = Broken({3, 17})
+    settings = {"save_strategy": "steps", "save_steps": 1}
+    whole = train(tmp_path, data, **settings)
+    args = TrainingArguments(
+        str(tmp_path), use_cpu=True, num_train_epochs=2, per_device_train_batch_size=8, skip_bad_rows=True
+    )
+    resumed = Trainer(tiny.regression(), args, train_dataset=data)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-7"))
+    assert resumed.skipped_rows == whole.skipped_rows
+
+
+def test_a_loader_of_the_users_is_refused(tmp_path) -> None:
+    with pytest.raises(NotSupportedError, match="a DataLoader as train_dataset"):
+        train(tmp_path, torch.utils.data.DataLoader(Broken(set())))
 
 
 def test_a_row_that_cannot_be_collated_still_has_its_number(tmp_path) -> None:

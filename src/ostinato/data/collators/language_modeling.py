@@ -14,10 +14,9 @@ from ...core.errors import ConfigError
 from ...core.notices import note_once
 from ..mistakes import RowsError, told
 from .tokens import (
-    DataCollatorMixin,
+    TokenCollator,
     check_mask_token,
     filled,
-    pad_rows,
     padding_side,
     special_places,
     stacked_ids,
@@ -28,7 +27,7 @@ _IGNORED = -100
 
 
 @dataclass
-class DataCollatorForLanguageModeling(DataCollatorMixin):
+class DataCollatorForLanguageModeling(TokenCollator):
     """Pad the rows and make `labels` of their tokens.
 
     With `mlm=False` the labels are the tokens, and -100 where a row was filled up. Padding is told by its place, not
@@ -87,14 +86,6 @@ class DataCollatorForLanguageModeling(DataCollatorMixin):
             note_once("whole_word_mask replaces every hidden token by the mask token: mask_replace_prob is set to 1")
         self.mask_replace_prob, self.random_replace_prob = 1.0, 0.0
 
-    def torch_call(self, examples: Any) -> Any:
-        """Collate to torch tensors."""
-        return self._collate(examples, "pt")
-
-    def numpy_call(self, examples: Any) -> Any:
-        """Collate to numpy arrays."""
-        return self._collate(examples, "np")
-
     def torch_mask_tokens(
         self, inputs: Any, special_tokens_mask: Any = None, offset_mapping: Any = None
     ) -> tuple[Any, Any]:
@@ -121,7 +112,7 @@ class DataCollatorForLanguageModeling(DataCollatorMixin):
                 "(DataCollatorForSeq2Seq and DataCollatorForTokenClassification keep them)"
             )
             rows = [{**row, "labels": 0} for row in rows]  # holds the place of the column; lengths may differ
-        batch = pad_rows(self.tokenizer, rows, return_tensors=kind, pad_to_multiple_of=self.pad_to_multiple_of)
+        batch = self._padded(rows, kind)
         return self._labelled(batch, self._real_places(batch, rows), offsets, kind)
 
     def _labelled(self, batch: Any, real: np.ndarray, offsets: Any, kind: str) -> Any:

@@ -11,11 +11,11 @@ import numpy as np
 
 from ..diagnosis import column_at_fault, no_input, odd_leaf
 from ..mistakes import MissingColumnError, RaggedError, Rows, RowsError, told
-from .tokens import DataCollatorMixin, label_column, pad_rows, whole_numbers, without
+from .tokens import TokenCollator, label_column, whole_numbers, without
 
 
 @dataclass
-class DataCollatorForMultipleChoice(DataCollatorMixin):
+class DataCollatorForMultipleChoice(TokenCollator):
     """Pad all choices of all rows to one length: tensors of (rows, choices, length). `label` becomes `labels`.
 
     >>> collator = DataCollatorForMultipleChoice(tokenizer)  # doctest: +SKIP
@@ -27,27 +27,12 @@ class DataCollatorForMultipleChoice(DataCollatorMixin):
     pad_to_multiple_of: int | None = None
     return_tensors: str = "pt"
 
-    def torch_call(self, examples: Any) -> dict[str, Any]:
-        """Collate to torch tensors."""
-        return self._collate(examples, "pt")
-
-    def numpy_call(self, examples: Any) -> dict[str, Any]:
-        """Collate to numpy arrays."""
-        return self._collate(examples, "np")
-
     def _collate(self, rows: Sequence[Mapping[str, Any]], kind: str) -> dict[str, Any]:
         name = label_column(rows)
         bare = without(rows, name)
         choices = _count(bare[0].get("input_ids")) or 0
-        padded = pad_rows(
-            self.tokenizer,
-            [choice for place in range(len(bare)) for choice in _choices_of(bare, place, choices)],
-            choices=choices,
-            padding=self.padding,
-            max_length=self.max_length,
-            pad_to_multiple_of=self.pad_to_multiple_of,
-            return_tensors=kind,
-        )
+        each = [choice for place in range(len(bare)) for choice in _choices_of(bare, place, choices)]
+        padded = self._padded(each, kind, choices=choices)
         batch = {column: values.reshape(len(rows), choices, -1) for column, values in padded.items()}
         if name in rows[0]:
             batch["labels"] = whole_numbers(_labels_of(rows, name), kind, tell=partial(_unfit, rows, name))

@@ -10,12 +10,11 @@ from typing import Any
 from ..diagnosis import column_at_fault
 from ..mistakes import RaggedError, Rows, RowsError
 from .tokens import (
-    DataCollatorMixin,
+    TokenCollator,
     filled,
     is_unpadded,
     label_column,
     label_lists,
-    pad_rows,
     padding_side,
     rounded_up,
     whole_numbers,
@@ -24,7 +23,7 @@ from .tokens import (
 
 
 @dataclass
-class DataCollatorForSeq2Seq(DataCollatorMixin):
+class DataCollatorForSeq2Seq(TokenCollator):
     """Let the tokenizer pad the inputs, and fill up the labels with `label_pad_token_id`. `label` becomes `labels`.
 
     With `padding="max_length"` and a `max_length` the labels get that length too; otherwise the length of the longest.
@@ -42,25 +41,10 @@ class DataCollatorForSeq2Seq(DataCollatorMixin):
     label_pad_token_id: int = -100
     return_tensors: str = "pt"
 
-    def torch_call(self, examples: Any) -> Any:
-        """Collate to torch tensors."""
-        return self._collate(examples, "pt")
-
-    def numpy_call(self, examples: Any) -> Any:
-        """Collate to numpy arrays."""
-        return self._collate(examples, "np")
-
     def _collate(self, rows: Sequence[Mapping[str, Any]], kind: str) -> Any:
         name = label_column(rows)
         labels = self._labels(rows, name, kind)
-        batch = pad_rows(
-            self.tokenizer,
-            without(rows, name),
-            padding=self.padding,
-            max_length=self.max_length,
-            pad_to_multiple_of=self.pad_to_multiple_of,
-            return_tensors=kind,
-        )
+        batch = self._padded(without(rows, name), kind)
         batch["labels"] = labels  # None without labels: the model is then called with labels=None
         prepare = getattr(self.model, "prepare_decoder_input_ids_from_labels", None)
         if labels is not None and prepare is not None:

@@ -11,11 +11,10 @@ from ...core.notices import note_once
 from ..diagnosis import column_at_fault, labels_misaligned
 from ..mistakes import Rows, RowsError
 from .tokens import (
-    DataCollatorMixin,
+    TokenCollator,
     filled,
     label_column,
     label_lists,
-    pad_rows,
     padding_side,
     whole_numbers,
     without,
@@ -23,7 +22,7 @@ from .tokens import (
 
 
 @dataclass
-class DataCollatorForTokenClassification(DataCollatorMixin):
+class DataCollatorForTokenClassification(TokenCollator):
     """Let the tokenizer pad the inputs, and fill up `label` or `labels` on the same side with `label_pad_token_id`.
 
     >>> collator = DataCollatorForTokenClassification(tokenizer, pad_to_multiple_of=8)  # doctest: +SKIP
@@ -36,25 +35,10 @@ class DataCollatorForTokenClassification(DataCollatorMixin):
     label_pad_token_id: int = -100
     return_tensors: str = "pt"
 
-    def torch_call(self, examples: Any) -> Any:
-        """Collate to torch tensors."""
-        return self._collate(examples, "pt")
-
-    def numpy_call(self, examples: Any) -> Any:
-        """Collate to numpy arrays."""
-        return self._collate(examples, "np")
-
     def _collate(self, rows: Any, kind: str) -> Any:
         name = label_column(rows)
         labels = label_lists(rows, name) if name in rows[0] else None
-        batch = pad_rows(
-            self.tokenizer,
-            without(rows, name),
-            padding=self.padding,
-            max_length=self.max_length,
-            pad_to_multiple_of=self.pad_to_multiple_of,
-            return_tensors=kind,
-        )
+        batch = self._padded(without(rows, name), kind)
         if labels is not None:
             length, side = batch["input_ids"].shape[1], padding_side(self.tokenizer)
             batch[name] = whole_numbers(

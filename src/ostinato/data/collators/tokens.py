@@ -52,6 +52,41 @@ class DataCollatorMixin:
         )
 
 
+class TokenCollator(DataCollatorMixin):
+    """A collator whose torch and numpy batches differ in nothing but the kind of their tensors.
+
+    A subclass has `_collate(rows, kind)`, and what its rows are padded with.
+    """
+
+    tokenizer: Any
+    padding: Any = True
+    max_length: int | None = None
+    pad_to_multiple_of: int | None = None
+
+    def torch_call(self, examples: Any) -> Any:
+        """Collate to torch tensors."""
+        return self._collate(examples, "pt")
+
+    def numpy_call(self, examples: Any) -> Any:
+        """Collate to numpy arrays."""
+        return self._collate(examples, "np")
+
+    def _collate(self, rows: Any, kind: str) -> Any:
+        raise NotImplementedError
+
+    def _padded(self, rows: Any, kind: str, **more: Any) -> Any:
+        """The inputs of the rows at one length."""
+        return pad_rows(
+            self.tokenizer,
+            rows,
+            padding=self.padding,
+            max_length=self.max_length,
+            pad_to_multiple_of=self.pad_to_multiple_of,
+            return_tensors=kind,
+            **more,
+        )
+
+
 def checked_kind(return_tensors: str) -> str:
     """'pt' or 'np'; anything else is refused."""
     if return_tensors not in ("pt", "np"):

@@ -1,0 +1,175 @@
+"""The steps of a run as arithmetic: from where on, and in steps of how many rows, it goes through its data.
+
+A run is one course, unless it is resumed with other numbers or leaves an epoch before its end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from itertools import count
+from typing import Any
+
+Cut = dict[str, int | None]  # what decides which rows share a batch, where batches hold so many tokens
+
+
+@dataclass(frozen=True)
+class Course:
+    """Equal steps.
+
+    >>> course = Course(step=0, epoch=0, row=0, rows=10, rows_per_batch=4, accumulation=1, drop_last=False)
+    >>> course.rows_of(3), course.rows_of(4)
+    ((0, range(8, 10)), (1, range(0, 4)))
+    """
+
+    step: int  # taken before it
+    epoch: int
+    row: int
+    rows: int  # of an epoch
+    rows_per_batch: int  # over all processes
+    accumulation: int
+    drop_last: bool
+    group: int | None = None  # rows kept together by an order by length
+    first_group: int | None = None  # the same of its first epoch, which may have begun before
+    counts: str = "rows"  # or "batches", where they are the user's own: then its rows are batches
+
+    @property
+    def rows_per_step(self) -> int:
+        return self.rows_per_batch * self.accumulation
+
+    def is_like(self, other: AnyCourse) -> bool:
+        """Whether both cut an epoch into the same steps."""
+        names = ("rows", "rows_per_batch", "accumulation", "drop_last", "group", "counts")
+        return isinstance(other, Course) and all(getattr(self, name) == getattr(other, name) for name in names)
+
+    def batches_left(self, row: int, epoch: int = 0) -> int:
+        """In an epoch, from a row on."""
+        whole, part = divmod(max(self.rows - row, 0), self.rows_per_batch)
+        return whole + (part > 0 and not self.drop_last)
+
+    def steps_left(self, row: int) -> int:
+        """In an epoch, from a row on."""
+        return -(-self.batches_left(row) // self.accumulation)
+
+    def steps_until(self, epochs: float) -> int:
+        """From its beginning until so many epochs are done."""
+        after = epochs - self.epoch - 1
+        if after >= 0:
+            return self.steps_left(self.row) + math.ceil(after * self.steps_left(0))
+        rows = math.ceil((epochs - self.epoch) * self.rows) - self.row
+        return min(max(-(-rows // self.rows_per_step), 0), self.steps_left(self.row))
+
+    def epochs_for(self, steps: int) -> int:
+        """How many epochs, counted from the first of the run, are begun until `steps` steps of the run are taken."""
+        after = max(steps - self.step - self.steps_left(self.row), 0)
+        return self.epoch + 1 + -(-after // max(self.steps_left(0), 1))
+
+    def place_after(self, step: int) -> tuple[int, int]:
+        """Epoch and row at which the run stands when `step` steps are taken; an epoch's end is row 0 of the next."""
+        if step == self.step:
+            return self.epoch, self.row
+        epoch, rows = self.rows_of(step)
+        return (epoch + 1, 0) if self.batches_left(rows.stop) == 0 else (epoch, rows.stop)
+
+    def rows_of(self, step: int) -> tuple[int, range]:
+        """The epoch of a step, and the places in its order that the step is computed from."""
+        number, epoch, row = step - self.step - 1, self.epoch, self.row
+        if number >= self.steps_left(row):
+            after, number = divmod(number - self.steps_left(row), max(self.steps_left(0), 1))
+            epoch, row = epoch + 1 + after, 0
+        end = min(row + self.batches_left(row) * self.rows_per_batch, self.rows)
+        start = row + number * self.rows_per_step
+        return epoch, range(start, min(start + self.rows_per_step, end))
+
+    def group_in(self, epoch: int) -> int | None:
+        return self.first_group if epoch == self.epoch else self.group
+
+
+@dataclass(frozen=True)
+class BudgetCourse:
+    """Steps of batches that hold so many tokens: epochs have different numbers of them. Its rows are batches.
+
+    >>> course = BudgetCourse(step=0, epoch=0, row=0, accumulation=2, cut={}, batches_in=lambda epoch: 3 + epoch)
+    >>> [course.rows_of(step) for step in range(1, 5)]
+    [(0, range(0, 2)), (0, range(2, 3)), (1, range(0, 2)), (1, range(2, 4))]
+    """
+
+    step: int
+    epoch: int
+    row: int
+    accumulation: int
+    cut: Cut
+    batches_in: Callable[[int], int] = field(compare=False, repr=False)
+
+    @property
+    def counts(self) -> str:
+        return "batches by tokens"
+
+    def is_like(self, other: AnyCourse) -> bool:
+        """Whether both cut an epoch into the same steps."""
+        same = isinstance(other, BudgetCourse) and self.cut == other.cut
+        return same and self.accumulation == other.accumulation
+
+    def batches_left(self, row: int, epoch: int = 0) -> int:
+        """In an epoch, from a batch on."""
+        return max(self.batches_in(epoch) - row, 0)
+
+    def _steps_in(self, epoch: int) -> int:
+        """Of this course."""
+        left = self.batches_left(self.row if epoch == self.epoch else 0, epoch)
+        return -(-left // self.accumulation)
+
+    def steps_until(self, epochs: float) -> int:
+        """From its beginning until so many epochs are done."""
+        whole = math.floor(epochs)
+        if whole < self.epoch:
+            return 0
+        done = self.row if whole == self.epoch else 0
+        part = max(math.ceil((epochs - whole) * self.batches_in(whole)) - done, 0) if epochs > whole else 0
+        return sum(map(self._steps_in, range(self.epoch, whole))) + -(-part // self.accumulation)
+
+    def epochs_for(self, steps: int) -> int:
+        """How many epochs, counted from the first of the run, are begun until `steps` steps of the run are taken."""
+        return self._find(steps)[0] + 1
+
+    def place_after(self, step: int) -> tuple[int, int]:
+        """Epoch and batch at which the run stands when `step` steps are taken."""
+        if step == self.step:
+            return self.epoch, self.row
+        epoch, batches = self.rows_of(step)
+        return (epoch + 1, 0) if batches.stop >= self.batches_in(epoch) else (epoch, batches.stop)
+
+    def rows_of(self, step: int) -> tuple[int, range]:
+        """The epoch of a step, and the numbers in it of the step's batches."""
+        epoch, number = self._find(step)
+        start = (self.row if epoch == self.epoch else 0) + number * self.accumulation
+        return epoch, range(start, min(start + self.accumulation, self.batches_in(epoch)))
+
+    def _find(self, step: int) -> tuple[int, int]:
+        """The epoch of a step, and its number there among those of this course."""
+        number = step - self.step - 1
+        for epoch in count(self.epoch):
+            steps = self._steps_in(epoch)
+            if number < max(steps, epoch > self.epoch):  # an epoch without batches would be asked for forever
+                return epoch, max(number, 0)
+            number -= steps
+        raise AssertionError
+
+
+AnyCourse = Course | BudgetCourse
+
+
+def saved_course(course: AnyCourse) -> dict[str, Any]:
+    """A course as a checkpoint holds it."""
+    return {each.name: getattr(course, each.name) for each in fields(course) if each.name != "batches_in"}
+
+
+def course_of(saved: Mapping[str, Any], batches_in: Callable[[int], int] | None) -> AnyCourse:
+    """A course out of a checkpoint. `batches_in` tells of batches that hold so many tokens how many an epoch has."""
+    return BudgetCourse(**saved, batches_in=batches_in or _unknown) if "cut" in saved else Course(**saved)
+
+
+def _unknown(epoch: int) -> int:
+    """Of batches that nobody makes any more."""
+    return 0
