@@ -26,7 +26,7 @@ from .names import (
     TRAINING_ARGS_JSON_NAME,
     TRAINING_ARGS_NAME,
 )
-from .tensors import read_tree, write_tree
+from .tensors import TensorWriter, read_tree, write_tensors, write_tree
 
 __all__ = [
     "LOOP_NAME",
@@ -37,6 +37,7 @@ __all__ = [
     "TRAINING_ARGS_JSON_NAME",
     "TRAINING_ARGS_NAME",
     "load_loop_state",
+    "load_optimizer_alone",
     "load_random_state",
     "load_training_parts",
     "save_loop_state",
@@ -58,17 +59,22 @@ class Stateful(Protocol):
 
 
 def save_training_parts(
-    directory: str | Path, *, optimizer: Stateful, scheduler: Stateful | None, scaler: Stateful | None = None
+    directory: str | Path,
+    *,
+    optimizer: Stateful,
+    scheduler: Stateful | None,
+    scaler: Stateful | None = None,
+    write: TensorWriter = write_tensors,
 ) -> None:
     """Write what, with the weights, is needed to take the next step as if nothing had happened.
 
     >>> save_training_parts("out", optimizer=optimizer, scheduler=scheduler)
     """
     directory = Path(directory)
-    write_tree({**_described(optimizer), "parameters": parameters_of(optimizer)}, directory, _OPTIMIZER)
+    write_tree({**_described(optimizer), "parameters": parameters_of(optimizer)}, directory, _OPTIMIZER, write)
     for name, part in ((_SCHEDULER, scheduler), (_SCALER, scaler)):
         if part is not None:
-            write_tree(_described(part), directory, name)
+            write_tree(_described(part), directory, name, write)
 
 
 def load_training_parts(
@@ -92,14 +98,25 @@ def load_training_parts(
         load_part(directory, name, part, state)
 
 
-def save_random_state(directory: str | Path, rank: int, world_size: int) -> None:
+def load_optimizer_alone(directory: str | Path, optimizer: Stateful) -> None:
+    """Give an optimizer its state back, settings included, and touch nothing else.
+
+    >>> load_optimizer_alone("out/checkpoint-20", optimizer)
+    """
+    directory = Path(directory)
+    saved = _read_part(directory, _OPTIMIZER, optimizer)
+    _check_parameters(directory, saved.get("parameters"), parameters_of(optimizer))
+    load_optimizer(directory, optimizer, saved)
+
+
+def save_random_state(directory: str | Path, rank: int, world_size: int, write: TensorWriter = write_tensors) -> None:
     """Write where this process's random streams stand, as `rng-<rank>`.
 
     >>> save_random_state("out", rank=0, world_size=1)
     """
     state = RandomState.capture()
     streams = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
-    write_tree({"world_size": world_size, "streams": streams}, Path(directory), f"rng-{rank}")
+    write_tree({"world_size": world_size, "streams": streams}, Path(directory), f"rng-{rank}", write)
 
 
 def load_random_state(directory: str | Path, rank: int, world_size: int) -> None:
@@ -125,12 +142,12 @@ def load_random_state(directory: str | Path, rank: int, world_size: int) -> None
         raise files.broken(path, f"{path.name} does not hold random streams: {error}") from error
 
 
-def save_loop_state(directory: str | Path, mapping: Mapping[str, Any]) -> None:
+def save_loop_state(directory: str | Path, mapping: Mapping[str, Any], write: TensorWriter = write_tensors) -> None:
     """Write the running sums of the loop; floats and tensors come back bit for bit.
 
     >>> save_loop_state("out", {"loss_sum": 1.5, "steps": 3})
     """
-    write_tree(dict(mapping), Path(directory), _LOOP)
+    write_tree(dict(mapping), Path(directory), _LOOP, write)
 
 
 def load_loop_state(directory: str | Path) -> dict[str, Any]:

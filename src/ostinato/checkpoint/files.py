@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import CheckpointError
+from .disk import DiskError, disk
 
 LARGEST_JSON = 64 * 2**20  # bytes; what we read is bounded, so what we write has to be
 
@@ -29,22 +30,12 @@ def open_plain(path: Path) -> int:
 
 def create_plain(path: Path, content: bytes) -> None:
     """Write a file that was not there, and return once it is on the disk."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | _CLOSE_ON_EXEC | _BINARY
-    with os.fdopen(os.open(path, flags, 0o666), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    disk().write(path, [content])
 
 
 def sync_directory(path: Path) -> None:
     """Return once the entries of a directory (names, renames) are on the disk."""
-    if os.name == "nt":  # directories cannot be opened there
-        return
-    descriptor = os.open(path, os.O_RDONLY | _CLOSE_ON_EXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    disk().sync_directory(path)
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -97,10 +88,12 @@ def broken(path: Path, why: str) -> CheckpointError:
     )
 
 
-def cannot_write(path: Path, error: Exception) -> CheckpointError:
+def cannot_write(path: Path, error: Exception) -> DiskError:
     """The error for a file that could not be written."""
-    return CheckpointError(
+    refusal = DiskError(
         what=f"cannot write {path}",
         why=str(error),
         fix="see that the disk has room and that the directory may be written to",
     )
+    refusal.errno, refusal.filename = getattr(error, "errno", None), str(path)
+    return refusal

@@ -211,16 +211,16 @@ def _refusal(directory: Path, error: OSError | ValueError) -> HomeError:
     what = f"output_dir {str(directory)!r} cannot be written to"
     if not isinstance(error, OSError):
         return HomeError(what=what, why=f"it is not a path: {error}", fix="give another output_dir")
-    why, fix = _reason(directory, error)
+    why, fix = reason(directory, error)
     refusal = _KINDS.get(type(error), HomeError)(what=what, why=why, fix=fix)
     refusal.errno, refusal.filename = error.errno, str(directory)
     return refusal
 
 
-def _reason(directory: Path, error: OSError) -> tuple[str, str]:
+def reason(directory: Path, error: OSError) -> tuple[str, str]:
     """Why, and what to do about it."""
     another = "give another output_dir"
-    nearest = _nearest(directory)
+    nearest = nearest_existing(directory)
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
         return _obstacle(directory), f"{another}, or move that away"
     if error.errno in (errno.EACCES, errno.EPERM):
@@ -231,10 +231,14 @@ def _reason(directory: Path, error: OSError) -> tuple[str, str]:
         return _fullness(nearest, error), f"free some space there, or {another}"
     if error.errno == errno.ENAMETOOLONG:
         return _length(directory), f"{another}, with a shorter path"
+    if error.errno == errno.EIO:
+        return f"the disk of {nearest} says: {error.strerror or error}", f"{another}, on another disk"
+    if error.errno == errno.EFBIG:
+        return f"a file may not become that large in {nearest}", another
     return f"{error.strerror or error} ({nearest} is the last part of it that is there)", another
 
 
-def _nearest(directory: Path) -> Path:
+def nearest_existing(directory: Path) -> Path:
     """The last part of a path that exists."""
     return next((level for level in (directory, *directory.parents) if os.path.lexists(level)), directory)
 
@@ -278,10 +282,10 @@ def _length(directory: Path) -> str:
 def _room(directory: Path) -> _Room | None:
     """What is free on the disk of a directory; None if the file system does not say."""
     try:
-        usage = shutil.disk_usage(_nearest(directory))
+        usage = shutil.disk_usage(nearest_existing(directory))
         at_most = usage.free
         if os.name == "posix" and os.geteuid() == 0:
-            status = os.statvfs(_nearest(directory))
+            status = os.statvfs(nearest_existing(directory))
             at_most = status.f_bfree * status.f_frsize
     except OSError:
         return None

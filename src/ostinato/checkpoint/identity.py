@@ -17,7 +17,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,10 @@ from typing import Any
 from ..core.errors import CheckpointError, ConfigError
 from ..core.notices import note_once
 from . import files
+from .disk import disk
 from .home import in_words
 from .names import MANIFEST_NAME, PREFIX_CHECKPOINT_DIR, RUN_NAME, TRAINER_STATE_NAME
-from .store import why_not_whole
+from .store import is_checkpoint, left_out, why_not_whole
 
 FORMAT = 1
 
@@ -47,10 +48,11 @@ def new_run_id() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
 
 
-def resumed_run_id(checkpoint: str | Path) -> str:
+def resumed_run_id(checkpoint: str | Path, damaged: Collection[Path] = ()) -> str:
     """The id to go on with after a checkpoint: its own, unless its run has gone further than that.
 
     Going back to an earlier checkpoint is a new run, so the later ones are kept and never mixed with what comes now.
+    Those that are known to be `damaged` are not later ones: nobody can go on from them.
 
     >>> resumed_run_id("out/checkpoint-20")
     '20260114-093005-4f1c2a'
@@ -60,10 +62,11 @@ def resumed_run_id(checkpoint: str | Path) -> str:
     if run_id is None:
         return new_run_id()
     true_path = Path(os.path.realpath(checkpoint))
-    step = _step_of(true_path.name)
+    step = step_of(true_path.name)
     # One that was moved aside lies a directory below those that kept their place.
     home = true_path.parent.parent if _is_home(true_path.parent) else true_path.parent
-    later = [found for found in _find(home) if found.run_id == run_id and step is not None and found.step > step]
+    own = [found for found in _find(home, damaged) if found.run_id == run_id]
+    later = [found for found in own if step is not None and found.step > step]
     if not later:
         return run_id
     note_once(
@@ -135,7 +138,7 @@ def make_room(target: str | Path, run_id: str) -> Path | None:
     aside = _free_place(target, owner or _UNKNOWN)
     try:
         aside.parent.mkdir(exist_ok=True)
-        os.rename(target, aside)
+        disk().rename(target, aside)
         files.sync_directory(aside.parent)
         files.sync_directory(target.parent)
     except OSError as error:
@@ -160,7 +163,7 @@ def find_own(path: str | Path, run_id: str) -> Path | None:
     PosixPath('out/run-20260114-093005-4f1c2a/checkpoint-20')
     """
     path = Path(path)
-    places = (path, *(home / path.name for home in _homes(path.parent)))
+    places = (path, *(home / path.name for home in homes_of(path.parent)))
     return next((place for place in places if place.is_dir() and read_run_id(place) == run_id), None)
 
 
@@ -173,11 +176,21 @@ def latest_run_checkpoint(directory: str | Path) -> Path | None:
     >>> latest_run_checkpoint("out")
     PosixPath('out/checkpoint-20')
     """
-    found = _find(Path(directory))
-    if not found:
-        return None
-    newest = max(found, key=lambda one: (one.saved_at, one.step))
-    return max((one for one in found if one.run_id == newest.run_id), key=lambda one: (one.step, one.saved_at)).path
+    return next((path for path in newest_first(directory) if is_checkpoint(path)), None)
+
+
+def newest_first(directory: str | Path) -> list[Path]:
+    """Every checkpoint of every run in a directory, whole or not, in the order in which one would go on from them.
+
+    >>> newest_first("out")
+    [PosixPath('out/checkpoint-20'), PosixPath('out/checkpoint-10')]
+    """
+    waiting = _all_in(Path(directory))
+    last_save: dict[str | None, float] = {}
+    for one in waiting:
+        last_save[one.run_id] = max(one.saved_at, last_save.get(one.run_id, 0.0))
+    waiting.sort(key=lambda one: (last_save[one.run_id], one.run_id or "", one.step, one.saved_at), reverse=True)
+    return [one.path for one in waiting]
 
 
 @dataclass(frozen=True)
@@ -188,25 +201,33 @@ class _Found:
     saved_at: float
 
 
-def _find(directory: Path) -> list[_Found]:
+def _find(directory: Path, damaged: Collection[Path] = ()) -> list[_Found]:
     """Every whole checkpoint of every run in a directory, by step, also those that were moved aside."""
-    if not directory.is_dir():
-        return []
-    found = []
-    for home in (directory, *_homes(directory)):
-        for name in os.listdir(home):
-            step, path = _step_of(name), home / name
-            if step is None or not path.is_dir():
-                continue
-            reason = why_not_whole(path)
-            if reason is None:
-                found.append(_Found(path, step, read_run_id(path), _saved_at(path)))
-            else:
-                note_once(f"{path} is left out: {reason}")
+    found, known = [], set(map(os.path.realpath, damaged))  # of these it was said already
+    for one in _all_in(directory):
+        if os.path.realpath(one.path) in known:
+            continue
+        reason = why_not_whole(one.path)
+        if reason is None:
+            found.append(one)
+        else:
+            note_once(f"{one.path} is left out: {reason}", key=left_out(one.path))
     return sorted(found, key=lambda one: (one.step, str(one.path)))
 
 
-def _homes(directory: Path) -> list[Path]:
+def _all_in(directory: Path) -> list[_Found]:
+    """The same with those that are not whole."""
+    if not directory.is_dir():
+        return []
+    places = [home / name for home in (directory, *homes_of(directory)) for name in os.listdir(home)]
+    return [
+        _Found(path, step, read_run_id(path), _saved_at(path))
+        for path in places
+        if (step := step_of(path.name)) is not None and path.is_dir()
+    ]
+
+
+def homes_of(directory: Path) -> list[Path]:
     """The directories of runs whose checkpoints were moved aside."""
     if not directory.is_dir():
         return []
@@ -223,7 +244,12 @@ def _free_place(path: Path, owner: str) -> Path:
     return next(place for name in names if not os.path.lexists(place := path.parent / name / path.name))
 
 
-def _step_of(name: str) -> int | None:
+def step_of(name: str) -> int | None:
+    """The step that the name of a checkpoint says; None if it is not such a name.
+
+    >>> step_of("checkpoint-20"), step_of("best-model")
+    (20, None)
+    """
     match = _NUMBERED.fullmatch(name)
     return int(match[1]) if match else None
 

@@ -129,9 +129,7 @@ def load_foreign_state(directory: str | Path) -> TrainerState:
     20
     """
     directory = Path(directory)
-    content = read_state(directory)
-    known = {field.name for field in dataclasses.fields(TrainerState)}
-    state = TrainerState(**{name: value for name, value in content.items() if name in known})
+    state = state_in(directory)
     state.best_model_checkpoint = _best_beside(directory, state.best_model_checkpoint)
     if (directory / TRAINING_ARGS_NAME).exists():
         note_once(
@@ -182,6 +180,12 @@ def foreign_loop_state(
 
 
 # ---- the files ---------------------------------------------------------------------------------------------------
+
+
+def state_in(directory: Path) -> TrainerState:
+    """The state as it is written down, by us or by transformers; fields of other versions are left out."""
+    content, known = read_state(directory), {field.name for field in dataclasses.fields(TrainerState)}
+    return TrainerState(**{name: value for name, value in content.items() if name in known})
 
 
 def read_state(directory: Path) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from torch import nn
 from ..core.errors import CheckpointError
 from ..core.notices import warn
 from ..core.state import TrainerState
-from . import checkpointer, exporter, importer, weights
+from . import checkpointer, exporter, files, importer, weights
 from .foreign import is_foreign
-from .names import TRAINER_STATE_NAME
+from .names import TRAINER_STATE_NAME, TRAINING_ARGS_JSON_NAME
 from .store import has_manifest, verify
 from .tensors import read_tree
 
@@ -21,37 +21,42 @@ class Checkpoint(Protocol):
     """Everything a run can take out of a checkpoint."""
 
     def state(self) -> TrainerState: ...
+    def arguments(self) -> dict[str, Any]: ...
     def load_weights(self, model: nn.Module) -> None: ...
     def load_training_parts(self, *, optimizer: Any, scheduler: Any) -> None: ...
+    def load_optimizer(self, optimizer: Any) -> None: ...
     def load_scaler(self, scaler: Any) -> None: ...
     def load_random_state(self, rank: int, world_size: int) -> None: ...
     def loop_state(self, *, batches_per_epoch: int, accumulation: int, epoch_closed: bool) -> dict[str, Any]: ...
 
 
-def open_checkpoint(directory: str | Path) -> Checkpoint:
-    """The checkpoint in a directory, whoever wrote it.
+def open_checkpoint(directory: str | Path, *, verified: bool = False) -> Checkpoint:
+    """The checkpoint in a directory, whoever wrote it; `verified` says that its bytes were compared a moment ago.
 
     >>> open_checkpoint("out/checkpoint-20").state().global_step  # doctest: +SKIP
     20
     """
     directory = Path(directory)
-    return TransformersCheckpoint(directory) if is_foreign(directory) else OwnCheckpoint(directory)
+    kind = TransformersCheckpoint if is_foreign(directory) else OwnCheckpoint
+    return kind(directory, verified=verified)
 
 
 class OwnCheckpoint:
     """In our layout."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, verified: bool = False) -> None:
         self.directory = directory
+        self._verified = verified
         self._edited = False  # the state was changed by hand, and is taken at its word
 
     def state(self) -> TrainerState:
         """The trainer's state; the whole checkpoint is verified first."""
         try:
-            verify(self.directory)
+            if not self._verified:
+                verify(self.directory)
         except CheckpointError as damage:
             self._take_edits(damage)
-        return TrainerState.load_from_json(self.directory / TRAINER_STATE_NAME)
+        return importer.state_in(self.directory)
 
     def _take_edits(self, damage: CheckpointError) -> None:
         """People edit `trainer_state.json`. Where that is all that differs, and it still is a state, it counts.
@@ -60,8 +65,8 @@ class OwnCheckpoint:
         """
         try:
             verify(self.directory, ignoring=[TRAINER_STATE_NAME])
-            step = TrainerState.load_from_json(self.directory / TRAINER_STATE_NAME).global_step + 0
-        except (CheckpointError, OSError, ValueError, TypeError, KeyError):
+            step = importer.state_in(self.directory).global_step
+        except CheckpointError:
             raise damage from None
         self._edited = True
         warn(
@@ -69,11 +74,17 @@ class OwnCheckpoint:
             f"the place in the data follows from its step {step}"
         )
 
+    def arguments(self) -> dict[str, Any]:
+        return _arguments_in(self.directory)
+
     def load_weights(self, model: nn.Module) -> None:
         weights.load_weights(model, self.directory)
 
     def load_training_parts(self, *, optimizer: Any, scheduler: Any) -> None:
         checkpointer.load_training_parts(self.directory, optimizer=optimizer, scheduler=scheduler)
+
+    def load_optimizer(self, optimizer: Any) -> None:
+        checkpointer.load_optimizer_alone(self.directory, optimizer)
 
     def load_scaler(self, scaler: Any) -> None:
         if scaler is not None:
@@ -85,7 +96,7 @@ class OwnCheckpoint:
     def loop_state(self, *, batches_per_epoch: int, accumulation: int, epoch_closed: bool) -> dict[str, Any]:
         progress = dict(checkpointer.load_loop_state(self.directory))
         if self._edited:
-            step = TrainerState.load_from_json(self.directory / TRAINER_STATE_NAME).global_step
+            step = importer.state_in(self.directory).global_step
             epoch, updates = divmod(step, max(-(-batches_per_epoch // accumulation), 1))
             place = {"epoch": epoch, "batch": updates * accumulation, "stream": None, "before_read": None}
             progress.update(place=place, last_logged_step=step)
@@ -95,20 +106,27 @@ class OwnCheckpoint:
 class TransformersCheckpoint:
     """As transformers writes it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, verified: bool = False) -> None:
         self.directory = directory
+        self._verified = verified
 
     def state(self) -> TrainerState:
         """The trainer's state; there is something to verify only if we converted it."""
-        if has_manifest(self.directory):
+        if has_manifest(self.directory) and not self._verified:
             verify(self.directory)
         return importer.load_foreign_state(self.directory)
+
+    def arguments(self) -> dict[str, Any]:
+        return _arguments_in(self.directory)
 
     def load_weights(self, model: nn.Module) -> None:
         importer.load_foreign_weights(model, self.directory)
 
     def load_training_parts(self, *, optimizer: Any, scheduler: Any) -> None:
         importer.load_foreign_training_parts(self.directory, optimizer=optimizer, scheduler=scheduler)
+
+    def load_optimizer(self, optimizer: Any) -> None:
+        importer.load_foreign_training_parts(self.directory, optimizer=optimizer, scheduler=None)
 
     def load_scaler(self, scaler: Any) -> None:
         importer.load_foreign_scaler(self.directory, scaler)
@@ -123,6 +141,17 @@ class TransformersCheckpoint:
             accumulation=accumulation,
             epoch_closed=epoch_closed,
         )
+
+
+def _arguments_in(directory: Path) -> dict[str, Any]:
+    """The arguments of the run that wrote a checkpoint; empty where nothing tells them without running code."""
+    if not (directory / TRAINING_ARGS_JSON_NAME).is_file():
+        return {}
+    try:
+        content = files.read_json(directory / TRAINING_ARGS_JSON_NAME)
+    except CheckpointError:
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def add_transformers_files(

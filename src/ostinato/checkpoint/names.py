@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 PREFIX_CHECKPOINT_DIR = "checkpoint"
+BEST_MODEL_NAME = "best-model"  # the best weights, where no checkpoint was due when they were found
 
 MANIFEST_NAME = "MANIFEST.json"
 TRAINER_STATE_NAME = "trainer_state.json"

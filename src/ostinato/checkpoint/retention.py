@@ -10,7 +10,7 @@ from pathlib import Path
 from ..core.notices import note_once, warn
 from .identity import read_run_id
 from .names import PREFIX_CHECKPOINT_DIR
-from .store import discard, why_not_whole
+from .store import discard, left_out, why_not_whole
 
 __all__ = ["PREFIX_CHECKPOINT_DIR", "get_last_checkpoint", "list_checkpoints", "rotate", "sort_checkpoints"]
 
@@ -37,7 +37,7 @@ def list_checkpoints(
         if reason is None and (run_id is None or read_run_id(path) == run_id):
             whole.append(path)
         elif reason is not None:
-            note_once(f"{path} is left out: {reason}")
+            note_once(f"{path} is left out: {reason}", key=left_out(path))
     return whole
 
 

@@ -9,10 +9,11 @@ from typing import Any
 
 from torch import nn
 
-from ..core.notices import note
+from ..core.notices import note, warn
 from . import home, identity, retention
 from .lock import RunLock
-from .store import sweep_leftovers
+from .store import left_out, sweep_leftovers
+from .verdicts import Verdict, judge
 
 
 class RunHome:
@@ -25,6 +26,8 @@ class RunHome:
 
     def __init__(self) -> None:
         self.run_id = identity.new_run_id()
+        self.verified: Path | None = None  # the checkpoint that was read from its first byte to its last
+        self._damaged: list[Verdict] = []
         self._lock: RunLock | None = None
 
     @contextmanager
@@ -35,10 +38,35 @@ class RunHome:
                 sweep_leftovers(directory)
             yield
 
+    def newest_whole(self, directory: Path) -> Path | None:
+        """The checkpoint to go on from: the newest of which every byte is as it was written; None if there is none.
+
+        Says which it passes over, and why. It does not go on with an older run because all checkpoints of the newer
+        one are damaged: that would be another run, in silence.
+        """
+        self.verified, self._damaged, owner = None, [], None
+        for path in identity.newest_first(directory):
+            if owner is not None and identity.read_run_id(path) != owner:
+                continue
+            verdict = judge(path)
+            if verdict.is_whole:
+                self.verified = path
+                return path
+            self._damaged.append(verdict)
+            warn(f"{path} is passed over: {verdict}", key=left_out(path))
+            if verdict.says_whose and owner is None:
+                owner = identity.read_run_id(path)
+        return None
+
+    @property
+    def damage(self) -> list[str]:
+        """What is wrong with the checkpoints that `newest_whole` passed over, one line each."""
+        return [f"{verdict.path.name}: {verdict}" for verdict in self._damaged]
+
     def begin(self, directory: Path, checkpoint: str | None, *, writes: bool) -> None:
         """Go on as the run of a checkpoint, or as a new one; say whose checkpoints are here already."""
         if checkpoint is not None:
-            self.run_id = identity.resumed_run_id(checkpoint)
+            self.run_id = identity.resumed_run_id(checkpoint, [verdict.path for verdict in self._damaged])
             return
         self.run_id = identity.new_run_id()
         if writes and (others := identity.used_by_others(directory, self.run_id)):
@@ -55,9 +83,17 @@ class RunHome:
 
     def stamp(self, directory: Path, target: Path) -> None:
         """Say in a checkpoint whose it is, and clear its name of another run's; the last thing before it appears."""
+        self.sign(directory)
+        self.make_room(target)
+
+    def sign(self, directory: Path) -> None:
+        """Say in a checkpoint whose it is."""
         if self._lock is not None:
             self._lock.beat()
         identity.write_run_id(directory, self.run_id)
+
+    def make_room(self, target: Path) -> None:
+        """Clear the name of a checkpoint of what another run has there."""
         identity.make_room(target, self.run_id)
 
     def owns(self, directory: Path) -> bool:

@@ -15,18 +15,20 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import stat
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import CheckpointError
 from ..core.notices import warn
 from . import files
+from .disk import Sealed, disk, hash_of
 from .names import (
+    BEST_MODEL_NAME,
     LOOP_NAME,
     MANIFEST_NAME,
     OPTIMIZER_NAME,
@@ -40,10 +42,9 @@ from .names import (
 
 FORMAT = 1
 
-_CHUNK = 2**20
 _DEEPEST = 16  # directories inside directories
 _STEP = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
-_LEFTOVER = re.compile(rf"\.({PREFIX_CHECKPOINT_DIR}-\d+)\.(partial|replaced|trash)")
+_LEFTOVER = re.compile(rf"\.({PREFIX_CHECKPOINT_DIR}-\d+|{BEST_MODEL_NAME})\.(partial|replaced|trash)")
 _TOKEN = ".writing-"
 _OUR_PARTS = (OPTIMIZER_NAME, SCHEDULER_NAME, LOOP_NAME, RUN_NAME, TRAINING_ARGS_JSON_NAME, "rng-0.json")
 
@@ -65,13 +66,15 @@ def atomic_directory(
     ...     _ = (scratch / "trainer_state.json").write_text("{}")
     """
     target = Path(target)
-    scratch = _beside(target, "partial")
+    scratch = scratch_of(target)
     try:
-        failure = _attempt(lambda: _prepare(scratch)) if leader else None
+        failure = _attempt(lambda: prepare(target)) if leader else None
         barrier()  # the directory is there
         try:
             if failure is not None:
                 raise failure
+            if not scratch.is_dir():
+                raise _failed_elsewhere(target)
             # Signed in here and out below. Signing out takes no room, so a full disk cannot hide a failure.
             token = scratch / f"{_TOKEN}{uuid.uuid4().hex}"
             token.touch(exist_ok=False)
@@ -81,19 +84,53 @@ def atomic_directory(
             failure = error
         barrier()  # everyone has written
         if leader and failure is None:
-            failure = _attempt(lambda: _commit(scratch, target))
-            if isinstance(failure, OSError) and not isinstance(failure, CheckpointError):
-                failure = files.cannot_write(target, failure)
+            failure = _attempt(lambda: _commit(target))
         barrier()  # it has its name, or it failed
         failed_elsewhere = failure is None and scratch.exists()
         barrier()  # everyone has seen which
     finally:
         if leader:
-            _discard(scratch)
+            discard_unseen(scratch)
     if failure is not None:
         raise failure
     if failed_elsewhere:
         raise _failed_elsewhere(target)
+
+
+def scratch_of(target: Path) -> Path:
+    """Where `target` is written until it is whole."""
+    return _beside(target, "partial")
+
+
+def prepare(target: Path) -> Path:
+    """The empty scratch directory beside `target`, for those who cannot stay inside `atomic_directory`.
+
+    Follow it with `seal` and `publish`, or with `abandon`.
+    """
+    scratch = scratch_of(target)
+    disk().remove(scratch)
+    disk().make_directory(scratch)
+    return scratch
+
+
+def seal(target: Path, known: Mapping[Path, Sealed] | None = None) -> None:
+    """Bring the scratch directory of `target` to the disk, its manifest last.
+
+    `known` are files that are on the disk already and were hashed while they were written.
+    """
+    with _told_by_name(target):
+        _seal(scratch_of(target), target, known or {})
+
+
+def publish(target: Path) -> Path | None:
+    """Give the sealed directory its name. What had the name before is returned, under another, to be deleted."""
+    with _told_by_name(target):
+        return _publish(scratch_of(target), target)
+
+
+def abandon(target: Path) -> None:
+    """Remove the scratch directory; `target` stays as it was."""
+    discard_unseen(scratch_of(target))
 
 
 def verify(path: Path, *, contents: bool = True, ignoring: Collection[str] = ()) -> None:
@@ -104,13 +141,33 @@ def verify(path: Path, *, contents: bool = True, ignoring: Collection[str] = ())
 
     >>> verify(Path("out/checkpoint-20"))
     """
+    for damage in find_damage(path, contents=contents, ignoring=ignoring):
+        raise _damaged(Path(path), damage.why)
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file that is not as it was written, and in what way."""
+
+    file: str
+    why: str
+
+
+def find_damage(path: Path, *, contents: bool = True, ignoring: Collection[str] = ()) -> Iterator[Damage]:
+    """Every file that `verify` would complain about, one after the other as they are read.
+
+    Raises `CheckpointError` where there is no manifest that could be believed.
+
+    >>> list(find_damage(Path("out/checkpoint-20")))
+    []
+    """
     path = Path(path)
     if not path.is_dir():
         raise CheckpointError(what=f"there is no checkpoint {path}", why="it is not a directory")
     manifest = _read_manifest(path)
     if ignoring and isinstance(manifest.get("files"), dict):
         manifest = {**manifest, "files": {k: v for k, v in manifest["files"].items() if k not in ignoring}}
-    _verify_files(path, manifest, contents=contents, prefix="", depth=0)
+    yield from _damage_in(path, manifest, contents=contents)
 
 
 def has_manifest(path: Path) -> bool:
@@ -145,6 +202,11 @@ def why_not_whole(path: Path) -> str | None:
     return f"it has neither {MANIFEST_NAME} nor {TRAINER_STATE_NAME}"
 
 
+def left_out(path: Path) -> str:
+    """Under which key it is said, once, that a directory is not whole: several look at it."""
+    return f"left out: {os.path.realpath(path)}"
+
+
 def discard(path: Path) -> None:
     """Delete a directory so that no moment shows it half: it loses its name first.
 
@@ -152,10 +214,10 @@ def discard(path: Path) -> None:
     """
     path = Path(path)
     trash = _beside(path, "trash")
-    _remove(trash)
-    os.rename(path, trash)
+    disk().remove(trash)
+    disk().rename(path, trash)
     files.sync_directory(path.parent)
-    _discard(trash)
+    discard_unseen(trash)
 
 
 def sweep_leftovers(output_dir: Path) -> list[str]:
@@ -173,9 +235,9 @@ def sweep_leftovers(output_dir: Path) -> list[str]:
             continue
         target = output_dir / match[1]
         if match[2] == "replaced" and not os.path.lexists(target):
-            os.rename(output_dir / name, target)
+            disk().rename(output_dir / name, target)
         else:
-            _discard(output_dir / name)
+            discard_unseen(output_dir / name)
         swept.append(name)
     return swept
 
@@ -184,7 +246,7 @@ def _beside(target: Path, purpose: str) -> Path:
     return target.with_name(f".{target.name}.{purpose}")
 
 
-def _attempt(action: Callable[[], None]) -> Exception | None:
+def _attempt(action: Callable[[], object]) -> Exception | None:
     """Its error, kept: the other processes must be met at the next barrier before it may be raised."""
     try:
         action()
@@ -193,20 +255,37 @@ def _attempt(action: Callable[[], None]) -> Exception | None:
     return None
 
 
-def _failed_elsewhere(target: Path) -> CheckpointError:
-    return CheckpointError(
+class FailedElsewhere(CheckpointError):
+    """Another process could not write its part."""
+
+
+def _failed_elsewhere(target: Path) -> FailedElsewhere:
+    return FailedElsewhere(
         what=f"{target} was not saved",
         why="another process failed while writing its part",
         fix="see the error of that process",
     )
 
 
-def _prepare(scratch: Path) -> None:
-    _remove(scratch)
-    scratch.mkdir(parents=True)
+@contextmanager
+def _told_by_name(target: Path) -> Iterator[None]:
+    """What the system says becomes an error that says which checkpoint it is about."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise files.cannot_write(target, error) from error
 
 
-def _commit(scratch: Path, target: Path) -> None:
+def _commit(target: Path) -> None:
+    seal(target)
+    replaced = publish(target)
+    if replaced is not None:
+        discard_unseen(replaced)
+
+
+def _seal(scratch: Path, target: Path, known: Mapping[Path, Sealed]) -> None:
     if any(name.startswith(_TOKEN) for name in os.listdir(scratch)):
         raise _failed_elsewhere(target)
     if os.path.lexists(scratch / MANIFEST_NAME):
@@ -216,14 +295,13 @@ def _commit(scratch: Path, target: Path) -> None:
             fix="give that file another name",
         )
     match = _STEP.fullmatch(target.name)
-    content = {"format": FORMAT, "step": int(match[1]) if match else None, **_seal(scratch, depth=0)}
+    content = {"format": FORMAT, "step": int(match[1]) if match else None, **_seal_directory(scratch, known, depth=0)}
     manifest = {**content, "sha256": _own_hash(content)}
     files.create_plain(scratch / MANIFEST_NAME, json.dumps(manifest, indent=1).encode("ascii"))
     files.sync_directory(scratch)
-    _publish(scratch, target)
 
 
-def _seal(directory: Path, *, depth: int) -> dict[str, Any]:
+def _seal_directory(directory: Path, known: Mapping[Path, Sealed], *, depth: int) -> dict[str, Any]:
     """Bring every file to the disk; return what the manifest says about this directory."""
     if depth > _DEEPEST:
         raise CheckpointError(what=f"cannot save {directory}", why=f"more than {_DEEPEST} directories deep")
@@ -232,9 +310,9 @@ def _seal(directory: Path, *, depth: int) -> dict[str, Any]:
         if not is_plain(entry.name):
             raise CheckpointError(what=f"cannot save {entry.name!r}", why="its name has a separator in it")
         if entry.is_dir(follow_symlinks=False):
-            sealed["directories"][entry.name] = _seal(Path(entry.path), depth=depth + 1)
+            sealed["directories"][entry.name] = _seal_directory(Path(entry.path), known, depth=depth + 1)
         elif entry.is_file(follow_symlinks=False):
-            sealed["files"][entry.name] = _seal_file(Path(entry.path))
+            sealed["files"][entry.name] = _seal_file(Path(entry.path), known.get(Path(entry.path)))
         else:
             raise CheckpointError(
                 what=f"cannot save {entry.name}",
@@ -245,20 +323,14 @@ def _seal(directory: Path, *, depth: int) -> dict[str, Any]:
     return sealed
 
 
-def _seal_file(path: Path) -> dict[str, Any]:
-    descriptor = files.open_plain(path)
-    try:
-        os.fsync(descriptor)
-        return {"size": os.fstat(descriptor).st_size, "sha256": _hash(descriptor)}
-    finally:
-        os.close(descriptor)
-
-
-def _hash(descriptor: int) -> str:
-    digest = hashlib.sha256()
-    while chunk := os.read(descriptor, _CHUNK):
-        digest.update(chunk)
-    return digest.hexdigest()
+def _seal_file(path: Path, known: Sealed | None) -> dict[str, Any]:
+    if known is None or not known.still_is(path):
+        descriptor = files.open_plain(path)
+        try:
+            known = disk().seal(path, descriptor)
+        finally:
+            os.close(descriptor)
+    return {"size": known.size, "sha256": known.sha256}
 
 
 def _own_hash(content: Mapping[str, Any]) -> str:
@@ -266,37 +338,29 @@ def _own_hash(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def _publish(scratch: Path, target: Path) -> None:
+def _publish(scratch: Path, target: Path) -> Path | None:
     """Give the directory its name; if that fails, everything is as before."""
     aside = _beside(target, "replaced")
     replaces = os.path.lexists(target)
     if replaces:
-        _remove(aside)
-        os.rename(target, aside)
+        disk().remove(aside)
+        disk().rename(target, aside)
     try:
-        os.rename(scratch, target)
+        disk().rename(scratch, target)
         files.sync_directory(target.parent)
     except BaseException:
         if not os.path.lexists(scratch):
-            os.rename(target, scratch)
+            disk().rename(target, scratch)
         if replaces:
-            os.rename(aside, target)
+            disk().rename(aside, target)
         raise
-    _discard(aside)
+    return aside if replaces else None
 
 
-def _remove(path: Path) -> None:
-    """Delete what is there, if anything; of a link, the link."""
-    if path.is_symlink() or path.is_file():
-        path.unlink()
-    elif path.exists():
-        shutil.rmtree(path)
-
-
-def _discard(path: Path) -> None:
+def discard_unseen(path: Path) -> None:
     """Delete something nobody sees any more; that it stays behind is no reason to stop a run."""
     try:
-        _remove(path)
+        disk().remove(path)
     except OSError as error:
         warn(f"could not delete {path}: {error}")
 
@@ -334,46 +398,53 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     return content
 
 
-def _verify_files(root: Path, listed: Any, *, contents: bool, prefix: str, depth: int) -> None:
+def _damage_in(root: Path, listed: Any, *, contents: bool, prefix: str = "", depth: int = 0) -> Iterator[Damage]:
     entries = listed.get("files") if isinstance(listed, dict) else None
     directories = listed.get("directories") if isinstance(listed, dict) else None
     if not isinstance(entries, dict) or not isinstance(directories, dict) or depth > _DEEPEST:
-        raise _damaged(root, f"{MANIFEST_NAME} does not list its files as it should")
+        yield Damage(MANIFEST_NAME, f"{MANIFEST_NAME} does not list its files as it should")
+        return
     for name in (*entries, *directories):
         if not is_plain(name):
-            raise _damaged(root, f"{MANIFEST_NAME} names {name!r}, which leads out of the checkpoint")
+            yield Damage(MANIFEST_NAME, f"{MANIFEST_NAME} names {name!r}, which leads out of the checkpoint")
+            return
     for name, entry in entries.items():
-        _verify_file(root, f"{prefix}{name}", entry, contents=contents)
+        shown = f"{prefix}{name}"
+        why = _damage_of(root, shown, entry, contents=contents)
+        if why is not None:
+            yield Damage(shown, why)
     for name, inner in directories.items():
         shown = f"{prefix}{name}"
         if not os.path.lexists(root / shown):
-            raise _damaged(root, f"{shown} is missing")
-        if not stat.S_ISDIR(os.lstat(root / shown).st_mode):
-            raise _damaged(root, f"{shown} is altered: not a directory")
-        _verify_files(root, inner, contents=contents, prefix=f"{shown}/", depth=depth + 1)
+            yield Damage(shown, f"{shown} is missing")
+        elif not stat.S_ISDIR(os.lstat(root / shown).st_mode):
+            yield Damage(shown, f"{shown} is altered: not a directory")
+        else:
+            yield from _damage_in(root, inner, contents=contents, prefix=f"{shown}/", depth=depth + 1)
 
 
-def _verify_file(root: Path, name: str, entry: Any, *, contents: bool) -> None:
+def _damage_of(root: Path, name: str, entry: Any, *, contents: bool) -> str | None:
     if not isinstance(entry, dict) or not isinstance(entry.get("size"), int) or "sha256" not in entry:
-        raise _damaged(root, f"{MANIFEST_NAME} says neither size nor hash of {name}")
+        return f"{MANIFEST_NAME} says neither size nor hash of {name}"
     if not os.path.lexists(root / name):
-        raise _damaged(root, f"{name} is missing")
+        return f"{name} is missing"
     if (root / name).is_symlink():
-        raise _damaged(root, f"{name} is altered: a link, which is not followed")
+        return f"{name} is altered: a link, which is not followed"
     try:
         size, digest = _measure(root / name, contents=contents)
     except OSError as error:
-        raise _damaged(root, f"{name} cannot be read: {error}") from error
+        return f"{name} cannot be read: {error}"
     if size != entry["size"]:
         kind = "truncated" if size < entry["size"] else "altered"
-        raise _damaged(root, f"{name} is {kind}: {size} bytes of {entry['size']}")
+        return f"{name} is {kind}: {size} bytes of {entry['size']}"
     if contents and digest != entry["sha256"]:
-        raise _damaged(root, f"{name} is altered: its contents do not match the hash in {MANIFEST_NAME}")
+        return f"{name} is altered: its contents do not match the hash in {MANIFEST_NAME}"
+    return None
 
 
 def _measure(path: Path, *, contents: bool) -> tuple[int, str | None]:
     descriptor = files.open_plain(path)
     try:
-        return os.fstat(descriptor).st_size, _hash(descriptor) if contents else None
+        return os.fstat(descriptor).st_size, hash_of(descriptor) if contents else None
     finally:
         os.close(descriptor)

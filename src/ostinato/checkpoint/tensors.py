@@ -13,18 +13,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from ..core.errors import CheckpointError
 from . import files
+from .tensor_file import TensorFile
 
 FORMAT = 1
 
@@ -49,12 +49,33 @@ class FlatTree:
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
-def write_tree(tree: Any, directory: Path, name: str) -> None:
+class TensorWriter(Protocol):
+    """Whatever takes the tensors of a file: `write_tensors`, which writes them, or a `snapshot.Snapshot`."""
+
+    def __call__(
+        self, path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None
+    ) -> None: ...
+
+
+def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    """Write tensors by name, each with memory of its own as the format demands."""
+    file = TensorFile.of(tensors, metadata)
+    try:
+        with open(path, "wb", buffering=0) as out:
+            for piece in file.pieces():
+                rest = memoryview(piece)
+                while rest:
+                    rest = rest[out.write(rest) :]
+    except OSError as error:
+        raise files.cannot_write(path, error) from error
+
+
+def write_tree(tree: Any, directory: Path, name: str, write: TensorWriter = write_tensors) -> None:
     """Write `<name>.json` and, if there are tensors, `<name>.safetensors`.
 
     >>> write_tree({"step": 3, "average": torch.zeros(2)}, Path("out"), "optimizer")
     """
-    write_flat(flatten(tree, name), Path(directory), name)
+    write_flat(flatten(tree, name), Path(directory), name, write)
 
 
 def read_tree(directory: Path, name: str) -> Any:
@@ -89,32 +110,15 @@ def flatten(tree: Any, name: str = "state") -> FlatTree:
     return FlatTree(structure, writer.tensors)
 
 
-def write_flat(flat: FlatTree, directory: Path, name: str) -> None:
+def write_flat(flat: FlatTree, directory: Path, name: str, write: TensorWriter = write_tensors) -> None:
     """Write a tree that was taken apart."""
     path = directory / f"{name}.json"
     tensor_path = directory / f"{name}.safetensors"
     if flat.tensors:
-        write_tensors(tensor_path, flat.tensors)
+        write(tensor_path, flat.tensors)
     else:
         tensor_path.unlink(missing_ok=True)  # of an earlier save into the same directory
     files.write_json(path, {"format": FORMAT, "tensors": len(flat.tensors), "tree": flat.structure})
-
-
-def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Write tensors by name, each with memory of its own as the format demands."""
-    separate: dict[str, torch.Tensor] = {}
-    seen: set[int] = set()
-    for name, tensor in tensors.items():
-        tensor = tensor.detach().to("cpu").contiguous()
-        address = tensor.untyped_storage().data_ptr()
-        separate[name] = tensor.clone() if address in seen and tensor.numel() else tensor
-        seen.add(address)
-    try:
-        save_file(separate, path, metadata=metadata)
-        # safetensors makes the file private to the user; it gets the rights the directory has.
-        path.chmod(path.parent.stat().st_mode & 0o666)
-    except (OSError, SafetensorError, KeyError) as error:  # KeyError: a type that an old safetensors lacks
-        raise files.cannot_write(path, error) from error
 
 
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:

@@ -97,6 +97,15 @@ _STAND_INS: list[Any] = [
 ]
 
 
+def check_archive(path: Path) -> None:
+    """Raise `CheckpointError` unless a file is an archive of torch's that is whole; nothing in it is unpickled.
+
+    >>> check_archive(Path("out/checkpoint-20/optimizer.pt"))
+    """
+    with os.fdopen(files.open_plain(path), "rb") as file:
+        _check_archive(path, file)
+
+
 def _check_archive(path: Path, file: IO[bytes]) -> None:
     """torch's files are archives with checksums, which torch does not compare, and without compression: what they
     unpack to is not larger than they are.

@@ -11,7 +11,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,9 @@ from ..core.errors import CheckpointError, NotSupportedError
 from ..core.notices import note_once
 from ..core.random import undisturbed
 from . import files
+from .handing_over import handing_over
 from .names import ADAPTER_WEIGHTS_NAME, CONFIG_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME, is_plain
-from .tensors import check_storable, memory_of, read_tensors, write_tensors
+from .tensors import TensorWriter, check_storable, memory_of, read_tensors, write_tensors
 
 ALIASES = "ostinato.aliases"
 
@@ -38,10 +39,12 @@ def save_model(
     *,
     state_dict: Mapping[str, Any] | None = None,
     processing_class: Any = None,
+    write: TensorWriter = write_tensors,
 ) -> None:
     """Write the weights, and what is needed to load them elsewhere, into a directory.
 
-    `state_dict` replaces the model's own, for weights that were gathered from several processes.
+    `state_dict` replaces the model's own, for weights that were gathered from several processes. `write` gets the
+    tensors of each file; of a model that saves itself, if it is known how it does.
 
     >>> save_model(model, Path("out"), processing_class=tokenizer)
     """
@@ -50,11 +53,11 @@ def save_model(
     saves_itself = _method(model, "save_pretrained")
     with quiet_bars():
         if saves_itself is None:
-            _save_module(model.state_dict() if state_dict is None else state_dict, directory)
-        elif state_dict is None:
-            saves_itself(directory)
+            _save_module(model.state_dict() if state_dict is None else state_dict, directory, write)
         else:
-            saves_itself(directory, state_dict=dict(state_dict))
+            given = {} if state_dict is None else {"state_dict": dict(state_dict)}
+            with nullcontext() if write is write_tensors else handing_over(saves_itself, write):
+                saves_itself(directory, **given)
         save_processing = _method(processing_class, "save_pretrained")
         if save_processing is not None:
             save_processing(directory)
@@ -111,7 +114,7 @@ def _method(owner: Any, name: str) -> Callable[..., Any] | None:
     return method if callable(method) else None
 
 
-def _save_module(state: Mapping[str, Any], directory: Path) -> None:
+def _save_module(state: Mapping[str, Any], directory: Path, write: TensorWriter) -> None:
     kept: dict[str, torch.Tensor] = {}
     aliases: dict[str, str] = {}
     first: dict[tuple[Any, ...], str] = {}
@@ -128,7 +131,7 @@ def _save_module(state: Mapping[str, Any], directory: Path) -> None:
             kept[name] = value
         else:
             aliases[name] = owner
-    write_tensors(directory / WEIGHTS_NAME, kept, {"format": "pt", ALIASES: json.dumps(aliases)})
+    write(directory / WEIGHTS_NAME, kept, {"format": "pt", ALIASES: json.dumps(aliases)})
 
 
 @dataclass

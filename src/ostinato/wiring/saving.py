@@ -1,24 +1,48 @@
-"""What is written while a model trains: checkpoints, the best weights, and room for both."""
+"""When and how checkpoints and the best weights are written while a model trains, and what follows from it.
+
+A save takes one of three ways. *Later*: the tensors are copied, and written while training goes on. *Now*: somebody
+looks at the directory next, so they are written first. *By hooks*: somebody overrides a method that writes a part, or
+there are several processes, and every part is written by its method. The files are the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoint import checkpointer, retention
-from ..checkpoint.layouts import add_transformers_files
-from ..checkpoint.names import TRAINER_STATE_NAME
-from ..checkpoint.store import atomic_directory, discard
+import torch
+
+from ..callbacks.base import IGNORED, CallbackHandler, TrainerCallback
+from ..checkpoint import home, refusals, retention, store
+from ..checkpoint.disk import refused_by_disk
+from ..checkpoint.names import BEST_MODEL_NAME, TRAINER_STATE_NAME
+from ..checkpoint.saves import Saves
+from ..checkpoint.snapshot import Snapshot
+from ..checkpoint.tensors import TensorWriter
 from ..config.plan import SaveSettings
 from ..core.choices import SaveStrategy
+from ..core.notices import note, warn
+from ..core.state import TrainerState
 from ..loops.run import Plan
+from .save_parts import progress_of, write_parts, write_weights
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
 
-BEST_MODEL = "best-model"  # the directory of the best weights, where no checkpoint was due when they were found
+WRITE_PARTS = ("save_model", "_save", "_save_optimizer_and_scheduler", "_save_scaler", "_save_rng_state")
+LOOK_AFTER = ("_save_checkpoint", "_maybe_log_save_evaluate", "_determine_best_metric")
+_OURS = TrainerCallback.__module__.rpartition(".")[0] + "."  # their `on_save` does not look at files
+_LONG_WAIT = 1.0  # seconds
+_WORTH_PREPARING = 64 * 2**20  # bytes
+_SLACK = 2**20  # a forecast that is a little too small would cost the memory of a whole file
+
+
+# ---- the directory of a run ----------------------------------------------------------------------------------------
 
 
 def writes_checkpoints(trainer: Trainer) -> bool:
@@ -28,12 +52,19 @@ def writes_checkpoints(trainer: Trainer) -> bool:
 
 @contextmanager
 def at_home(trainer: Trainer, trial: Any) -> Iterator[None]:
-    """The directory can be written to, and this is the only run in it."""
+    """The directory can be written to, this is the only run in it, and nothing is being written when it ends."""
+    if trainer._run is not None:
+        trainer._run.saves.bury()
     with ExitStack() as at_home:
         if writes_checkpoints(trainer) and trainer.is_world_process_zero():
             at_home.enter_context(trainer._run_home.occupied(Path(trainer._get_output_dir(trial))))
         trainer.strategy.barrier()  # nobody looks for checkpoints while leftovers are swept
-        yield
+        try:
+            yield
+        finally:
+            let_finish(trainer)
+            if trainer._run is not None:
+                trainer._run.saves.memory.clear()
 
 
 def check_space(trainer: Trainer, plan: Plan, trial: Any) -> None:
@@ -51,69 +82,293 @@ def check_space(trainer: Trainer, plan: Plan, trial: Any) -> None:
     )
 
 
+def prepare(trainer: Trainer) -> None:
+    """Have the memory for snapshots ready before the first of them, where any are going to be taken."""
+    run, settings = trainer._run, SaveSettings.of(trainer.args)
+    assert run is not None
+    if not writes_checkpoints(trainer) or _writes_by_hooks(trainer) or somebody_looks(trainer):
+        return
+    only_model = settings.only_model or settings.strategy == SaveStrategy.NO
+    saves = run.saves
+
+    def reserve() -> None:
+        size = _forecast(trainer, only_model=only_model)
+        if size >= _WORTH_PREPARING:
+            saves.start(partial(saves.memory.reserve, size + size // 100 + _SLACK), _raise, "memory for checkpoints")
+
+    saves.prepare(reserve)
+
+
+def _forecast(trainer: Trainer, *, only_model: bool) -> int:
+    return home.forecast_bytes(trainer.model, None if only_model else home.state_factor(trainer.optimizer))
+
+
+# ---- what is saved -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Save:
+    """One directory to be written, and what follows once it is there."""
+
+    target: Path
+    step: int
+    best: str | None  # the directory of the best model from then on
+    only_model: bool
+    parts: Callable[[Path, TensorWriter | None], None]
+    tidy: Callable[[], None] | None  # deletes what is not needed any more
+
+    @property
+    def is_best(self) -> bool:
+        return self.best == str(self.target)
+
+
 def save_checkpoint(trainer: Trainer, trial: Any) -> None:
     """`checkpoint-N`, which appears whole or not at all."""
+    wait_for_last(trainer)
     settings, run_dir = SaveSettings.of(trainer.args), Path(trainer._get_output_dir(trial=trial))
     trainer.store_flos()
-    target = run_dir / f"{retention.PREFIX_CHECKPOINT_DIR}-{trainer.state.global_step}"
-    if trainer.state.best_global_step == trainer.state.global_step:
-        trainer.state.best_model_checkpoint = str(target)
-    with atomic_directory(target, leader=trainer.args.should_save, barrier=trainer.strategy.barrier) as directory:
-        trainer.save_model(str(directory), _internal_call=True)
-        if not settings.only_model:
-            trainer._save_optimizer_and_scheduler(str(directory))
-            trainer._save_scaler(str(directory))
-            trainer._save_rng_state(str(directory))
-            if settings.for_transformers:
-                save_for_transformers(trainer, directory)
-        assert trainer._run is not None
-        progress = trainer._run.progress(trainer.strategy.mean)  # asked of all processes: what they have summed up
-        if trainer.args.should_save:
-            save_progress(trainer, directory, progress)
-            trainer._run_home.stamp(directory, target)
-    if trainer.args.should_save:
-        if trainer.state.best_model_checkpoint == str(target):
-            drop_best_weights(trainer, run_dir / BEST_MODEL)
-        retention.rotate(
-            run_dir,
-            settings.total_limit,
-            keep=[trainer.state.best_model_checkpoint or ""],
-            run_id=trainer._run_home.run_id,
-        )
+    step = trainer.state.global_step
+    target = run_dir / f"{retention.PREFIX_CHECKPOINT_DIR}-{step}"
+    best = str(target) if trainer.state.best_global_step == step else trainer.state.best_model_checkpoint
 
+    progress = progress_of(trainer)
 
-def save_for_transformers(trainer: Trainer, directory: Path) -> None:
-    """The files by which stock transformers goes on."""
-    add_transformers_files(
-        directory,
-        optimizer=trainer._existing_optimizer(),
-        scheduler=trainer.lr_scheduler,
-        scaler=getattr(trainer.precision, "scaler", None),
-        rank=trainer.args.process_index,
-        world_size=trainer.args.world_size,
-        leads=trainer.args.should_save,
-    )
+    def parts(directory: Path, write: TensorWriter | None) -> None:
+        write_parts(trainer, directory, settings, write, progress)
 
-
-def save_progress(trainer: Trainer, directory: Path, progress: dict[str, Any]) -> None:
-    """How far the run is: state, callbacks, sums, position in the data."""
-    trainer.state.stateful_callbacks = trainer._callback_states()
-    trainer.state.save_to_json(directory / TRAINER_STATE_NAME)
-    checkpointer.save_loop_state(directory, progress)
+    drops_best = best == str(target) and trainer._run_home.owns(run_dir / BEST_MODEL_NAME)
+    tidy = partial(_tidy, trainer, run_dir, settings.total_limit, best, drops_best=drops_best)
+    needs_tidying = drops_best or settings.total_limit is not None
+    carry_out(trainer, Save(target, step, best, settings.only_model, parts, tidy if needs_tidying else None))
 
 
 def keep_best_weights(trainer: Trainer, trial: Any) -> None:
     """The best model is not a resume point: its weights are kept apart when no checkpoint is due."""
-    target = Path(trainer._get_output_dir(trial)) / BEST_MODEL
-    with atomic_directory(target, leader=trainer.args.should_save, barrier=trainer.strategy.barrier) as directory:
-        trainer.save_model(str(directory), _internal_call=True)
+    wait_for_last(trainer)
+    target = Path(trainer._get_output_dir(trial)) / BEST_MODEL_NAME
+
+    def parts(directory: Path, write: TensorWriter | None) -> None:
+        write_weights(trainer, directory, write)
         if trainer.args.should_save:
             trainer.state.save_to_json(directory / TRAINER_STATE_NAME)
-            trainer._run_home.stamp(directory, target)
-    trainer.state.best_model_checkpoint = str(target)
+
+    carry_out(trainer, Save(target, trainer.state.global_step, str(target), only_model=True, parts=parts, tidy=None))
 
 
-def drop_best_weights(trainer: Trainer, kept_apart: Path) -> None:
-    """A checkpoint is the best now: the weights kept apart for an earlier one are not needed any more."""
-    if trainer._run_home.owns(kept_apart):
-        discard(kept_apart)
+def _tidy(trainer: Trainer, run_dir: Path, limit: int | None, best: str | None, *, drops_best: bool) -> None:
+    """A new checkpoint is there: without what it replaces."""
+    try:
+        if drops_best:  # it is the best now: the weights kept apart for an earlier one are not needed any more
+            store.discard(run_dir / BEST_MODEL_NAME)
+        retention.rotate(run_dir, limit, keep=[best or ""], run_id=trainer._run_home.run_id)
+    except OSError as error:  # too many checkpoints are no reason to stop a run
+        warn(f"could not delete what is not needed any more in {run_dir}: {error}")
+
+
+# ---- on which way --------------------------------------------------------------------------------------------------
+
+
+def carry_out(trainer: Trainer, save: Save) -> None:
+    """Write a directory, or begin to; a disk that does not take it is reported as `save_errors` says."""
+    run = trainer._run
+    assert run is not None
+    run.saves.failed_step = None
+    if _writes_by_hooks(trainer):
+        _by_hooks(trainer, run.saves, save)
+    else:
+        later = run.saves.may_defer and trainer.is_in_train and not somebody_looks(trainer)
+        _by_snapshot(trainer, run.saves, save, later=later)
+
+
+def _writes_by_hooks(trainer: Trainer) -> bool:
+    return trainer.args.world_size > 1 or any(map(trainer._is_overridden, WRITE_PARTS))
+
+
+def somebody_looks(trainer: Trainer) -> bool:
+    """Whether anybody but us may look at a checkpoint right after it was saved."""
+    handler = trainer.callback_handler
+    if trainer.args.push_to_hub or any(map(trainer._is_overridden, LOOK_AFTER)):
+        return True
+    if type(handler) is not CallbackHandler or {"on_save", "call_event"} & vars(handler).keys():
+        return True
+    ignored = IGNORED["on_save"]
+    for callback in handler.callbacks:
+        listener = getattr(callback, "on_save", ignored)
+        function = getattr(listener, "__func__", listener)
+        if function is not ignored and not str(getattr(function, "__module__", "")).startswith(_OURS):
+            return True
+    return False
+
+
+def _by_hooks(trainer: Trainer, saves: Saves, save: Save) -> None:
+    leads = trainer.args.should_save
+    try:
+        with (
+            _already_best(trainer.state, save.best),
+            store.atomic_directory(save.target, leader=leads, barrier=trainer.strategy.barrier) as directory,
+        ):
+            save.parts(directory, None)
+            if leads:
+                trainer._run_home.stamp(directory, save.target)
+    except Exception as error:
+        _failed(trainer, saves, save, error)
+        return
+    _succeeded(trainer, saves, save)
+    if leads and save.tidy is not None:
+        save.tidy()
+
+
+def _by_snapshot(trainer: Trainer, saves: Saves, save: Save, *, later: bool) -> None:
+    run_home, snapshot = trainer._run_home, Snapshot(saves.memory if later else None)
+
+    def take() -> None:
+        scratch = store.prepare(save.target)
+        with _already_best(trainer.state, save.best):
+            save.parts(scratch, snapshot)
+
+    def write() -> None:
+        with _or_nothing(save.target):
+            snapshot.write()
+            run_home.sign(store.scratch_of(save.target))
+            store.seal(save.target, snapshot.sealed)
+            if saves.is_forgotten:
+                store.abandon(save.target)
+            elif not os.path.lexists(save.target):
+                store.publish(save.target)
+
+    def appear() -> Path | None:
+        """What has the name already may be looked at: it is replaced in between two steps, not during one."""
+        if not store.scratch_of(save.target).exists():
+            return None
+        with _or_nothing(save.target):
+            run_home.make_room(save.target)
+            return store.publish(save.target)
+
+    def ended(error: BaseException | None) -> None:
+        try:
+            if error is not None:
+                raise error
+            replaced = appear()
+        except Exception as failure:
+            _failed(trainer, saves, save, failure)
+            return
+        _succeeded(trainer, saves, save)
+        tidy = partial(_tidy_up, save, replaced)
+        if later and (replaced or save.tidy):
+            saves.start(tidy, _raise, "tidying")
+        else:
+            tidy()
+
+    try:
+        with _or_nothing(save.target):
+            take()
+        if not later:
+            write()
+    except Exception as error:
+        ended(error)
+        return
+    if later:
+        saves.start(write, ended, save.target.name)
+    else:
+        ended(None)
+
+
+def _tidy_up(save: Save, replaced: Path | None) -> None:
+    if replaced is not None:
+        store.discard_unseen(replaced)
+    if save.tidy is not None:
+        save.tidy()
+
+
+@contextmanager
+def _or_nothing(target: Path) -> Iterator[None]:
+    """What was written for `target` goes if the block fails."""
+    try:
+        yield
+    except BaseException:
+        store.abandon(target)
+        raise
+
+
+@contextmanager
+def _already_best(state: TrainerState, best: str | None) -> Iterator[None]:
+    """The state as it will be once the directory is there, which is what is written down in it."""
+    before, state.best_model_checkpoint = state.best_model_checkpoint, best
+    try:
+        yield
+    finally:
+        state.best_model_checkpoint = before
+
+
+# ---- what follows --------------------------------------------------------------------------------------------------
+
+
+def wait_for_last(trainer: Trainer) -> None:
+    """Return once nothing is being written; say so if that took long."""
+    run = trainer._run
+    if run is None:
+        return
+    waited = run.saves.wait()
+    if waited >= _LONG_WAIT and not run.saves.has_told_waiting:
+        run.saves.has_told_waiting = True
+        note(
+            f"step {trainer.state.global_step}: training stood still for {waited:.1f} s until the last checkpoint was "
+            "on the disk; it takes longer to write than the steps between two saves (said once)"
+        )
+
+
+def step_of_best(trainer: Trainer) -> int | None:
+    """When the best weights on the disk were taken; an even better one may have found no room there."""
+    state, run = trainer.state, trainer._run
+    if run is None or run.saves.lost_best is None:
+        return state.best_global_step
+    warn(f"the best model, of step {state.best_global_step}, could not be written: this is the best of those before")
+    return TrainerState.load_from_json(Path(state.best_model_checkpoint or "") / TRAINER_STATE_NAME).global_step
+
+
+def let_finish(trainer: Trainer) -> None:
+    """Wait for a save on the way out, whatever the reason is; its failure does not hide that reason."""
+    run = trainer._run
+    if run is None:
+        return
+    try:
+        run.saves.wait()
+    except Exception as error:
+        warn(f"while the last checkpoint was awaited: {error}")
+
+
+def _succeeded(trainer: Trainer, saves: Saves, save: Save) -> None:
+    trainer.state.best_model_checkpoint = save.best
+    saves.failure = saves.failed_step = None
+    if save.is_best:
+        saves.lost_best = None
+
+
+def _failed(trainer: Trainer, saves: Saves, save: Save, error: BaseException) -> None:
+    """A disk that does not take a checkpoint is told, and training goes on; anything else is raised."""
+    if not _is_refusal_everywhere(trainer, error):
+        raise error
+    refusal = refusals.not_saved(save.target, error, needed=_forecast(trainer, only_model=save.only_model))
+    saves.failure, saves.failed_step = refusal, save.step
+    if save.is_best:
+        saves.lost_best = refusal
+    if SaveSettings.of(trainer.args).errors == "raise":
+        raise refusal from error
+    before = None
+    with suppress(OSError):
+        before = next(reversed(trainer._run_home.checkpoints(save.target.parent)), None)
+    warn(refusals.in_one_line(refusal, before))
+
+
+def _is_refusal_everywhere(trainer: Trainer, error: BaseException) -> bool:
+    """Whether no process failed for another reason than its disk; all of them have to go the same way."""
+    refused = refused_by_disk(error)
+    if trainer.args.world_size == 1:
+        return refused
+    other = not refused and not isinstance(error, store.FailedElsewhere)
+    return not bool(trainer.strategy.sum(torch.tensor(float(other))))
+
+
+def _raise(error: BaseException | None) -> None:
+    if error is not None:
+        raise error

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ostinato.checkpoint import retention
+from ostinato.checkpoint.disk import Disk, using
 from ostinato.checkpoint.retention import get_last_checkpoint, list_checkpoints, rotate, sort_checkpoints
 from ostinato.checkpoint.store import atomic_directory
 from ostinato.core.notices import forget_notices
@@ -118,12 +119,18 @@ def test_a_checkpoint_that_cannot_be_deleted_stops_nothing(
     assert "could not delete" in capsys.readouterr().err
 
 
-def test_a_deleted_checkpoint_loses_its_name_before_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_deleted_checkpoint_loses_its_name_before_its_files(tmp_path: Path):
     write(tmp_path, 1, 2)
     seen: list[list[str]] = []
-    real = retention.discard.__globals__["shutil"].rmtree
-    monkeypatch.setattr("shutil.rmtree", lambda path: seen.append(sorted(os.listdir(tmp_path))) or real(path))
-    rotate(tmp_path, 1)
+
+    class Watched(Disk):
+        def remove(self, path: Path) -> None:
+            if path.exists():
+                seen.append(sorted(os.listdir(tmp_path)))
+            super().remove(path)
+
+    with using(Watched()):
+        rotate(tmp_path, 1)
     assert seen == [[".checkpoint-1.trash", "checkpoint-2"]]
 
 

@@ -441,5 +441,13 @@ def test_sweeping_brings_back_what_was_being_replaced(checkpoint: Path):
     assert os.listdir(checkpoint.parent) == ["checkpoint-20"]
 
 
+def test_the_best_model_comes_back_too(tmp_path: Path):
+    write(tmp_path / "best-model").rename(tmp_path / ".best-model.replaced")
+    (tmp_path / ".best-model.partial").mkdir()
+    sweep_leftovers(tmp_path)
+    verify(tmp_path / "best-model")
+    assert os.listdir(tmp_path) == ["best-model"]
+
+
 def test_sweeping_nothing(tmp_path: Path):
     assert sweep_leftovers(tmp_path / "not there") == []

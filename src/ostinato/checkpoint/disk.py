@@ -1,0 +1,196 @@
+"""The operations that decide what is left of a save after a crash, in one place.
+
+Everything that has to be there after a power cut goes through `disk()`: files are brought to the disk, directories get
+and lose their names. Whoever wants to watch these operations, slow them down or let them fail puts another `Disk` in
+its place (`using`).
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import mmap
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..core.errors import CheckpointError
+
+try:
+    import fcntl
+except ImportError:  # Windows, which has no direct writing of this kind either
+    fcntl = None
+
+_CHUNK = 2**20
+_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_DIRECT = getattr(os, "O_DIRECT", 0) if fcntl is not None else 0
+_BLOCK = max(mmap.PAGESIZE, 4096)  # what addresses, places and lengths of direct writes are multiples of
+
+# What a disk says when it cannot take a file. Anything else is a mistake of somebody's, not a disk's.
+_REFUSALS = frozenset(
+    getattr(errno, name)
+    for name in (
+        "ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "EACCES", "EPERM", "ESTALE", "ETIMEDOUT", "EREMOTEIO", "ENODEV",
+        "ENXIO", "EBUSY", "EMFILE", "ENFILE", "EHOSTDOWN", "EHOSTUNREACH", "ENOTCONN", "ECONNRESET", "ENOMEDIUM",
+    )
+    if name in vars(errno)
+)  # fmt: skip
+
+
+class DiskError(CheckpointError):
+    """A checkpoint that the disk did not take: no room, an I/O error, no right to write."""
+
+
+def refused_by_disk(error: BaseException | None) -> bool:
+    """Whether a save failed for what the disk said, so that the next one may succeed.
+
+    >>> refused_by_disk(OSError(errno.ENOSPC, "No space left on device"))
+    True
+    """
+    if isinstance(error, DiskError):
+        return error.errno is None or error.errno in _REFUSALS
+    if isinstance(error, CheckpointError):
+        return False
+    if isinstance(error, OSError):
+        return error.errno in _REFUSALS
+    # safetensors, where a model writes its weights itself, says it in words.
+    return type(error).__name__ == "SafetensorError" and "(os error" in str(error)
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A file that is on the disk: what the manifest says of it, and how to see that nobody has touched it since."""
+
+    size: int
+    sha256: str
+    mark: tuple[int, ...]
+
+    def still_is(self, path: Path) -> bool:
+        return _mark(os.lstat(path)) == self.mark
+
+
+class Disk:
+    """Files and names that outlast a power cut once a method has returned."""
+
+    def write(self, path: Path, content: Iterable[bytes | memoryview], *, direct: bool = False) -> Sealed:
+        """Write a file that was not there and bring it to the disk, hashing on the way.
+
+        `direct` goes around the page cache, which takes most of the time of writing a large file: the pieces of
+        `content` then begin at page boundaries and are, but for the last, whole pages long.
+        """
+        digest, size = hashlib.sha256(), 0
+        descriptor, direct = _create(path, direct=direct)
+        try:
+            for piece in content:
+                piece = memoryview(piece).cast("B")
+                digest.update(piece)
+                size += len(piece)
+                direct = _write_all(descriptor, piece, direct=direct)
+            os.fsync(descriptor)
+            return Sealed(size, digest.hexdigest(), _mark(os.fstat(descriptor)))
+        finally:
+            os.close(descriptor)
+
+    def seal(self, path: Path, descriptor: int) -> Sealed:
+        """Bring a file to the disk that somebody else wrote, and read it for its hash."""
+        os.fsync(descriptor)
+        status = os.fstat(descriptor)
+        return Sealed(status.st_size, hash_of(descriptor), _mark(status))
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir(parents=True)
+
+    def sync_directory(self, path: Path) -> None:
+        """Bring the entries of a directory (names, renames) to the disk."""
+        if os.name == "nt":  # directories cannot be opened there
+            return
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def rename(self, source: Path, target: Path) -> None:
+        os.rename(source, target)
+
+    def remove(self, path: Path) -> None:
+        """Delete what is there, if anything; of a link, the link."""
+        if path.is_symlink() or path.is_file():
+            path.unlink()
+        elif path.exists():
+            shutil.rmtree(path)
+
+
+_disk = Disk()
+
+
+def disk() -> Disk:
+    """The disk that checkpoints are written to."""
+    return _disk
+
+
+@contextmanager
+def using(other: Disk) -> Iterator[None]:
+    """Put another disk in its place, for all threads.
+
+    >>> with using(Disk()):
+    ...     trainer.train()
+    """
+    global _disk
+    before, _disk = _disk, other
+    try:
+        yield
+    finally:
+        _disk = before
+
+
+def hash_of(descriptor: int) -> str:
+    """The hash of what is left to read."""
+    digest = hashlib.sha256()
+    while chunk := os.read(descriptor, _CHUNK):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _mark(status: os.stat_result) -> tuple[int, ...]:
+    return (status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _create(path: Path, *, direct: bool) -> tuple[int, bool]:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS
+    if direct and _DIRECT:
+        try:
+            return os.open(path, flags | _DIRECT, 0o666), True
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+                raise
+            path.unlink(missing_ok=True)  # some file systems refuse only after they have made it
+    return os.open(path, flags, 0o666), False
+
+
+def _write_all(descriptor: int, piece: memoryview, *, direct: bool) -> bool:
+    """Write all of it; returns whether what follows may still be written directly."""
+    while len(piece):
+        if direct and len(piece) < _BLOCK:  # the end of the file
+            direct = _through_cache(descriptor)
+        whole = len(piece) - len(piece) % _BLOCK if direct else len(piece)
+        try:
+            written = os.write(descriptor, piece[:whole])
+        except OSError as error:
+            if not direct or error.errno != errno.EINVAL:
+                raise
+            direct = _through_cache(descriptor)  # another alignment is asked for than pages have
+            continue
+        if direct and written % _BLOCK:
+            direct = _through_cache(descriptor)
+        piece = piece[written:]
+    return direct
+
+
+def _through_cache(descriptor: int) -> bool:
+    assert fcntl is not None
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~_DIRECT)
+    return False

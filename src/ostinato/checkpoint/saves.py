@@ -1,0 +1,118 @@
+"""Writing beside training: one save at a time, in a thread that ends with it.
+
+The thread writes files and does nothing else. Whatever follows from a save (the state of the run, what is deleted,
+what is said) is done in the thread that trains, at the next step boundary after the save has ended: nobody sees it
+change in between.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from ..core.errors import CheckpointError
+from .snapshot import StandingMemory
+
+_NICENESS = 5  # where cores are few, training goes first
+
+
+class Saves:
+    """The saves of one run: the one being written, and how the last one ended."""
+
+    def __init__(self) -> None:
+        self.landed = False  # one has ended, and what follows from it is not done yet
+        self.may_defer = False  # the loop asks for it, and looks for the end of it later
+        self.failure: CheckpointError | None = None  # of the last save, if the disk did not take it
+        self.failed_step: int | None = None
+        self.lost_best: CheckpointError | None = None  # the best model so far, if the disk did not take it
+        self.has_told_waiting = False
+        self.memory = StandingMemory()
+        self._thread: threading.Thread | None = None
+        self._forgotten: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._then: Callable[[BaseException | None], None] = _nothing
+
+    @contextmanager
+    def deferring(self) -> Iterator[None]:
+        """Inside, a save may be left to the background."""
+        self.may_defer = True
+        try:
+            yield
+        finally:
+            self.may_defer = False
+
+    def start(self, write: Callable[[], None], then: Callable[[BaseException | None], None], name: str) -> None:
+        """Write in the background; `then` is called by `settle`, with the error if there was one."""
+        self.wait()
+        self._then = then
+        self._thread = threading.Thread(target=self._run, args=(write,), name=f"ostinato: {name}", daemon=True)
+        self._thread.start()
+
+    def prepare(self, start: Callable[[], None]) -> None:
+        """Call `start` at the first step boundary: once a step was taken it is known what memory training needs."""
+        self._then, self.landed = (lambda error: start()), True
+
+    def settle(self) -> None:
+        """Do what follows from the save that has ended; waits for it if it has not. May raise what it ended with."""
+        if self._thread is None and not self.landed:
+            return
+        if self._thread is not None:
+            self._thread.join()
+        then, error = self._then, self._error
+        self._thread, self._then, self._error, self.landed = None, _nothing, None, False
+        then(error)
+
+    def wait(self) -> float:
+        """Return once nothing is being written; how many seconds that took."""
+        started = time.monotonic()
+        while self._thread is not None:  # what follows from a save may be written in the background again
+            self.settle()
+        return time.monotonic() - started
+
+    def forget(self) -> None:
+        """Wait for nothing any more; what is half written will never be taken for a checkpoint."""
+        self._forgotten = self._thread
+        self._thread, self._then, self._error, self.landed = None, _nothing, None, False
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether what is being written is not to appear any more."""
+        return self._forgotten is not None
+
+    def bury(self) -> None:
+        """Before the directory is used again: return once nobody writes into it."""
+        if self._forgotten is not None:
+            self._forgotten.join()
+
+    def unsaved(self, *, wants_best: bool) -> CheckpointError | None:
+        """The error of a run that is done and whose last save (or best model, if it is wanted) is not on the disk."""
+        refusal = self.failure or (self.lost_best if wants_best else None)
+        if refusal is None:
+            return None
+        return CheckpointError(
+            what=f"training is done, but {refusal.what}",
+            why=refusal.why,
+            fix=f"{refusal.fix}; the trained model is still in memory: trainer.save_model('another directory')",
+        )
+
+    def _run(self, write: Callable[[], None]) -> None:
+        _give_way()
+        try:
+            write()
+        except BaseException as error:  # is raised in the thread that trains
+            self._error = error
+        self.landed = True
+
+
+def _nothing(error: BaseException | None) -> None:
+    pass
+
+
+def _give_way() -> None:
+    """Let other threads go first. A thread has a niceness of its own on Linux only; elsewhere it is the process's."""
+    if "setpriority" in vars(os) and os.path.isdir("/proc/self/task"):
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)

@@ -1,0 +1,163 @@
+"""The large files of a checkpoint, taken at one moment and written at another.
+
+A snapshot is given the tensors of each `.safetensors` file, as `tensors.write_tensors` is. It copies them into memory
+that stands from save to save, and the next training step may change the originals; or, where nobody goes on training
+meanwhile (or the copy would not fit into memory), it writes them at once.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from ..core.notices import note_once
+from . import files
+from .disk import Sealed, disk
+from .home import in_words
+from .tensor_file import PIECE, TensorFile, allocate, in_pieces
+
+_SPARE = 0.1  # of what is free is left to others
+
+
+class StandingMemory:
+    """Memory for the files of a checkpoint, taken once and used by every save.
+
+    The first touch of new memory takes several times as long as a copy into memory that is there: `reserve`, from
+    another thread, before the first save.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: list[memoryview] = []
+        self._taken: list[int] = []  # of each block, by the snapshot that is being taken
+
+    @property
+    def size(self) -> int:
+        """Bytes standing."""
+        return sum(map(len, self._blocks))
+
+    def reserve(self, size: int) -> None:
+        """Have so much memory ready, if it fits beside what is in use."""
+        if self._blocks or not _fits(size):
+            return
+        self._add(size)
+        for block in self._blocks:
+            for begin in range(0, len(block), PIECE):  # torch lets other threads run meanwhile
+                torch.frombuffer(block[begin : begin + PIECE], dtype=torch.uint8).zero_()
+
+    def begin(self) -> None:
+        """A new snapshot is taken: whatever the last one held is on the disk."""
+        self._taken = [0] * len(self._blocks)
+
+    def take(self, size: int) -> memoryview | None:
+        """Memory for a file, at a page boundary; None if it would not fit beside what is in use."""
+        size += -size % mmap.PAGESIZE
+        room = [number for number, block in enumerate(self._blocks) if len(block) - self._taken[number] >= size]
+        if not room:
+            if not _fits(size) or not self._add(size):
+                return None
+            room = [len(self._blocks) - 1]
+        begin = self._taken[room[0]]
+        self._taken[room[0]] += size
+        return self._blocks[room[0]][begin : begin + size]
+
+    def clear(self) -> None:
+        """Give it back."""
+        self._blocks, self._taken = [], []
+
+    def _add(self, size: int) -> bool:
+        try:
+            block = allocate(size + -size % mmap.PAGESIZE)
+        except (OSError, MemoryError):
+            return False
+        self._blocks.append(memoryview(block))
+        self._taken.append(0)
+        return True
+
+
+def _fits(size: int) -> bool:
+    free = free_memory()
+    return free is None or size <= free * (1 - _SPARE)
+
+
+class Snapshot:
+    """The tensor files of one checkpoint. Call it with a path and tensors; later `write` what it has kept.
+
+    >>> snapshot = Snapshot(StandingMemory())
+    >>> snapshot(Path("out/.checkpoint-20.partial/model.safetensors"), model.state_dict())
+    >>> snapshot.write()
+    """
+
+    def __init__(self, memory: StandingMemory | None) -> None:
+        self._memory = memory  # None: everything is written at once
+        self._kept: dict[Path, memoryview] = {}
+        self.sealed: dict[Path, Sealed] = {}
+        self.size = 0
+        if memory is not None:
+            memory.begin()
+
+    def __call__(
+        self, path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None
+    ) -> None:
+        """Take a file: keep a copy of it, or write it."""
+        path = Path(path)
+        file = TensorFile.of(tensors, metadata)
+        self.size += file.size
+        standing = self._memory.take(file.size) if self._memory is not None else None
+        if standing is not None:
+            with torch.no_grad():
+                self._kept[path] = file.copy_into(standing)
+            return
+        if self._memory is not None:
+            note_once(
+                f"{path.name} is written while training waits: a copy of it takes {in_words(file.size)} of memory, "
+                "and there is not enough",
+                key="no memory for a snapshot",
+            )
+        bounce = allocate(min(PIECE, file.size))
+        try:
+            self.sealed[path] = disk().write(path, file.pages(bounce), direct=True)
+        except OSError as error:
+            raise files.cannot_write(path, error) from error
+
+    def write(self) -> None:
+        """Bring to the disk what was kept."""
+        for path, content in self._kept.items():
+            try:
+                self.sealed[path] = disk().write(path, in_pieces(content), direct=True)
+            except OSError as error:
+                raise files.cannot_write(path, error) from error
+        self._kept.clear()  # the memory is free for the next
+
+
+def free_memory() -> int | None:
+    """Bytes that can be had without pushing anything out, here and in the group of processes; None if nobody says."""
+    known = [_available(), _left_in_group()]
+    return min((number for number in known if number is not None), default=None)
+
+
+def _available() -> int | None:
+    with suppress(OSError, ValueError, StopIteration, IndexError):
+        with open("/proc/meminfo", "rb") as file:
+            line = next(line for line in file if line.startswith(b"MemAvailable:"))
+        return int(line.split()[1]) * 1024
+    return None
+
+
+def _left_in_group(root: str = "/sys/fs/cgroup") -> int | None:
+    """What a container may still take. Its page cache counts as taken there, and is given back on demand."""
+    with suppress(OSError, ValueError, StopIteration, IndexError):
+        with open("/proc/self/cgroup", encoding="ascii") as file:
+            inner = next(line.rstrip("\n")[3:] for line in file if line.startswith("0::"))
+        directory = next(d for d in (f"{root}{inner}", root) if os.path.exists(f"{d}/memory.max"))
+        limit = Path(directory, "memory.max").read_text(encoding="ascii").strip()
+        if limit == "max":
+            return None
+        used = int(Path(directory, "memory.current").read_text(encoding="ascii"))
+        numbers = dict(line.split() for line in Path(directory, "memory.stat").read_text("ascii").splitlines())
+        return int(limit) - used + int(numbers.get("file", 0)) - int(numbers.get("shmem", 0))
+    return None

@@ -1,0 +1,132 @@
+"""The bytes of a `.safetensors` file, without a copy of all of them.
+
+    8 bytes: length of the header; the header, JSON padded with spaces; the numbers of one tensor after the other
+
+The order (the widest types first, then by name) and the form of the header are those in which the safetensors library
+writes, so a file is the same to the byte, whoever wrote it. Memory for a file is mapped at page boundaries: it can be
+handed to the disk as it is (see `disk.Disk.write`).
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+import torch
+
+from ..core.errors import CheckpointError
+
+PIECE = 16 * 2**20  # bytes handed to the disk at a time; whole pages
+
+# In the order in which the library puts them into a file. Older versions of torch have fewer.
+_TYPES = {
+    "uint64": "U64", "int64": "I64", "float64": "F64", "complex64": "C64", "float32": "F32", "uint32": "U32",
+    "int32": "I32", "bfloat16": "BF16", "float16": "F16", "uint16": "U16", "int16": "I16",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e8m0fnu": "F8_E8M0",
+    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "int8": "I8", "uint8": "U8", "bool": "BOOL",
+}  # fmt: skip
+_RANKS = {
+    getattr(torch, name): (rank, code) for rank, (name, code) in enumerate(_TYPES.items()) if name in vars(torch)
+}
+
+
+@dataclass(frozen=True)
+class TensorFile:
+    """Tensors, and where in a file their numbers lie."""
+
+    header: bytes
+    places: list[tuple[int, torch.Tensor]]
+    size: int
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None) -> TensorFile:
+        """Lay out a file.
+
+        >>> TensorFile.of({"weight": torch.zeros(2)}).size
+        72
+        """
+        described: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
+        found, end = [], 0
+        for name in sorted(tensors, key=lambda name: (_type(tensors[name], name)[0], name)):
+            tensor = tensors[name].detach()
+            begin, end = end, end + tensor.numel() * tensor.element_size()
+            code = _type(tensor, name)[1]
+            described[name] = {"dtype": code, "shape": list(tensor.shape), "data_offsets": [begin, end]}
+            found.append((begin, tensor))
+        text = json.dumps(described, separators=(",", ":"), ensure_ascii=False).encode()
+        text += b" " * (-len(text) % 8)
+        header = len(text).to_bytes(8, "little") + text
+        return cls(header, [(len(header) + begin, tensor) for begin, tensor in found], len(header) + end)
+
+    def copy_into(self, memory: memoryview) -> memoryview:
+        """Fill memory with the file; returns the part of it that is the file."""
+        memory[: len(self.header)] = self.header
+        for place, tensor in self.places:
+            if tensor.numel():
+                _region(memory, place, tensor).copy_(tensor)
+        return memory[: self.size]
+
+    def pieces(self) -> Iterator[bytes | memoryview]:
+        """The file, tensor by tensor, out of the tensors' own memory where that is possible."""
+        yield self.header
+        for _, tensor in self.places:
+            if tensor.numel():
+                yield _bytes_of(tensor)
+
+    def pages(self, memory: mmap.mmap) -> Iterator[memoryview]:
+        """The file in pieces that begin at page boundaries, through a little memory that every piece takes anew."""
+        room, filled = memoryview(memory), 0
+        for piece in self.pieces():
+            rest = memoryview(piece)
+            while rest:
+                taken = min(len(rest), len(room) - filled)
+                room[filled : filled + taken] = rest[:taken]
+                filled, rest = filled + taken, rest[taken:]
+                if filled == len(room):
+                    yield room
+                    filled = 0
+        if filled:
+            yield room[:filled]
+
+
+def allocate(size: int) -> mmap.mmap:
+    """Memory at a page boundary, which forked children (workers of a data loader) neither have nor copy."""
+    if os.name == "nt":
+        return mmap.mmap(-1, size)
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if "MADV_DONTFORK" in vars(mmap):
+        with suppress(OSError):  # a kernel without it
+            memory.madvise(mmap.MADV_DONTFORK)
+    return memory
+
+
+def in_pieces(content: memoryview) -> Iterator[memoryview]:
+    """Memory that holds a whole file, in pieces for the disk."""
+    for begin in range(0, len(content), PIECE):
+        yield content[begin : begin + PIECE]
+
+
+def _type(tensor: torch.Tensor, name: str) -> tuple[int, str]:
+    if tensor.dtype not in _RANKS:
+        raise CheckpointError(
+            what=f"cannot save {name!r}",
+            why=f"it is a tensor of {tensor.dtype}, which safetensors files have no name for",
+            fix="convert it to a common type",
+        )
+    return _RANKS[tensor.dtype]
+
+
+def _region(memory: memoryview, place: int, like: torch.Tensor) -> torch.Tensor:
+    """The place of a tensor in the memory of a file. Wider types come first, so every place fits its type."""
+    return torch.frombuffer(memory, dtype=like.dtype, count=like.numel(), offset=place).view(like.shape)
+
+
+def _bytes_of(tensor: torch.Tensor) -> memoryview:
+    plain = tensor.to("cpu").resolve_conj().resolve_neg().contiguous()
+    numbers = torch.view_as_real(plain) if plain.is_complex() else plain
+    # Of a single number torch keeps whatever stride it had.
+    return numbers.as_strided((numbers.numel(),), (1,)).view(torch.uint8).numpy().data
