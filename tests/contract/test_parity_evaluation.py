@@ -7,6 +7,7 @@ import pytest
 import tiny
 import torch
 from both import check_parity, run_both, run_one
+from recording import assert_same
 from torch import nn
 
 pytest.importorskip("transformers")
@@ -258,13 +259,20 @@ def test_several_labels() -> None:
 
 
 def test_dict_of_datasets() -> None:
+    """The same for each set. Ours adds the mean of their losses, which transformers does not have."""
+
     def script(api):
         sets = {"a": tiny.classification_rows(6), "b": tiny.classification_rows(9, seed=3)}
         trainer = api.trainer(tiny.bert(), api.args(**BATCH), eval_dataset=sets, compute_metrics=correct)
-        return trainer.evaluate(), trainer.evaluate(sets), trainer.evaluate("b"), trainer.state.log_history
+        return [trainer.evaluate(), trainer.evaluate(sets), trainer.evaluate("b")], trainer.state.log_history
 
-    theirs, _ = check_parity(script)
-    assert {"eval_a_accuracy", "eval_b_accuracy"} <= set(theirs.result[0])
+    theirs, ours = run_both(script)
+    for metrics in ours.result[0][:2]:
+        assert metrics.pop("eval_loss") == pytest.approx((metrics["eval_a_loss"] + metrics["eval_b_loss"]) / 2)
+    logged = [log for log in ours.result[1] if set(log) != {"eval_loss", "epoch", "step"}]
+    assert_same(theirs.result[0], ours.result[0])
+    assert_same(theirs.result[1], logged)
+    assert {"eval_a_accuracy", "eval_b_accuracy"} <= set(theirs.result[0][0])
 
 
 def test_language_model() -> None:
@@ -344,3 +352,166 @@ def test_prediction_of_bare_logits_without_labels() -> None:
         return predicted(api.trainer(tiny.seeded(Bare), api.args(**BATCH)).predict(data))
 
     check_parity(script)
+
+
+# ------------------------------------------------------------------------------------ outputs of every shape, again
+
+
+MORE_ANSWERS = {
+    "dict in dict": lambda x, logits, loss: {"loss": loss, "logits": logits, "states": {"a": x, "b": (x, 2 * x)}},
+    "list": lambda x, logits, loss: {"loss": loss, "logits": logits, "states": [x, 2 * x]},
+    "whole numbers": lambda x, logits, loss: {"loss": loss, "logits": logits, "classes": logits.argmax(-1)},
+    "truth values": lambda x, logits, loss: {"loss": loss, "logits": logits, "sure": logits.max(-1).values > 0},
+    "half precision": lambda x, logits, loss: {"loss": loss, "logits": logits.half()},
+    "brain floats": lambda x, logits, loss: {"loss": loss, "logits": logits.bfloat16()},
+    "no logits by name": lambda x, logits, loss: {"loss": loss, "scores": logits},
+    "tuple in tuple": lambda x, logits, loss: (loss, logits, (x, (2 * x, 3 * x))),
+}
+
+
+@pytest.mark.parametrize("answer", MORE_ANSWERS)
+def test_more_shapes_of_the_output(answer: str) -> None:
+    def script(api):
+        seen = []
+
+        def metric(prediction):
+            seen.append((prediction.predictions, prediction.label_ids))
+            return {}
+
+        model = answering(MORE_ANSWERS[answer])
+        trainer = api.trainer(model, api.args(**BATCH), eval_dataset=rows(), compute_metrics=metric)
+        return predicted(trainer.predict(rows())), trainer.evaluate(), seen
+
+    check_parity(script)
+
+
+@pytest.mark.parametrize("head", ["TokenClassification", "MaskedLM"])
+def test_ragged_states_of_every_layer(head: str) -> None:
+    """Each output of each layer is as wide as its batch: all are filled up."""
+
+    def script(api):
+        collator = api.DataCollatorForTokenClassification(tiny.tokenizer())
+        model = tiny.bert(head, output_hidden_states=True)
+        trainer = api.trainer(model, api.args(**BATCH), data_collator=collator)
+        return predicted(without_loss(trainer.predict(tiny.token_rows())))
+
+    theirs, _ = check_parity(script)
+    assert len(theirs.result[0]) == 2
+
+
+def test_ragged_classes_made_of_logits() -> None:
+    def script(api):
+        collator = api.DataCollatorForTokenClassification(tiny.tokenizer())
+        options = {
+            "data_collator": collator,
+            "preprocess_logits_for_metrics": lambda logits, labels: logits.argmax(-1),
+        }
+        trainer = api.trainer(tiny.bert("TokenClassification"), api.args(**BATCH), **options)
+        return predicted(without_loss(trainer.predict(tiny.token_rows())))
+
+    theirs, _ = check_parity(script)
+    assert theirs.result[0].dtype == np.int64
+
+
+def test_encoder_and_decoder() -> None:
+    """T5 returns what its encoder saw too, and keys and values, which its configuration calls of no interest."""
+
+    def script(api):
+        trainer = api.trainer(tiny.t5(), api.args(per_device_eval_batch_size=10))
+        return predicted(trainer.predict(tiny.translation_rows(10)))
+
+    theirs, _ = check_parity(script)
+    assert [part.shape for part in theirs.result[0]] == [(10, 8, 40), (10, 8, 16)]
+
+
+def test_answers_to_questions() -> None:
+    """Start and end logits, start and end positions."""
+
+    def script(api):
+        ids = {"input_ids": [5, 6, 7, 8], "attention_mask": [1] * 4}
+        data = [{**ids, "start_positions": i % 3, "end_positions": i % 3 + 1} for i in range(10)]
+        seen = []
+
+        def metric(prediction):
+            (starts, ends), (first, last) = prediction
+            seen.append((starts, ends, first, last))
+            return {"exact": float(((starts.argmax(-1) == first) & (ends.argmax(-1) == last)).mean())}
+
+        model = tiny.bert("QuestionAnswering", num_labels=2)
+        trainer = api.trainer(model, api.args(**BATCH), compute_metrics=metric)
+        return trainer.evaluate(data), predicted(trainer.predict(data)), seen
+
+    check_parity(script)
+
+
+def test_a_step_of_ones_own() -> None:
+    """`prediction_step` returns three things, whatever the loop wants to know besides."""
+
+    def script(api):
+        class OwnStep(api.Trainer):
+            def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
+                loss, logits, labels = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+                return loss, (logits, logits.exp()), labels
+
+        seen = []
+
+        def metric(prediction):
+            seen.append(prediction.predictions)
+            return {}
+
+        data = tiny.classification_rows(10)
+        trainer = api.trainer(tiny.bert(), api.args(**BATCH), cls=OwnStep, compute_metrics=metric)
+        return trainer.evaluate(data), predicted(trainer.predict(data)), seen
+
+    check_parity(script)
+
+
+def test_a_tuple_without_a_loss() -> None:
+    """transformers is wrong: where the loss comes from `compute_loss_func`, it takes the first output for a loss and
+    drops it, so that the logits are lost. Ours are the outputs, all of them.
+    """
+
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, x, labels=None):
+            return self.layer(x), 2 * x
+
+    def loss(outputs, labels, num_items_in_batch=None):
+        return nn.functional.cross_entropy(outputs[0], labels)
+
+    def script(api):
+        trainer = api.trainer(tiny.seeded(Two), api.args(**BATCH), compute_loss_func=loss)
+        prediction = trainer.predict(rows())
+        return prediction.predictions, prediction.metrics["test_loss"]
+
+    theirs, ours = run_both(script)
+    x = torch.tensor([row["x"] for row in rows()])
+    logits = tiny.seeded(Two)(x)[0].detach().numpy()
+    assert np.array_equal(ours.result[0][0], logits)
+    assert np.array_equal(ours.result[0][1], 2 * x.numpy())
+    assert np.array_equal(theirs.result[0], 2 * x.numpy())
+    assert ours.result[1] == theirs.result[1]
+
+
+def test_a_batch_without_any_label() -> None:
+    """transformers is wrong: the mean of no labels is not a number, and neither is then the loss of the whole
+    evaluation. Ours leaves such a batch out.
+    """
+
+    def script(api):
+        data = tiny.classification_rows(9)
+        for row in data[4:8]:
+            row["labels"] = -100
+        return api.trainer(tiny.bert(), api.args(**BATCH)).evaluate(data)["eval_loss"]
+
+    theirs, ours = run_both(script)
+    rest = tiny.classification_rows(9)
+    rest = rest[:4] + rest[8:]
+    batch = {name: torch.tensor([row[name] for row in rest]) for name in rest[0]}
+    with torch.no_grad():
+        expected = tiny.bert().eval()(**batch).loss.item()
+    assert np.isnan(theirs.result)
+    assert ours.result == pytest.approx(expected, rel=1e-6)

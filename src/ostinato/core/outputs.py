@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
+from .eval_prediction import EvalPrediction, Outputs
+
+__all__ = [
+    "BestRun",
+    "EvalLoopOutput",
+    "EvalPrediction",
+    "Outputs",
+    "PredictionOutput",
+    "TrainOutput",
+]
 
 
 class TrainOutput(NamedTuple):
@@ -40,32 +48,3 @@ class BestRun(NamedTuple):
     objective: float | list[float]
     hyperparameters: dict[str, Any]
     run_summary: Any | None = None
-
-
-class EvalPrediction:
-    """What `compute_metrics` receives. Unpacks into predictions and labels (and inputs and losses where asked for).
-
-    >>> predictions, labels = EvalPrediction(np.array([[0.1, 0.9]]), np.array([1]))
-    """
-
-    def __init__(
-        self,
-        predictions: np.ndarray | tuple[np.ndarray, ...],
-        label_ids: np.ndarray | tuple[np.ndarray, ...],
-        inputs: np.ndarray | tuple[np.ndarray, ...] | None = None,
-        losses: np.ndarray | tuple[np.ndarray, ...] | None = None,
-    ) -> None:
-        self.predictions = predictions
-        self.label_ids = label_ids
-        self.inputs = inputs
-        self.losses = losses
-
-    def _present(self) -> tuple[Any, ...]:
-        optional = (part for part in (self.inputs, self.losses) if part is not None)
-        return (self.predictions, self.label_ids, *optional)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._present())
-
-    def __getitem__(self, index: int) -> Any:
-        return self._present()[index]

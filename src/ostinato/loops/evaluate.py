@@ -4,6 +4,7 @@ for each batch:                (what is in hand is noted down, for whoever has t
     prediction_step            loss, logits, labels of this process's rows
     preprocess_logits          the user's, if any: before anything is kept
     gather                     the rows of every process; stand-in rows of an uneven last batch are dropped
+    streaming metrics          see the batch (loops/measure.py); where they are all, nothing else is kept
     to the host                nothing stays on the device
 join the batches               ragged widths are filled with -100
 compute_metrics
@@ -11,22 +12,27 @@ compute_metrics
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from ..core.errors import MetricError, ModelOutputError
-from ..core.outputs import EvalLoopOutput, EvalPrediction
+from ..core.errors import ModelOutputError
+from ..core.outputs import EvalLoopOutput
 from ..core.protocols import Batch, EvalHooks, Strategy
-from ..core.tree import concatenate, first_dimension, numpify, truncate
+from ..core.stopping import Interrupted
+from ..core.tree import first_dimension, numpify, truncate
+from ..predictions.columns import ShapeError
+from ..predictions.store import RowStore
+from .measure import InHand, Measuring, MetricResultError, named
 from .train import emit
 
 PADDING = -100
+_KEPT = ("losses", "weights", "logits", "labels", "inputs")
 
 
 @dataclass(frozen=True)
@@ -45,105 +51,98 @@ class EvalPlan:
     real_rows: Callable[[int], int | None]  # rows of batch k on this process that are not stand-ins
     preparation_time: float | None  # of the model, when nothing was trained before
     tells: bool = True  # callbacks hear of every batch
+    prediction_padding: float = PADDING  # behind predictions that are shorter than those of other batches
     without_labels: Callable[[Any], None] = lambda batch: None  # metrics are wanted, and a batch has no labels
-
-
-@dataclass
-class InHand:
-    """What an evaluation is busy with."""
-
-    batch: Any = None
-    number: int = 0
-    doing: Literal["model", "logits", "metrics", "other"] = "other"
-    given: Any = None  # to the user's function
-
-
-class MetricResultError(MetricError, TypeError):
-    """What a metric function returned is not a dict (transformers raises TypeError here)."""
+    measuring: Measuring | None = None  # None: the trainer's compute_metrics
+    keep_predictions: bool = True  # False: nobody but the metrics wants them
+    about: Callable[[Any], dict[str, Any]] = lambda logits: {}  # what `EvalPrediction` can tell of these logits
+    breaks_off: Callable[[], bool] | None = None  # whether the run has to stop, asked before every batch
+    store: Callable[[], RowStore] = RowStore  # where rows are kept: in memory, or in files where they are too many
 
 
 class PredictionShapeError(ModelOutputError, RuntimeError):
     """Predictions of different batches that cannot be put together (transformers raises RuntimeError here)."""
 
 
-@dataclass
-class Collected:
-    """The rows seen so far, on the host."""
+def mean_loss(losses: np.ndarray | None, weights: np.ndarray | None) -> float | None:
+    """The mean over all that the losses average, whatever the batches were.
 
-    losses: list[np.ndarray] = field(default_factory=list)  # one value per row
-    weights: list[np.ndarray] = field(default_factory=list)  # what that row's share of the batch's mean stands for
-    logits: list[Any] = field(default_factory=list)
-    labels: list[Any] = field(default_factory=list)
-    inputs: list[Any] = field(default_factory=list)
-    rows: int = 0
-
-    def mean_loss(self) -> float | None:
-        """The mean over all that the losses average, whatever the batches were."""
-        if not self.losses:
-            return None
-        losses, weights = np.concatenate(self.losses), np.concatenate(self.weights)
-        if np.all(weights == weights[0]):
-            return losses.mean().item()
-        counted = weights > 0  # a batch without any label has a mean of nothing, which is not a number
-        return float(np.average(losses[counted].astype(np.float64), weights=weights[counted]))
+    One loss for each row, and what that row's share of the batch's mean stands for.
+    """
+    if losses is None or weights is None or not len(losses):
+        return None
+    if np.all(weights == weights[0]):
+        return losses.mean().item()
+    counted = weights > 0  # a batch without any label has a mean of nothing, which is not a number
+    return float(np.average(losses[counted].astype(np.float64), weights=weights[counted]))
 
 
 def evaluation_loop(
     trainer: EvalHooks, model: nn.Module, dataloader: Any, plan: EvalPlan, in_hand: InHand | None = None
 ) -> EvalLoopOutput:
     """Run the model over `dataloader` and compute metrics."""
-    collected, metrics, in_hand = Collected(), {}, in_hand or InHand()
+    measuring = Measuring(function=trainer.compute_metrics) if plan.measuring is None else plan.measuring
+    with closing(measuring):
+        return _gone_through(trainer, model, dataloader, plan, measuring, in_hand or InHand())
+
+
+def _gone_through(
+    trainer: EvalHooks, model: nn.Module, dataloader: Any, plan: EvalPlan, measuring: Measuring, in_hand: InHand
+) -> EvalLoopOutput:
+    store, rows, about = plan.store(), 0, {}
     batches = iter(dataloader)
     inputs, number = next(batches, None), 0
     while inputs is not None:
+        if plan.breaks_off is not None and plan.breaks_off():
+            raise Interrupted
         following = next(batches, None)  # known early: the last batch asks for the final result
         in_hand.batch, in_hand.number, in_hand.doing = inputs, number, "model"
-        part = _predict(trainer, model, inputs, plan, in_hand)
+        part = _predict(trainer, model, inputs, plan, measuring, in_hand)
         in_hand.batch, in_hand.doing = None, "other"
         if plan.tells:
             emit(trainer, "on_prediction_step")
+        measuring.add(part, in_hand, with_losses=plan.keep_losses)
+        about, part = part["about"], _on_host(part, everything=plan.keep_predictions or measuring.function is not None)
+        if plan.metric_per_batch and measuring.function is not None:
+            measuring.add_to_function({**part, "about": about}, in_hand, is_last=following is None)
         if plan.metric_per_batch:
-            metrics = _batch_metrics(trainer, part, in_hand, is_last=following is None)
             part = {"losses": part["losses"], "weights": part["weights"], "rows": part["rows"]}
-        _keep(collected, part)
+        rows += part["rows"]
+        store.add({name: part.get(name) for name in _KEPT}, part["rows"])
+        del part  # nothing of this batch is held while the model is busy with the next
         inputs, number = following, number + 1
-    logits, labels, kept_inputs = (
-        _joined(parts, plan) for parts in (collected.logits, collected.labels, collected.inputs)
-    )
-    if trainer.compute_metrics is not None and not plan.metric_per_batch and logits is not None and labels is not None:
+    logits = _joined(store, "logits", plan, plan.prediction_padding)
+    labels, kept_inputs = (_joined(store, name, plan) for name in ("labels", "inputs"))
+    losses, weights = store.joined("losses"), store.joined("weights")
+    if measuring.function is not None and not plan.metric_per_batch and logits is not None and labels is not None:
         optional: dict[str, Any] = {}
         if plan.keep_losses:
-            optional["losses"] = np.concatenate(collected.losses) if collected.losses else None
+            optional["losses"] = losses
         if plan.keep_inputs:
             optional["inputs"] = kept_inputs
-        metrics = _measured(trainer, in_hand, {"predictions": logits, "label_ids": labels, **optional})
-        _check_result(metrics)
-    known = {"loss": collected.mean_loss(), "model_preparation_time": plan.preparation_time}
-    named = _named(metrics, known, plan.prefix)
-    return EvalLoopOutput(predictions=logits, label_ids=labels, metrics=named, num_samples=collected.rows)
+        measuring.all_rows({"predictions": logits, "label_ids": labels, **optional}, about, in_hand)
+    known = {"loss": mean_loss(losses, weights), "model_preparation_time": plan.preparation_time}
+    metrics = named(measuring.result(in_hand), known, plan.prefix)
+    return EvalLoopOutput(predictions=logits, label_ids=labels, metrics=metrics, num_samples=rows)
 
 
-def _measured(trainer: EvalHooks, in_hand: InHand, given: dict[str, Any], **how: Any) -> Any:
-    """What the user's metric function makes of predictions and labels."""
-    in_hand.doing, in_hand.given = "metrics", given
-    metrics = trainer.compute_metrics(EvalPrediction(**given), **how)
-    in_hand.doing, in_hand.given = "other", None
-    return metrics
-
-
-def _predict(trainer: EvalHooks, model: nn.Module, inputs: Batch, plan: EvalPlan, in_hand: InHand) -> dict[str, Any]:
-    """One batch, gathered over the processes and on the host."""
+def _predict(
+    trainer: EvalHooks, model: nn.Module, inputs: Batch, plan: EvalPlan, measuring: Measuring, in_hand: InHand
+) -> dict[str, Any]:
+    """One batch, gathered over the processes, where the model left it."""
     strategy, rows = trainer.strategy, first_dimension(inputs) or 1
     weight = plan.weigh(inputs) / rows
     loss, logits, labels = trainer.prediction_step(model, inputs, plan.loss_only, ignore_keys=plan.ignore_keys)
     main_input = trainer._prepare_input(inputs.get(plan.main_input)) if plan.keep_inputs else None
-    wants_metrics = trainer.compute_metrics is not None and not plan.loss_only
+    wants_metrics = bool(measuring) and not plan.loss_only
+    about = plan.about(logits)
     if wants_metrics and labels is None and in_hand.number == 0:
         plan.without_labels(inputs)
     if logits is not None and trainer.preprocess_logits_for_metrics is not None:
         in_hand.doing, in_hand.given = "logits", {"logits": logits, "labels": labels}
         logits = trainer.preprocess_logits_for_metrics(logits, labels)
         in_hand.doing, in_hand.given = "other", None
+        about["output_names"] = None  # whatever it returned has no names
         if logits is None and wants_metrics and labels is not None:
             raise _nothing_kept()
     real = plan.real_rows(in_hand.number)
@@ -151,21 +150,26 @@ def _predict(trainer: EvalHooks, model: nn.Module, inputs: Batch, plan: EvalPlan
     if loss is not None:
         part["losses"] = loss.repeat(rows)
         part["weights"] = torch.full((rows,), weight, dtype=torch.float64)
-    return {
-        **_on_host(part, strategy, rows if real is None else real),
-        "rows": _total(rows if real is None else real, strategy),
-    }
+    kept_rows = rows if real is None else real
+    return {**_gathered(part, strategy, kept_rows, plan), "rows": _total(kept_rows, strategy), "about": about}
 
 
-def _on_host(part: dict[str, Any], strategy: Strategy, real: int) -> dict[str, Any]:
-    """Cut stand-in rows, exchange, and leave the device at once."""
+def _gathered(part: dict[str, Any], strategy: Strategy, real: int, plan: EvalPlan) -> dict[str, Any]:
+    """Cut stand-in rows, and exchange."""
     _, processes = strategy.sampler_shard()
     if processes == 1:
-        return {name: numpify(tree) for name, tree in part.items()}
+        return part
+    padding = {"logits": plan.prediction_padding}
     return {
-        name: None if tree is None else numpify(strategy.gather(truncate(tree, real), pad=PADDING))
+        name: None if tree is None else strategy.gather(truncate(tree, real), pad=padding.get(name, PADDING))
         for name, tree in part.items()
     }
+
+
+def _on_host(part: Mapping[str, Any], *, everything: bool) -> dict[str, Any]:
+    """What is kept of a batch leaves the device at once."""
+    names = _KEPT if everything else ("losses", "weights")
+    return {**{name: numpify(part[name]) for name in names}, "rows": part["rows"]}
 
 
 def _total(rows: int, strategy: Strategy) -> int:
@@ -173,58 +177,13 @@ def _total(rows: int, strategy: Strategy) -> int:
     return rows if processes == 1 else int(strategy.sum(torch.tensor(rows)))
 
 
-def _keep(collected: Collected, part: Mapping[str, Any]) -> None:
-    collected.rows += part["rows"]
-    for name in ("losses", "weights", "logits", "labels", "inputs"):
-        if part.get(name) is not None:
-            getattr(collected, name).append(part[name])
-
-
-def _joined(parts: list[Any], plan: EvalPlan) -> Any:
-    if not parts:
-        return None
+def _joined(store: RowStore, name: str, plan: EvalPlan, padding: float = PADDING) -> Any:
     if not plan.join_batches:
-        return parts
+        return store.batches(name)
     try:
-        return concatenate(parts, padding_index=PADDING)
+        return store.joined(name, padding)
     except ValueError as reason:
-        raise _of_different_shapes(parts, reason) from None
-
-
-def _batch_metrics(trainer: EvalHooks, part: Mapping[str, Any], in_hand: InHand, *, is_last: bool) -> dict[str, Any]:
-    """`batch_eval_metrics`: tensors of one batch; the last call returns the result."""
-    given = {"predictions": _as_tensors(part["logits"]), "label_ids": _as_tensors(part["labels"])}
-    if part.get("inputs") is not None:
-        given["inputs"] = _as_tensors(part["inputs"])
-    result = _measured(trainer, in_hand, given, compute_result=is_last)
-    if not is_last:
-        return {}
-    _check_result(result)
-    return result
-
-
-def _check_result(metrics: Any) -> None:
-    """A metric function returns numbers under names."""
-    if not isinstance(metrics, Mapping):
-        example = "value" if not isinstance(metrics, float) else f"{metrics:.4g}"
-        raise MetricResultError(
-            what=f"compute_metrics returned {_with_article(metrics)}, and must return a dict",
-            why="each number needs a name, under which it is logged and compared",
-            fix="return a dict: is there a return at its end?"
-            if metrics is None
-            else f'return {{"accuracy": {example}}}',
-        )
-    wrong = [name for name in metrics if not isinstance(name, str)]
-    if wrong:
-        raise MetricResultError(
-            what=f"compute_metrics named a number {wrong[0]!r}, and names must be strings",
-            why=f"it returned a dict with {', '.join(map(repr, metrics))}",
-            fix="turn the names into strings: {str(name): value}",
-        )
-
-
-def _with_article(result: Any) -> str:
-    return "None" if result is None else f"a {type(result).__name__}"
+        raise _of_different_shapes(reason) from None
 
 
 def _nothing_kept() -> MetricResultError:
@@ -235,8 +194,8 @@ def _nothing_kept() -> MetricResultError:
     )
 
 
-def _of_different_shapes(parts: list[Any], reason: Exception) -> PredictionShapeError:
-    shapes = list(dict.fromkeys(str(tuple(part.shape)) for part in parts if isinstance(part, np.ndarray)))
+def _of_different_shapes(reason: ValueError) -> PredictionShapeError:
+    shapes = [str(shape) for shape in reason.shapes] if isinstance(reason, ShapeError) else []
     return PredictionShapeError(
         what="the predictions of different batches cannot be put together",
         why=f"their shapes are {', '.join(shapes[:4])}; only rows and the second dimension may differ"
@@ -244,38 +203,6 @@ def _of_different_shapes(parts: list[Any], reason: Exception) -> PredictionShape
         else str(reason),
         fix="preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1), or eval_do_concat_batches=False",
     )
-
-
-def _as_tensors(tree: Any) -> Any:
-    if isinstance(tree, np.ndarray):
-        return torch.from_numpy(tree)
-    if isinstance(tree, (list, tuple)):
-        return type(tree)(_as_tensors(one) for one in tree)
-    return tree
-
-
-def _named(metrics: Mapping[str, Any], known: Mapping[str, float | None], prefix: str) -> dict[str, float]:
-    """Plain Python numbers under `prefix_…` names, what the loop itself knows among them."""
-    named = {name: _plain(value) for name, value in metrics.items()}
-    named.update({f"{prefix}_{name}": value for name, value in known.items() if value is not None})
-    for name in list(named):
-        if not name.startswith(f"{prefix}_"):
-            named[f"{prefix}_{name}"] = named.pop(name)
-    return named
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, (np.generic, Tensor)) and getattr(value, "size", None) is not None:
-        return value.item() if _is_scalar(value) else value
-    if isinstance(value, Mapping):
-        return {name: _plain(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_plain(one) for one in value)
-    return value
-
-
-def _is_scalar(value: Any) -> bool:
-    return math.prod(value.shape) == 1
 
 
 def speed_metrics(

@@ -23,8 +23,12 @@ def prediction_step(
     can_return_loss: bool,
     loss_and_outputs: Callable[[nn.Module, Batch], tuple[Tensor | None, Any]],
     source: str = "the model",
+    names: OutputNames | None = None,
 ) -> tuple[Tensor | None, Any, Any]:
-    """Loss, logits and labels of one batch, detached; logits are the outputs that are not the loss."""
+    """Loss, logits and labels of one batch, detached; logits are the outputs that are not the loss.
+
+    What the model calls them is noted in `names`, since a user's own step returns these three and no more.
+    """
     has_labels = bool(label_names) and all(inputs.get(name) is not None for name in label_names)
     wants_loss = inputs.get("return_loss")
     loss_without_labels = not label_names and bool(can_return_loss if wants_loss is None else wants_loss)
@@ -38,17 +42,58 @@ def prediction_step(
             outputs = model(**inputs)
     if loss_only:
         return loss, None, None
-    return loss, _single(detach(logits_of(outputs, ignore_keys, has_loss=loss is not None))), labels
+    logits = _single(detach(logits_of(outputs, ignore_keys, has_loss=loss is not None)))
+    if names is not None:
+        names.note(logits, names_of(outputs, ignore_keys, has_loss=loss is not None))
+    return loss, logits, labels
 
 
 def logits_of(outputs: Any, ignore_keys: list[str], *, has_loss: bool) -> tuple[Any, ...]:
     """Everything a model returns besides its loss. A bare tensor is logits."""
     if isinstance(outputs, Mapping):
-        hidden = {*ignore_keys, "loss"} if has_loss or outputs.get("loss", 0) is None else set(ignore_keys)
+        hidden = _hidden(outputs, ignore_keys, has_loss=has_loss)
         return tuple(value for name, value in outputs.items() if name not in hidden)
     if isinstance(outputs, Tensor):
         return (outputs,)
     return tuple(outputs[1:]) if has_loss and _starts_with_number(outputs) else tuple(outputs)
+
+
+def names_of(outputs: Any, ignore_keys: list[str], *, has_loss: bool) -> tuple[str, ...] | None:
+    """What a model calls that; None where it has no names for it.
+
+    >>> names_of({"loss": 1, "logits": 2, "hidden": 3}, [], has_loss=True)
+    ('logits', 'hidden')
+    """
+    if not isinstance(outputs, Mapping):
+        return ("logits",) if isinstance(outputs, Tensor) else None
+    hidden = _hidden(outputs, ignore_keys, has_loss=has_loss)
+    return tuple(str(name) for name in outputs if name not in hidden)
+
+
+def _hidden(outputs: Mapping[Any, Any], ignore_keys: list[str], *, has_loss: bool) -> set[str]:
+    return {*ignore_keys, "loss"} if has_loss or outputs.get("loss", 0) is None else set(ignore_keys)
+
+
+class OutputNames:
+    """What the outputs of the last batch are called. Holds for the very object that the step returned.
+
+    >>> names, logits = OutputNames(), torch.ones(2)
+    >>> names.note(logits, ("logits",))
+    >>> names.of(logits), names.of(2 * logits)
+    (('logits',), None)
+    """
+
+    def __init__(self) -> None:
+        self._of: tuple[int, tuple[str, ...] | None] = (0, None)
+
+    def note(self, logits: Any, names: tuple[str, ...] | None) -> None:
+        """Remember the names, and nothing of the logits."""
+        self._of = (id(logits), names)
+
+    def of(self, logits: Any) -> tuple[str, ...] | None:
+        """The names of these logits; None if a user's own step has put others in their place."""
+        whose, names = self._of
+        return names if whose == id(logits) else None
 
 
 def _starts_with_number(outputs: Any) -> bool:

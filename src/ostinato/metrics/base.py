@@ -10,6 +10,7 @@ streaming, merging over processes and bootstrap intervals, for every metric alik
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -71,6 +72,10 @@ class Options(TypedDict, total=False):
     interval: float | None
     resamples: int
     seed: int
+
+
+class TooFewRowsError(MetricError):
+    """The rows seen do not suffice: none has a label, or all have the same. More of them may."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +172,11 @@ class Metric(ABC):
         return (*self._names(), *(f"{name}_{bound}" for name in self._names() for bound in bounds))
 
     @property
+    def names_more(self) -> bool:
+        """Whether results may have further names, which depend on what is seen."""
+        return False
+
+    @property
     def directions(self) -> dict[str, bool]:
         """Whether more is better, for every name of the result.
 
@@ -241,6 +251,26 @@ class Metric(ABC):
         """
         return result_for(self, prediction, compute_result)
 
+    def settled(self, **known: Any) -> Metric:
+        """A fresh copy, in which options that were left open are what a trainer knows.
+
+        These are `shift` (whether the model's loss compares each place with the next label), `tokenizer` and
+        `label_names`. What was said when the metric was made stays.
+
+        >>> from ostinato.metrics import metric
+        >>> metric("token_accuracy").settled(shift=False).shift, metric("token_accuracy", shift=True).settled().shift
+        (False, True)
+        """
+        fresh = copy.copy(self)
+        fresh.reset()
+        for option, value in known.items():
+            if value is not None and option in vars(fresh) and vars(fresh)[option] in (None, {}):
+                fresh._settle(option, value)
+        return fresh
+
+    def _settle(self, option: str, value: Any) -> None:
+        setattr(self, option, value)
+
     # --------------------------------------------------------------------------------------------------- the rest
 
     @property
@@ -294,10 +324,10 @@ class Metric(ABC):
     def _nothing_to_compute(self) -> MetricError:
         if self._rows:
             why = f"every label of the {self._rows} rows seen is {self.ignore_index}, which is ignored"
-            return MetricError(
+            return TooFewRowsError(
                 f"{self.name} has nothing to compute", why, "check what the collator does to the labels"
             )
-        return MetricError(f"{self.name} has nothing to compute", "it has seen no rows", "call update() first")
+        return TooFewRowsError(f"{self.name} has nothing to compute", "it has seen no rows", "call update() first")
 
     def _check_state(self, state: Mapping[str, Any], totals: Arrays, kept: Arrays) -> None:
         ours = self._totals if self._totals is not None else totals

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..core.errors import MetricError
 from ..core.notices import note_once
-from .base import Arrays, Measured, Metric
+from .base import Arrays, Measured, Metric, TooFewRowsError
 from .inputs import array, class_labels, classes, counted, rows_of, single
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ def area_under_roc(scores: np.ndarray, positive: np.ndarray, name: str) -> float
     number = int(positive.sum())
     others = len(positive) - number
     if not number or not others:
-        raise MetricError(
+        raise TooFewRowsError(
             what=f"{name} is not defined",
             why=f"all {len(positive)} labels are {'positive' if number else 'negative'}; it compares the two kinds",
             fix="evaluate on rows of both kinds, or use 'accuracy'",

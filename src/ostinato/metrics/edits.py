@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.errors import MetricError
-from .base import Arrays, Measured, Metric
+from .base import Arrays, Measured, Metric, TooFewRowsError
 from .inputs import same_length, texts
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class ErrorRate(Metric):
 
     def _score(self, totals: Arrays) -> dict[str, float]:
         if not totals["length"]:
-            raise MetricError(
+            raise TooFewRowsError(
                 what=f"{self.name} is not defined",
                 why="all references are empty, and it divides by their length",
                 fix="leave out rows without a reference",

@@ -1,7 +1,7 @@
 """Language models: perplexity and the share of tokens predicted.
 
-A causal model predicts at place t the token at t + 1, so predictions and labels are compared one place apart (`shift`,
-the default). Masked and encoder-decoder models predict in place: `shift=False`.
+A causal model predicts at place t the token at t + 1, so predictions and labels are compared one place apart: `shift`.
+Masked and encoder-decoder models predict in place: `shift=False`. A trainer knows which of the two its model is.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Perplexity(Metric):
     knows to `add_loss`. Only 32 MiB of logits are in float32 at any time.
 
     Args:
-        shift: compare each place with the next label, as causal models need it.
+        shift: compare each place with the next label, as causal models need it. None: as the trainer finds that the
+            model's loss does, and as causal models need it where no trainer says.
 
     >>> perplexity = Perplexity()
     >>> perplexity.add_loss(loss_sum=10 * math.log(8), tokens=10)
@@ -44,7 +45,7 @@ class Perplexity(Metric):
     default_name = "perplexity"
     higher_is_better = False
 
-    def __init__(self, *, shift: bool = True, **options: Unpack[Options]) -> None:
+    def __init__(self, *, shift: bool | None = None, **options: Unpack[Options]) -> None:
         super().__init__(**options)
         self.shift = shift
 
@@ -59,7 +60,7 @@ class Perplexity(Metric):
         logits = logits if isinstance(logits, Tensor) else array(logits, self.name, "predictions")
         labels = class_labels(references, self.name)
         check_places(logits, labels, self.name, columns=True)
-        if self.shift:
+        if self.shift is not False:
             labels = labels[:, 1:]
         row, place = np.nonzero(counted(labels, self.ignore_index))
         truth = labels[row, place]
@@ -81,8 +82,9 @@ class TokenAccuracy(Metric):
     Predictions are logits `(rows, tokens, vocabulary)` or token ids `(rows, tokens)`; labels `(rows, tokens)`.
 
     Args:
-        shift: compare each place with the next label, as causal models need it. `labels_are_shifted` tells
-            whether that was done to the labels already.
+        shift: compare each place with the next label, as causal models need it. None: as the trainer finds that the
+            model's loss does, and as causal models need it where no trainer says. `labels_are_shifted` tells whether
+            that was done to the labels already.
 
     >>> TokenAccuracy()(([[7, 8, 0]], [[5, 7, 8]]))
     {'token_accuracy': 1.0}
@@ -90,13 +92,13 @@ class TokenAccuracy(Metric):
 
     default_name = "token_accuracy"
 
-    def __init__(self, *, shift: bool = True, **options: Unpack[Options]) -> None:
+    def __init__(self, *, shift: bool | None = None, **options: Unpack[Options]) -> None:
         super().__init__(**options)
         self.shift = shift
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
         ids, labels = token_ids(predictions, references, self.name)
-        if self.shift:
+        if self.shift is not False:
             ids, labels = ids[:, :-1], labels[:, 1:]
         mask = counted(labels, self.ignore_index)
         correct, tokens = ((ids == labels) & mask).sum(axis=1), mask.sum(axis=1)

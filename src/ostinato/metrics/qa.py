@@ -84,6 +84,11 @@ class SquadV2(Metric):
     def _names(self) -> tuple[str, ...]:
         return ("exact", "f1")
 
+    @property
+    def names_more(self) -> bool:
+        """Whether results have further names: `HasAns_exact`, `NoAns_exact`, … where there are such rows."""
+        return True
+
     def _measure(self, predictions: Any, references: Any) -> Measured:
         guesses, truths = paired_answers(predictions, references, self.name)
         exact, f1, answerable, answered, silence = [], [], [], [], []

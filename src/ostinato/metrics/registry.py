@@ -165,6 +165,15 @@ class Combined:
         """Whether more is better, for every name of the result."""
         return {key: better for part in self.parts for key, better in part.directions.items()}
 
+    @property
+    def names_more(self) -> bool:
+        """Whether results may have further names, which depend on what is seen."""
+        return any(part.names_more for part in self.parts)
+
+    def settled(self, **known: Any) -> Combined:
+        """Fresh copies, in which options that were left open are what a trainer knows (see `Metric.settled`)."""
+        return Combined([part.settled(**known) for part in self.parts])
+
     def update(self, predictions: Any, references: Any) -> None:
         """Take in one batch."""
         for part in self.parts:

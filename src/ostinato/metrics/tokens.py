@@ -76,6 +76,14 @@ class Seqeval(Metric):
         self.average = checked_average(self.name, average, ("micro", "macro", "weighted"))
         self.by_type = by_type
 
+    def _settle(self, option: str, value: Any) -> None:
+        super()._settle(option, _checked_names(value, self.name) if option == "label_names" else value)
+
+    @property
+    def names_more(self) -> bool:
+        """Whether results have further names, those of the types of entities that are found."""
+        return self.by_type
+
     def reset(self) -> None:
         """Forget everything seen."""
         super().reset()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -25,9 +26,9 @@ def count_targets(labels: Any, *, shifted: bool) -> Tensor | None:
     return labels.ne(IGNORED).sum()
 
 
-def weigh(batch: Any, *, shifted: bool) -> float:
+def weigh(batch: Any, *, shifted: bool, labels_are: str = "labels") -> float:
     """What a mean over this batch stands for: its targets, or its rows when it has no labels."""
-    labels = batch.get("labels") if isinstance(batch, Mapping) else None
+    labels = batch.get(labels_are) if isinstance(batch, Mapping) else None
     targets = count_targets(labels, shifted=shifted)
     if targets is not None:
         return float(targets.item())
@@ -43,26 +44,26 @@ def loss_shifts_labels(model: nn.Module) -> bool | None:
 
 
 def observe_shift(model: nn.Module, batch: Batch) -> bool:
-    """Find out by trying, leaving no trace: the mean loss of a batch and its share of N reveal how many it averages.
+    """Find out by trying, leaving no trace: to a loss that shifts its labels, the first of a row is as good as none.
 
-    A model that states no `loss_type` may still shift its labels (GPT-2 does).
+    A model that states no `loss_type` may still shift its labels (GPT-2 does). What the batch's own labels are does
+    not matter, so that rows without any, or with a masked prompt, tell as much as others.
     """
     labels = batch.get("labels")
     if not isinstance(labels, Tensor) or labels.dim() < 2:
         return False
-    assumed = count_targets(labels, shifted=False)
-    shifted = count_targets(labels, shifted=True)
-    assert assumed is not None and shifted is not None
+    nothing = torch.full_like(labels, IGNORED)
+    first = nothing.clone()
+    first[:, 0] = 0  # a class that every model has
     try:
         with trial(model) as attempt:
-            mean = attempt(lambda: _loss(model(**batch)))
-            share = attempt(lambda: _loss(model(**batch, num_items_in_batch=assumed.to(labels.device))))
+            without = attempt(lambda: _loss(model(**{**batch, "labels": nothing})))
+            with_first = attempt(lambda: _loss(model(**{**batch, "labels": first})))
     except Exception:  # what fails here fails again when the loss is computed in earnest, and is explained there
         return False
-    if mean is None or share is None or not mean or mean == share:
+    if without is None or with_first is None:
         return False
-    averaged_over = float(assumed) * share / mean
-    return abs(averaged_over - float(shifted)) < abs(averaged_over - float(assumed))
+    return with_first == without or (math.isnan(with_first) and math.isnan(without))
 
 
 @contextmanager

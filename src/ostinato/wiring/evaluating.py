@@ -10,18 +10,22 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from ..config.plan import ReportSettings
+from ..config.plan import EvaluationSettings, ReportSettings
 from ..core.notices import note_once
 from ..core.outputs import EvalLoopOutput
 from ..core.protocols import Batch
+from ..core.tree import has_length
 from ..data.position import real_rows_of
+from ..data.sizes import num_examples
 from ..explain.scene import evaluated_set
 from ..loops import evaluate, report
 from ..loops.evaluate import EvalPlan, InHand
 from ..objective import outputs
 from ..objective.counting import count_targets, weigh
+from ..predictions.scratch import Scratch
+from ..predictions.store import RowStore
 from ..strategies.precision import half_precision_weights
-from . import explaining
+from . import explaining, interrupting, measuring
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -63,13 +67,15 @@ def eval_plan(
     """What one evaluation keeps and computes."""
     args = trainer.args
     loss_only = args.prediction_loss_only if loss_only is None else loss_only
-    if loss_only and trainer.compute_metrics is not None:
-        note_once("compute_metrics is not called: prediction_loss_only=True keeps no predictions")
+    metrics = measuring.measuring_of(trainer)
+    if loss_only and metrics:
+        who = "compute_metrics is not called" if metrics.function is not None else "no metrics are computed"
+        note_once(f"{who}: prediction_loss_only=True keeps no predictions")
     return EvalPlan(
         loss_only=loss_only,
         keep_inputs="inputs" in args.include_for_metrics,
         keep_losses="loss" in args.include_for_metrics,
-        metric_per_batch=args.batch_eval_metrics and trainer.compute_metrics is not None,
+        metric_per_batch=args.batch_eval_metrics and metrics.function is not None,
         join_batches=args.eval_do_concat_batches,
         main_input=getattr(trainer.model, "main_input_name", "input_ids"),
         prefix=prefix,
@@ -77,13 +83,37 @@ def eval_plan(
         weigh=partial(weigh_evaluated, trainer),
         real_rows=real_rows_of(loader),
         preparation_time=trainer.model_preparation_time if trainer._run is None else None,
+        prediction_padding=trainer._prediction_padding,
         without_labels=partial(explaining.without_labels, trainer, loader, data),
+        measuring=metrics,
+        keep_predictions=not trainer._occasion.only_metrics,
+        about=partial(measuring.about, trainer),
+        breaks_off=interrupting.breaks_off(trainer),
+        store=partial(row_store, trainer, loader),
     )
+
+
+def row_store(trainer: Trainer, loader: Any) -> RowStore:
+    """Where an evaluation keeps its rows."""
+    settings, dataset = EvaluationSettings.of(trainer.args), getattr(loader, "dataset", None)
+    rows = num_examples(loader) if has_length(getattr(dataset, "all_rows", dataset)) else None
+    return RowStore(Scratch(settings.memory, settings.directories), rows)
+
+
+def mean_over_sets(metrics: dict[str, float], names: list[str], prefix: str) -> dict[str, float]:
+    """The mean of the losses of several evaluation sets, each counting alike; empty if one has none.
+
+    >>> mean_over_sets({"eval_a_loss": 1.0, "eval_b_loss": 3.0}, ["a", "b"], "eval")
+    {'eval_loss': 2.0}
+    """
+    losses = [metrics.get(f"{prefix}_{name}_loss") for name in names]
+    known = [loss for loss in losses if loss is not None]
+    return {f"{prefix}_loss": sum(known) / len(known)} if known and len(known) == len(losses) else {}
 
 
 def weigh_evaluated(trainer: Trainer, inputs: Batch) -> float:
     """What the mean loss of a batch stands for."""
-    return weigh(inputs, shifted=trainer._shifts_labels(inputs))
+    return weigh(inputs, shifted=trainer._shifts_labels(inputs), labels_are=trainer._labels_are)
 
 
 def loss_and_outputs(trainer: Trainer, model: nn.Module, inputs: Batch) -> tuple[Tensor | None, Any]:

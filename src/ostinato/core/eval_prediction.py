@@ -1,0 +1,309 @@
+"""What `compute_metrics` receives: predictions and labels; by name, in pairs, or as text where one asks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from .errors import MetricError
+
+IGNORED = -100
+BLOCK_BYTES = 32 << 20  # how much of the predictions is in hand at a time
+
+
+class Outputs(dict[str, Any]):
+    """What a model returned besides its loss, by name; also by position.
+
+    >>> outputs = Outputs(logits=np.zeros(2), hidden_states=np.ones(2))
+    >>> outputs["hidden_states"] is outputs[1]
+    True
+    """
+
+    def __missing__(self, key: Any) -> Any:
+        if isinstance(key, int) and -len(self) <= key < len(self):
+            return list(self.values())[key]
+        raise OutputNameError(
+            what=f"there is no output {key!r}",
+            why=f"what is kept of the model's outputs is called {', '.join(map(repr, self))}",
+            fix="use one of these; a loss, and what ignore_keys or the model's configuration leaves out, is not kept",
+        )
+
+
+class OutputNameError(MetricError, KeyError):
+    """An output that the model does not return."""
+
+    def __str__(self) -> str:  # KeyError would print a repr
+        return Exception.__str__(self)
+
+
+class EvalPrediction:
+    """What `compute_metrics` receives. Unpacks into predictions and labels (and inputs and losses where asked for).
+
+    >>> prediction = EvalPrediction(np.array([[0.1, 0.9], [0.8, 0.2]]), np.array([1, -100]))
+    >>> predictions, labels = prediction
+    >>> prediction.valid
+    array([ True, False])
+    >>> prediction.aligned()
+    (array([[0.1, 0.9]]), array([1]))
+
+    Args:
+        predictions: what the model returned besides its loss: one array, or a tuple of several.
+        label_ids: the labels; a tuple where `label_names` has several.
+        inputs: the model's main input, with `include_for_metrics=["inputs"]`.
+        losses: the loss of every row's batch, with `include_for_metrics=["loss"]`.
+        output_names: what the model calls its outputs.
+        shifts_labels: the model's loss compares each position with the next label, as causal models do.
+        processing_class: the tokenizer, or what decodes token ids in its place.
+    """
+
+    def __init__(
+        self,
+        predictions: np.ndarray | tuple[np.ndarray, ...],
+        label_ids: np.ndarray | tuple[np.ndarray, ...],
+        inputs: np.ndarray | tuple[np.ndarray, ...] | None = None,
+        losses: np.ndarray | tuple[np.ndarray, ...] | None = None,
+        *,
+        output_names: Sequence[str] | None = None,
+        shifts_labels: bool = False,
+        processing_class: Any = None,
+    ) -> None:
+        self.predictions = predictions
+        self.label_ids = label_ids
+        self.inputs = inputs
+        self.losses = losses
+        self.output_names = tuple(output_names) if output_names is not None else None
+        self.shifts_labels = shifts_labels
+        self.processing_class = processing_class
+
+    def _present(self) -> tuple[Any, ...]:
+        optional = (part for part in (self.inputs, self.losses) if part is not None)
+        return (self.predictions, self.label_ids, *optional)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._present())
+
+    def __getitem__(self, index: int) -> Any:
+        return self._present()[index]
+
+    # ------------------------------------------------------------------------------------------------- by their names
+
+    @property
+    def labels(self) -> Any:
+        """The labels, -100 where there is none."""
+        return self.label_ids
+
+    @property
+    def outputs(self) -> Outputs:
+        """What the model returned besides its loss, by the names it has there; "0", "1", … where it has none."""
+        parts = self.predictions if isinstance(self.predictions, tuple) else (self.predictions,)
+        names = self.output_names
+        if names is None or len(names) != len(parts):
+            names = ("logits",) if len(parts) == 1 else tuple(map(str, range(len(parts))))
+        return Outputs(zip(names, parts, strict=True))
+
+    @property
+    def logits(self) -> Any:
+        """The main output: the one called "logits", else the first."""
+        if isinstance(self.predictions, list):  # one entry per batch
+            return [part.logits for part in self._batches()]
+        outputs = self.outputs
+        return outputs["logits"] if "logits" in outputs else next(iter(outputs.values()), None)
+
+    @property
+    def valid(self) -> Any:
+        """Where there is a label: not -100. In the shape of the labels."""
+        return _mask(self.label_ids)
+
+    # ------------------------------------------------------------------------------------------------------- in pairs
+
+    def aligned(self) -> tuple[Any, Any]:
+        """Each label that counts, and the prediction for it: `(n, classes)` and `(n,)`.
+
+        The labels of a causal model are moved by one place, padding and -100 are left out. A column of single values
+        becomes `(n,)`; a table of values or of several labels per row stays `(rows, columns)`, without the rows that
+        have no label at all.
+        """
+        if isinstance(self.label_ids, tuple):
+            raise MetricError(
+                what=f"aligned() pairs one array of labels with its predictions, and here are {len(self.label_ids)}",
+                why="label_names has several names",
+                fix="take them one by one: prediction.labels[0] with prediction.outputs[0]",
+            )
+        pairs = [_aligned(part.logits, part.label_ids, shift=self.shifts_labels) for part in self._batches()]
+        if len(pairs) == 1:
+            return pairs[0]
+        guesses, truths = zip(*pairs, strict=True)
+        return np.concatenate(guesses), np.concatenate(truths)
+
+    def blocks(self, rows: int | None = None) -> Iterator[EvalPrediction]:
+        """The same prediction a few rows at a time, for metrics over arrays that are larger than memory.
+
+        >>> prediction = EvalPrediction(np.zeros((5, 2)), np.arange(5))
+        >>> [part.labels.tolist() for part in prediction.blocks(rows=3)]
+        [[0, 1, 2], [3, 4]]
+        """
+        for batch in self._batches():
+            total = len(batch.logits)
+            step = rows or _rows_at_once(batch.logits)
+            for start in range(0, total, step):
+                piece = slice(start, start + step)
+                parts = (batch.predictions, batch.label_ids, batch.inputs, batch.losses)
+                yield self._like(*(_sliced(part, piece) for part in parts))
+
+    def _batches(self) -> Iterator[EvalPrediction]:
+        """This prediction, or those of each batch where they were not joined (`eval_do_concat_batches=False`)."""
+        if not isinstance(self.predictions, list):
+            yield self
+            return
+        for predictions, labels in zip(self.predictions, self.label_ids, strict=True):
+            yield self._like(predictions, labels, None, None)
+
+    def _like(self, predictions: Any, labels: Any, inputs: Any, losses: Any) -> EvalPrediction:
+        return EvalPrediction(
+            predictions,
+            labels,
+            inputs,
+            losses,
+            output_names=self.output_names,
+            shifts_labels=self.shifts_labels,
+            processing_class=self.processing_class,
+        )
+
+    # -------------------------------------------------------------------------------------------------------- as text
+
+    @cached_property
+    def pred_text(self) -> list[str]:
+        """The predictions as text: generated token ids, or the most likely token at every place."""
+        return [text for part in self._batches() for text in self._decoded(part.logits, "predictions")]
+
+    @cached_property
+    def label_text(self) -> list[str]:
+        """The labels as text, without the places that have none."""
+        return [text for part in self._batches() for text in self._decoded(part.label_ids, "labels")]
+
+    def _decoded(self, given: Any, role: str) -> list[str]:
+        decode = getattr(self.processing_class, "batch_decode", None)
+        if decode is None:
+            what = "there is no tokenizer" if self.processing_class is None else "what there is cannot decode"
+            raise MetricError(
+                what=f"the {role} cannot be turned into text: {what}",
+                why="pred_text and label_text need the batch_decode of a tokenizer or processor",
+                fix="pass processing_class=tokenizer to the trainer",
+            )
+        shape = tuple(getattr(given, "shape", ()))
+        if isinstance(given, tuple) or len(shape) not in (2, 3) or (len(shape) == 2 and not _is_whole(given)):
+            described = f"{len(given)} arrays" if isinstance(given, tuple) else f"an array of shape {shape}"
+            raise MetricError(
+                what=f"the {role} are not text: {described}",
+                why="text is token ids (rows, tokens), or logits (rows, tokens, vocabulary)",
+                fix="decode what is text yourself: prediction.processing_class.batch_decode(...)",
+            )
+        texts: list[str] = []
+        for start in range(0, len(given), _rows_at_once(given)):
+            block = np.asarray(_on_host(given[start : start + _rows_at_once(given)]))
+            rows = [[token for token in row if token >= 0] for row in _token_ids(block).tolist()]
+            texts += decode(rows, skip_special_tokens=True)
+        return texts
+
+
+# ----------------------------------------------------------------------------------------------------------- alignment
+
+
+def _aligned(predictions: Any, labels: Any, *, shift: bool) -> tuple[Any, Any]:
+    predictions, labels = _array(predictions), _array(labels)
+    if labels.ndim == 2 and labels.shape[1] == 1 and predictions.ndim == 2 and predictions.shape[1] > 1:
+        labels = labels[:, 0]  # classes that the data set keeps as columns of one
+    layout = _Layout.of(tuple(predictions.shape), labels, by_place=_is_whole(predictions) and _is_whole(labels))
+    guess, truth = layout.arranged(predictions), labels
+    if shift and layout.by_place and labels.ndim == 2:
+        guess, truth = guess[:, :-1], labels[:, 1:]
+    there = truth != IGNORED
+    counts = there if layout.by_place or there.ndim == 1 else there.reshape(len(there), -1).any(1)
+    return guess[counts.to(guess.device) if isinstance(guess, Tensor) else counts], truth[counts]
+
+
+def _array(values: Any) -> Any:
+    """Tensors and arrays, those in files too, stay what they are: they know best how to be picked from."""
+    return values if isinstance(values, (Tensor, np.ndarray)) else np.asarray(values)
+
+
+class _Layout:
+    """How predictions lie beside their labels."""
+
+    def __init__(self, *, by_place: bool, squeezes: bool = False, class_axis: int | None = None) -> None:
+        self.by_place = by_place  # a prediction for every label, as opposed to a table of values per row
+        self.squeezes = squeezes
+        self.class_axis = class_axis
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], labels: Any, *, by_place: bool) -> _Layout:
+        wanted = tuple(labels.shape)
+        if shape == (*wanted, 1):
+            return cls(by_place=False, squeezes=True)
+        if shape[:-1] == wanted:
+            return cls(by_place=True)
+        if shape == wanted:
+            return cls(by_place=by_place)
+        if len(shape) == len(wanted) + 1 > 2 and (shape[0], *shape[2:]) == wanted:  # images: classes come first
+            return cls(by_place=True, class_axis=1)
+        raise MetricError(
+            what=f"predictions {shape} cannot be paired with labels {wanted}",
+            why="each label needs a prediction: the labels' shape, and one column per class for logits",
+            fix="keep one prediction per label in preprocess_logits_for_metrics, or pair them yourself",
+        )
+
+    def arranged(self, predictions: Any) -> Any:
+        if self.squeezes:
+            return predictions[..., 0]
+        if self.class_axis is None:
+            return predictions
+        return (
+            predictions.movedim(self.class_axis, -1)
+            if isinstance(predictions, Tensor)
+            else np.moveaxis(predictions, self.class_axis, -1)
+        )
+
+
+# -------------------------------------------------------------------------------------------------------------- shared
+
+
+def _mask(labels: Any) -> Any:
+    if isinstance(labels, (tuple, list)):
+        return type(labels)(_mask(part) for part in labels)
+    return None if labels is None else labels != IGNORED
+
+
+def _is_whole(values: Any) -> bool:
+    if isinstance(values, Tensor):
+        return not values.is_floating_point()
+    return np.dtype(values.dtype).kind in "iub"
+
+
+def _sliced(tree: Any, rows: slice) -> Any:
+    if isinstance(tree, (tuple, list)):
+        return type(tree)(_sliced(part, rows) for part in tree)
+    return None if tree is None else tree[rows]
+
+
+def _rows_at_once(array: Any) -> int:
+    """So many rows that a block of them is small beside the memory of any machine."""
+    size = array.element_size() if isinstance(array, Tensor) else np.dtype(array.dtype).itemsize
+    return max(1, BLOCK_BYTES // max(1, math.prod(array.shape[1:]) * size))
+
+
+def _on_host(block: Any) -> Any:
+    return block.detach().float().cpu().numpy() if isinstance(block, Tensor) and block.is_floating_point() else block
+
+
+def _token_ids(block: np.ndarray) -> np.ndarray:
+    """Token ids; of logits the most likely ones, and -100 where rows were filled up with -100."""
+    if block.ndim == 2:
+        return block
+    best = block.argmax(-1)
+    top = np.take_along_axis(block, best[..., None], -1)[..., 0]
+    return np.where(top == IGNORED, IGNORED, best)

@@ -1,0 +1,169 @@
+"""What an evaluation measures besides the loss: a function over all rows, and metrics that see batch after batch.
+
+The function is the user's `compute_metrics`: it is called once, with everything (or, with `batch_eval_metrics`, with
+every batch). Streaming metrics take in each batch as it comes, where it is, and nothing is kept for them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core.errors import MetricError
+from ..core.outputs import EvalPrediction
+from ..metrics.asked import same_name
+from ..metrics.streams import Stream
+
+
+class MetricResultError(MetricError, TypeError):
+    """What a metric function returned is not a dict (transformers raises TypeError here)."""
+
+
+@dataclass
+class InHand:
+    """What an evaluation is busy with."""
+
+    batch: Any = None
+    number: int = 0
+    doing: Literal["model", "logits", "metrics", "other"] = "other"
+    given: Any = None  # to the user's function
+    function: Callable[..., Any] | None = None  # which is busy with it, if it is not the trainer's
+
+
+@dataclass
+class Measuring:
+    """One evaluation's metrics, while it goes on."""
+
+    function: Callable[..., Any] | None = None  # compute_metrics
+    streams: Sequence[Stream] = ()
+    choose: Callable[[EvalPrediction], Sequence[Stream]] | None = None  # "auto": by the first batch
+    known: Callable[[], Mapping[str, Any]] = dict  # what the trainer knows, for options that were left open
+    processes: int = 1
+    _open: list[Stream] = field(default_factory=list)
+    _results: dict[str, Any] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return self.function is not None or self.streams_anything
+
+    @property
+    def streams_anything(self) -> bool:
+        return bool(self.streams) or self.choose is not None
+
+    def add(self, part: Mapping[str, Any], in_hand: InHand, *, with_losses: bool = False) -> None:
+        """Show a batch to the metrics that stream; one without labels has nothing to compare with."""
+        if not self.streams_anything or part["logits"] is None or part["labels"] is None:
+            return
+        given = {"predictions": part["logits"], "label_ids": part["labels"], "inputs": part["inputs"]}
+        prediction = EvalPrediction(**given, losses=part["losses"] if with_losses else None, **part["about"])
+        in_hand.doing, in_hand.given = "metrics", given
+        if not self._open:
+            wanted = [*self.streams, *(self.choose(prediction) if self.choose is not None else ())]
+            self._open = [stream.opened(**self.known()) for stream in wanted]
+        for stream in self._open:
+            in_hand.function = stream.metric.update
+            stream.add(prediction)
+        in_hand.doing, in_hand.given, in_hand.function = "other", None, None
+
+    def add_to_function(self, part: Mapping[str, Any], in_hand: InHand, *, is_last: bool) -> None:
+        """`batch_eval_metrics`: the function sees tensors of one batch; its last call returns the result."""
+        given = {"predictions": _as_tensors(part["logits"]), "label_ids": _as_tensors(part["labels"])}
+        if part.get("inputs") is not None:
+            given["inputs"] = _as_tensors(part["inputs"])
+        result = self._called(in_hand, given, part["about"], compute_result=is_last)
+        if is_last:
+            _check_result(result)
+            self._results = dict(result)
+
+    def all_rows(self, given: dict[str, Any], about: Mapping[str, Any], in_hand: InHand) -> None:
+        """Show everything to the function."""
+        result = self._called(in_hand, given, about)
+        _check_result(result)
+        self._results = dict(result)
+
+    def result(self, in_hand: InHand) -> dict[str, Any]:
+        """All that was measured, by name."""
+        for stream in self._open:
+            in_hand.doing, in_hand.given, in_hand.function = "metrics", {}, stream.metric.compute
+            found = stream.result(processes=self.processes)
+            _check_result(found)
+            for name, value in found.items():
+                if name in self._results:
+                    raise same_name(name, "compute_metrics and metrics=" if self.function else "two metrics")
+                self._results[name] = value
+        in_hand.doing, in_hand.given, in_hand.function = "other", None, None
+        return self._results
+
+    def close(self) -> None:
+        """The next evaluation starts with nothing, also where this one failed."""
+        for stream in self._open:
+            stream.close()
+        self._open = []
+
+    def _called(self, in_hand: InHand, given: dict[str, Any], about: Mapping[str, Any], **how: Any) -> Any:
+        assert self.function is not None
+        in_hand.doing, in_hand.given, in_hand.function = "metrics", given, self.function
+        result = self.function(EvalPrediction(**given, **about), **how)
+        in_hand.doing, in_hand.given, in_hand.function = "other", None, None
+        return result
+
+
+def _check_result(metrics: Any) -> None:
+    """A metric function returns numbers under names."""
+    if not isinstance(metrics, Mapping):
+        example = "value" if not isinstance(metrics, float) else f"{metrics:.4g}"
+        raise MetricResultError(
+            what=f"compute_metrics returned {_with_article(metrics)}, and must return a dict",
+            why="each number needs a name, under which it is logged and compared",
+            fix="return a dict: is there a return at its end?"
+            if metrics is None
+            else f'return {{"accuracy": {example}}}',
+        )
+    wrong = [name for name in metrics if not isinstance(name, str)]
+    if wrong:
+        raise MetricResultError(
+            what=f"compute_metrics named a number {wrong[0]!r}, and names must be strings",
+            why=f"it returned a dict with {', '.join(map(repr, metrics))}",
+            fix="turn the names into strings: {str(name): value}",
+        )
+
+
+def _with_article(result: Any) -> str:
+    return "None" if result is None else f"a {type(result).__name__}"
+
+
+def _as_tensors(tree: Any) -> Any:
+    if isinstance(tree, np.ndarray):
+        return torch.from_numpy(tree)
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(_as_tensors(one) for one in tree)
+    return tree
+
+
+def named(metrics: Mapping[str, Any], known: Mapping[str, float | None], prefix: str) -> dict[str, float]:
+    """Plain Python numbers under `prefix_…` names, what the loop itself knows among them."""
+    named = {name: _plain(value) for name, value in metrics.items()}
+    named.update({f"{prefix}_{name}": value for name, value in known.items() if value is not None})
+    for name in list(named):
+        if not name.startswith(f"{prefix}_"):
+            named[f"{prefix}_{name}"] = named.pop(name)
+    return named
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (np.generic, Tensor)) and getattr(value, "size", None) is not None:
+        return value.item() if _is_scalar(value) else value
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_plain(one) for one in value)
+    return value
+
+
+def _is_scalar(value: Any) -> bool:
+    return math.prod(value.shape) == 1
