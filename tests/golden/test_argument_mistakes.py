@@ -13,6 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader
 import ostinato
 from ostinato import Trainer, TrainerCallback, TrainingArguments
 from ostinato.core.notices import forget_notices
+from ostinato.metrics import available
 
 ROWS = tiny.regression_rows(8)
 # name -> (what is called, the types it also is, what it says)
@@ -409,14 +410,25 @@ def a_path_for_data():
 
 @mistake(
     """
-compute_metrics='accuracy' cannot be called
-  why: a str is not a function
+compute_metrics=0.5 cannot be called
+  why: a float is not a function
   fix: pass the function itself: compute_metrics=my_metrics, where my_metrics(prediction) returns {'accuracy': ...}
 """,
     TypeError,
 )
-def a_metric_by_name():
-    trainer(tiny.regression(), compute_metrics="accuracy")
+def a_number_as_metric():
+    trainer(tiny.regression(), compute_metrics=0.5)
+
+
+@mistake(
+    """
+there is no metric 'acuracy'
+  why: the nearest names are 'accuracy', 'token_accuracy', 'roc_auc'
+  fix: choose among NAMES, or 'auto'
+""".replace("NAMES", ", ".join(available())),
+)
+def a_misspelt_metric():
+    trainer(tiny.regression(), compute_metrics=["acuracy"])
 
 
 @mistake(

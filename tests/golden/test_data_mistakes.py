@@ -797,8 +797,8 @@ def a_stream_shorter_than_a_batch(api):
 
 @mistake(
     """
-DataError: the rows cannot be grouped by length: their lengths are not known
-  why: row 0 has ids, labels, and would have to be a dict with 'input_ids'
+DataError: row 0 of the training set has no 'input_ids', whose length it is to be sorted by
+  why: it has 'ids' and 'labels'
   fix: add a column of lengths and name it in length_column_name, or use train_sampling_strategy='random'
 """,
 )

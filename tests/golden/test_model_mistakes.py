@@ -1395,19 +1395,6 @@ def a_metric_without_the_name_of_its_set(shop):
 
 @mistake(
     """
-    metric_for_best_model='loss' is not among the evaluation's metrics
-      why: the evaluation returned ['eval_mail_f1', 'eval_mail_loss', 'eval_news_f1', 'eval_news_loss']
-      fix: did you mean 'news_loss' or 'mail_loss'?
-    """,
-    KeyError,
-)
-def a_plateau_of_two_sets(shop):
-    sets = {"news": rows(4), "mail": rows(5)}
-    shop.measured(lambda prediction: {"f1": 1.0}, eval_dataset=sets, lr_scheduler_type="reduce_lr_on_plateau")
-
-
-@mistake(
-    """
     metric_for_best_model='f1' is a list, and must be a number
       why: compute_metrics returned [0.5, 0.25], which cannot be the best or the worst
       fix: return a float under this name, or name another metric

@@ -1,1 +1,1 @@
-"""What went wrong, in words: mistakes found before the first step, or named when they make a step fail."""
+"""What will happen and what went wrong, in words: the journey of a batch, the plan of a run, mistakes by name."""

@@ -74,18 +74,22 @@ def _signature(function: Callable[..., Any]) -> str:
         return "another signature"
 
 
-def tell_no_labels(scene: Scene, *, is_mistake: bool) -> None:
-    """compute_metrics is given, and the batches have no labels to call it with: raise where that must be a mistake."""
-    mistake = no_labels(scene)
+def tell_no_labels(scene: Scene, *, is_mistake: bool, by_name: bool = False) -> None:
+    """Metrics are wanted, and the batches have no labels to compare with: raise where that must be a mistake.
+
+    `by_name`: they were asked for by name, and there is no function that would be called.
+    """
+    mistake = no_labels(scene, by_name=by_name)
     if mistake is not None and is_mistake:
         raise mistake
     if mistake is not None:
         note_once(f"{mistake.what}; {mistake.why}")
     elif is_mistake:
-        note_once(f"compute_metrics is not called: the {scene.data} has no labels")
+        happens = "no metric is computed" if by_name else "compute_metrics is not called"
+        note_once(f"{happens}: the {scene.data} has no labels")
 
 
-def no_labels(scene: Scene) -> MetricFunctionError | None:
+def no_labels(scene: Scene, *, by_name: bool = False) -> MetricFunctionError | None:
     """Metrics are wanted, and the batches have no labels: an error if a column looks like them."""
     candidate = likely_labels([*scene.columns, *scene.left_out()], scene.label_names)
     if candidate is None:
@@ -97,8 +101,9 @@ def no_labels(scene: Scene) -> MetricFunctionError | None:
         why += f"no parameter of {scene.name}.forward is called after labels"
     if candidate not in scene.columns:
         why += f"; column {candidate!r} is left out"
+    happens = "no metric can be computed" if by_name else "compute_metrics would never be called"
     return MetricFunctionError(
-        what=f"compute_metrics would never be called: the batches of the {scene.data} have no labels",
+        what=f"{happens}: the batches of the {scene.data} have no labels",
         why=why,
         fix=_way_to_labels(scene, candidate),
     )

@@ -20,6 +20,7 @@ from torch import nn
 from ..config import mistakes
 from ..core.errors import MetricError
 from ..core.random import undisturbed
+from ..metrics.base import TooFewRowsError
 from .memory import unchanged
 from .mistakes import MetricFunctionError
 
@@ -61,11 +62,16 @@ def rehearse(stage: Stage) -> None:
 
 def _tried(stage: Stage, prefix: str) -> Mapping[str, Any]:
     outcome = stage.attempt(prefix, False)
-    if stage.anyone(outcome.in_metrics and not isinstance(outcome.error, AT_ONCE)):
+    if stage.anyone(outcome.in_metrics and not _is_certain(outcome.error)):
         outcome = stage.attempt(prefix, True)
     if outcome.error is not None:
         raise outcome.error
     return outcome.metrics
+
+
+def _is_certain(error: Exception | None) -> bool:
+    """Whether more rows would change nothing."""
+    return isinstance(error, AT_ONCE) and not isinstance(error, TooFewRowsError)
 
 
 def _check_wanted(stage: Stage, wanted: str, known: dict[str, Any]) -> None:
@@ -73,6 +79,8 @@ def _check_wanted(stage: Stage, wanted: str, known: dict[str, Any]) -> None:
     name = wanted if wanted.startswith("eval_") else f"eval_{wanted}"
     if name in {f"{prefix}_{measured}" for prefix in stage.prefixes for measured in SPEED}:
         return
+    if name == "eval_loss" and all(f"{prefix}_loss" in known for prefix in stage.prefixes):
+        return  # of several sets, the mean of their losses
     if stage.anyone(name not in known):
         for prefix in stage.prefixes:  # a function may name more when it sees all rows: recall_0, recall_1, ...
             known.update(stage.attempt(prefix, True).metrics)

@@ -19,6 +19,7 @@ from ..explain.notes import Memory, note_checkpoint
 from ..explain.scene import Scene
 from ..loops.evaluate import InHand
 from ..loops.run import Run
+from . import measuring
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -102,7 +103,7 @@ def failed_evaluation(trainer: Trainer, error: Exception, in_hand: InHand, loade
         scene(trainer, in_hand.batch, loader, data, 0, in_hand.number),
         doing=in_hand.doing,
         given=in_hand.given,
-        functions={"metrics": trainer.compute_metrics, "logits": trainer.preprocess_logits_for_metrics},
+        functions={"metrics": in_hand.function, "logits": trainer.preprocess_logits_for_metrics},
         number=in_hand.number,
         memory=Memory(trainer.args.eval_batch_size, None),
     )
@@ -111,4 +112,5 @@ def failed_evaluation(trainer: Trainer, error: Exception, in_hand: InHand, loade
 def without_labels(trainer: Trainer, loader: Any, data: str, batch: Batch) -> None:
     """compute_metrics is given, and the batches have no labels to call it with."""
     is_mistake = data != "prediction set" and not trainer.can_return_loss
-    tell_no_labels(scene(trainer, batch, loader, data, 0, 0), is_mistake=is_mistake)
+    by_name = measuring.asked_of(trainer, trainer._occasion.options).function is None
+    tell_no_labels(scene(trainer, batch, loader, data, 0, 0), is_mistake=is_mistake, by_name=by_name)

@@ -219,9 +219,9 @@ def test_training_does_not_notice(metric, sharing: bool, sets: int, tmp_path, mo
     tried = []
     attempt = rehearsing.attempt
 
-    def noting(trainer, prefix, name, ignore_keys, *, whole):
+    def noting(trainer, prefix, name, ignore_keys, *, whole, first):
         tried.append(whole)
-        return attempt(trainer, prefix, name, ignore_keys, whole=whole)
+        return attempt(trainer, prefix, name, ignore_keys, whole=whole, first=first)
 
     monkeypatch.setattr(rehearsing, "attempt", noting)
     weights, numbers, events = run()

@@ -1,0 +1,69 @@
+"""The command line: `ostinato COMMAND ...`. One file for each command; what a command needs is imported when it runs.
+
+A command is a module with `SUMMARY`, a line; `add_arguments(parser)`; and `run(options)`, which returns the exit code:
+0 all went well, 1 something failed, 2 the command line is wrong, 3 a script never came to the point.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+import ostinato
+
+from ..core.errors import OstinatoError
+from . import convert, explain, plan, verify
+
+COMMANDS: dict[str, ModuleType] = {"convert": convert, "explain": explain, "plan": plan, "verify": verify}
+WRONG_COMMAND_LINE = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code.
+
+    >>> main(["plann"])  # doctest: +SKIP
+    ostinato: there is no command 'plann'; did you mean 'plan'?
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    parser = _parser()
+    unknown = next((word for word in given if not word.startswith("-")), None) if given else None
+    if unknown is not None and unknown not in COMMANDS:
+        print(_no_such_command(unknown), file=sys.stderr)
+        return WRONG_COMMAND_LINE
+    try:
+        options = parser.parse_args(given)
+    except SystemExit as end:  # argparse has said why, or has helped
+        return int(end.code or 0)
+    if options.command is None:
+        parser.print_help()
+        return WRONG_COMMAND_LINE
+    try:
+        return COMMANDS[options.command].run(options)
+    except OstinatoError as error:
+        print(f"ostinato: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("ostinato", description="The Trainer API of transformers, written anew.")
+    parser.add_argument("--version", action="version", version=f"ostinato {ostinato.__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        about = (command.__doc__ or "").strip()
+        own = commands.add_parser(
+            name,
+            help=command.SUMMARY,
+            description=about,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_arguments(own)
+    return parser
+
+
+def _no_such_command(word: str) -> str:
+    near = difflib.get_close_matches(word, COMMANDS, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(COMMANDS)}"
+    return f"ostinato: there is no command {word!r}; {hint}"

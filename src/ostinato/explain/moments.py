@@ -1,0 +1,146 @@
+"""Runs compared moment by moment: everything a step depends on as fingerprints, and the first that differs.
+
+Fingerprints, because two runs cannot be in memory at once. Two values have the same one if and only if they are the
+same, bit for bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..core.random import RandomState
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+
+@dataclass
+class Moment:
+    """A step of a run: what it begins with, and what comes of it. In the order in which things happen."""
+
+    step: int
+    weights: dict[str, str] = field(default_factory=dict)  # parameters and buffers, before the step
+    optimizer: dict[str, str] = field(default_factory=dict)
+    schedule: dict[str, str] = field(default_factory=dict)
+    callbacks: dict[str, str] = field(default_factory=dict)
+    batch: dict[str, str] = field(default_factory=dict)
+    streams: dict[str, str] = field(default_factory=dict)  # of random numbers, once the batch is read
+    loss: float | None = None  # None in the last moment, which has no step any more
+
+    def begin(self, model: nn.Module, optimizer: Any, parts: Mapping[str, Any], callbacks: Mapping[str, Any]) -> None:
+        """Note what the step depends on. `parts` are the schedule and whatever else has a state of plain values."""
+        self.weights = weights_of(model)
+        self.optimizer = optimizer_of(optimizer, model)
+        self.schedule = dict(fingerprints(parts))
+        self.callbacks = dict(fingerprints(callbacks))
+        self.streams = dict(fingerprints(vars(RandomState.capture())))
+
+
+@dataclass(frozen=True, order=True)
+class Difference:
+    """Something in which two runs are not the same, and when it showed: the earlier comes first."""
+
+    moment: int
+    place: int
+    text: str
+
+
+def first_difference(whole: Sequence[Moment], repeated: Sequence[Moment]) -> Difference | None:
+    """The first thing in which a run that was loaded and repeated is not the run as it was; None if it is.
+
+    >>> first_difference([Moment(4, loss=0.5)], [Moment(4, loss=0.25)]).text
+    'the loss of step 4 is 0.25 instead of 0.5'
+    """
+    for number, (was, now) in enumerate(zip(whole, repeated, strict=False)):
+        when = "right after loading" if number == 0 else f"after step {was.step - 1}"
+        step = was.step
+        found = [
+            _differs(was.weights, now.weights, f"{{}} is different {when}"),
+            _differs(was.optimizer, now.optimizer, f"the optimizer's {{}} is different {when}"),
+            _differs(was.schedule, now.schedule, f"{{}} is different {when}"),
+            _differs(was.callbacks, now.callbacks, f"the state of the callback {{}} is different {when}"),
+            _differs(was.batch, now.batch, f"the batch of step {step} has other rows, or other values in them: {{}}"),
+            _differs(was.streams, now.streams, f"the random numbers of step {step} are others: the stream of {{}}"),
+            None if _same(was.loss, now.loss) else f"the loss of step {step} is {now.loss} instead of {was.loss}",
+        ]
+        place = next((place for place, text in enumerate(found) if text is not None), None)
+        if place is not None:
+            return Difference(number, place, found[place] or "")
+    if len(whole) == len(repeated):
+        return None
+    shorter = min(len(whole), len(repeated))
+    missing = max(whole, repeated, key=len)[shorter].step
+    taken = "not taken" if len(repeated) < len(whole) else "taken"
+    return Difference(shorter, 0, f"step {missing} was {taken} when the run was repeated")
+
+
+def _same(loss: float | None, other: float | None) -> bool:
+    return loss == other or (loss != loss and other != other)  # NaN is not equal to itself
+
+
+def _differs(before: Mapping[str, str], after: Mapping[str, str], text: str) -> str | None:
+    name = next((name for name in {**before, **after} if before.get(name) != after.get(name)), None)
+    return None if name is None else text.format(name)
+
+
+# ---- fingerprints --------------------------------------------------------------------------------------------------
+
+
+def weights_of(model: nn.Module) -> dict[str, str]:
+    """Parameters, and the buffers that are saved with them."""
+    saved = set(model.state_dict())
+    found = {f"the parameter {name}": one for name, one in model.named_parameters()}
+    found |= {f"the buffer {name}": one for name, one in model.named_buffers() if name in saved}
+    return {name: fingerprint(tensor) for name, tensor in found.items()}
+
+
+def optimizer_of(optimizer: Any, model: nn.Module) -> dict[str, str]:
+    """What an optimizer remembers of each parameter, and the settings of its groups."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    found: dict[str, str] = {}
+    for number, group in enumerate(optimizer.param_groups):
+        settings = {name: value for name, value in group.items() if name != "params"}
+        found |= {f"{path} of group {number}": print_ for path, print_ in fingerprints(settings)}
+        for parameter in group["params"]:
+            name = names.get(id(parameter), "a parameter that the model does not have")
+            state = optimizer.state.get(parameter, {})
+            found |= {f"{path} of {name}": print_ for path, print_ in fingerprints(state)}
+    return found
+
+
+def fingerprints(tree: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every value in nested containers, by where it is. What is neither a number nor text is left out."""
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from fingerprints(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(tree, (list, tuple)) and not (tree and all(isinstance(one, _PLAIN) for one in tree)):
+        for number, value in enumerate(tree):
+            yield from fingerprints(value, f"{path}[{number}]")
+    elif isinstance(tree, (Tensor, np.ndarray, np.generic, list, tuple, *_PLAIN)):
+        yield path, fingerprint(tree)
+
+
+def fingerprint(value: Any) -> str:
+    """The same for the same value, whatever its type and wherever it lies.
+
+    >>> fingerprint(torch.tensor([0.0])) == fingerprint(torch.tensor([-0.0]))
+    False
+    """
+    if isinstance(value, Tensor):
+        plain = value.detach().cpu().resolve_conj().resolve_neg()
+        plain = plain.to_dense() if plain.layout != torch.strided else plain
+        flat = plain.contiguous().as_strided((plain.numel(),), (1,))  # of a single number torch keeps any stride
+        content: Any = flat.view(torch.uint8).numpy() if plain.numel() else b""
+        kind = f"{value.dtype} {tuple(value.shape)}"
+    elif isinstance(value, (np.ndarray, np.generic)):
+        array = np.asarray(value)
+        content, kind = np.ascontiguousarray(array).tobytes(), f"{array.dtype} {array.shape}"
+    else:
+        content, kind = repr(value).encode(), ""
+    return f"{kind} {hashlib.sha256(content).hexdigest()}"

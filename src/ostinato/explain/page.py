@@ -1,0 +1,223 @@
+"""A page that tells something: sections of aligned rows, as plain text, Markdown, HTML or a tree for a terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
+
+WIDTH = 100
+_INDENT, _GAP = " " * 5, "  "
+_NARROWEST = 24  # to which a column is squeezed
+
+Mark = Literal["", "mistake", "doubt"]
+_STYLES: dict[Mark, str] = {"": "bold", "mistake": "bold red", "doubt": "bold yellow"}
+_SIGNS: dict[Mark, str] = {"": "", "mistake": "X", "doubt": "!"}
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading with a sentence, rows of cells below it, and lines below those."""
+
+    title: str
+    summary: str = ""
+    rows: tuple[tuple[str, ...], ...] = ()
+    notes: tuple[str, ...] = ()
+    mark: Mark = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """What is told, before it has a form."""
+
+    title: str
+    sections: tuple[Section, ...]
+
+
+class Account:
+    """Data with a page to read: a frozen dataclass that says in `page` how it is told.
+
+    >>> print(trainer.plan())  # doctest: +SKIP
+    >>> trainer.plan().to_json()  # doctest: +SKIP
+    """
+
+    def page(self) -> Page:
+        """What is told, section by section."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return as_text(self.page())
+
+    def __repr__(self) -> str:  # what a console shows of a value
+        return str(self)
+
+    def to_markdown(self) -> str:
+        """The page as Markdown, with a table for every section."""
+        return as_markdown(self.page())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The facts behind the page, as plain data."""
+        return _plain(self)
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """The same as JSON."""
+        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
+
+    def _repr_html_(self) -> str:  # what a notebook shows of a value
+        return as_html(self.page())
+
+    def __rich__(self) -> Tree:  # what rich prints
+        return as_tree(self.page())
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses as dicts, tuples as lists, and what JSON does not know as text."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {one.name: _plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    if isinstance(value, Enum):
+        return _plain(value.value)
+    if isinstance(value, float) and value - value != 0:  # no number, or infinite: JSON has neither
+        return str(value)
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+
+
+# ---- plain text -------------------------------------------------------------------------------------------------
+
+
+def as_text(page: Page, width: int = WIDTH) -> str:
+    """The page in lines of at most `width` characters, as far as words allow.
+
+    >>> print(as_text(Page("Title", (Section("rows", "two", (("a", "1"), ("bc", "2"))),))))
+    Title
+    <BLANKLINE>
+    1  rows  two
+         a   1
+         bc  2
+    """
+    lines = [page.title]
+    widest = max((len(section.title) for section in page.sections), default=0)
+    for number, section in enumerate(page.sections, start=1):
+        lines += ["", *_section(section, number, widest, width)]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _section(section: Section, number: int, widest: int, width: int) -> Iterator[str]:
+    yield from _heading(section, number, widest, width)
+    widths = _widths(section.rows, width)
+    for row in section.rows:
+        yield from _row(row, widths)
+    for note in section.notes:
+        yield from textwrap.wrap(note, width, initial_indent=_INDENT, subsequent_indent=_INDENT)
+
+
+def _heading(section: Section, number: int, widest: int, width: int) -> list[str]:
+    start = f"{_SIGNS[section.mark] or number:<3}{section.title:<{widest}}{_GAP}"
+    return textwrap.wrap(section.summary, width, initial_indent=start, subsequent_indent=" " * len(start)) or [start]
+
+
+def _widths(rows: Sequence[tuple[str, ...]], width: int) -> list[int]:
+    """How wide each column is: as its widest cell, unless the widest columns have to make room for the others."""
+    count = max((len(row) for row in rows), default=0)
+    widths = [max((len(row[place]) for row in rows if len(row) > place), default=0) for place in range(count)]
+    room = width - len(_INDENT) - len(_GAP) * (count - 1)
+    while sum(widths) > room and max(widths[1:], default=0) > _NARROWEST:
+        widest = max(range(1, count), key=widths.__getitem__)
+        second = max((each for place, each in enumerate(widths[1:], start=1) if place != widest), default=0)
+        widths[widest] = max(widths[widest] - (sum(widths) - room), second - 1, _NARROWEST)
+    return widths
+
+
+def _row(row: tuple[str, ...], widths: list[int]) -> Iterator[str]:
+    cells = [
+        textwrap.wrap(cell, max(each, 1), break_long_words=False) for cell, each in zip(row, widths, strict=False)
+    ]
+    for number in range(max(map(len, cells), default=0)):
+        parts = (lines[number] if number < len(lines) else "" for lines in cells)
+        yield _INDENT + _GAP.join(f"{part:<{each}}" for part, each in zip(parts, widths, strict=False))
+
+
+# ---- Markdown and HTML --------------------------------------------------------------------------------------------
+
+
+def as_markdown(page: Page) -> str:
+    """The page for a README, an issue or a chat."""
+    blocks = [f"# {page.title}"]
+    for number, section in enumerate(page.sections, start=1):
+        blocks.append(f"## {_SIGNS[section.mark] or number}. {section.title}")
+        if section.summary:
+            blocks.append(_escaped(section.summary))
+        if section.rows:
+            blocks.append(_table(section.rows))
+        if section.notes:
+            blocks.append("\n".join(f"- {_escaped(note)}" for note in section.notes))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> str:
+    count = max(len(row) for row in rows)
+    lines = [f"|{' |' * count}", f"|{' --- |' * count}"]
+    for row in rows:
+        cells = [f"`{row[0]}`", *(_escaped(cell) for cell in row[1:]), *[""] * (count - len(row))]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _escaped(text: str) -> str:
+    for sign in "\\|*_<`[":
+        text = text.replace(sign, f"\\{sign}")
+    return text
+
+
+def as_html(page: Page) -> str:
+    """The page for a notebook."""
+    parts = [f"<h4>{html.escape(page.title)}</h4>"]
+    for number, section in enumerate(page.sections, start=1):
+        head = f"{_SIGNS[section.mark] or number}. {section.title}"
+        parts.append(f"<p><b>{html.escape(head)}</b> {html.escape(section.summary)}</p>")
+        if section.rows:
+            rows = (
+                "".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in r) for r in section.rows
+            )
+            parts.append(f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>")
+        parts += [f"<p>{html.escape(note)}</p>" for note in section.notes]
+    return f"<div>{''.join(parts)}</div>"
+
+
+# ---- a tree for a terminal ----------------------------------------------------------------------------------------
+
+
+def as_tree(page: Page) -> Tree:
+    """The page for a terminal, in colours."""
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+    from rich.tree import Tree  # noqa: PLC0415
+
+    tree = Tree(Text(page.title, style="bold"), guide_style="dim")
+    widest = max((len(section.title) for section in page.sections), default=0)
+    for number, section in enumerate(page.sections, start=1):
+        head = Table.grid(padding=(0, 2))
+        title = Text(f"{_SIGNS[section.mark] or number:<3}{section.title:<{widest}}", style=_STYLES[section.mark])
+        head.add_row(title, Text(section.summary))
+        branch = tree.add(head)
+        if section.rows:
+            table, count = Table.grid(padding=(0, 2)), max(len(row) for row in section.rows)
+            for place in range(count):
+                table.add_column(style=None if place == 0 else "cyan" if place < count - 1 else "dim", overflow="fold")
+            for row in section.rows:
+                table.add_row(*map(Text, row))
+            branch.add(table)
+        for note in section.notes:
+            branch.add(Text(note))
+    return tree

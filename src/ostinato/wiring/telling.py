@@ -1,0 +1,300 @@
+"""`trainer.explain()`: one batch is sent through a trainer's model, looked at on the way, and leaves no trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from ..core.tree import has_length
+from ..data.columns import choose_columns, forward_parameters, has_columns
+from ..data.cutting import micro_batches
+from ..data.eval_set import rows_in
+from ..data.mistakes import wrong_batch
+from ..data.mixture import mixed
+from ..explain import looks
+from ..explain.doubts import doubt_about_loss, doubts_about
+from ..explain.failures import explained
+from ..explain.heads import certain_mistake_in
+from ..explain.journey import Call, DataSet, Finding, Journey, Loss, Station
+from ..explain.metrics import no_labels
+from ..explain.notes import Memory, name_of
+from ..explain.rehearsal import untouched
+from ..explain.scene import Scene
+from ..explain.watching import Seen, finding_of, looking_on, unheard
+from ..loops.predict import ignored_at_inference, logits_of
+from ..metrics.asked import Asked
+from ..objective.counting import count_targets
+from ..objective.outputs import BareTensorError
+from . import evaluating, explaining, measuring, receiving, sources
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+_GENERATOR = "its rows can be read only once, and training needs them: nothing is read before"
+
+
+def journey(trainer: Trainer, dataset: Any = None) -> Journey:
+    """The journey of one batch: of `dataset`, else of the training set, else of the evaluation set."""
+    source = sources.chosen(trainer, dataset)
+    guide = _Guide(trainer, source)
+    with without_a_trace(trainer, dataset):
+        guide.travel()
+    return guide.told()
+
+
+# ---- leaving no trace -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def without_a_trace(trainer: Trainer, dataset: Any = None) -> Iterator[None]:
+    """Weights, buffers, modes, random streams, notices, and what the user's objects remember, stay as they are."""
+    sets = trainer.eval_dataset
+    functions = [trainer.data_collator, trainer.preprocess_logits_for_metrics, *measuring.memories(trainer)]
+    orders = [
+        trainer.compute_loss_func,
+        trainer.sampler,
+        trainer.batch_sampler,
+        getattr(trainer.model, "config", None),
+    ]
+    evaluated = sets.values() if isinstance(sets, dict) else [sets]
+    data = [rows_in(dataset), trainer.train_dataset, *map(rows_in, evaluated)]
+    with unheard(), untouched(trainer.model, *functions, *orders, trainer.objective, trainer, *data):
+        yield
+
+
+# ---- the way --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Guide:
+    """Goes from station to station, and writes down what is there."""
+
+    trainer: Trainer
+    source: sources.Source
+    found: dict[str, Any] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    station: Station = "data set"
+    scene: Scene | None = None
+    labels: Any = None  # of the evaluated batch
+    asked: Asked = field(default_factory=Asked)
+    batch: Any = None
+    loader: Any = None
+
+    def travel(self) -> None:
+        """As far as it goes; whatever stops it is written down, too."""
+        stations: list[tuple[Station, Callable[[], None]]] = [
+            ("data set", self._look_at_data),
+            ("batch", self._look_at_batch),
+            ("forward", self._call_model),
+            ("evaluation", self._evaluate),
+            ("metrics", self._choose_metrics),
+        ]
+        for self.station, look in stations:
+            try:
+                look()
+            except _CannotGoOn:
+                return
+            except Exception as error:
+                self.findings.append(self._explained(error))
+                return
+
+    def told(self) -> Journey:
+        return Journey(model=self.trainer._model_name, findings=tuple(self.findings), **self.found)
+
+    def _explained(self, error: Exception) -> Finding:
+        if self.scene is not None:
+            memory = Memory(self.trainer.args.per_device_train_batch_size, None)
+            error = explained(error, self.scene, "in the first batch", memory)
+        return finding_of(error, self.station)
+
+    # ---- data set and batch
+
+    def _look_at_data(self) -> None:
+        dataset = self.source.dataset
+        inner: Any = dataset.dataset if isinstance(dataset, DataLoader) else dataset
+        inner = mixed(inner) if self.source.is_training else inner
+        readable = sources.can_be_read_again(dataset)
+        rows = sources.some_rows(inner) if readable else []
+        note = "" if readable else f"explain() stops here: {_GENERATOR}."
+        if readable and rows and not isinstance(rows[0], Mapping):
+            note = (
+                f"Its rows are no dicts but of type {type(rows[0]).__name__}: the collator gives columns their names."
+            )
+        choice, parameters = self._choice(inner, rows), forward_parameters(self.trainer.model)
+        dicts = [row for row in rows if isinstance(row, Mapping)]
+        self.found["data"] = DataSet(
+            name=self.source.name,
+            kind=sources.kind_of_set(dataset, inner),
+            rows=len(inner) if has_length(inner) else None,
+            columns=tuple(looks.columns_of(dicts, choice, parameters)),
+            note=note,
+        )
+        if not readable:
+            raise _CannotGoOn
+
+    def _choice(self, dataset: Any, rows: list[Any]) -> Any:
+        trainer = self.trainer
+        trainer._set_signature_columns_if_needed()
+        ours = not isinstance(self.source.dataset, DataLoader)
+        return choose_columns(
+            dataset if has_columns(dataset) else [sources.merged(rows)],
+            trainer._signature_columns or [],
+            removes=ours and trainer.args.remove_unused_columns,
+            model_name=trainer._model_name,
+        )
+
+    def _look_at_batch(self) -> None:
+        trainer = self.trainer
+        self.loader = self.source.loader()
+        parts = micro_batches([sources.first_batch(self.loader)])
+        self.batch = parts[0]
+        mistake = wrong_batch(self.batch, trainer.data_collator)
+        if mistake is not None:
+            raise mistake
+        collate = getattr(self.loader, "collate_fn", None) if isinstance(self.source.dataset, DataLoader) else None
+        packs = self.source.is_training and trainer.args.packing
+        self.found["batch"] = looks.collated(
+            self.batch,
+            collator="packing=True" if packs else name_of(collate or trainer.data_collator),
+            kept=[one.name for one in self.found["data"].columns if one.kept and one.kind != looks.BY_TRANSFORM],
+            labels=trainer.label_names,
+            micro_batches=len(parts),
+        )
+
+    # ---- forward, outputs, loss
+
+    def _call_model(self) -> None:
+        trainer = self.trainer
+        self.scene = scene = explaining.scene(trainer, self.batch, self.loader, self.source.name, 0, 0)
+        mistake = certain_mistake_in(scene)
+        if mistake is not None:
+            raise mistake
+        shifts = trainer._shifts_labels(self.batch)  # may have to try
+        with looking_on(trainer.model) as seen:
+            try:
+                loss = self._loss()
+            finally:
+                if seen.given is not None:
+                    self.found["call"] = self._called(seen)
+                if seen.outputs is not None:
+                    self.found["outputs"] = looks.outputs_in_words(seen.outputs, self._roles(seen.outputs))
+        self.findings += doubts_about(scene, shifts=shifts, tokenizer=trainer.processing_class)
+        self.station = "loss"
+        if loss is None and self.source.is_training and isinstance(seen.outputs, Tensor):
+            raise BareTensorError(seen.outputs)
+        if loss is not None:
+            self.found["loss"] = told = self._told_loss(seen, loss, shifts=shifts)
+            self.findings += filter(None, [doubt_about_loss(told.value)])
+
+    def _loss(self) -> Tensor | None:
+        """The loss as training or evaluation compute it; evaluation can do without."""
+        trainer = self.trainer
+        inputs = trainer._prepare_inputs(dict(self.batch))
+        model = trainer._wrap_model(trainer.model, training=False)
+        model.eval()
+        with torch.no_grad(), trainer.precision.forward(trainer.model):
+            if self.source.is_training:
+                return evaluating.loss_and_outputs(trainer, model, inputs)[0]
+            return trainer.prediction_step(model, inputs, True)[0]
+
+    def _called(self, seen: Seen) -> Call:
+        trainer, takes = self.trainer, list(forward_parameters(self.trainer.model))
+        order = {name: place for place, name in enumerate(takes)}
+        given = sorted(seen.given or (), key=lambda name: order.get(name, len(order)))
+        precision = next((str(p.dtype).removeprefix("torch.") for p in trainer.model.parameters()), "no weights")
+        mixed_precision = trainer.args.mixed_precision
+        return Call(
+            model=trainer._model_name,
+            device=str(trainer.strategy.device),
+            precision=precision if mixed_precision == "no" else f"{precision} computed in {mixed_precision}",
+            given=tuple(given),
+            added=tuple(name for name in given if name not in self.batch and not name.startswith("[")),
+            withheld=()
+            if any(name.startswith("[") for name in given)
+            else tuple(n for n in self.batch if n not in given),
+            not_given=tuple(name for name in takes if name not in given),
+            calls=seen.calls,
+        )
+
+    def _roles(self, outputs: Any) -> dict[str, str]:
+        """Which outputs count as loss, and which as predictions."""
+        names = looks.output_names(outputs)
+        is_models = self.scene is not None and self.scene.own_loss
+        if isinstance(outputs, Tensor):
+            return {names[0]: "the loss" if outputs.dim() == 0 and is_models else "the predictions"}
+        kept = {id(one) for one in logits_of(outputs, ignored_at_inference(self.trainer.model), has_loss=True)}
+        roles = {}
+        for name, value in zip(names, outputs.values() if isinstance(outputs, Mapping) else outputs, strict=True):
+            if id(value) in kept:
+                roles[name] = "predictions"
+            else:
+                roles[name] = "the loss" if name in ("loss", "[0]") else "left out of the predictions"
+        return roles
+
+    def _told_loss(self, seen: Seen, loss: Tensor, *, shifts: bool) -> Loss:
+        trainer = self.trainer
+        overridden = trainer._is_overridden("compute_loss")
+        if overridden:
+            where = "what compute_loss returns"
+        elif trainer.compute_loss_func is not None:
+            where = f"{name_of(trainer.compute_loss_func)}(outputs, labels)"
+        elif trainer.label_smoother is not None:
+            where = f"smoothed labels (label_smoothing_factor={trainer.args.label_smoothing_factor})"
+        else:
+            where = "outputs['loss']" if isinstance(seen.outputs, Mapping) else "outputs[0]"
+            where = "the output" if isinstance(seen.outputs, Tensor) else where
+        source = "the trainer" if where.startswith("smoothed") else trainer._loss_source()
+        value = float(loss.detach().float().mean()) if isinstance(loss, Tensor) else None
+        return Loss(where, source, value, _averaged(self.batch, shifts=shifts), shifts)
+
+    # ---- evaluation and metrics
+
+    def _evaluate(self) -> None:
+        trainer, source = self.trainer, self.source
+        other = sources.evaluation_source(trainer) if source.is_training and trainer.eval_dataset is not None else None
+        if other is not None and sources.can_be_read_again(other.dataset):
+            source, self.scene = other, None
+            self.loader = source.loader()
+            self.batch = sources.first_batch(self.loader)
+            self.scene = explaining.scene(trainer, self.batch, self.loader, source.name, 0, 0)
+            mistake = certain_mistake_in(self.scene)
+            if mistake is not None:
+                raise mistake
+        assert self.scene is not None
+        evaluated = receiving.evaluate(trainer, self.batch)
+        rows = len(source.dataset) if has_length(source.dataset) else None
+        self.labels, self.asked = evaluated.labels, measuring.asked_of(trainer, source.options)
+        self.found["evaluation"] = receiving.received(trainer, evaluated, self.asked, data=source.name, rows=rows)
+        if evaluated.labels is None and self.asked and not trainer.can_return_loss:
+            mistake = no_labels(self.scene)
+            self.findings += [finding_of(mistake, "evaluation")] if mistake is not None else []
+
+    def _choose_metrics(self) -> None:
+        self.found["metrics"] = receiving.fitting(self.trainer, self.labels, self.asked)
+
+
+class _CannotGoOn(Exception):
+    """The way ends here, and nothing is wrong."""
+
+
+# ---- in words -------------------------------------------------------------------------------------------------------
+
+
+def _averaged(batch: Mapping[str, Any], *, shifts: bool) -> str:
+    """What the loss of a batch is a mean over."""
+    labels = batch.get("labels")
+    count = count_targets(labels, shifted=shifts)
+    rows = next((len(one) for one in batch.values() if isinstance(one, Tensor) and one.dim() > 0), 0)
+    if count is None or not isinstance(labels, Tensor):
+        return f"{rows} rows"
+    if labels.dim() < 2:
+        return f"{int(count)} labels, one per row"
+    if labels.is_floating_point():
+        return f"{int(count)} labels, {labels[0].numel()} per row"
+    return f"{int(count)} labels that are not -100"
