@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..core.errors import ConfigError
 from ..core.notices import note_once
+from .check import refuse
 from .training_args import TrainingArguments
 
 
@@ -32,10 +35,27 @@ class Seq2SeqTrainingArguments(TrainingArguments):
     )
     generation_config: Any = field(
         default=None,
-        metadata={"help": "How to generate: a GenerationConfig, or the directory, file or hub model that holds one."},
+        metadata={
+            "help": "How to generate: a GenerationConfig or a dict of its arguments, or the directory, file or hub "
+            "model that holds one."
+        },
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _settle(self) -> None:
+        super()._settle()
+        refuse(list(_wrong_numbers(self)))
         if self.sortish_sampler:
             note_once("sortish_sampler has no effect; train_sampling_strategy='group_by_length' has the one it names")
+        if self.predict_with_generate and self.prediction_loss_only:
+            note_once("predict_with_generate has no effect: prediction_loss_only=True keeps nothing but the loss")
+
+
+def _wrong_numbers(args: Seq2SeqTrainingArguments) -> Iterator[ConfigError]:
+    for name in ("generation_max_length", "generation_num_beams"):
+        value = getattr(args, name)
+        if value is not None and (not isinstance(value, int) or value < 1):
+            yield ConfigError(
+                what=f"{name}={value!r} is not a whole number of at least 1",
+                why=f"it is a {type(value).__name__}" if not isinstance(value, int) else "it is out of range",
+                fix=f"the default is {name}=None: what the model says",
+            )

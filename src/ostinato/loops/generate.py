@@ -1,0 +1,77 @@
+"""What a model writes for one batch, instead of what it answers when it is told the labels."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..core.protocols import Batch
+
+# Not given, these stand for what the model's own generation config says.
+_UNSET_BY_NONE = ("max_length", "max_new_tokens", "num_beams")
+
+
+def generate(model: nn.Module, inputs: Batch, options: Mapping[str, Any], *, label_names: Collection[str]) -> Tensor:
+    """The ids that `model` writes for each row, as wide as the longest of the batch."""
+    write: Any = model.generate
+    given = generation_inputs(inputs, label_names, wanted=inspect.signature(write).parameters)
+    with torch.no_grad():
+        written = write(**{**given, **_meant(options)})
+    return getattr(written, "sequences", written)  # return_dict_in_generate=True: an object with more than the ids
+
+
+def generation_inputs(inputs: Batch, label_names: Collection[str], wanted: Collection[str] = ()) -> Batch:
+    """What of a batch is given to `generate`: nothing that tells the answer.
+
+    Labels are left out, unless `generate` asks for them by name. What the decoder reads is left out if it was made of
+    the labels, which shows in its shape; otherwise it is the beginning of a text that the model goes on with.
+
+    >>> row = torch.ones(1, 3)
+    >>> list(generation_inputs({"input_ids": row, "labels": row, "decoder_input_ids": row}, ["labels"]))
+    ['input_ids']
+    """
+    shapes = [inputs[name].shape for name in label_names if isinstance(inputs.get(name), Tensor)]
+    told, start = {*label_names} - {*wanted}, inputs.get("decoder_input_ids")
+    if not isinstance(start, Tensor) or start.shape in shapes:
+        told |= {"decoder_input_ids", "decoder_attention_mask"}
+    return {name: value for name, value in inputs.items() if name not in told}
+
+
+def _meant(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options `generate` gets. No process waits for another while it writes, so that none has to keep step."""
+    unset = {name for name in _UNSET_BY_NONE if options.get(name) is None} | {"synced_gpus"}
+    return {name: value for name, value in options.items() if name not in unset}
+
+
+def widened(ids: Tensor, width: int, filler: int) -> Tensor:
+    """The same rows with `filler` at their ends, up to `width`; never shortened.
+
+    >>> widened(torch.tensor([[5, 6]]), 4, 0).tolist()
+    [[5, 6, 0, 0]]
+    """
+    return F.pad(ids, (0, max(0, width - ids.shape[-1])), value=filler)
+
+
+def filler_of(processing_class: Any, model: nn.Module) -> int | None:
+    """The id that stands behind the end of a text: the tokenizer's padding or end, or the model's; None if unknown."""
+    config, generation = getattr(model, "config", None), getattr(model, "generation_config", None)
+    tokenizer = getattr(processing_class, "tokenizer", processing_class)  # a processor has one inside
+    for owner, name in (
+        (tokenizer, "pad_token_id"),
+        (tokenizer, "eos_token_id"),
+        (config, "pad_token_id"),
+        (generation, "pad_token_id"),
+        (generation, "eos_token_id"),
+        (config, "eos_token_id"),
+    ):
+        found = getattr(owner, name, None)
+        if isinstance(found, (list, tuple)) and found:
+            found = found[0]
+        if isinstance(found, int):
+            return found
+    return None
