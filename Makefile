@@ -1,5 +1,6 @@
-# make demo    train a small model on real data and look at what it learned
+# make demo    train a small model on real data, look at what it learned; then kill a run and resume it
 # make test    run the whole test suite
+# make faults  kill runs two hundred times, cut the power, damage checkpoints, and compare what resumes (ten minutes)
 # make check   ruff, pyright, tests: what has to pass before a commit
 # make format  let ruff rewrite what it can
 # make lint | types      one of the checks alone
@@ -18,7 +19,7 @@ PY := $(VENV)/bin/python
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install -q -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types format lock clean
+.PHONY: help demo test faults check lint types format lock clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -26,9 +27,13 @@ help:
 # One thread: so small a model only loses by threads that wait for one another, most of all on a busy machine.
 demo: $(VENV)/.demo
 	@OMP_NUM_THREADS=1 $(PY) examples/digits.py
+	@OMP_NUM_THREADS=1 $(PY) examples/kill_and_resume.py
 
 test: $(VENV)/.dev
 	$(PY) -m pytest $(PYTEST_FLAGS)
+
+faults: $(VENV)/.dev
+	OSTINATO_KILLS=200 OSTINATO_POWER_CUTS=40 $(PY) -m pytest tests/faults $(PYTEST_FLAGS)
 
 check: lint types test
 

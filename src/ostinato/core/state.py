@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .errors import CheckpointError
+
 
 class ExportableState:
     """Something that can write itself down as constructor arguments and attributes, and come back from them.
@@ -27,6 +29,43 @@ class ExportableState:
         for name, value in state["attributes"].items():
             setattr(instance, name, value)
         return instance
+
+
+class StateError(CheckpointError, TypeError):
+    """A state that holds what JSON cannot (transformers raises TypeError here)."""
+
+
+def _not_json(state: TrainerState, error: TypeError) -> StateError:
+    """Name what cannot be written: a callback's attribute, or a number in the log."""
+    found = [
+        f"{name}.{key} = {value!r}"
+        for name, states in state.stateful_callbacks.items()
+        for one in (states if isinstance(states, list) else [states])
+        for part in one.values()
+        for key, value in part.items()
+        if not _is_json(value)
+    ]
+    found += [
+        f"{key} = {value!r} in a log"
+        for entry in state.log_history
+        for key, value in entry.items()
+        if not _is_json(value)
+    ]
+    return StateError(
+        what=f"the trainer's state cannot be saved: {found[0] if found else error}",
+        why="a checkpoint keeps it as JSON, so that it can be read without running code",
+        fix="let the callback's state() return numbers, strings, lists and dicts"
+        if found and "in a log" not in found[0]
+        else "log plain numbers: value.item()",
+    )
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except TypeError:
+        return False
+    return True
 
 
 @dataclass
@@ -64,7 +103,10 @@ class TrainerState:
 
     def save_to_json(self, json_path: str | Path) -> None:
         """Write the state as JSON."""
-        text = json.dumps(dataclasses.asdict(self), indent=2, sort_keys=True)
+        try:
+            text = json.dumps(dataclasses.asdict(self), indent=2, sort_keys=True)
+        except TypeError as error:
+            raise _not_json(self, error) from None
         Path(json_path).write_text(text + "\n", encoding="utf-8")
 
     @classmethod

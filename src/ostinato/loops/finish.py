@@ -14,6 +14,7 @@ from .train import emit
 
 def finish(trainer: Any, run: Run) -> TrainOutput:
     """Sum up, load the best model if asked, log, and say goodbye."""
+    run.saves.wait()
     if run.settings.load_best_at_end and trainer.state.best_model_checkpoint is not None:
         trainer._load_best_model()
     train_loss = mean_loss(run, trainer.state.global_step, keep_bad=run.settings.nonfinite_in_train_loss)
@@ -28,6 +29,9 @@ def finish(trainer: Any, run: Run) -> TrainOutput:
     trainer.is_in_train = False
     trainer.log(metrics)
     emit(trainer, "on_train_end")
+    unsaved = run.saves.unsaved(wants_best=run.settings.load_best_at_end)
+    if unsaved is not None:
+        raise unsaved
     return TrainOutput(trainer.state.global_step, train_loss, metrics)
 
 

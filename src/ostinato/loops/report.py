@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from ..config.plan import ReportSettings
 from ..core.protocols import ReportHooks
 from ..core.random import undisturbed
-from .run import Run
+from ..core.stopping import Interrupted
+from .run import Owed, Run
 from .train import emit
 
 
@@ -49,20 +50,39 @@ def evaluate_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
     try:
         with isolation(run.settings):
             metrics = trainer._evaluate(run.trial, run.ignore_keys)
+        with run.saves.deferring():
+            is_new_best = trainer._determine_best_metric(metrics=metrics, trial=run.trial)
+    except Interrupted:
+        run.owed = Owed(save=trainer.control.should_save)
+        raise
     except Exception:
         if trainer.control.should_save and not run.settings.best_decides_saving:
             save_step(trainer, run, model)
         raise
-    is_new_best = trainer._determine_best_metric(metrics=metrics, trial=run.trial)
     if run.settings.best_decides_saving:
         trainer.control.should_save = is_new_best
 
 
+def begin(trainer: ReportHooks, run: Run) -> None:
+    """Evaluate before the first step, where it is asked for, or where a run was stopped inside an evaluation."""
+    if run.settings.evaluates_first:
+        with isolation(run.settings):
+            trainer._evaluate(run.trial, run.ignore_keys, skip_scheduler=True)
+    if run.owed is not None:
+        owed, run.owed = run.owed, None
+        trainer.control.should_evaluate, trainer.control.should_save = True, owed.save
+        report_step(trainer, run, run.meter.pending, None, trainer.model_wrapped, None)
+        run.is_over = trainer.control.should_training_stop
+
+
 def save_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
-    """Write a checkpoint, and tell."""
-    with isolation(run.settings):
+    """Write a checkpoint, or begin to, and tell. There is nothing to tell of one that the disk did not take."""
+    with isolation(run.settings), run.saves.deferring():
         trainer._save_checkpoint(model, run.trial)
-    emit(trainer, "on_save")
+    if run.saves.failed_step is None:
+        emit(trainer, "on_save")
+    else:
+        trainer.control.should_save = False
 
 
 def isolation(settings: ReportSettings) -> AbstractContextManager[None]:

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..config.changes import Change
 from ..core.state import TrainerState
-from ..data.position import Batching, Course
+from ..data.batching import Batching
+from ..data.courses import AnyCourse, BudgetCourse, Course
 from .run import Place, Plan
 
 
@@ -21,6 +23,7 @@ class Resumed:
     plan: Plan
     changes: list[str]  # what is other than before, and what follows from it: one line each
     has_other_processes: bool
+    arguments: tuple[Change, ...] = ()  # that are other than before
 
     @classmethod
     def at(
@@ -36,8 +39,8 @@ class Resumed:
         processes: int,
     ) -> Resumed:
         """`plan` is that of a run that starts anew with the present settings."""
-        place, changes = Place.of(progress["place"]), []
-        if batching is not None and place.row is not None and place.courses:
+        place, changes = Place.of(progress["place"], batching), []
+        if batching is not None and place.courses:
             present = place.course(batching, plan.accumulation, state.global_step)
             plan = plan.going_on(place.base(present), epochs=epochs, max_steps=max_steps)
             changes += _changes(place.courses[-1], present, plan, state.max_steps, stays=max_steps > 0)
@@ -50,24 +53,66 @@ class Resumed:
         return cls(checkpoint, state, progress, plan, changes, other)
 
 
-def _changes(before: Course, now: Course, plan: Plan, planned: int, *, stays: bool) -> list[str]:
+def _changes(before: AnyCourse, now: AnyCourse, plan: Plan, planned: int, *, stays: bool) -> list[str]:
     """One line on steps that are cut in another way, none if they are not."""
-    if before.rows != now.rows:
-        return [
-            f"the training set has {now.rows} rows instead of {before.rows}: the epoch that is resumed has another "
-            "order now, rows of it may be seen twice or not at all"
-        ]
     if before.is_like(now):
         return []
-    if before.rows_per_step != now.rows_per_step:
-        what = f"{now.rows_per_step} rows per step instead of {before.rows_per_step}"
-    elif before.rows_per_batch != now.rows_per_batch:
-        what = f"steps of the same {now.rows_per_step} rows, in batches of {now.rows_per_batch} instead of "
-        what += str(before.rows_per_batch)
-    else:
-        what = f"drop_last={now.drop_last} instead of {before.drop_last}"
+    if before.counts != now.counts:
+        return [
+            "batches are made in another way than before the checkpoint: rows of the epoch that is resumed may be "
+            "seen twice or not at all"
+        ]
+    if isinstance(before, Course) and isinstance(now, Course) and before.rows != now.rows:
+        return [_other_rows(before, now)]
     if stays or plan.max_steps == planned:
         length = f"the run still ends at step {plan.max_steps}, and so does its learning-rate schedule"
     else:
         length = f"the learning-rate schedule is stretched to {plan.max_steps} steps, from {planned}"
-    return [f"resuming at row {now.row} of epoch {now.epoch} with {what}: every row is still seen once; {length}"]
+    unit = "row" if now.counts == "rows" else "batch"
+    seen = "batch" if now.counts == "batches" else "row"
+    return [
+        f"resuming at {unit} {now.row} of epoch {now.epoch} with {_what_changed(before, now)}: every {seen} is still "
+        f"seen once; {length}"
+    ]
+
+
+def _other_rows(before: Course, now: Course) -> str:
+    if now.counts == "batches":
+        return (
+            f"an epoch has {now.rows} batches instead of {before.rows}: batches of your own are continued by their "
+            "number, rows of the epoch that is resumed may be seen twice or not at all"
+        )
+    return (
+        f"the training set has {now.rows} rows instead of {before.rows}: the epoch that is resumed has another "
+        "order now, rows of it may be seen twice or not at all"
+    )
+
+
+def _what_changed(before: AnyCourse, now: AnyCourse) -> str:
+    if isinstance(before, BudgetCourse) or isinstance(now, BudgetCourse):
+        return _what_changed_of_budget(before, now)
+    if before.rows_per_step != now.rows_per_step:
+        return f"{now.rows_per_step} {now.counts} per step instead of {before.rows_per_step}"
+    if before.rows_per_batch != now.rows_per_batch:
+        same = f"steps of the same {now.rows_per_step} {now.counts}"
+        return f"{same}, in batches of {now.rows_per_batch} instead of {before.rows_per_batch}"
+    if before.drop_last != now.drop_last:
+        return f"drop_last={now.drop_last} instead of {before.drop_last}"
+    return "its batches cut in another way"
+
+
+def _what_changed_of_budget(before: Any, now: Any) -> str:
+    names = {
+        "max_tokens": "max_tokens_per_batch",
+        "world_size": "processes",
+        "multiple": "pad_to_multiple_of",
+        "window": "length_window",
+    }
+    changed = [
+        f"{name}={now.cut[key]} instead of {before.cut[key]}"
+        for key, name in names.items()
+        if now.cut[key] != before.cut[key]
+    ]
+    if now.accumulation != before.accumulation:
+        changed.append(f"{now.accumulation} batches per step instead of {before.accumulation}")
+    return " and ".join(changed)

@@ -9,35 +9,26 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..checkpoint.saves import Saves
 from ..config.plan import ReportSettings
 from ..core.notices import note_once
-from ..core.protocols import Batch, TrainHooks
+from ..core.protocols import Batch, Strategy, TrainHooks
 from ..core.random import RandomState
 from ..core.state import TrainerState
 from ..data.bad_rows import SkippedRows
+from ..data.batching import Batching, Begin, batching_of
+from ..data.courses import AnyCourse, course_of, saved_course
 from ..data.cutting import CountedBatches, micro_batches
 from ..data.given import generators_of
 from ..data.loaders import Replay
-from ..data.position import (
-    Batching,
-    Begin,
-    Course,
-    batching_of,
-    begin_epoch,
-    can_continue,
-    continue_stream,
-    course_from,
-    real_rows_of,
-    skip_batches,
-    skip_rows,
-    stream_rows_per_batch,
-    stream_state_of,
-)
+from ..data.position import begin_epoch, real_rows_of, start_at, stream_rows_per_batch, stream_state_of
+from ..data.skipping import Show
 from ..data.sources import SourceLosses
 from ..objective.objective import Objective
 from ..objective.outputs import as_tensor
@@ -97,7 +88,7 @@ class Plan:
             varying=varying,
         )
 
-    def going_on(self, base: Course | None, *, epochs: float, max_steps: int) -> Plan:
+    def going_on(self, base: AnyCourse | None, *, epochs: float, max_steps: int) -> Plan:
         """The plan of a run whose steps were cut in another way before `base`: steps taken plus steps left."""
         if base is None:
             return self
@@ -139,43 +130,58 @@ class Place:
     batch: int = 0  # the number within the epoch of the next batch to train on
     row: int | None = None  # the rows of the epoch that are done, over all processes; None: nobody counts them
     group: int | None = None  # the rows that the order of the epoch keeps together, if it goes by length
-    courses: list[Course] = field(default_factory=list)  # how the run has gone through its data
+    courses: list[AnyCourse] = field(default_factory=list)  # how the run has gone through its data
     processes: int | None = None
+    workers: int | None = None  # that share a stream
     data: Any = None  # what a stream itself says of where it stands
-    rows_per_batch: int | None = None  # of a stream, whose rows nobody counts
+    rows_per_batch: int | None = None  # of a stream
     stream: Tensor | None = None  # torch's generator when the epoch began: some orders are drawn from it
     generators: list[Tensor] = field(default_factory=list)  # the same of those that belong to the loader
     before_read: RandomState | None = None  # the random streams before the next batch, which is read ahead, was read
 
     @classmethod
-    def of(cls, saved: Mapping[str, Any]) -> Place:
+    def of(cls, saved: Mapping[str, Any], batching: Batching | None) -> Place:
         """A place out of a checkpoint; older ones tell less of it."""
-        streams, courses = saved["before_read"], saved.get("courses", [])
-        return cls(
+        streams, batches_in = saved["before_read"], getattr(getattr(batching, "sampler", None), "batches_in", None)
+        place = cls(
             **{
                 **saved,
                 "before_read": None if streams is None else RandomState(**streams),
-                "courses": [Course(**course) for course in courses],
+                "courses": [course_of(course, batches_in) for course in saved.get("courses", [])],
             }
         )
+        if batching is not None and place.courses:
+            present = place.course(batching, 1, 0)
+            if place.courses[-1].counts != present.counts:  # what was counted is not what is counted now
+                place.row = place.batch * batching.rows_per_batch
+                place.row = min(place.row, batching.rows) if batching.rows else place.row
+                present = place.course(batching, 1, 0)
+            batching.recall([*place.courses, present])
+        return place
+
+    def saved(self) -> dict[str, Any]:
+        """What a checkpoint holds of it."""
+        courses = [saved_course(course) for course in self.courses]
+        return {**dataclasses.asdict(dataclasses.replace(self, courses=[])), "courses": courses}
 
     @property
     def inside(self) -> bool:
         """Whether some of the epoch is done."""
         return self.batch > 0 or bool(self.row)
 
-    def course(self, batching: Batching, accumulation: int, step: int) -> Course:
+    def course(self, batching: Batching, accumulation: int, step: int) -> AnyCourse:
         """How the run goes on from here."""
-        return course_from(batching, accumulation, step=step, epoch=self.epoch, row=self.row or 0, group=self.group)
+        return batching.course(accumulation, step=step, epoch=self.epoch, row=self.row or 0, group=self.group)
 
-    def chart(self, present: Course) -> None:
+    def chart(self, present: AnyCourse) -> None:
         """Remember the course if it is not what the last one leads to."""
         last = self.courses[-1] if self.courses else None
-        here = (present.epoch + 1, 0) if present.batches_left(present.row) == 0 else (present.epoch, present.row)
+        at_end = present.batches_left(present.row, present.epoch) == 0
+        here = (present.epoch + 1, 0) if at_end else (present.epoch, present.row)
         if last is None or not last.is_like(present) or last.place_after(present.step) != here:
             self.courses.append(present)
 
-    def base(self, present: Course) -> Course | None:
+    def base(self, present: AnyCourse) -> AnyCourse | None:
         """Where steps were last cut in another way than before; None if they never were."""
         past = [*self.courses, present]
         changes = [after for before, after in itertools.pairwise(past) if not after.is_like(before)]
@@ -233,6 +239,13 @@ class Update:
         last = len(self.batches) - 1
         for index, batch in enumerate(self.batches):
             yield batch, self.divisors[index], index == last
+
+
+@dataclass(frozen=True)
+class Owed:
+    """An evaluation that was broken off, and whether a checkpoint was to follow it."""
+
+    save: bool
 
 
 @dataclass
@@ -312,20 +325,31 @@ class Run:
     taken: CountedBatches = field(default_factory=lambda: CountedBatches(iter(())))  # of the update being fetched
     skipped: SkippedRows | None = None  # rows that could not be read, where that does not end the run
     sources: SourceLosses | None = None  # of a mixture: the losses of each of its sets
+    saves: Saves = field(default_factory=Saves)  # the checkpoint being written, if any
+    show_skipping: Show | None = None  # shows how far a stream is read again, up to where the run stood
+    stopping: bool = False  # somebody asked the run to stop, and it is going to
+    agree_to_stop: Callable[[], bool] | None = None  # asks all processes, where there are several
+    owed: Owed | None = None  # what was broken off when the run was stopped
+    opened_at: int = 0  # the step it starts from
+    forked_from: dict[str, Any] | None = None  # the checkpoint whose weights it began with, if any
+    is_over: bool = False  # an evaluation before the first step ended it
     reader: Any = None  # the loader, or what is left of its epoch
     parameters: list[nn.Parameter] = field(default_factory=list)
     _rows: int = 0  # of an epoch, and of a batch over all processes, where they can be counted
     _rows_per_batch: int = 0
+    _void: list[bool] = field(default_factory=list)  # which micro-batches of the update are stand-ins
 
     def __post_init__(self) -> None:
         self._batching = batching_of(self.loader)
+        self._rows_per_batch = stream_rows_per_batch(self.loader) or 0
         if self._batching is not None:
             self._rows, self._rows_per_batch = self._batching.rows, self._batching.rows_per_batch
         self._settle_place()
 
     def epochs(self, state: TrainerState) -> range:
         """The epochs still to do; none if a finished run is resumed."""
-        return range(self.place.epoch, self.plan.epochs if state.global_step < self.plan.max_steps else 0)
+        to_do = state.global_step < self.plan.max_steps and not self.is_over
+        return range(self.place.epoch, self.plan.epochs if to_do else 0)
 
     def updates(self, trainer: TrainHooks, epoch: int) -> Iterator[Update]:
         """Group the loader's batches into optimizer steps, leaving out those already taken."""
@@ -350,19 +374,19 @@ class Run:
                 self.taken.begin()
             samples, num_items = trainer.get_batch_samples(batches, wanted, trainer.strategy.device)
             self._put_streams_back()
-            if self.skipped is not None:
-                self.skipped.add(tuple(self.taken.skipped))
             if not samples and not (self.cuts and self.taken.sizes):
                 self._ended_early(trainer, first)
                 return
-            divisors = self.weigh(samples, self._stand_ins(len(samples)))
+            self._void = self._stand_ins(len(samples))
+            divisors = self.weigh(samples, self._void)
             taken = self.taken.sizes if self.cuts else None
             count = len(samples if taken is None else taken)
             self.place.batch = first + count
             if self.place.row is not None:
-                self.place.row = min(self.place.row + count * self._rows_per_batch, self._rows)
+                self.place.row += count * self._rows_per_batch
+                self.place.row = min(self.place.row, self._rows) if self._rows else self.place.row
             progress = epoch + self.place.batch / in_epoch
-            if samples:  # else every row of the step was skipped
+            if self.skipped is None or self._has_rows(trainer, samples, self.skipped):
                 yield Update(samples, num_items, divisors, progress, epoch, first, taken, self.taken.sources)
             first = self.place.batch
         self._put_streams_back()
@@ -379,11 +403,9 @@ class Run:
         place, replay = self.place, Replay(self.place.before_read, self._put_streams_back)
         if place.batch >= self.plan.batches_in(epoch):
             return []
-        if can_continue(self.loader, place.data):
-            return continue_stream(self.loader, place.data, place.batch)
-        if self._batching is None or place.row is None:
-            return skip_batches(self.loader, place.batch, replay)
-        return skip_rows(self.loader, Begin(epoch, place.row, place.batch, place.group), replay)
+        row = place.batch if place.row is None else place.row
+        begin = Begin(epoch, row, place.batch, place.group, place.data, place.rows_per_batch, place.workers)
+        return start_at(self.loader, begin, replay, self.show_skipping)
 
     def _settle_place(self) -> None:
         """Rows are what counts where they can be counted: batches may have another size than those of a checkpoint.
@@ -392,16 +414,18 @@ class Run:
         """
         place, batching = self.place, self._batching
         if batching is None:
-            place.row = None
-            now = stream_rows_per_batch(self.loader)
-            if place.rows_per_batch is not None and now is not None and now != place.rows_per_batch:
-                place.batch = place.batch * place.rows_per_batch // now
-                place.rows_per_batch = now
+            now, before = stream_rows_per_batch(self.loader), place.rows_per_batch
+            if now is None:
+                place.row = None
+                return
+            place.row = place.batch * (before or now) if place.row is None else place.row
+            place.batch = place.batch if before in (None, now) else place.row // now
             return
         if place.row is None:
-            place.row = min(place.batch * batching.rows_per_batch, batching.rows)
-        left = place.course(batching, self.plan.accumulation, 0).batches_left(place.row)
-        place.batch = max(self.plan.batches_per_epoch - left, 0)
+            place.row = place.batch * (place.rows_per_batch or batching.rows_per_batch)
+            place.row = min(place.row, batching.rows) if batching.rows else place.row
+        left = place.course(batching, self.plan.accumulation, 0).batches_left(place.row, place.epoch)
+        place.batch = max(self.plan.batches_in(place.epoch) - left, 0)
 
     def _inspected(self, batches: Iterator[Batch], epoch: int, number: int) -> Iterator[Batch]:
         """The same batches, the very first of the run looked at."""
@@ -440,8 +464,21 @@ class Run:
         if self.processes == 1:
             return [False] * count
         sizes = self.taken.sizes if self.cuts else [1] * count
-        void = [self._real_rows(self.place.batch + index) == 0 for index in range(len(sizes))]
+        unread = self.taken.stand_ins if self.cuts else [False] * count
+        void = [self._real_rows(self.place.batch + index) == 0 or unread[index] for index in range(len(sizes))]
         return [is_void for is_void, size in zip(void, sizes, strict=True) for _ in range(size)]
+
+    def _has_rows(self, trainer: TrainHooks, samples: list[Batch], skipped: SkippedRows) -> bool:
+        """Whether there is anything to compute a step from; takes note of rows that could not be read."""
+        bad = tuple(self.taken.skipped)
+        if self.processes == 1:
+            skipped.add(bad)
+            return bool(samples)
+        own = torch.tensor([float(not all(self._void)), float(len(bad))], dtype=torch.float64)
+        any_rows, any_bad = trainer.strategy.sum(own).tolist()
+        if any_bad:
+            skipped.add(bad, of_all=partial(texts_of_all, trainer.strategy))
+        return any_rows > 0
 
     def without_stand_ins(self, batches: list[Batch]) -> list[Batch]:
         """The next batches that count."""
@@ -467,15 +504,19 @@ class Run:
         self.place.before_read = getattr(self.reader, "before_read", None)
         self.place.processes = self.processes
         self.place.rows_per_batch = stream_rows_per_batch(self.loader)
-        self.place.data = stream_state_of(self.loader, self.reader) if self.place.inside else None
+        self.place.data = stream_state_of(self.loader) if self.place.inside else None
+        self.place.workers = getattr(self.loader, "num_workers", None)
         return {
-            "place": dataclasses.asdict(self.place),
+            "place": self.place.saved(),
             "pending_loss": mean_over_processes(self.meter.pending).detach().cpu(),
             "sources": None if self.sources is None else self.sources.progress(mean_over_processes),
             "total_loss": self.meter.total,
             "last_logged_step": self.meter.last_step,
             "window_has_nonfinite": self.meter.poisoned,
             "steps_without_loss": self.steps_without_loss,
+            "owed": None if self.owed is None else dataclasses.asdict(self.owed),
+            "forked_from": self.forked_from,
+            "skipped_rows": None if self.skipped is None else self.skipped.progress(),
             "nonfinite": {
                 "in_a_row": self.guard.in_a_row,
                 "first_step": self.guard.first_step,
@@ -485,14 +526,18 @@ class Run:
 
     def restore(self, progress: Mapping[str, Any]) -> None:
         """Go on where a saved run stood."""
-        self.place = Place.of(progress["place"])
+        self.place = Place.of(progress["place"], self._batching)
         self._settle_place()
         self.meter.pending += progress["pending_loss"].to(self.meter.pending.device)
         self.meter.total, self.meter.last_step = progress["total_loss"], progress["last_logged_step"]
         self.meter.poisoned = progress["window_has_nonfinite"]
         self.steps_without_loss = progress.get("steps_without_loss", 0)
+        self.owed = Owed(**progress["owed"]) if progress.get("owed") else None
+        self.forked_from = progress.get("forked_from")
         if self.sources is not None and progress.get("sources") is not None:
             self.sources.restore(progress["sources"])
+        if self.skipped is not None and progress.get("skipped_rows"):
+            self.skipped.restore(progress["skipped_rows"])
         bad = progress["nonfinite"]
         self.guard.in_a_row, self.guard.first_step, self.guard.refused = bad["in_a_row"], bad["first_step"], bad["all"]
 
@@ -516,3 +561,9 @@ class Run:
             contents=update.batches,
         )
         return False
+
+
+def texts_of_all(strategy: Strategy, text: str) -> list[str]:
+    """A text of every process, in the order of their ranks."""
+    own = torch.tensor([list(text.encode())], dtype=torch.uint8)
+    return [bytes(row).rstrip(b"\0").decode() for row in strategy.gather(own, pad=0).tolist()]

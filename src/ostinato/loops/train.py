@@ -23,6 +23,8 @@ from typing import Any
 from ..core.protocols import TrainHooks
 from .run import Run, Update
 
+AGREE_EVERY = 10  # steps: processes have to ask one another whether to stop, and asking takes time
+
 
 def train(trainer: TrainHooks, run: Run) -> None:
     """Take optimizer steps until the plan is fulfilled or a callback asks to stop."""
@@ -38,12 +40,14 @@ def train(trainer: TrainHooks, run: Run) -> None:
             trainer.state.epoch = update.epoch_progress
             emit(trainer, "on_step_end")
             report(trainer, run, epoch)
-            if trainer.control.should_epoch_stop or trainer.control.should_training_stop:
+            if trainer.control.should_epoch_stop or trainer.control.should_training_stop or run.stopping:
                 break
+        if run.stopping:  # the epoch is not over: a resumed run goes on inside it
+            return
         emit(trainer, "on_epoch_end")
         run.place.close_epoch()
         report(trainer, run, epoch)
-        if trainer.control.should_training_stop:
+        if trainer.control.should_training_stop or run.stopping:
             break
 
 
@@ -88,6 +92,8 @@ def update_weights(trainer: TrainHooks, run: Run, update: Update) -> None:
 
 def report(trainer: TrainHooks, run: Run, epoch: int) -> None:
     """Log, evaluate and save, if a callback asked for it."""
+    if run.saves.landed:
+        run.saves.settle()
     control = trainer.control
     if control.should_log or control.should_evaluate or control.should_save or run.report_always:
         trainer._maybe_log_save_evaluate(
@@ -101,6 +107,8 @@ def report(trainer: TrainHooks, run: Run, epoch: int) -> None:
             learning_rate=run.learning_rate,
         )
         run.meet(trainer.model_wrapped)
+    if run.agree_to_stop is not None and trainer.state.global_step % AGREE_EVERY == 0:
+        run.agree_to_stop()
 
 
 def emit(trainer: Any, event: str, **details: Any) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..core.choices import IntervalStrategy
+from ..data.eval_set import rows_in
 from ..data.sizes import is_iterable
 from ..explain import rehearsal
 from ..explain.memory import can_be_put_back
@@ -17,7 +18,7 @@ from ..explain.scene import evaluated_set
 from ..loops import evaluate
 from ..loops.evaluate import InHand
 from ..optim import schedulers
-from . import evaluating, explaining
+from . import evaluating, explaining, measuring
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -37,22 +38,33 @@ KEEP_STATE = (
 
 def rehearse(trainer: Trainer, ignore_keys: list[str] | None) -> None:
     """Try metrics on the first batch of the first evaluation; leaves no trace."""
-    sets = trainer.eval_dataset if isinstance(trainer.eval_dataset, dict) else {None: trainer.eval_dataset}
+    sets = evaluation_sets(trainer)
     if not can_rehearse(trainer, list(sets.values())):
         return
-    names = {"eval" if name is None else f"eval_{name}": name for name in sets}
-    stage = rehearsal.Stage(
-        prefixes=list(names),
-        attempt=lambda prefix, whole: attempt(trainer, prefix, names[prefix], ignore_keys, whole=whole),
-        wanted=None if trainer._may_add_metrics() else wanted_metric(trainer),
-        anyone=partial(anyone, trainer),
-    )
     shifts = trainer._loss_shifts_labels, trainer.objective.smoother_shifts
     try:
         with rehearsal.untouched(trainer.model, *memories(trainer, list(sets.values()))):
-            rehearsal.rehearse(stage)
+            rehearsal.rehearse(stage(trainer, sets, ignore_keys))
     finally:
         trainer._loss_shifts_labels, trainer.objective.smoother_shifts = shifts
+
+
+def evaluation_sets(trainer: Trainer) -> dict[str | None, Any]:
+    """What is evaluated while a model trains, by name; a single set has none."""
+    return trainer.eval_dataset if isinstance(trainer.eval_dataset, dict) else {None: trainer.eval_dataset}
+
+
+def stage(
+    trainer: Trainer, sets: dict[str | None, Any], ignore_keys: list[str] | None, first: int = 1
+) -> rehearsal.Stage:
+    """What there is to try: the first batches of each set."""
+    names = {"eval" if name is None else f"eval_{name}": name for name in sets}
+    return rehearsal.Stage(
+        prefixes=list(names),
+        attempt=lambda prefix, whole: attempt(trainer, prefix, names[prefix], ignore_keys, whole=whole, first=first),
+        wanted=None if trainer._may_add_metrics() else wanted_metric(trainer),
+        anyone=partial(anyone, trainer),
+    )
 
 
 def can_rehearse(trainer: Trainer, sets: list[Any]) -> bool:
@@ -60,11 +72,11 @@ def can_rehearse(trainer: Trainer, sets: list[Any]) -> bool:
     args = trainer.args
     return (
         args.eval_strategy != IntervalStrategy.NO
-        and (trainer.compute_metrics is not None or wanted_metric(trainer) is not None)
+        and (measuring.measures_anything(trainer) or wanted_metric(trainer) is not None)
         and not args.eval_on_start
         and not args.batch_eval_metrics
         and trainer.state.global_step < trainer.state.max_steps
-        and not any(part is None or is_iterable(part) for part in sets)
+        and not any(part is None or is_iterable(rows_in(part)) for part in sets)
         and not any(map(trainer._is_overridden, KEEP_STATE))
         and can_be_put_back(*memories(trainer, sets))
     )
@@ -72,8 +84,8 @@ def can_rehearse(trainer: Trainer, sets: list[Any]) -> bool:
 
 def memories(trainer: Trainer, sets: list[Any]) -> list[Any]:
     """Whatever an evaluation calls that may remember it."""
-    functions = [trainer.data_collator, trainer.compute_metrics, trainer.preprocess_logits_for_metrics]
-    return [*functions, *sets, getattr(trainer.model, "config", None)]
+    functions = [trainer.data_collator, trainer.preprocess_logits_for_metrics, *measuring.memories(trainer)]
+    return [*functions, *map(rows_in, sets), getattr(trainer.model, "config", None)]
 
 
 def anyone(trainer: Trainer, says: bool) -> bool:
@@ -82,19 +94,20 @@ def anyone(trainer: Trainer, says: bool) -> bool:
 
 
 def attempt(
-    trainer: Trainer, prefix: str, name: str | None, ignore_keys: list[str] | None, *, whole: bool
+    trainer: Trainer, prefix: str, name: str | None, ignore_keys: list[str] | None, *, whole: bool, first: int = 1
 ) -> rehearsal.Outcome:
-    """Evaluate one set, or its first batch, unheard."""
+    """Evaluate one set, or its first batches, unheard."""
     loader, in_hand = trainer.get_eval_dataloader(name), InHand()
     loader.num_workers, loader.pin_memory = 0, False  # starting workers for one batch would take longer than it
     data = evaluated_set("Evaluation", prefix, trainer.eval_dataset)
-    loss_only = True if trainer.compute_metrics is None else None
-    plan = replace(evaluating.eval_plan(trainer, loader, data, loss_only, ignore_keys, prefix), tells=False)
+    with measuring.occasion(trainer, name, only_metrics=True):
+        loss_only = measuring.loss_only(trainer)
+        plan = replace(evaluating.eval_plan(trainer, loader, data, loss_only, ignore_keys, prefix), tells=False)
     model = trainer._wrap_model(trainer.model, training=False)
     model.eval()
     try:
         with trainer.precision.forward(trainer.model):
-            batches = loader if whole else itertools.islice(loader, 1)
+            batches = loader if whole else itertools.islice(loader, first)
             output = evaluate.evaluation_loop(trainer, model, batches, plan, in_hand)
     except Exception as error:
         reason = explaining.failed_evaluation(trainer, error, in_hand, loader, data)

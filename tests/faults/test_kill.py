@@ -1,0 +1,32 @@
+"""SIGKILL at random moments, half of them inside a save: the resumed run is the run never killed.
+
+A few kills here; `make faults` makes two hundred over every kind of run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+KILLS = int(os.environ.get("OSTINATO_KILLS", "8"))
+SHORT = ["rows, augmented by workers", "accumulation, evaluation, best", "stream"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs fork and SIGKILL")
+@pytest.mark.timeout(3000)
+def test_killed_and_resumed_is_never_killed(tmp_path: Path) -> None:
+    command = [sys.executable, str(Path(__file__).with_name("killing.py")), str(tmp_path), "--kills", str(KILLS)]
+    if KILLS < 50:
+        command += ["--only", *SHORT]
+    ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert ended.stdout.strip(), ended.stderr
+    told = json.loads(ended.stdout.splitlines()[-1])
+    assert told["failures"] == []
+    assert sum(told["kills"].values()) >= KILLS
+    assert min(told["kills"].values()) >= KILLS // 2 - 1
+    assert told["runs"] > 0
