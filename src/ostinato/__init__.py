@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from .data.collators.permutation import DataCollatorForPermutationLanguageModeling
     from .data.collators.seq2seq import DataCollatorForSeq2Seq
     from .data.collators.token_classification import DataCollatorForTokenClassification
+    from .data.eval_set import EvalSet
     from .objective.smoothing import LabelSmoother
     from .optim.adafactor import Adafactor
     from .optim.schedulers import (
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
         get_scheduler,
         get_wsd_schedule,
     )
+    from .seq2seq_trainer import Seq2SeqTrainer
     from .trainer import Trainer
 
 __version__ = "0.1.0"
@@ -110,6 +112,7 @@ _HOMES = {
     "data.collators.permutation": ["DataCollatorForPermutationLanguageModeling"],
     "data.collators.seq2seq": ["DataCollatorForSeq2Seq"],
     "data.collators.token_classification": ["DataCollatorForTokenClassification"],
+    "data.eval_set": ["EvalSet"],
     "objective.smoothing": ["LabelSmoother"],
     "optim.adafactor": ["Adafactor"],
     "optim.schedulers": [
@@ -125,6 +128,7 @@ _HOMES = {
         "get_scheduler",
         "get_wsd_schedule",
     ],
+    "seq2seq_trainer": ["Seq2SeqTrainer"],
     "trainer": ["Trainer"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -149,6 +153,7 @@ __all__ = [
     "EarlyStoppingCallback",
     "EvalLoopOutput",
     "EvalPrediction",
+    "EvalSet",
     "ExportableState",
     "HPSearchBackend",
     "HfArg",
@@ -169,6 +174,7 @@ __all__ = [
     "ProgressCallback",
     "SaveStrategy",
     "SchedulerType",
+    "Seq2SeqTrainer",
     "Seq2SeqTrainingArguments",
     "TrainOutput",
     "Trainer",

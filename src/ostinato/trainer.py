@@ -20,16 +20,14 @@ from .callbacks.base import CallbackHandler, TrainerCallback
 from .callbacks.flow import DefaultFlowCallback
 from .callbacks.printer import PrinterCallback
 from .callbacks.progress import ProgressCallback
-from .checkpoint import checkpointer, weights
+from .checkpoint import weights
 from .checkpoint.layouts import open_checkpoint
-from .checkpoint.names import TRAINER_STATE_NAME, TRAINING_ARGS_JSON_NAME
+from .checkpoint.names import TRAINER_STATE_NAME
 from .checkpoint.run_home import RunHome
-from .checkpoint.tensors import write_tree
 from .compat.accelerator import AcceleratorView
 from .config import mistakes
 from .config.adopt import adopt
 from .config.check_trainer import (
-    check_metric_name,
     check_model,
     check_optimizers,
     check_order,
@@ -46,7 +44,7 @@ from .config.plan import (
 )
 from .config.training_args import TrainingArguments
 from .core import metrics_text
-from .core.choices import SaveStrategy
+from .core.choices import ResumeMode, SaveStrategy
 from .core.notices import note, note_once
 from .core.outputs import EvalLoopOutput, PredictionOutput, TrainOutput
 from .core.protocols import Batch, Precision, Strategy
@@ -63,10 +61,12 @@ from .data.given import shared_order
 from .data.mixture import Mixture, MixtureSampler, mixed
 from .data.position import first_course, samples_at
 from .data.sizes import num_examples
+from .explain.journey import Journey
+from .explain.run_plan import RunPlan
 from .explain.weights import check_weights
 from .loops import predict as predicting
 from .loops import report
-from .loops.evaluate import speed_metrics
+from .loops.evaluate import PADDING, speed_metrics
 from .loops.finish import finish
 from .loops.flops import FlopCounter, input_that_decides, operations, tells_operations
 from .loops.run import Run
@@ -79,7 +79,22 @@ from .objective.smoothing import LabelSmoother
 from .optim import groups, optimizers, schedulers
 from .strategies.choose import choose_strategy
 from .strategies.precision import choose_precision
-from .wiring import evaluating, explaining, loading, opening, rehearsing, resuming, saving
+from .wiring import (
+    evaluating,
+    explaining,
+    foretelling,
+    interrupting,
+    loading,
+    measuring,
+    opening,
+    rehearsing,
+    resuming,
+    save_parts,
+    saving,
+    telling,
+    verifying,
+    whole_rehearsal,
+)
 
 # Where a subclass may compute metrics of its own, under any name.
 _MAY_ADD_METRICS = ("evaluate", "_evaluate", "evaluation_loop", "prediction_step", "compute_loss", "log")
@@ -107,7 +122,7 @@ class Trainer(metaclass=TrainerType):
         processing_class: Any = None,
         model_init: Callable[..., nn.Module] | None = None,
         compute_loss_func: Callable[..., Tensor] | None = None,
-        compute_metrics: Callable[..., dict[str, Any]] | None = None,
+        compute_metrics: Any = None,
         callbacks: list[TrainerCallback | type[TrainerCallback]] | None = None,
         optimizers: tuple[Any, Any] = (None, None),
         optimizer_cls_and_kwargs: tuple[type[torch.optim.Optimizer], dict[str, Any]] | None = None,
@@ -117,6 +132,7 @@ class Trainer(metaclass=TrainerType):
         strategy: Strategy | None = None,
         sampler: Any = None,
         batch_sampler: Any = None,
+        metrics: Any = None,
     ) -> None:
         self.args = args = adopt(args)
         args.apply_log_level()
@@ -157,6 +173,8 @@ class Trainer(metaclass=TrainerType):
         self.sampler = sampler
         self.batch_sampler = batch_sampler
         self.compute_metrics = compute_metrics
+        self._metrics_asked = metrics
+        measuring.check_asked(self)
         self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
         self.optimizer: Any = optimizers[0]
         self.lr_scheduler: Any = optimizers[1]
@@ -190,6 +208,7 @@ class Trainer(metaclass=TrainerType):
         self._eval_dataloaders: dict[str, DataLoader[Any]] = {}
         self._run: Run | None = None
         self._run_home = RunHome()
+        self._output_names = predicting.OutputNames()
         emit(self, "on_init_end")
 
     def create_accelerator_and_postprocess(self) -> None:
@@ -242,6 +261,11 @@ class Trainer(metaclass=TrainerType):
             shifts = observe_shift(self.model, self._prepare_inputs(dict(batch)))
             self._loss_shifts_labels = self.objective.smoother_shifts = shifts
         return self._loss_shifts_labels
+
+    @property
+    def _labels_are(self) -> str:
+        """The column that tells what a mean loss averages."""
+        return self.label_names[0] if len(self.label_names) == 1 else "labels"
 
     @property
     def model_accepts_loss_kwargs(self) -> bool:
@@ -316,20 +340,27 @@ class Trainer(metaclass=TrainerType):
         resume_from_checkpoint: str | bool | None = None,
         trial: Any = None,
         ignore_keys_for_eval: list[str] | None = None,
+        *,
+        resume_mode: ResumeMode | str = ResumeMode.RESUME,
     ) -> TrainOutput:
-        """Train, from the beginning or from a checkpoint (`True`: the last one in `output_dir`)."""
+        """Train, from the beginning or from a checkpoint (`True`: the newest whole one in `output_dir`).
+
+        `resume_mode` says what a checkpoint is for: "resume" goes on with its run, "extend" goes on with it for more
+        steps than it was planned for, "fork" begins a new run with its weights, "fork_with_optimizer" also with what
+        its optimizer remembers.
+        """
         with ShortTraceback():
+            self._resume_mode = ResumeMode(resume_mode)
             self.args.validate()  # arguments may have been changed since they were made
-            if self.compute_metrics is None and not self._may_add_metrics():
-                check_metric_name(self.args, self.eval_dataset)
+            measuring.check_best_metric(self)
             self.is_in_train = True
             self._hp_search_setup(trial)
             self._train_batch_size = self.args.train_batch_size
             try:
                 with saving.at_home(self, trial):
-                    checkpoint = resuming.checkpoint_to_resume(self, resume_from_checkpoint)
-                    home = Path(self._get_output_dir(trial))
-                    self._run_home.begin(home, checkpoint, writes=saving.writes_checkpoints(self))
+                    checkpoint = resuming.checkpoint_to_resume(self, resume_from_checkpoint, self._resume_mode)
+                    home, goes_on = Path(self._get_output_dir(trial)), None if resuming.forks(self) else checkpoint
+                    self._run_home.begin(home, goes_on, writes=saving.writes_checkpoints(self))
                     if self.model_init is not None:
                         self._seed()
                         self.model = self.call_model_init(trial)
@@ -375,19 +406,68 @@ class Trainer(metaclass=TrainerType):
         """Open a run, take its steps, sum it up."""
         with ExitStack() as while_training:
             run = opening.open_run(self, resume_from_checkpoint, trial, ignore_keys_for_eval, while_training)
-            rehearsing.rehearse(self, ignore_keys_for_eval)
+            if self.args.rehearse:
+                self._rehearsed = whole_rehearsal.rehearse_run(self, run)
+            else:
+                rehearsing.rehearse(self, ignore_keys_for_eval)
             emit(self, "on_train_begin")
-            if self.args.eval_on_start:
-                with report.isolation(run.settings):
-                    self._evaluate(trial, ignore_keys_for_eval, skip_scheduler=True)
+            saving.prepare(self)
             try:
-                train(self, run)
+                with interrupting.stoppable(self, run):
+                    report.begin(self, run)
+                    train(self, run)
             except Exception as error:
+                saving.let_finish(self)  # it may be the checkpoint to go on from
                 reason = explaining.failed_training(self, error, run)
                 if reason is not error:
                     raise reason from reason.__cause__
                 raise
             return finish(self, run)
+
+    def rehearse(self) -> whole_rehearsal.Rehearsal:
+        """Try a training batch, two evaluation batches with their metrics, a save and a load, and leave no trace.
+
+        Raises what a later step would raise. `rehearse=True` does the same before the first step of every `train`.
+
+        >>> trainer.rehearse()  # doctest: +SKIP
+        Rehearsal(train_seconds=0.04, eval_seconds=0.02, save_seconds=0.11, load_seconds=0.03, ...)
+        """
+        with ShortTraceback():
+            self._rehearsed = whole_rehearsal.rehearse_alone(self)
+            return self._rehearsed
+
+    def verify_resume(self, steps: int = 3) -> verifying.ResumeReport:
+        """Find out whether a resumed run repeats this one bit for bit, and if not, what differs first.
+
+        Trains so many steps, saves, trains as many more; loads, trains these again, and compares every step. Then
+        everything is put back: no trace is left in the trainer, the model or `output_dir`.
+
+        >>> trainer.verify_resume()  # doctest: +SKIP
+        ResumeReport(equal=True, steps=3, first_difference=None, seconds=0.4)
+        """
+        with ShortTraceback():
+            return verifying.verify_resume(self, steps)
+
+    def explain(self, dataset: Any = None) -> Journey:
+        """The journey of one batch: columns, batch, forward, outputs, loss, what metrics receive, and mistakes.
+
+        Of `dataset` (rows, or the name of an evaluation set), else of the training set, else of the evaluation set.
+        Leaves no trace, and nothing is trained.
+
+        >>> print(trainer.explain())  # doctest: +SKIP
+        >>> trainer.explain().to_markdown()  # doctest: +SKIP
+        """
+        return telling.journey(self, dataset)
+
+    def plan(self) -> RunPlan:
+        """What `train` will do: steps, batches, rates, evaluations, checkpoints, time, and what changes each.
+
+        Nothing is computed or written. Times are known after `rehearse`.
+
+        >>> print(trainer.plan())  # doctest: +SKIP
+        >>> trainer.plan().length.steps  # doctest: +SKIP
+        """
+        return foretelling.run_plan(self)
 
     def samples_at(self, step: int) -> list[int]:
         """The rows of the training set that an optimizer step is computed from, over all processes.
@@ -432,7 +512,7 @@ class Trainer(metaclass=TrainerType):
                 self.model,
                 parts if len(samples) == 1 else micro_batches([max(samples, key=len)]),
                 loss=lambda part: self.compute_loss(self.model, self._prepare_inputs(part)),
-                weigh=lambda part: weigh(part, shifted=self._shifts_labels(part)),
+                weigh=lambda part: weigh(part, shifted=self._shifts_labels(part), labels_are=self._labels_are),
                 tolerance=1e-3 if self.args.mixed_precision == "no" else 5e-2,
                 pad_token_id=getattr(self.processing_class, "pad_token_id", None) or 0,
             )
@@ -457,7 +537,8 @@ class Trainer(metaclass=TrainerType):
             return [1.0]
         shifted = bool(self._loss_shifts_labels)
         amounts = [
-            0.0 if void else weigh(batch, shifted=shifted) for batch, void in zip(batches, stand_ins, strict=True)
+            0.0 if void else weigh(batch, shifted=shifted, labels_are=self._labels_are)
+            for batch, void in zip(batches, stand_ins, strict=True)
         ]
         total = sum(amounts)
         if processes > 1:
@@ -553,9 +634,12 @@ class Trainer(metaclass=TrainerType):
             self._known_signature = (key, LossSignature.of(function))
         return self._known_signature[1]
 
+    _rehearsed: whole_rehearsal.Rehearsal | None = None  # the last that succeeded
+    _resume_mode = ResumeMode.RESUME  # of the last `train`
     _split_is_checked = False
     _known_signature: tuple[Any, LossSignature] | None = None
     _has_surroundings = False
+    _occasion = measuring.Occasion()  # what the evaluation that is going on is for
     _initial_num_input_tokens_seen = 0
     model_preparation_time: float = 0.0
 
@@ -636,27 +720,33 @@ class Trainer(metaclass=TrainerType):
                         metric_key_prefix=f"{metric_key_prefix}_{name}",
                     )
                 )
-            return merged
-        with ShortTraceback():
+            macro = evaluating.mean_over_sets(merged, list(chosen), metric_key_prefix)
+            if macro:
+                self._tell_evaluated(macro)
+            return {**merged, **macro}
+        with ShortTraceback(), measuring.occasion(self, eval_dataset, only_metrics=True):
             loader = self.get_eval_dataloader(eval_dataset)
             started = time.time()
             output = self.evaluation_loop(
                 loader,
                 description="Evaluation",
-                prediction_loss_only=True if self.compute_metrics is None else None,
+                prediction_loss_only=measuring.loss_only(self),
                 ignore_keys=ignore_keys,
                 metric_key_prefix=metric_key_prefix,
             )
             metrics = self._with_speed(output, metric_key_prefix, started)
-            self.log(metrics)
-            self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+            self._tell_evaluated(metrics)
             return metrics
+
+    def _tell_evaluated(self, metrics: dict[str, float]) -> None:
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
 
     def predict(
         self, test_dataset: Any, ignore_keys: list[str] | None = None, metric_key_prefix: str = "test"
     ) -> PredictionOutput:
         """Run over a set and return predictions, labels and metrics."""
-        with ShortTraceback():
+        with ShortTraceback(), measuring.occasion(self, test_dataset, only_metrics=False):
             loader = self.get_test_dataloader(test_dataset)
             started = time.time()
             output = self.evaluation_loop(
@@ -668,8 +758,9 @@ class Trainer(metaclass=TrainerType):
 
     def _with_speed(self, output: EvalLoopOutput, prefix: str, started: float) -> dict[str, float]:
         metrics = output.metrics if output.metrics is not None else {}
-        rows = output.num_samples or 0
-        steps = -(-rows // (self.args.eval_batch_size * self.args.world_size))
+        rows, options = output.num_samples or 0, self._occasion.options
+        batch_size = (options.batch_size if options is not None else None) or self.args.eval_batch_size
+        steps = -(-rows // (batch_size * self.args.world_size))
         metrics.update(speed_metrics(prefix, started, num_samples=rows, num_steps=steps, now=time.time()))
         return metrics
 
@@ -686,6 +777,11 @@ class Trainer(metaclass=TrainerType):
 
     prediction_loop = evaluation_loop  # the name of 4.x for the same loop
 
+    @property
+    def _prediction_padding(self) -> int:
+        """What stands behind predictions that are shorter than those of other batches."""
+        return PADDING
+
     def prediction_step(
         self, model: nn.Module, inputs: Batch, prediction_loss_only: bool, ignore_keys: list[str] | None = None
     ) -> tuple[Tensor | None, Any, Any]:
@@ -699,6 +795,7 @@ class Trainer(metaclass=TrainerType):
             can_return_loss=self.can_return_loss,
             loss_and_outputs=partial(evaluating.loss_and_outputs, self),
             source=self._loss_source(),
+            names=self._output_names,
         )
 
     def _loss_source(self) -> str:
@@ -767,8 +864,11 @@ class Trainer(metaclass=TrainerType):
         return loading.build_loader(self, dataset, description, batch_size, sampler_fn, is_training=is_training)
 
     @property
-    def skipped_rows(self) -> dict[int, str]:
-        """With `skip_bad_rows`: the training rows that could not be read so far, and why."""
+    def skipped_rows(self) -> dict[Any, str]:
+        """With `skip_bad_rows`: the training rows that could not be read so far, and why.
+
+        By their number; in a mixture by the name of their set and their number in it.
+        """
         return dict(self._run.skipped.reasons) if self._run is not None and self._run.skipped is not None else {}
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[Any] | None:
@@ -894,14 +994,15 @@ class Trainer(metaclass=TrainerType):
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write the model so that it can be loaded again (`from_pretrained` where the model has it)."""
+        if not _internal_call:
+            saving.wait_for_last(self)
         if self.args.should_save:
             self._save(output_dir if output_dir is not None else str(self._home))
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         directory = Path(output_dir) if output_dir is not None else self._home
         directory.mkdir(parents=True, exist_ok=True)
-        weights.save_model(self.model, directory, state_dict=state_dict, processing_class=self.processing_class)
-        (directory / TRAINING_ARGS_JSON_NAME).write_text(self.args.to_json_string() + "\n", encoding="utf-8")
+        save_parts.save_weights(self, directory, state_dict=state_dict)
 
     def _get_output_dir(self, trial: Any) -> str:
         return str(self._home)
@@ -921,24 +1022,19 @@ class Trainer(metaclass=TrainerType):
         return export_callbacks([*self.callback_handler.callbacks, self.control])
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        if self.args.should_save:
-            checkpointer.save_training_parts(
-                output_dir, optimizer=self._existing_optimizer(), scheduler=self.lr_scheduler
-            )
+        save_parts.save_optimizer_and_scheduler(self, Path(output_dir))
 
     def _save_scaler(self, output_dir: str) -> None:
-        scaler = getattr(self.precision, "scaler", None)
-        if self.args.should_save and scaler is not None:
-            write_tree(scaler.state_dict(), Path(output_dir), "scaler")
+        save_parts.save_scaler(self, Path(output_dir))
 
     def _save_rng_state(self, output_dir: str) -> None:
-        checkpointer.save_random_state(output_dir, self.args.process_index, self.args.world_size)
+        save_parts.save_random_state(self, Path(output_dir))
 
     def _load_best_model(self) -> None:
         """Put the best weights into the model."""
         best = Path(self.state.best_model_checkpoint or "")
         weights.load_weights(self.model, best)
-        note(f"loaded the best model, of step {self.state.best_global_step}, from {best}")
+        note(f"loaded the best model, of step {saving.step_of_best(self)}, from {best}")
 
     # ---- resuming (checkpoint/, wiring/resuming.py) --------------------------------------------------
 

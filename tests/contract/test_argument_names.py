@@ -84,8 +84,9 @@ def test_every_name_that_is_left_is_an_argument(owner):
     assert present <= {field.name for field in dataclasses.fields(getattr(ostinato, owner))}
 
 
-def test_every_argument_that_the_trainer_ever_had_is_accepted():
-    assert set(NAMES["Trainer"]) <= set(inspect.signature(ostinato.Trainer).parameters)
+@pytest.mark.parametrize("owner", ["Trainer", "Seq2SeqTrainer"])
+def test_every_argument_that_a_trainer_ever_had_is_accepted(owner):
+    assert set(NAMES[owner]) <= set(inspect.signature(getattr(ostinato, owner)).parameters)
 
 
 @pytest.mark.parametrize("name", sorted(MEANS))

@@ -72,6 +72,33 @@ class StopAt(TrainerCallback):
             control.should_save = control.should_training_stop = True
 
 
+class Broken(list):  # type: ignore[type-arg]
+    """Rows some of which cannot be read."""
+
+    bad: frozenset[int] = frozenset()
+
+    def __getitem__(self, index: Any) -> Any:
+        if index in self.bad:
+            raise OSError(f"row {index} is torn")
+        return super().__getitem__(index)
+
+
+def broken(first: int, count: int, *bad: int) -> Broken:
+    found = Broken(rows(first, count))
+    found.bad = frozenset(bad)
+    return found
+
+
+class Stream(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
+    """Goes on after a row that could not be read."""
+
+    def __init__(self, found: Broken) -> None:
+        self.found = found
+
+    def __iter__(self) -> Any:
+        return map(self.found.__getitem__, range(len(self.found)))
+
+
 def mixture() -> dict[str, Any]:
     return {"a": (rows(0, 40), 0.7), "b": (rows(60, 21), 0.3)}
 
@@ -86,6 +113,27 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "mixture": {"rows": mixture},
     "mixture, accumulated": {"rows": mixture, "gradient_accumulation_steps": 3, "logging_steps": 2},
     "mixture, deaf": {"rows": mixture, "model": Deaf, "gradient_accumulation_steps": 2},
+    # Rows 8 to 11 are all that the first process has in the second step of an epoch, 16 to 23 are a whole step.
+    "bad rows": {
+        "rows": lambda: broken(0, 61, 2, *range(8, 12), *range(16, 24)),
+        "skip_bad_rows": True,
+        "train_sampling_strategy": "sequential",
+    },
+    "bad rows of a stream": {
+        "rows": lambda: Stream(broken(0, 61, 2, *range(8, 12), *range(16, 24))),
+        "skip_bad_rows": True,
+        "max_steps": 14,
+    },
+    "bad rows of a mixture": {
+        "rows": lambda: {"a": (broken(0, 40, 3, 4, 30), 0.7), "b": (broken(60, 21, *range(20)), 0.3)},
+        "skip_bad_rows": True,
+    },
+    "stream by windows": {
+        "rows": lambda: Stream(broken(0, 61)),
+        "train_sampling_strategy": "group_by_length",
+        "length_window": 3,
+        "max_steps": 16,
+    },
     "mixture, whole": {"rows": mixture, "logging_steps": 2},
     "mixture, resumed": {"rows": mixture, "logging_steps": 2, "resume": True},
 }
@@ -162,6 +210,7 @@ def main(out: Path, settings: dict[str, Any]) -> None:
         "areas": model.areas,
         "weights": [parameter.tolist() for parameter in model.parameters()],
         "steps": trainer.state.global_step,
+        "skipped": sorted(map(str, trainer.skipped_rows.items())),
         "max_steps": trainer.state.max_steps,
     }
     (out / f"rank-{RANK}.json").write_text(json.dumps(report))

@@ -7,51 +7,109 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 WORKER = Path(__file__).with_name("elastic_worker.py")
 COUNT, STEPS, STOP = 37, 10, 3
+SCENARIOS = (
+    "random",
+    "by windows",
+    "accumulated",
+    "budget",
+    "batches",
+    "mixture",
+    "stream",
+    "sized stream",
+    "stateful stream",
+    "stream by windows",
+    "stateful stream by windows",
+)
+
+Seen = dict[int, list[float]]  # row -> what was read of it
 
 
-def launch(out: Path, processes: int, checkpoint: Path | None = None) -> list[dict[str, Any]]:
+class Runs(NamedTuple):
+    """One launch: every scenario, in all processes."""
+
+    out: Path
+    processes: int
+    said: str
+
+    def ranks(self, scenario: str) -> list[dict[str, Any]]:
+        return [json.loads((self.out / scenario / f"rank-{rank}.json").read_text()) for rank in range(self.processes)]
+
+
+def launch(out: Path, processes: int, whole: Path | None = None) -> Runs:
     launcher = (
         ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"] if processes > 1 else []
     )
-    out.mkdir()
-    command = [sys.executable, *launcher, str(WORKER), str(out), *([str(checkpoint)] if checkpoint else [])]
+    command = [sys.executable, *launcher, str(WORKER), str(out), *([str(whole)] if whole else [])]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
-    if checkpoint is not None:
-        assert f"{processes} processes instead of {3 - processes}" in done.stderr
-    return [json.loads((out / f"rank-{rank}.json").read_text()) for rank in range(processes)]
+    return Runs(out, processes, done.stderr)
 
 
-def steps_of(ranks: list[dict[str, Any]]) -> list[dict[int, list[float]]]:
-    """Per step: row -> what was read of it, over all processes; a stand-in is a row that another has."""
-    steps = []
-    for batches in zip(*(rank["trained"] for rank in ranks), strict=True):
-        step: dict[int, list[float]] = {}
-        for numbers, contents in batches:
-            for row, x in zip(numbers, contents, strict=True):
-                step.setdefault(row, x)
-        steps.append(step)
-    return steps
+@pytest.fixture(scope="module", params=[1, 2], ids=["one, then two", "two, then one"])
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Runs, Runs]:
+    folder = tmp_path_factory.mktemp("elastic")
+    whole = launch(folder / "whole", request.param)
+    return whole, launch(folder / "resumed", 3 - request.param, whole.out)
 
 
-@pytest.mark.parametrize("before", [1, 2])
-def test_other_number_of_processes(before: int, tmp_path: Path) -> None:
-    whole = launch(tmp_path / "whole", before)
-    resumed = launch(tmp_path / "resumed", 3 - before, tmp_path / "whole" / "run" / f"checkpoint-{STOP}")
-    first, second = steps_of(whole), steps_of(resumed)
+def steps_of(ranks: list[dict[str, Any]]) -> list[Seen]:
+    """What every step was computed from, over all processes; a stand-in is a row that another has."""
+    found: dict[int, Seen] = {}
+    for number, numbers, contents in (batch for rank in ranks for batch in rank["trained"]):
+        for row, x in zip(numbers, contents, strict=True):
+            found.setdefault(number, {}).setdefault(row, x)
+    return [found[number] for number in sorted(found)]
+
+
+def test_nothing_but_the_number_of_processes_changes(runs: tuple[Runs, Runs]) -> None:
+    whole, resumed = runs
+    assert f"{resumed.processes} processes instead of {whole.processes}" in resumed.said
+    first, second = steps_of(whole.ranks("random")), steps_of(resumed.ranks("random"))
     assert (len(first), len(second)) == (STEPS, STEPS - STOP)
     assert first[STOP:] == second, "the same rows in every step, with the same noise"
-    for steps in (first[:5], first[5:]):
-        assert sorted(row for step in steps for row in step) == list(range(COUNT))
-    for rank in whole + resumed:
-        assert [sorted(rows) for rows in rank["samples"]] == [sorted(step) for step in first]
-    later = {step: loss for step, loss in whole[0]["losses"].items() if int(step) > STOP}
+    later = {step: loss for step, loss in whole.ranks("random")[0]["losses"].items() if int(step) > STOP}
     for step, loss in later.items():
-        assert resumed[0]["losses"][step] == pytest.approx(loss, rel=1e-5)
+        assert resumed.ranks("random")[0]["losses"][step] == pytest.approx(loss, rel=1e-5)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_row_is_seen_once_in_every_epoch(scenario: str, runs: tuple[Runs, Runs]) -> None:
+    whole, resumed = (steps_of(each.ranks(scenario)) for each in runs)
+    order = [row for step in [*whole[:STOP], *resumed] for row in step]
+    assert sorted(order[:COUNT]) == list(range(COUNT)) or scenario == "mixture"
+    assert sorted(order[COUNT : 2 * COUNT]) == list(range(COUNT)) or scenario == "mixture"
+    assert len(order) == 2 * COUNT
+    for rank in [*runs[0].ranks(scenario), *runs[1].ranks(scenario)]:
+        assert rank["steps"] == len(rank["losses"])
+    last = runs[1].ranks(scenario)[0]
+    assert last["steps"] == STOP + len(resumed), "the steps that were taken, and those that were left"
+
+
+def test_rows_of_a_mixture_go_on_where_they_stood(runs: tuple[Runs, Runs]) -> None:
+    """In each set the rows of a pass come once, over the end of an epoch too."""
+    whole, resumed = (steps_of(each.ranks("mixture")) for each in runs)
+    order = [row for step in [*whole[:STOP], *resumed] for row in step]
+    for rows in (range(20), range(20, COUNT)):
+        own = [row for row in order if row in rows]
+        assert sorted(own[: len(rows)]) == list(rows)
+
+
+@pytest.mark.parametrize("scenario", ["random", "by windows", "accumulated", "budget", "mixture"])
+def test_the_rows_of_all_steps_are_known(scenario: str, runs: tuple[Runs, Runs]) -> None:
+    whole, resumed = (steps_of(each.ranks(scenario)) for each in runs)
+    if scenario != "mixture":  # whose rows have numbers of their own
+        for rank in runs[1].ranks(scenario):
+            assert [sorted(rows) for rows in rank["samples"]] == [sorted(step) for step in [*whole[:STOP], *resumed]]
+
+
+def test_noise_is_that_of_the_place_in_the_epoch(runs: tuple[Runs, Runs]) -> None:
+    for scenario in ("stream", "sized stream", "stateful stream", "mixture", "by windows"):
+        whole, resumed = (steps_of(each.ranks(scenario)) for each in runs)
+        assert resumed == whole[STOP:], scenario

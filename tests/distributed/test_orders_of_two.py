@@ -55,6 +55,10 @@ def both(reports: tuple[Path, Path], scenario: str) -> list[dict[str, Any]]:
         "mixture, deaf",
         "mixture, whole",
         "mixture, resumed",
+        "bad rows",
+        "bad rows of a stream",
+        "bad rows of a mixture",
+        "stream by windows",
     ],
 )
 def test_two_processes_follow_one(scenario: str, reports: tuple[Path, Path]) -> None:
@@ -67,6 +71,18 @@ def test_two_processes_follow_one(scenario: str, reports: tuple[Path, Path]) -> 
     assert len(first["logs"]) == len(single["logs"]) > 0
     for mine, expected in zip(first["logs"], single["logs"], strict=True):
         assert mine == pytest.approx(expected, rel=2e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "count"), [("bad rows", 13), ("bad rows of a stream", 13), ("bad rows of a mixture", 23)]
+)
+def test_bad_rows_of_all_processes_are_listed_in_each(scenario: str, count: int, reports: tuple[Path, Path]) -> None:
+    single, (first, second) = alone(reports, scenario), both(reports, scenario)
+    assert first["skipped"] == second["skipped"] == single["skipped"]
+    assert len(single["skipped"]) == count
+    assert first["steps"] == second["steps"] == single["steps"]
+    if scenario == "bad rows":
+        assert single["steps"] == 2 * 7, "a step without a row that can be read is not taken"
 
 
 def test_a_mixture_resumes_between_logs_on_two_processes(reports: tuple[Path, Path]) -> None:

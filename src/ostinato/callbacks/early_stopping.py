@@ -48,6 +48,8 @@ class EarlyStoppingCallback(QuietCallback, ExportableState):
         name = args.metric_for_best_model
         value = metrics.get(name if name.startswith("eval_") else f"eval_{name}")
         if value is None:
+            if "eval_loss" not in metrics and any(key.endswith("_loss") for key in metrics):
+                return  # one of several evaluation sets, and another one is watched
             warn(f"early stopping needs metric_for_best_model, but {name!r} is not among {sorted(metrics)}")
             return
         self.check_metric_value(args, state, control, value)

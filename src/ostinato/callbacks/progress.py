@@ -121,6 +121,12 @@ class ProgressCallback(QuietCallback):
             atexit.unregister(self.stop)
             screen.close()
 
+    def show_skipping(self, done: int | None, total: int, unit: str) -> bool:
+        """How far a run is that comes back to where it stood; None when it is there. Whether it can be seen."""
+        if self._screen is not None:
+            self._screen.skip(None if done is None else (done, total, unit))
+        return self._screen is not None
+
     # ---- one evaluation ------------------------------------------------------------------------
 
     def _begin_evaluation(self, loader: Any) -> None:
@@ -227,6 +233,8 @@ class _Screen:
         self._samples_per_step = 0
         self._numbers: dict[str, Any] = {}
         self._batches: tuple[int, int | None] | None = None
+        self._skipped: tuple[int, int, str] | None = None
+        self._skipping_since = 0.0
         self._outcome: str | None = None
 
     def begin_training(self, state: TrainerState, *, samples_per_step: int) -> None:
@@ -238,6 +246,15 @@ class _Screen:
         self._state = state
         if self.clock.stepped(state.global_step) >= self._due_at:
             self.draw()
+
+    def skip(self, skipped: tuple[int, int, str] | None) -> None:
+        """Rows or batches are read and dropped: how many of how many; None when it is over."""
+        if self._skipped is None:
+            self._skipping_since = self.clock.mark
+        self._skipped = skipped
+        if skipped is None:
+            self.clock.rested()
+        self.draw()
 
     def begin_evaluation(self, num_batches: int | None) -> None:
         self._batches = (0, num_batches)
@@ -325,6 +342,12 @@ class _Screen:
             text = _count("step", self._state.global_step, total, self._position(self._state))
             width = text.cell_len
             rows += [_row("train", self._state.global_step, total, text), self._newest()]
+        if self._skipped is not None:
+            done, total, unit = self._skipped
+            left = (time.monotonic() - self._skipping_since) / max(done, 1) * (total - done)
+            text = _count(unit, done, total, [("", f"{_duration(left)} left")])
+            text.pad_right(width - text.cell_len)
+            rows.append(_row("skip", done, total, text))
         if self._batches is not None:
             text = _count("batch", *self._batches, [])
             text.pad_right(width - text.cell_len)  # one bar under the other

@@ -61,6 +61,7 @@ _COUNT = _Range("a whole number of at least 1", lambda value: value >= 1, Integr
 _COUNT_OR_NONE = _Range("a whole number of at least 0", lambda value: value >= 0, Integral)
 _WINDOW = _Range("a number of batches, or -1 to have it chosen", lambda value: value >= -1, Integral)
 _WHOLE = _Range("a whole number", lambda value: True, Integral)
+_MEMORY = _Range("a number of MiB of at least 0, or None for no limit", lambda value: value >= 0)
 _POSITIVE = _Range("a number of at least 0", lambda value: value >= 0)
 _NUMBER = _Range("a number", lambda value: not math.isnan(value))
 _FINITE = _Range("a finite number", math.isfinite)
@@ -87,6 +88,7 @@ _NUMBERS = {
     "eval_steps": _FINITE,
     "eval_delay": _FINITE,
     "eval_accumulation_steps": _COUNT,
+    "eval_memory_mb": _MEMORY,
     "save_steps": _FINITE,
     "save_total_limit": _WHOLE,
     "seed": _WHOLE,
@@ -104,7 +106,7 @@ def _numbers(args: TrainingArguments) -> Iterator[ConfigError]:
     defaults = {field.name: field.default for field in fields(args)}
     for name, wanted in _NUMBERS.items():
         value = getattr(args, name)
-        if value is None and defaults[name] is None:
+        if value is None and (defaults[name] is None or wanted is _MEMORY):
             continue
         if isinstance(value, wanted.kind) and wanted.holds(value):
             continue
@@ -277,15 +279,6 @@ def _order(args: TrainingArguments) -> Iterator[ConfigError]:
             )
 
 
-def _bad_rows(args: TrainingArguments) -> Iterator[ConfigError]:
-    if args.skip_bad_rows and args.world_size > 1:
-        yield NotSupportedError(
-            what=f"skip_bad_rows=True with {args.world_size} processes is not supported",
-            why="every process needs rows in every step, and one of them may find all of its own bad",
-            fix="find the bad rows in one process first: trainer.skipped_rows lists them",
-        )
-
-
 # --- what is not there (yet) -----------------------------------------------------------------------------------------
 
 
@@ -438,7 +431,6 @@ _CHECKS = (
     _precision,
     _workers,
     _padding,
-    _bad_rows,
     _order,
     _missing,
     _accelerator,

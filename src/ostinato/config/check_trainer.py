@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -67,6 +67,13 @@ def _function(name: str, value: Any) -> Iterator[ConfigError]:
             why=f"a {type(value).__name__} is not a function",
             fix=f"pass the function itself: {_EXAMPLES[name]}",
         )
+
+
+def _metrics(name: str, value: Any) -> Iterator[ConfigError]:
+    """A function; or names, pairs and streaming metrics, which are looked at where metrics are known."""
+    streams = all(callable(getattr(value, method, None)) for method in ("update", "compute", "reset"))
+    if not streams and not isinstance(value, (str, list, tuple, Mapping)):
+        yield from _function(name, value)
 
 
 _EXAMPLES = {
@@ -148,6 +155,7 @@ def _optimizers(name: str, value: Any) -> Iterator[ConfigError]:
 _TYPES: dict[str, Callable[[str, Any], Iterator[ConfigError]]] = {
     "model": _model,
     **dict.fromkeys(_EXAMPLES, _function),
+    "compute_metrics": _metrics,
     "train_dataset": _data,
     "eval_dataset": _data,
     "sampler": _sampler,
@@ -239,18 +247,23 @@ def _refuse_two(one: str, others: list[str], why: str) -> None:
 ALWAYS_MEASURED = ("loss", "runtime", "samples_per_second", "steps_per_second")
 
 
-def check_metric_name(args: TrainingArguments, sets: Any) -> None:
-    """Without a metric function, the best model can only be chosen by what every evaluation measures."""
+def check_metric_name(args: TrainingArguments, measured: Mapping[str | None, Iterable[str]]) -> None:
+    """Where no function may name others, the best model can only be chosen by what evaluations measure.
+
+    `measured` are the names of the metrics of each evaluation set; a single set is called None.
+    """
     name = args.metric_for_best_model
     if name is None or args.eval_strategy == IntervalStrategy.NO:
         return
-    names = [f"{one}_{metric}" for one in sets for metric in ALWAYS_MEASURED] if isinstance(sets, Mapping) else []
-    known = names or list(ALWAYS_MEASURED)
+    known = [] if None in measured else ["loss"]  # of several sets, the mean of their losses
+    for one, metrics in measured.items():
+        known += [metric if one is None else f"{one}_{metric}" for metric in (*ALWAYS_MEASURED, *metrics)]
     if name.removeprefix("eval_") not in known:
         near = difflib.get_close_matches(name.removeprefix("eval_"), known, n=1)
+        without = "" if any(measured.values()) else "there is no compute_metrics, so "
         raise NoSuchMetricError(
             what=f"metric_for_best_model={name!r} will not be among the evaluation's metrics",
-            why=f"there is no compute_metrics, so an evaluation measures {', '.join(known)}",
+            why=f"{without}an evaluation measures {', '.join(known)}",
             fix=(f"did you mean {near[0]!r}? Otherwise " if near else "")
             + f"pass compute_metrics=..., returning {{{name.removeprefix('eval_')!r}: ...}}",
         )

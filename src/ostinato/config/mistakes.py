@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,17 @@ class NoSuchSetError(ConfigError, KeyError):
     """An evaluation set that eval_dataset does not hold (a dict raises KeyError here)."""
 
     def __str__(self) -> str:  # KeyError would print a repr
+        return Exception.__str__(self)
+
+
+class NoGenerationError(ConfigError, AttributeError):
+    """Text is to be generated, and something that this takes is not there (Python raises AttributeError here)."""
+
+
+class UnreadableGenerationError(ConfigError, OSError):
+    """A generation config that cannot be read (transformers raises OSError here)."""
+
+    def __str__(self) -> str:  # OSError would print its own form
         return Exception.__str__(self)
 
 
@@ -81,11 +92,30 @@ def no_such_metric(name: str, metrics: Mapping[str, Any]) -> NoSuchMetricError:
     )
 
 
-def no_checkpoint(directory: Path) -> CheckpointError:
+def no_checkpoint(directory: Path, damaged: Sequence[str] = ()) -> CheckpointError:
     return CheckpointError(
         what=f"No valid checkpoint found in output directory ({directory})",
-        why="resume_from_checkpoint=True takes the newest whole checkpoint-N directory, and there is none",
-        fix="check output_dir, or start afresh with resume_from_checkpoint=None",
+        why="resume_from_checkpoint=True takes the newest whole checkpoint-N directory, and "
+        + (f"all are damaged: {'; '.join(damaged)}" if damaged else "there is none"),
+        fix="name another checkpoint: resume_from_checkpoint=PATH; or start afresh with resume_from_checkpoint=None"
+        if damaged
+        else "check output_dir, or start afresh with resume_from_checkpoint=None",
+    )
+
+
+def mode_without_checkpoint(mode: str) -> ConfigError:
+    return ConfigError(
+        what=f"resume_mode={str(mode)!r} without a checkpoint",
+        why="it says what is taken from the checkpoint, and resume_from_checkpoint names none",
+        fix="pass resume_from_checkpoint=PATH, or True for the newest in output_dir",
+    )
+
+
+def nothing_to_extend(checkpoint: str, *, planned: int, now: int) -> ConfigError:
+    return ConfigError(
+        what=f"resume_mode='extend', but the run of {checkpoint} is not to become longer",
+        why=f"it was planned for {planned} steps, and the arguments make {now}",
+        fix=f"set max_steps above {planned}, or a larger num_train_epochs; to go on as planned, leave resume_mode out",
     )
 
 
@@ -105,6 +135,30 @@ def _checkpoints_in(directory: Path) -> list[str]:
     return [str(found) for found in directory.glob("checkpoint-*") if found.is_dir()]
 
 
+def no_steps_to_verify(steps: int) -> ConfigError:
+    return ConfigError(
+        what=f"verify_resume(steps={steps}) compares nothing",
+        why="so many steps are taken before a checkpoint, and compared after it",
+        fix="leave steps out, or set it to 1 or more",
+    )
+
+
+def cannot_be_verified() -> NotSupportedError:
+    return NotSupportedError(
+        what="verify_resume cannot leave no trace here",
+        why="the training set, its order or the collator holds an iterator that can only go forward",
+        fix="make the iterator anew in __iter__, or verify with a copy of the data",
+    )
+
+
+def ended_too_early(steps: int) -> ConfigError:
+    return ConfigError(
+        what=f"training ended within {steps} steps, before anything could be compared",
+        why="the data ran out, or a callback stopped it",
+        fix="verify_resume(steps=1), or give it more rows",
+    )
+
+
 def no_such_evaluation_set(name: str, sets: Any) -> NoSuchSetError:
     known = list(sets) if isinstance(sets, Mapping) else []
     near = difflib.get_close_matches(name, known, n=1)
@@ -112,6 +166,57 @@ def no_such_evaluation_set(name: str, sets: Any) -> NoSuchSetError:
         what=f"there is no evaluation set {name!r}",
         why=f"eval_dataset holds {', '.join(map(repr, known))}" if known else "eval_dataset is not a dict of sets",
         fix=f"did you mean {near[0]!r}?" if near else "name one of them, or pass the data set itself",
+    )
+
+
+def cannot_generate(model: Any) -> NoGenerationError:
+    return NoGenerationError(
+        what=f"predict_with_generate=True, but {type(model).__name__} cannot generate",
+        why="the model has no generate()",
+        fix="load it with AutoModelForSeq2SeqLM or AutoModelForCausalLM, or leave predict_with_generate out",
+    )
+
+
+def no_generation_config(given: Any) -> NoGenerationError:
+    return NoGenerationError(
+        what=f"generation_config is of type {type(given).__name__}, which does not say how to generate",
+        why=f"it is {given!r:.60}",
+        fix="pass GenerationConfig(...), a dict of its arguments, or the directory, file or hub model that holds one",
+    )
+
+
+def unreadable_generation_config(given: Any, reason: Exception) -> UnreadableGenerationError:
+    return UnreadableGenerationError(
+        what=f"generation_config={str(given)!r} cannot be read",
+        why=_not_found(given) or next(iter(str(reason).splitlines()), type(reason).__name__),
+        fix="name a directory or file with a generation config, or a model of the hub; or pass GenerationConfig(...)",
+    )
+
+
+def _not_found(given: Any) -> str | None:
+    """What is missing, if the answer lies on this machine."""
+    path = Path(given)
+    if path.is_dir():
+        return None if (path / "generation_config.json").is_file() else "the directory holds no generation_config.json"
+    is_hub_name = len(path.parts) in (1, 2) and not path.is_absolute() and not path.suffix
+    return None if path.exists() or is_hub_name else "there is no such file or directory"
+
+
+def invalid_generation_config(reason: Exception) -> ConfigError:
+    lines = [line.removeprefix("- ") for line in str(reason).splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith(("GenerationConfig is invalid", "Fix these", "If you're"))]
+    return ConfigError(
+        what="generation_config contradicts itself",
+        why="; ".join(told),
+        fix="change it before it is passed: it would fail in generation, or when a checkpoint is saved",
+    )
+
+
+def several_texts_per_row(rows: int, texts: int) -> NotSupportedError:
+    return NotSupportedError(
+        what=f"{texts} texts were generated for {rows} rows, in several processes",
+        why="the texts of all processes are put into the order of the data set, one for each row",
+        fix="leave num_return_sequences out, or predict in one process",
     )
 
 
@@ -139,11 +244,11 @@ def budget_and_own_order(tokens: int, name: str) -> ConfigError:
     )
 
 
-def skipping_needs_rows(what: str) -> NotSupportedError:
+def skipping_inside_a_loader() -> NotSupportedError:
     return NotSupportedError(
-        what=f"skip_bad_rows=True with {what}",
-        why="bad rows are found one by one, by their numbers in one data set",
-        fix="leave it out; the error says which row cannot be read",
+        what="skip_bad_rows=True with a DataLoader as train_dataset",
+        why="it reads its rows itself, and a batch whose rows it could not read is all that it tells",
+        fix="pass its data set: train_dataset=loader.dataset; or leave out bad rows in its data set",
     )
 
 

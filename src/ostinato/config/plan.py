@@ -80,6 +80,7 @@ class LoaderSettings:
     by_windows: bool = False  # group_by_length sorts window by window, without a look at all lengths
     window: int | None = None  # how many batches are sorted at a time; None: chosen
     max_tokens: int | None = None  # of a training batch, padding included; None: batches are counted in rows
+    skips_bad_rows: bool = False  # training rows that cannot be read are left out
 
     @classmethod
     def of(cls, args: TrainingArguments) -> LoaderSettings:
@@ -99,6 +100,7 @@ class LoaderSettings:
             by_windows=bool(args.length_window),
             window=args.length_window if (args.length_window or 0) > 0 else None,
             max_tokens=args.max_tokens_per_batch,
+            skips_bad_rows=args.skip_bad_rows,
         )
 
 
@@ -139,6 +141,22 @@ class ReplicaSettings:
 
 
 @dataclass(frozen=True)
+class EvaluationSettings:
+    """How much of what an evaluation keeps may stay in memory, and where the rest may go besides the usual place."""
+
+    memory: int | None  # bytes
+    directories: tuple[str, ...]
+
+    @classmethod
+    def of(cls, args: TrainingArguments) -> EvaluationSettings:
+        memory = args.eval_memory_mb
+        return cls(
+            memory=None if memory is None else int(memory * 2**20),
+            directories=(args.output_dir,) if args.output_dir else (),
+        )
+
+
+@dataclass(frozen=True)
 class ReportSettings:
     """What follows from an evaluation or a step that went wrong."""
 
@@ -146,6 +164,7 @@ class ReportSettings:
     best_decides_saving: bool  # a checkpoint is due when, and only when, an evaluation was the best so far
     load_best_at_end: bool
     nonfinite_in_train_loss: bool  # a skipped step makes the final loss NaN, instead of being left out
+    evaluates_first: bool  # before the first step
 
     @classmethod
     def of(cls, args: TrainingArguments) -> ReportSettings:
@@ -154,6 +173,7 @@ class ReportSettings:
             best_decides_saving=args.save_strategy == SaveStrategy.BEST,
             load_best_at_end=args.load_best_model_at_end,
             nonfinite_in_train_loss=not args.logging_nan_inf_filter,
+            evaluates_first=args.eval_on_start,
         )
 
 
@@ -166,6 +186,7 @@ class SaveSettings:
     total_limit: int | None
     writes_here: bool  # this process writes the files that exist once
     for_transformers: bool  # also the files by which transformers goes on
+    errors: str  # of the disk: warn goes on, raise ends the run
 
     @classmethod
     def of(cls, args: TrainingArguments) -> SaveSettings:
@@ -175,6 +196,7 @@ class SaveSettings:
             total_limit=args.save_total_limit,
             writes_here=args.should_save,
             for_transformers=args.checkpoint_layout == "transformers",
+            errors=args.save_errors,
         )
 
 

@@ -45,6 +45,15 @@ class SaveStrategy(Choice):
     BEST = "best"
 
 
+class ResumeMode(Choice):
+    """What is taken over from a checkpoint: the run as it is, the run for more steps, or weights for a new run."""
+
+    RESUME = "resume"
+    EXTEND = "extend"
+    FORK = "fork"
+    FORK_WITH_OPTIMIZER = "fork_with_optimizer"
+
+
 class HubStrategy(Choice):
     """What is pushed to the hub, and when."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 logger = logging.getLogger("ostinato")
 
@@ -63,9 +65,24 @@ def note_once(text: str, *, key: str | None = None) -> None:
         note(text)
 
 
-def warn(text: str) -> None:
-    """Say something that probably is a mistake."""
+def warn(text: str, *, key: str | None = None) -> None:
+    """Say something that probably is a mistake. What `note_once` would say under the same `key` is said with it."""
+    if key is not None:
+        _said.add(key)
     logger.warning(text)
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Inside nothing is said but errors; what was not said then is said when it comes up again."""
+    level, said = logger.level, set(_said)
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        _said.clear()
+        _said.update(said)
 
 
 def forget_notices() -> None:

@@ -120,6 +120,7 @@ class ReportHooks(Protocol):
     """What happens after a step, asked of a trainer."""
 
     args: Any
+    model_wrapped: nn.Module
     state: TrainerState
     control: TrainerControl
     callback_handler: Any

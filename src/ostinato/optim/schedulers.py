@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
@@ -80,6 +82,37 @@ def steps_on_metric(scheduler: object) -> bool:
     True
     """
     return isinstance(scheduler, (ReduceLROnPlateau, GreedyLR))
+
+
+def rate_of_schedule(scheduler: object, optimizer: Optimizer) -> tuple[float, float] | None:
+    """The rate that an optimizer has, and the one its schedule gives where it stands, if these differ.
+
+    They do where a schedule was continued that has another shape than the one before. None of a schedule that does
+    not know: one that goes by a metric, or from each rate to the next.
+    """
+    if not isinstance(scheduler, LambdaLR):
+        return None
+    rates = _rates(scheduler)
+    has = [float(group["lr"]) for group in optimizer.param_groups]
+    if len(rates) != len(has) or all(map(partial(math.isclose, rel_tol=1e-9), rates, has)):
+        return None
+    return has[0], rates[0]
+
+
+def follow_schedule(scheduler: LambdaLR, optimizer: Optimizer) -> None:
+    """Give an optimizer the rates of its schedule where it stands, without a step of it."""
+    rates = _rates(scheduler)
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+    scheduler._last_lr = [*rates]
+
+
+def _rates(scheduler: LambdaLR) -> list[float]:
+    shapes_and_peaks = zip(scheduler.lr_lambdas, scheduler.base_lrs, strict=True)
+    return [float(peak) * shape(scheduler.last_epoch) for shape, peak in shapes_and_peaks]
 
 
 def get_constant_schedule(optimizer: Optimizer, last_epoch: int = -1) -> LambdaLR:

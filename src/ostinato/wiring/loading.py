@@ -12,14 +12,16 @@ from ..config.plan import LoaderSettings
 from ..core.notices import note_once
 from ..core.random import undisturbed
 from ..data import columns, loaders
-from ..data.bad_rows import SkippingCollator, SkippingRows
+from ..data.bad_rows import Readable, SkippingCollator, SkippingRows
 from ..data.budget import token_batches
 from ..data.cutting import SplitCollator, pads_to_multiple_of
+from ..data.eval_set import EvalSet
 from ..data.given import check_loader, shared_batches
 from ..data.mixture import Mixture, mixed
 from ..data.packing_check import packing_for
 from ..data.sizes import is_iterable
 from ..data.sources import SourceCollator
+from ..data.stream_windows import StreamWindows, stream_windows
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -35,10 +37,17 @@ def build_loader(
     is_training: bool,
 ) -> DataLoader[Any]:
     """The loader for a data set of any kind, with all that the arguments ask for."""
+    own_collator = None
+    if isinstance(dataset, EvalSet):
+        own_collator, batch_size = dataset.data_collator, dataset.batch_size or batch_size
+        dataset = dataset.dataset
     if isinstance(dataset, DataLoader):
+        if is_training and trainer.args.skip_bad_rows:
+            raise mistakes.skipping_inside_a_loader()
         check_loader(dataset, LoaderSettings.of(trainer.args), description, training=is_training)
         return dataset
-    collator, dataset = trainer.data_collator, mixed(dataset) if is_training else dataset
+    collator = trainer.data_collator if own_collator is None else own_collator
+    dataset = mixed(dataset) if is_training else dataset
     if isinstance(dataset, Mixture):
         dataset, collator = mixture_with_used_columns(trainer, dataset, description)
     elif columns.has_columns(dataset):
@@ -54,12 +63,16 @@ def build_loader(
     batch_sampler = own_batches(trainer, dataset, collator) if is_training else None
     has_order = batch_sampler is None and not is_iterable(dataset)
     sampler = sampler_fn(dataset) if sampler_fn is not None and has_order else None
-    if is_training and trainer.args.skip_bad_rows:
-        if isinstance(dataset, Mixture) or is_iterable(dataset):
-            raise mistakes.skipping_needs_rows("a mixture" if isinstance(dataset, Mixture) else "a stream")
-        dataset, collator = SkippingRows(dataset), SkippingCollator(collator)
+    skips = is_training and trainer.args.skip_bad_rows
     if isinstance(dataset, Mixture):
-        dataset, collator = dataset.with_sets(lambda name, rows: rows, tagged=True), SourceCollator(collator)
+        collator = SourceCollator(collator)
+        dataset = dataset.with_sets(lambda name, rows: SkippingRows(rows, name) if skips else rows, tagged=True)
+    elif skips and not is_iterable(dataset):
+        dataset = SkippingRows(dataset)
+    if skips:
+        # A process without rows would keep the others waiting; a stream finds it a stand-in itself.
+        alone = trainer.args.world_size == 1 or is_iterable(dataset)
+        collator = SkippingCollator(collator, None if alone else Readable(dataset))
     return loaders.build_loader(
         dataset,
         batch_size=batch_size,
@@ -69,6 +82,16 @@ def build_loader(
         training=is_training,
         description=description,
         batch_sampler=batch_sampler,
+        windows=windows_of(trainer) if is_training and is_iterable(dataset) else None,
+    )
+
+
+def windows_of(trainer: Trainer) -> StreamWindows | None:
+    """In which order the rows of a training stream are given, if not in its own."""
+    return stream_windows(
+        LoaderSettings.of(trainer.args),
+        group=trainer._train_batch_size * trainer.args.gradient_accumulation_steps,
+        input_name=model_input_name(trainer.processing_class),
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..callbacks.progress import ProgressCallback
 from ..checkpoint.run_home import best_of_run
 from ..config import mistakes
 from ..config.plan import ReportSettings
@@ -41,7 +43,9 @@ def open_run(
         seed = trainer.args.seed if trainer.args.data_seed is None else trainer.args.data_seed
         loader.row_streams = RowStreams(seed, trainer.args.process_index)
     plan = plan_for(trainer, loader)
-    resumed = None if checkpoint is None else resuming.read_checkpoint(trainer, checkpoint, plan, loader)
+    resumed = None
+    if checkpoint is not None and not resuming.forks(trainer):
+        resumed = resuming.read_checkpoint(trainer, checkpoint, plan, loader)
     if resumed is not None:
         plan = resumed.plan
     enable_gradient_checkpointing(trainer)
@@ -79,11 +83,15 @@ def open_run(
         steps_schedule=not schedulers.steps_on_metric(trainer.lr_scheduler),
         report_always=trainer._is_overridden("_maybe_log_save_evaluate"),
         inspect=partial(explaining.inspect, trainer, loader),
+        show_skipping=progress_bar(trainer),
         trial=trial,
         ignore_keys=ignore_keys,
     )
     if resumed is not None:
         resuming.resume(trainer, resumed, run)
+    elif checkpoint is not None:
+        resuming.fork(trainer, checkpoint, run)
+    run.opened_at = trainer.state.global_step
     handler = trainer.callback_handler
     handler.model, handler.train_dataloader = trainer.model, loader
     handler.optimizer, handler.lr_scheduler = trainer.optimizer, trainer.lr_scheduler
@@ -97,6 +105,12 @@ def open_run(
         )
     )
     return run
+
+
+def progress_bar(trainer: Trainer) -> Callable[[int | None, int, str], bool] | None:
+    """What shows how far a stream is read again, up to where the run stood."""
+    bars = [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, ProgressCallback)]
+    return bars[0].show_skipping if bars else None
 
 
 def source_losses(trainer: Trainer, loader: Any) -> SourceLosses | None:

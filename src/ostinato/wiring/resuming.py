@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import json
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,42 +12,75 @@ from typing import TYPE_CHECKING, Any
 from ..checkpoint import identity
 from ..checkpoint.layouts import open_checkpoint
 from ..config import mistakes
-from ..core.choices import SaveStrategy
+from ..config.changes import Change, Circumstances, conclusion, find_changes, in_a_table
+from ..core.choices import ResumeMode, SaveStrategy
 from ..core.notices import note
 from ..core.random import set_seed
 from ..core.state import ExportableState
 from ..data.position import batching_of
+from ..data.sizes import is_iterable
 from ..loops.resume import Resumed
-from ..loops.run import Plan, Run
+from ..loops.run import Plan, Run, texts_of_all
+from ..optim import schedulers
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
 
 
-def checkpoint_to_resume(trainer: Trainer, wanted: str | bool | None) -> str | None:
+def checkpoint_to_resume(trainer: Trainer, wanted: str | bool | None, mode: ResumeMode) -> str | None:
     """The directory behind `resume_from_checkpoint`; None starts afresh."""
+    trainer._run_home.verified = None
     if wanted is None or wanted is False:
+        if mode != ResumeMode.RESUME:
+            raise mistakes.mode_without_checkpoint(mode)
         return None
     if wanted is not True:
         if not Path(wanted).is_dir():
             raise mistakes.no_such_checkpoint(str(wanted), trainer._home)
         return str(wanted)
-    found = identity.latest_run_checkpoint(trainer._home)
+    found = _newest(trainer)
     if found is None:
-        raise mistakes.no_checkpoint(trainer._home)
-    return str(found)
+        raise mistakes.no_checkpoint(trainer._home, trainer._run_home.damage)
+    return found
+
+
+def _newest(trainer: Trainer) -> str | None:
+    """The newest whole checkpoint. One process reads them all and tells the others, unless each node has its own."""
+    args, run_home = trainer.args, trainer._run_home
+    if args.world_size == 1 or args.save_on_each_node:
+        found = run_home.newest_whole(trainer._home)
+        return None if found is None else str(found)
+    answer, failure = "-", None
+    if trainer.is_world_process_zero():
+        try:
+            found = run_home.newest_whole(trainer._home)
+            answer = "-" if found is None else f"+{found}"
+        except Exception as error:  # the others are waiting
+            failure = error
+    chosen = texts_of_all(trainer.strategy, answer)[0]
+    if failure is not None:
+        raise failure
+    if chosen == "-":
+        return None
+    run_home.verified = Path(chosen[1:])
+    return chosen[1:]
+
+
+def forks(trainer: Trainer) -> bool:
+    """Whether the checkpoint gives its weights to a run of its own."""
+    return trainer._resume_mode in (ResumeMode.FORK, ResumeMode.FORK_WITH_OPTIMIZER)
 
 
 def read_checkpoint(trainer: Trainer, checkpoint: str, plan: Plan, loader: Any) -> Resumed:
     """What a checkpoint tells of the run, and how long the run will be from there on."""
-    opened = open_checkpoint(checkpoint)
+    opened = open_checkpoint(checkpoint, verified=trainer._run_home.verified == Path(checkpoint))
     state = opened.state()
     progress = opened.loop_state(
         batches_per_epoch=plan.batches_per_epoch,
         accumulation=plan.accumulation,
         epoch_closed=saves_after_epochs(trainer),
     )
-    return Resumed.at(
+    resumed = Resumed.at(
         checkpoint,
         state,
         progress,
@@ -55,11 +90,32 @@ def read_checkpoint(trainer: Trainer, checkpoint: str, plan: Plan, loader: Any) 
         max_steps=trainer.args.max_steps,
         processes=trainer.args.world_size,
     )
+    if trainer._resume_mode == ResumeMode.EXTEND and resumed.plan.max_steps <= state.max_steps:
+        raise mistakes.nothing_to_extend(checkpoint, planned=state.max_steps, now=resumed.plan.max_steps)
+    return dataclasses.replace(resumed, arguments=_changed_arguments(trainer, opened.arguments(), resumed))
+
+
+def _changed_arguments(trainer: Trainer, before: dict[str, Any], resumed: Resumed) -> tuple[Change, ...]:
+    """The arguments that are not those of the checkpoint; called before optimizer and schedule are made."""
+    schedule_is_theirs = trainer.lr_scheduler is not None and not trainer._created_lr_scheduler
+    optimizer_is_theirs = trainer.optimizer is not None and trainer._run is None
+    circumstances = Circumstances(
+        steps_before=resumed.state.max_steps,
+        steps_now=resumed.plan.max_steps,
+        processes=trainer.args.world_size,
+        own_optimizer=optimizer_is_theirs
+        or trainer.optimizer_cls_and_kwargs is not None
+        or trainer._is_overridden("create_optimizer"),
+        own_schedule=schedule_is_theirs or trainer._is_overridden("create_scheduler"),
+        is_stream=is_iterable(trainer.train_dataset),
+        best=resumed.state.best_metric,
+    )
+    return tuple(find_changes(before, json.loads(trainer.args.to_json_string()), circumstances))
 
 
 def resume(trainer: Trainer, resumed: Resumed, run: Run) -> None:
     """Load everything; the random streams come last, when the data stand where they stood."""
-    checkpoint = resumed.checkpoint
+    checkpoint, state = resumed.checkpoint, trainer.state
     trainer._load_from_checkpoint(checkpoint)
     trainer._load_optimizer_and_scheduler(checkpoint)
     trainer._load_scaler(checkpoint)
@@ -69,12 +125,53 @@ def resume(trainer: Trainer, resumed: Resumed, run: Run) -> None:
         run.place.restart_epoch()
         note("ignore_data_skip=True: the epoch starts again with its first batch; this is not the same run any more")
     if resumed.has_other_processes:
-        run.restore_streams = partial(set_seed, trainer.args.seed + trainer.state.global_step)
+        run.restore_streams = partial(set_seed, trainer.args.seed + state.global_step)
     else:
         run.restore_streams = partial(trainer._load_rng_state, checkpoint)
-    note(f"resuming from {checkpoint}: step {trainer.state.global_step} of {trainer.state.max_steps}")
-    for change in resumed.changes:
-        note(change)
+    extends = trainer._resume_mode == ResumeMode.EXTEND
+    note(f"{'extending' if extends else 'resuming'} from {checkpoint}: step {state.global_step} of {state.max_steps}")
+    told = [*in_a_table(resumed.arguments), *resumed.changes, *_other_rate(trainer, at_once=extends)]
+    if told:
+        header = f"not everything is as it was in {Path(checkpoint).name}:"
+        note("\n  ".join([header, *told, *conclusion(resumed.arguments)]))
+    if state.global_step >= state.max_steps:
+        note("nothing is left to do; resume_mode='extend' with a larger max_steps or num_train_epochs goes on")
+
+
+def _other_rate(trainer: Trainer, *, at_once: bool) -> list[str]:
+    """A line on a learning rate that the present schedule would not have here; `at_once` sets it.
+
+    The rate of the next step is part of the optimizer's state. Left alone, the present schedule takes over one step
+    later, as it does in transformers.
+    """
+    jump = schedulers.rate_of_schedule(trainer.lr_scheduler, trainer.optimizer)
+    if jump is None:
+        return []
+    before, now = jump
+    step = trainer.state.global_step + 1
+    if at_once:
+        schedulers.follow_schedule(trainer.lr_scheduler, trainer.optimizer)
+        steps = trainer.state.max_steps
+        return [f"learning rate of step {step}: {before:.4g} → {now:.4g}, as in a run planned for {steps} steps"]
+    return [f"learning rate: step {step} still has {before:.4g}; the present schedule, {now:.4g} there, follows it"]
+
+
+def fork(trainer: Trainer, checkpoint: str, run: Run) -> None:
+    """Begin a new run with the weights of a checkpoint and, if asked for, with what its optimizer remembers."""
+    opened = open_checkpoint(checkpoint, verified=trainer._run_home.verified == Path(checkpoint))
+    step, owner = opened.state().global_step, identity.read_run_id(checkpoint)
+    trainer._load_from_checkpoint(checkpoint)
+    with_optimizer = trainer._resume_mode == ResumeMode.FORK_WITH_OPTIMIZER
+    if with_optimizer:
+        groups = trainer._existing_optimizer().param_groups
+        settings = [{name: value for name, value in group.items() if name != "params"} for group in groups]
+        opened.load_optimizer(trainer.optimizer)
+        for group, own in zip(trainer.optimizer.param_groups, settings, strict=True):
+            group.update(own)
+    run.forked_from = {"checkpoint": Path(checkpoint).name, "run_id": owner, "step": step, "optimizer": with_optimizer}
+    what = "weights and the optimizer's averages" if with_optimizer else "weights"
+    run_id = trainer._run_home.run_id
+    note(f"forked from {checkpoint}, step {step}: its {what}; everything else begins anew, as run {run_id}")
 
 
 def saves_after_epochs(trainer: Trainer) -> bool:

@@ -325,6 +325,26 @@ def test_speed_is_of_training_alone_and_time_left_of_everything(terminal: Termin
     assert re.search(r"12%  step 12/100  epoch 0.24/2  interrupted after 1:31", seen)
 
 
+def test_what_is_read_again_has_a_bar_while_it_lasts(terminal: Terminal, clock: Time) -> None:
+    terminal.plug_in()
+    bar = ProgressCallback()
+    state = begun(bar)
+    clock.now += 10
+    assert bar.show_skipping(1000, 4000, "rows")
+    bar.show_skipping(None, 4000, "rows")
+    step_to(bar, state, 1)
+    bar.stop()
+    written = terminal.close()
+    assert re.search(r"skip .* 25%  rows 1000/4000  0:30 left", text_of(written))
+    assert "skip" not in text_of(written).splitlines()[-1]
+
+
+def test_without_a_terminal_nothing_is_shown_of_what_is_read_again() -> None:
+    bar = ProgressCallback()
+    begun(bar)
+    assert not bar.show_skipping(1, 2, "rows")
+
+
 def test_the_first_loss_shows_at_once_and_later_ones_replace_it(terminal: Terminal, clock: Time) -> None:
     terminal.plug_in()
     bar = ProgressCallback()

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ostinato.core.state import TrainerControl, TrainerState
-from ostinato.loops.evaluate import Collected, EvalPlan, evaluation_loop
+from ostinato.loops.evaluate import EvalPlan, evaluation_loop, mean_loss
 from ostinato.loops.predict import ignored_at_inference, logits_of, prediction_step
 from ostinato.strategies.single import SingleDevice
 
@@ -75,27 +75,24 @@ def test_loss_is_weighted_by_what_it_averages() -> None:
     assert output.metrics == {"eval_loss": pytest.approx((2 * 3.5 + 5 * 9.0) / 7)}
 
 
-def collected(*parts: tuple[list[float], list[float]]) -> Collected:
-    return Collected(
-        losses=[np.array(losses, dtype=np.float32) for losses, _ in parts],
-        weights=[np.array(weights, dtype=np.float64) for _, weights in parts],
-    )
+def mean_of(*parts: tuple[list[float], list[float]]) -> float | None:
+    losses = np.concatenate([np.array(losses, dtype=np.float32) for losses, _ in parts])
+    return mean_loss(losses, np.concatenate([np.array(weights, dtype=np.float64) for _, weights in parts]))
 
 
 def test_mean_loss() -> None:
-    assert Collected().mean_loss() is None
-    assert collected(([1.0, 1.0], [1.0, 1.0]), ([4.0], [1.0])).mean_loss() == 2.0
-    assert collected(([1.0, 1.0], [0.5, 0.5]), ([4.0], [3.0])).mean_loss() == 3.25
+    assert mean_loss(None, None) is None
+    assert mean_of(([1.0, 1.0], [1.0, 1.0]), ([4.0], [1.0])) == 2.0
+    assert mean_of(([1.0, 1.0], [0.5, 0.5]), ([4.0], [3.0])) == 3.25
 
 
 def test_batch_without_labels_does_not_spoil_the_mean() -> None:
-    assert collected(([float("nan")], [0.0]), ([4.0, 4.0], [2.0, 2.0])).mean_loss() == 4.0
+    assert mean_of(([float("nan")], [0.0]), ([4.0, 4.0], [2.0, 2.0])) == 4.0
 
 
 def test_mean_of_equal_weights_is_that_of_numpy() -> None:
     losses = np.random.default_rng(1).random(37).astype(np.float32)
-    found = Collected(losses=[losses[:16], losses[16:]], weights=[np.ones(16), np.ones(21)]).mean_loss()
-    assert found == losses.mean().item()
+    assert mean_loss(losses, np.ones(37)) == losses.mean().item()
 
 
 # ----------------------------------------------------------------------------------------------------------- joining

@@ -91,7 +91,11 @@ def run_of(batches: int = 3, *, accumulation: int = 1, epochs: float = 1, data=N
         report_always=False,
         count_tokens=None,
         settings=ReportSettings(
-            isolate_rng=True, best_decides_saving=False, load_best_at_end=False, nonfinite_in_train_loss=False
+            isolate_rng=True,
+            best_decides_saving=False,
+            load_best_at_end=False,
+            nonfinite_in_train_loss=False,
+            evaluates_first=False,
         ),
     )
     return Run(**{**defaults, **options})

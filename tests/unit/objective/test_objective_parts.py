@@ -238,5 +238,15 @@ def test_shift_is_observed(build, shifts: bool) -> None:
     assert set(batch) == set(rows[0])
 
 
+@pytest.mark.parametrize("hide", [slice(0, 1), slice(0, None)], ids=["masked prompts", "no labels"])
+@pytest.mark.parametrize(("build", "shifts"), [(lambda: tiny.gpt2(loss_type=None), True), (tiny.t5, False)])
+def test_shift_is_observed_whatever_the_labels(build, shifts: bool, hide: slice) -> None:
+    pytest.importorskip("transformers")
+    rows = tiny.language_rows(4)
+    batch = {name: torch.tensor([row[name] for row in rows]) for name in rows[0]}
+    batch["labels"][:, hide] = -100
+    assert observe_shift(build(), batch) is shifts
+
+
 def test_shift_of_one_label_per_row() -> None:
     assert observe_shift(tiny.regression(), {"x": torch.ones(2, 4), "labels": torch.ones(2)}) is False

@@ -73,4 +73,4 @@ def test_batches_of_a_stream_are_read_and_dropped(ours: Api, capsys: pytest.Capt
     ours.library.core.notices.forget_notices()
     loader = loader_of(ours, tiny.StreamDataset(ROWS))
     assert numbers(skip_batches(loader, 4)) == [[8, 9], [10]]
-    assert "reading and dropping 4 batches" in capsys.readouterr().err
+    assert "reading and dropping 8 rows" in capsys.readouterr().err

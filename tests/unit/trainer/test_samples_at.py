@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tiny
 import torch
 from apis import Api
 
 import ostinato
-from ostinato.data.position import Course, batching_of, course_from, samples_at
+from ostinato.data.courses import Course
+from ostinato.data.position import batching_of, samples_at
 
 ROWS = [{"x": [number / 30, 1.0, 0.0, -1.0], "labels": float(number)} for number in range(22)]
 
@@ -105,8 +107,33 @@ def test_asking_changes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", [0, -1, 19])
 def test_no_such_step(step: int, tmp_path: Path) -> None:
-    with pytest.raises(ostinato.DataError, match="18 steps"):
+    with pytest.raises(ostinato.DataError, match="18 steps") as raised:
         trainer_of(tmp_path)[0].samples_at(step)
+    assert isinstance(raised.value, IndexError) and "from 1 to 18" in str(raised.value)
+
+
+@pytest.mark.parametrize("step", ["1", 1.0, None, [1]])
+def test_what_is_no_step(step: Any, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="is not the number of a step") as raised:
+        trainer_of(tmp_path)[0].samples_at(step)
+    assert isinstance(raised.value, ostinato.DataError) and "fix: ask for samples_at(1)" in str(raised.value)
+
+
+def test_steps_counted_in_numpy_or_torch(tmp_path: Path) -> None:
+    trainer, _ = trainer_of(tmp_path)
+    assert trainer.samples_at(torch.tensor(3)) == trainer.samples_at(np.int64(3)) == trainer.samples_at(3)
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_batches_of_so_many_tokens(accumulation: int, tmp_path: Path) -> None:
+    rows = [{**row, "input_ids": [1] * (1 + (7 * n) % 9)} for n, row in enumerate(ROWS)]
+    arguments = {"max_tokens_per_batch": 24, "gradient_accumulation_steps": accumulation}
+    trainer, recorder = trainer_of(tmp_path, rows, **arguments)
+    fresh, _ = trainer_of(tmp_path, rows, **arguments)
+    trainer.train()
+    assert len(recorder.steps) == trainer.state.max_steps
+    for step, seen in recorder.steps.items():
+        assert trainer.samples_at(step) == fresh.samples_at(step) == seen, step
 
 
 def test_orders_that_are_not_ours(tmp_path: Path) -> None:
@@ -135,5 +162,5 @@ def test_arithmetic_of_several_processes(ours: Api) -> None:
     ).get_train_dataloader()
     batching = batching_of(loader)
     assert batching is not None
-    start = course_from(batching, 1, step=0, epoch=0, row=0, group=None)
+    start = batching.course(1, step=0, epoch=0, row=0, group=None)
     assert sorted(row for step in range(1, 7) for row in samples_at(loader, [start], step, 6)) == list(range(22))

@@ -101,6 +101,43 @@ def test_stream_of_datasets(tmp_path: Path) -> None:
         assert all(torch.equal(weights[name], resumed[name]) for name in weights), stop
 
 
+def streams_of_datasets() -> dict[str, Any]:
+    datasets = pytest.importorskip("datasets")
+    rows = [{"x": [number / 30, 1.0, 0.0, -1.0], "labels": float(number)} for number in range(COUNT)]
+
+    def stream() -> Any:
+        return datasets.Dataset.from_list(rows).to_iterable_dataset(num_shards=2)
+
+    def shuffled() -> Any:
+        return stream().shuffle(seed=3, buffer_size=7)
+
+    return {
+        "shuffled": shuffled,
+        "shuffled, mapped": lambda: shuffled().map(lambda row: row),
+        "interleaved": lambda: datasets.interleave_datasets([shuffled(), stream()], seed=0, probabilities=[0.5, 0.5]),
+        "filtered": lambda: stream().filter(lambda row: row["labels"] != 5),
+        "mapped in batches": lambda: stream().map(lambda rows: rows, batched=True, batch_size=5),
+    }
+
+
+BUFFERED = ("shuffled", "shuffled, mapped", "interleaved")
+
+
+@pytest.mark.parametrize("kind", [*BUFFERED, "filtered", "mapped in batches"])
+def test_streams_of_datasets_lose_no_row(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a shuffle buffer holds is not in the stream's own state."""
+    stream = streams_of_datasets()[kind]
+    weights, steps = trained(tmp_path, stream())
+    for stop in (1, 4, 9):
+        capsys.readouterr()
+        ostinato.core.notices.forget_notices()
+        resumed, rest = trained(tmp_path / f"{stop}", stream(), tmp_path / f"checkpoint-{stop}")
+        assert rest == steps[stop:], stop
+        assert all(torch.equal(weights[name], resumed[name]) for name in weights), stop
+        said = "the stream shuffles in a buffer, whose rows its state_dict does not hold"
+        assert (said in capsys.readouterr().err) == (kind in BUFFERED)
+
+
 class StatefulLoader:
     """A loader of the user's that tells where it stands."""
 
@@ -157,6 +194,26 @@ def test_stream_without_a_state_in_other_batches(tmp_path: Path) -> None:
         tmp_path / "other", tiny.StreamDataset(rows), tmp_path / "checkpoint-4", per_device_train_batch_size=2
     )
     assert rest[:3] == [[16, 17], [18, 19], [20, 21]]
+
+
+def test_two_changes_in_one_epoch(tmp_path: Path) -> None:
+    rows = [{"x": [0.0] * 4, "labels": float(number)} for number in range(COUNT)]
+    _, first = trained(tmp_path / "a", tiny.StreamDataset(rows))
+    _, second = trained(
+        tmp_path / "b", tiny.StreamDataset(rows), tmp_path / "a/checkpoint-2", per_device_train_batch_size=3
+    )
+    _, third = trained(
+        tmp_path / "c", tiny.StreamDataset(rows), tmp_path / "b/checkpoint-3", per_device_train_batch_size=5
+    )
+    assert list(itertools.chain(*first[:2], *second[:1], *third[:3])) == list(range(COUNT))
+
+
+def test_another_number_of_workers_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"x": [0.0] * 4, "labels": float(number)} for number in range(COUNT)]
+    trained(tmp_path, tiny.StreamDataset(rows), max_steps=3)
+    capsys.readouterr()
+    trained(tmp_path / "b", tiny.StreamDataset(rows), tmp_path / "checkpoint-2", max_steps=3, dataloader_num_workers=1)
+    assert "1 workers share the stream instead of 0" in capsys.readouterr().err
 
 
 class Shared(tiny.StreamDataset):

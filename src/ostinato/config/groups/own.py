@@ -56,7 +56,7 @@ class Own:
         default=None,
         metadata={
             "help": "With train_sampling_strategy=group_by_length, sort rows by length so many batches at a time "
-            "instead of reading all lengths first; -1 chooses the number (32, growing to 512). None or 0 groups as "
+            "instead of reading all lengths first; -1 chooses the number (32, growing to 1024). None or 0 groups as "
             "transformers does."
         },
     )
