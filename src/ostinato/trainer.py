@@ -721,8 +721,8 @@ class Trainer(metaclass=TrainerType):
                     )
                 )
             macro = evaluating.mean_over_sets(merged, list(chosen), metric_key_prefix)
-            if macro:
-                self._tell_evaluated(macro)
+            if macro and rehearsing.wanted_metric(self) in ("loss", "eval_loss"):
+                self._tell_evaluated(macro)  # somebody waits for it; others hear what they hear from transformers
             return {**merged, **macro}
         with ShortTraceback(), measuring.occasion(self, eval_dataset, only_metrics=True):
             loader = self.get_eval_dataloader(eval_dataset)

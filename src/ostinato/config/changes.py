@@ -37,6 +37,7 @@ class Circumstances:
     own_optimizer: bool = False  # given to the Trainer, so that no argument decides about it
     own_schedule: bool = False
     is_stream: bool = False  # the training set can only be iterated over
+    own_order: bool = False  # a sampler was given to the Trainer, or batches
     best: float | None = None  # the best metric so far
 
 
@@ -49,6 +50,11 @@ class Change:
     now: Any
     outcome: str  # which of the two holds, and what follows
     same_numbers: bool | None  # whether the run stays bit for bit the same; None: it depends on the data
+
+    @property
+    def reorders(self) -> bool:
+        """Whether the rows of the epoch that is resumed come in another order."""
+        return self.outcome.endswith(OTHER_ORDER)
 
 
 def find_changes(before: Mapping[str, Any], now: Mapping[str, Any], case: Circumstances) -> list[Change]:
@@ -186,6 +192,17 @@ def _drop_last(pair: _Pair) -> _Ruling:
     return f"{pair.present}: the same numbers if the last batch of an epoch is full", None
 
 
+def _budget(pair: _Pair) -> _Ruling:
+    both = pair.before.get("max_tokens_per_batch") and pair.setting("max_tokens_per_batch")
+    return _other_numbers(pair) if both else _order(pair)
+
+
+def _window(pair: _Pair) -> _Ruling:
+    if pair.before.get("max_tokens_per_batch") and pair.setting("max_tokens_per_batch"):
+        return _other_numbers(pair)  # what is left of the epoch is cut anew, and nothing lost
+    return _lengths(pair)
+
+
 def _lengths(pair: _Pair) -> _Ruling:
     return _order(pair) if pair.setting("train_sampling_strategy") == "group_by_length" else None
 
@@ -197,9 +214,20 @@ def _order(pair: _Pair) -> _Ruling:
 def _data_seed(pair: _Pair) -> _Ruling:
     if pair.seed_of_data(pair.before) == pair.seed_of_data(pair.now):
         return _same_numbers(pair)
-    if pair.setting("train_sampling_strategy") == "sequential":
-        return f"{pair.present}: the same numbers unless rows are read at random", None
+    if pair.case.is_stream or pair.case.own_order or not _order_follows_seed(pair):
+        return _random_rows(pair)
     return _order(pair)
+
+
+def _order_follows_seed(pair: _Pair) -> bool:
+    strategy = pair.setting("train_sampling_strategy")
+    if (
+        strategy == "group_by_length"
+        and not pair.setting("length_window")
+        and not pair.setting("max_tokens_per_batch")
+    ):
+        return pair.case.processes > 1  # else it is drawn from the streams, which are part of the checkpoint
+    return strategy != "sequential"
 
 
 def _seed(pair: _Pair) -> _Ruling:
@@ -208,12 +236,16 @@ def _seed(pair: _Pair) -> _Ruling:
     return _data_seed(pair)
 
 
+def _random_rows(pair: _Pair) -> _Ruling:
+    return f"{pair.present}: the same numbers unless rows are read at random", None
+
+
 def _workers(pair: _Pair) -> _Ruling:
     if pair.case.is_stream:
         return f"{pair.present}: the stream deals its rows out to workers in another way", False
     if pair.setting("isolate_rng"):
         return _same_numbers(pair)
-    return f"{pair.present}: the same numbers unless rows are read at random", None
+    return _random_rows(pair)
 
 
 def _sharing_of_streams(pair: _Pair) -> _Ruling:
@@ -259,11 +291,11 @@ _RULES: dict[str, _Rule] = {
     "num_train_epochs": _length,
     "per_device_train_batch_size": _rows_per_batch,
     "gradient_accumulation_steps": _rows_per_batch,
-    "max_tokens_per_batch": _order,
+    "max_tokens_per_batch": _budget,
     "dataloader_drop_last": _drop_last,
     "train_sampling_strategy": _order,
     "length_column_name": _lengths,
-    "length_window": _lengths,
+    "length_window": _window,
     "split_by_length": _other_numbers,
     "packing": _other_numbers,
     "remove_unused_columns": _columns,

@@ -10,7 +10,8 @@ from ..config.changes import Change
 from ..core.state import TrainerState
 from ..data.batching import Batching
 from ..data.courses import AnyCourse, BudgetCourse, Course
-from .run import Place, Plan
+from .place import Place
+from .run import Plan
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,19 @@ class Resumed:
         epochs: float,
         max_steps: int,
         processes: int,
+        keeps_order: bool = True,
     ) -> Resumed:
-        """`plan` is that of a run that starts anew with the present settings."""
+        """`plan` is that of a run that starts anew with the present settings.
+
+        `keeps_order` says that the rows of an epoch still come in the order they came in.
+        """
         place, changes = Place.of(progress["place"], batching), []
         if batching is not None and place.courses:
             present = place.course(batching, plan.accumulation, state.global_step)
             plan = plan.going_on(place.base(present), epochs=epochs, max_steps=max_steps)
-            changes += _changes(place.courses[-1], present, plan, state.max_steps, stays=max_steps > 0)
+            changes += _changes(
+                place.courses[-1], present, plan, state.max_steps, stays=max_steps > 0, keeps_order=keeps_order
+            )
         other = place.processes is not None and place.processes != processes
         if other:
             changes.append(
@@ -53,7 +60,9 @@ class Resumed:
         return cls(checkpoint, state, progress, plan, changes, other)
 
 
-def _changes(before: AnyCourse, now: AnyCourse, plan: Plan, planned: int, *, stays: bool) -> list[str]:
+def _changes(
+    before: AnyCourse, now: AnyCourse, plan: Plan, planned: int, *, stays: bool, keeps_order: bool
+) -> list[str]:
     """One line on steps that are cut in another way, none if they are not."""
     if before.is_like(now):
         return []
@@ -70,10 +79,8 @@ def _changes(before: AnyCourse, now: AnyCourse, plan: Plan, planned: int, *, sta
         length = f"the learning-rate schedule is stretched to {plan.max_steps} steps, from {planned}"
     unit = "row" if now.counts == "rows" else "batch"
     seen = "batch" if now.counts == "batches" else "row"
-    return [
-        f"resuming at {unit} {now.row} of epoch {now.epoch} with {_what_changed(before, now)}: every {seen} is still "
-        f"seen once; {length}"
-    ]
+    once = f"every {seen} is still seen once; " if keeps_order else ""
+    return [f"resuming at {unit} {now.row} of epoch {now.epoch} with {_what_changed(before, now)}: {once}{length}"]
 
 
 def _other_rows(before: Course, now: Course) -> str:

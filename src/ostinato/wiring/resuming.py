@@ -16,7 +16,7 @@ from ..config.changes import Change, Circumstances, conclusion, find_changes, in
 from ..core.choices import ResumeMode, SaveStrategy
 from ..core.notices import note
 from ..core.random import set_seed
-from ..core.state import ExportableState
+from ..core.state import ExportableState, TrainerState
 from ..data.position import batching_of
 from ..data.sizes import is_iterable
 from ..loops.resume import Resumed
@@ -80,6 +80,7 @@ def read_checkpoint(trainer: Trainer, checkpoint: str, plan: Plan, loader: Any) 
         accumulation=plan.accumulation,
         epoch_closed=saves_after_epochs(trainer),
     )
+    arguments = opened.arguments()
     resumed = Resumed.at(
         checkpoint,
         state,
@@ -89,26 +90,30 @@ def read_checkpoint(trainer: Trainer, checkpoint: str, plan: Plan, loader: Any) 
         epochs=trainer.args.num_train_epochs,
         max_steps=trainer.args.max_steps,
         processes=trainer.args.world_size,
+        keeps_order=not any(one.reorders for one in _changed_arguments(trainer, arguments, state, plan)),
     )
     if trainer._resume_mode == ResumeMode.EXTEND and resumed.plan.max_steps <= state.max_steps:
         raise mistakes.nothing_to_extend(checkpoint, planned=state.max_steps, now=resumed.plan.max_steps)
-    return dataclasses.replace(resumed, arguments=_changed_arguments(trainer, opened.arguments(), resumed))
+    return dataclasses.replace(resumed, arguments=_changed_arguments(trainer, arguments, state, resumed.plan))
 
 
-def _changed_arguments(trainer: Trainer, before: dict[str, Any], resumed: Resumed) -> tuple[Change, ...]:
+def _changed_arguments(
+    trainer: Trainer, before: dict[str, Any], state: TrainerState, plan: Plan
+) -> tuple[Change, ...]:
     """The arguments that are not those of the checkpoint; called before optimizer and schedule are made."""
     schedule_is_theirs = trainer.lr_scheduler is not None and not trainer._created_lr_scheduler
     optimizer_is_theirs = trainer.optimizer is not None and trainer._run is None
     circumstances = Circumstances(
-        steps_before=resumed.state.max_steps,
-        steps_now=resumed.plan.max_steps,
+        steps_before=state.max_steps,
+        steps_now=plan.max_steps,
         processes=trainer.args.world_size,
         own_optimizer=optimizer_is_theirs
         or trainer.optimizer_cls_and_kwargs is not None
         or trainer._is_overridden("create_optimizer"),
         own_schedule=schedule_is_theirs or trainer._is_overridden("create_scheduler"),
         is_stream=is_iterable(trainer.train_dataset),
-        best=resumed.state.best_metric,
+        own_order=trainer.sampler is not None or trainer.batch_sampler is not None,
+        best=state.best_metric,
     )
     return tuple(find_changes(before, json.loads(trainer.args.to_json_string()), circumstances))
 

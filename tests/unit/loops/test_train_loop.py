@@ -16,7 +16,8 @@ from ostinato.core.errors import NonFiniteError
 from ostinato.core.state import TrainerControl, TrainerState
 from ostinato.loops.flops import FlopCounter
 from ostinato.loops.nonfinite import NonFiniteGuard
-from ostinato.loops.run import LossMeter, Place, Plan, Run
+from ostinato.loops.place import Place
+from ostinato.loops.run import LossMeter, Plan, Run
 from ostinato.loops.train import train
 from ostinato.objective.objective import Objective
 from ostinato.strategies.precision import FullPrecision

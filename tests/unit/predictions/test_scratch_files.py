@@ -114,3 +114,18 @@ def test_128_megabytes_are_worked_on_in_a_few() -> None:
     done = subprocess.run([sys.executable, "-c", _MEASURED], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 48
+
+
+@pytest.mark.skipif(subject._advise is None, reason="the system takes no advice about its page cache")
+@pytest.mark.parametrize(("pace", "advised"), [(1e6, False), (1e12, True)], ids=["slow disk", "fast disk"])
+def test_a_slow_disk_is_not_read_again(pace: float, advised: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There, the page cache keeps what it can; else it is left to others. The elements are the same."""
+    calls: list[int] = []
+    monkeypatch.setattr(subject, "_advise", lambda handle, start, length, advice: calls.append(length))
+    file, batch = ScratchFile(Scratch(0, pace=pace), 2**24), np.arange(2**20, dtype=np.float64)
+    for _ in range(2):
+        file.append(batch)
+    written = bool(calls)
+    assert np.array_equal(spilled(file, (2, 2**20), np.float64), np.stack([batch, batch]))
+    assert written == advised
+    assert bool(calls) == advised

@@ -41,7 +41,7 @@ class Noisy(tiny.MapDataset):
 def train(folder: Path, checkpoint: Path | None = None, *, build: Any = None, data: Any = None, **rest: Any) -> Any:
     api = Api("ostinato", folder)
     api.set_seed(42)
-    own = {name: rest.pop(name) for name in ("optimizers", "cls") if name in rest}
+    own = {name: rest.pop(name) for name in ("optimizers", "cls", "callbacks") if name in rest}
     model = tiny.regression(dropout=0.3) if build is None else build()
     if "optimizers" in own:
         own["optimizers"] = own["optimizers"](model)
@@ -265,6 +265,70 @@ def test_finished_runs_say_how_to_go_on(whole: Whole, tmp_path: Path, capsys: An
     capsys.readouterr()
     train(tmp_path, whole.checkpoint.parent / "checkpoint-10")
     assert "nothing is left to do; resume_mode='extend'" in capsys.readouterr().err
+
+
+WINDOWS: dict[str, Any] = {"train_sampling_strategy": "group_by_length", "length_window": 2}
+GROUPED: dict[str, Any] = {"train_sampling_strategy": "group_by_length"}
+ORDERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "in sequence": ({}, {"train_sampling_strategy": "sequential"}),
+    "by length": ({}, GROUPED),
+    "by length no more": (GROUPED, {}),
+    "in windows": (GROUPED, WINDOWS),
+    "in other windows": (WINDOWS, {**WINDOWS, "length_window": 4}),
+    "by tokens": ({}, {"max_tokens_per_batch": 24}),
+    "by tokens no more": ({"max_tokens_per_batch": 24}, {}),
+    "more tokens": ({"max_tokens_per_batch": 24}, {"max_tokens_per_batch": 48}),
+    "other windows of tokens": (
+        {**WINDOWS, "max_tokens_per_batch": 24},
+        {**WINDOWS, "max_tokens_per_batch": 24, "length_window": 4},
+    ),
+    "seed": ({}, {"seed": 7}),
+    "seed and size": ({}, {"seed": 7, "per_device_train_batch_size": 8}),
+    "seed, by length": (GROUPED, {**GROUPED, "seed": 7}),
+    "seed, in windows": (WINDOWS, {**WINDOWS, "seed": 7}),
+    "seed, in sequence": (
+        {"train_sampling_strategy": "sequential"},
+        {"train_sampling_strategy": "sequential", "seed": 7},
+    ),
+    "seed of the data": ({}, {"data_seed": 7}),
+    "seed of the data, by length": (GROUPED, {**GROUPED, "data_seed": 7}),
+    "size": ({}, {"per_device_train_batch_size": 8}),
+}
+
+
+@pytest.mark.parametrize("case", ORDERS)
+def test_what_is_said_of_rows_is_true(case: str, tmp_path: Path, capsys: Any) -> None:
+    """It is said that rows may be seen twice where they are, and that each is seen once where it is."""
+    before, after = ORDERS[case]
+    lengths = torch.randint(1, 9, (22,), generator=torch.Generator().manual_seed(0)).tolist()
+    rows = [
+        {"x": [n / 30, 1.0, 0.0, -1.0], "labels": float(n), "input_ids": [1] * size} for n, size in enumerate(lengths)
+    ]
+    settings: dict[str, Any] = {
+        "data": rows,
+        "max_steps": -1,
+        "num_train_epochs": 1,
+        "save_steps": 3,
+        "eval_strategy": "no",
+    }
+    settings["metric_for_best_model"] = None
+    seen: list[float] = []
+
+    class Sees(ostinato.Trainer):
+        def compute_loss(self, model, inputs, *args, **kwargs):
+            seen.extend(inputs["labels"].tolist())
+            return super().compute_loss(model, inputs, *args, **kwargs)
+
+    class Stops(ostinato.TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs) -> None:
+            control.should_training_stop = state.global_step == 3
+
+    train(tmp_path, cls=Sees, callbacks=[Stops()], **{**settings, **before})
+    capsys.readouterr()
+    train(tmp_path, tmp_path / "checkpoint-3", cls=Sees, **{**settings, **after})
+    said = capsys.readouterr().err
+    assert ("may be seen twice or not at all" in said) == (sorted(seen) != list(range(22))), said
+    assert "is still seen once" not in said or sorted(seen) == list(range(22)), said
 
 
 # Arguments that decide nothing about the numbers of a run that goes on: where things are kept and said, how often is

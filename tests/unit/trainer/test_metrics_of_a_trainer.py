@@ -446,7 +446,9 @@ def test_options_of_a_set(ours) -> None:
     assert names_in(trainer.evaluate(rows(4))) == {"eval_loss", "eval_accuracy"}
 
 
-def test_the_mean_loss_is_logged_and_told(ours) -> None:
+@pytest.mark.parametrize("waited_for", [False, True], ids=["nobody waits", "it decides about the best model"])
+def test_the_mean_loss_is_logged_and_told_to_who_waits_for_it(ours, waited_for: bool) -> None:
+    """Callbacks otherwise hear what they hear from transformers: each set once."""
     told = []
 
     class Listens(TrainerCallback):
@@ -454,9 +456,12 @@ def test_the_mean_loss_is_logged_and_told(ours) -> None:
             told.append(names_in(metrics))
 
     trainer = build(ours, eval_dataset={"a": rows(4), "b": rows(6)}, callbacks=[Listens()])
+    trainer.args.metric_for_best_model = "loss" if waited_for else None
     found = trainer.evaluate()
-    assert told == [{"eval_a_loss"}, {"eval_b_loss"}, {"eval_loss"}]
-    assert trainer.state.log_history[-1]["eval_loss"] == found["eval_loss"]
+    assert found["eval_loss"] == pytest.approx((found["eval_a_loss"] + found["eval_b_loss"]) / 2)
+    assert told == [{"eval_a_loss"}, {"eval_b_loss"}, *([{"eval_loss"}] if waited_for else [])]
+    if waited_for:
+        assert trainer.state.log_history[-1]["eval_loss"] == found["eval_loss"]
 
 
 def test_no_mean_without_all_losses(ours) -> None:

@@ -41,7 +41,7 @@ class Evaluation:
     )
     eval_accumulation_steps: int | None = field(
         default=None,
-        metadata={"help": "Move predictions to main memory every so many batches. Not given: once, at the end."},
+        metadata={"help": "Accepted for compatibility: predictions leave the device after every batch."},
     )
     include_for_metrics: list[str] = field(
         default_factory=list,

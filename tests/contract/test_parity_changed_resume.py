@@ -1,0 +1,42 @@
+"""Resuming with other arguments: the optimizer and the base of the schedule are the checkpoint's, its shape is now's."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+from apis import Api
+
+LINEAR = [0.01, 0.00875, 0.0075, 0.00625]  # of the four steps before the checkpoint
+CASES: dict[str, tuple[dict[str, Any], list[float]]] = {
+    "as it was": ({}, [0.005, 0.00375, 0.0025, 0.00125]),
+    "another rate": ({"learning_rate": 0.5}, [0.005, 0.00375, 0.0025, 0.00125]),
+    "another shape": ({"lr_scheduler_type": "constant"}, [0.005, 0.01, 0.01, 0.01]),
+    "a longer run": ({"max_steps": 10}, [0.005, 0.005, 0.004, 0.003, 0.002, 0.001]),
+    "a warmup": ({"warmup_steps": 6}, [0.005, 0.05 / 6, 0.01, 0.005]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rates(case: str, api: Api, tmp_path: Path) -> None:
+    changes, expected = CASES[case]
+    base = dict(
+        per_device_train_batch_size=4,
+        max_steps=8,
+        learning_rate=0.01,
+        weight_decay=0.1,
+        save_strategy="steps",
+        save_steps=4,
+    )
+    api.fit(tiny.regression(), tiny.regression_rows(), **base)
+    shutil.rmtree(tmp_path / "checkpoint-8")
+    args = api.args(**{**base, "weight_decay": 0.5, "adam_beta1": 0.5, "save_strategy": "no", **changes})
+    resumed = api.trainer(tiny.regression(), args, train_dataset=tiny.regression_rows())
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    rates = [entry["learning_rate"] for entry in resumed.state.log_history if "learning_rate" in entry]
+    assert rates == pytest.approx([*LINEAR, *expected])
+    group = resumed.optimizer.param_groups[0]
+    assert (group["weight_decay"], group["betas"][0]) == (0.1, 0.9)
