@@ -1,4 +1,4 @@
-"""Resuming with other arguments: the optimizer and the base of the schedule are the checkpoint's, its shape is now's."""
+"""Resuming with other arguments: optimizer and base rates are the checkpoint's, the shape of the schedule is now's."""
 
 from __future__ import annotations
 
