@@ -17,7 +17,7 @@ packing.py     rows end to end; packing_check.py: whether a model keeps them apa
 
 loaders.py     all of it together: an iterator over batches
 reading.py     reading rows by their numbers, in workers too; failing.py: what fails there
-streams.py     rows that come one after another; stream_reading.py, stream_windows.py: in batches, like lengths together
+streams.py     rows that come one after another; stream_reading.py, stream_windows.py: in batches, by length
 marks.py       what may come in the place of a row; bad_rows.py: rows that cannot be read, left out
 row_streams.py what reading may draw at random
 

@@ -240,8 +240,8 @@ def token_batches(
             what=f"max_tokens_per_batch={settings.max_tokens} with a training set that can only be iterated over",
             why="how many rows fit into each batch, and so where a step of the run stands in the data, is known only "
             "once all of them are read",
-            fix="pass a data set with numbered rows; or keep per_device_train_batch_size, and put like lengths together "
-            "with train_sampling_strategy='group_by_length' and length_window=-1, which a stream can do",
+            fix="pass a data set with numbered rows; or keep per_device_train_batch_size, and put like lengths "
+            "together with train_sampling_strategy='group_by_length' and length_window=-1, which a stream can do",
         )
     if settings.drop_last:
         note_once(

@@ -173,7 +173,7 @@ def test_the_first_of_several_evaluation_sets(tmp_path: Path) -> None:
     assert journey.evaluation.rows == 10
     built = trainer(tmp_path, tiny.regression(), tiny.regression_rows(), eval_dataset=sets)
     assert built.explain("far").data.name == "evaluation set 'far'"
-    with pytest.raises(ValueError, match="did you mean .far"):
+    with pytest.raises(ValueError, match=r"did you mean .far"):
         built.explain("fra")
 
 
