@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import threading
 import time
@@ -20,6 +21,9 @@ from apis import LIBRARIES, Api, guest
 from recording import make_recorder
 
 torch.set_num_threads(1)
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell ignores Ctrl-C for what it starts in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Set by pytest itself while a test runs, and by torch when its optimizers are first used.
 VOLATILE = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}
