@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ from .checkpoint.layouts import open_checkpoint
 from .checkpoint.names import TRAINER_STATE_NAME
 from .checkpoint.run_home import RunHome
 from .compat.accelerator import AcceleratorView
+from .compat.legacy import absent, note_overrides_without_effect
 from .config import mistakes
 from .config.adopt import adopt
 from .config.check_trainer import (
@@ -136,6 +137,7 @@ class Trainer(metaclass=TrainerType):
     ) -> None:
         self.args = args = adopt(args)
         args.apply_log_level()
+        note_overrides_without_effect(type(self), Trainer)
         check_types(
             model=model,
             data_collator=data_collator,
@@ -210,6 +212,12 @@ class Trainer(metaclass=TrainerType):
         self._run_home = RunHome()
         self._output_names = predicting.OutputNames()
         emit(self, "on_init_end")
+
+    if not TYPE_CHECKING:  # type checkers see what there is
+
+        def __getattr__(self, name: str) -> Any:
+            """What is not here: names of transformers' older and other parts (compat/legacy.py)."""
+            return absent(self, name)
 
     def create_accelerator_and_postprocess(self) -> None:
         """`self.accelerator`, under which subclasses look for devices, gathering and unwrapping."""
@@ -944,8 +952,11 @@ class Trainer(metaclass=TrainerType):
                 kind, options = self.optimizer_cls_and_kwargs
             else:
                 kind, options = self.get_optimizer_cls_and_kwargs(self.args, model)
-            names = self.get_decay_parameter_names(model)
-            self.optimizer = kind(groups.parameter_groups(model, names, self.args.weight_decay), **options)
+            given, options = groups.given_groups(options)
+            if given is None:
+                names = self.get_decay_parameter_names(model)
+                given = groups.parameter_groups(model, names, self.args.weight_decay)
+            self.optimizer = kind(given, **options)
         return self.optimizer
 
     @staticmethod

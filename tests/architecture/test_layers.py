@@ -15,7 +15,7 @@ LAYERS = [
     {"loops", "explain", "search", "integrations", "compat"},
     {"wiring"},
     {"trainer", "seq2seq_trainer"},
-    {"tasks", "board", "report"},
+    {"tasks", "board", "report", "dropin"},
     {"cli"},
 ]
 LAYER = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}

@@ -16,8 +16,15 @@ import ostinato
 
 from ..core.errors import OstinatoError
 from . import convert, explain, plan, verify
+from . import exec as execute
 
-COMMANDS: dict[str, ModuleType] = {"convert": convert, "explain": explain, "plan": plan, "verify": verify}
+COMMANDS: dict[str, ModuleType] = {
+    "convert": convert,
+    "exec": execute,
+    "explain": explain,
+    "plan": plan,
+    "verify": verify,
+}
 WRONG_COMMAND_LINE = 2
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import os
 import runpy
 import sys
 import traceback
@@ -42,27 +43,41 @@ def tell(
     """Run the script until its trainer starts, ask it, print what it says."""
     script = Path(options.script)
     if not script.is_file():
-        return _complain(f"there is no script {options.script!r}", WRONG_COMMAND_LINE)
+        return complain(f"there is no script {options.script!r}", WRONG_COMMAND_LINE)
     if _uses_theirs(script):
-        return _complain(
-            f"{script} uses transformers' Trainer, which would train: write `from ostinato import Trainer`",
+        return complain(
+            f"{script} uses transformers' Trainer, which would train: write `from ostinato import Trainer`, or leave "
+            f"it as it is and run `ostinato exec --explain {script}`",
             WRONG_COMMAND_LINE,
         )
+    return tell_of(lambda: run_script(script, options.arguments), str(script), ask, options.format, failed=failed)
+
+
+def tell_of(
+    start: Callable[[], int],
+    name: str,
+    ask: Callable[[Trainer], Account],
+    form: str,
+    *,
+    failed: Callable[[Any], bool] = lambda account: False,
+) -> int:
+    """Start what is called `name`; ask its trainer when it starts, print what it says."""
     told: list[Account] = []
     with _stopping_at_start(lambda trainer: told.append(ask(trainer))), contextlib.redirect_stdout(sys.stderr):
-        code = _run(script, options.arguments)
+        code = start()
     if not told:
-        return code if code else _complain(_never_started(script), NEVER_STARTED)
-    _print(told[0], options.format)
+        return code if code else complain(_never_started(name), NEVER_STARTED)
+    _print(told[0], form)
     return FAILED if failed(told[0]) else 0
 
 
-def _complain(text: str, code: int) -> int:
+def complain(text: str, code: int) -> int:
+    """Say what is wrong with the command line; returns the exit code."""
     print(f"ostinato: {text}", file=sys.stderr)
     return code
 
 
-def _never_started(script: Path) -> str:
+def _never_started(script: str) -> str:
     return (
         f"{script} ended before any ostinato Trainer was asked to train, evaluate or predict\n"
         "  why: only then is there something to tell\n"
@@ -73,12 +88,29 @@ def _never_started(script: Path) -> str:
 # ---- running --------------------------------------------------------------------------------------------------------
 
 
-def _run(script: Path, arguments: list[str]) -> int:
+def run_script(script: Path, arguments: list[str]) -> int:
     """Run a script as `python SCRIPT ...` would; its traceback is as if it had. Returns its exit code."""
-    before = sys.argv, sys.path[:]
-    sys.argv, sys.path[:] = [str(script), *arguments], [str(script.resolve().parent), *sys.path]
-    try:
+
+    def start() -> None:
         runpy.run_path(str(script), run_name="__main__")
+
+    return _run(start, [str(script), *arguments], str(script.resolve().parent), str(script))
+
+
+def run_module(name: str, arguments: list[str]) -> int:
+    """Run a module as `python -m MODULE ...` would. Returns its exit code."""
+
+    def start() -> None:
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+    return _run(start, [name, *arguments], os.getcwd(), None)
+
+
+def _run(start: Callable[[], Any], arguments: list[str], directory: str, script: str | None) -> int:
+    before = sys.argv, sys.path[:]
+    sys.argv, sys.path[:] = arguments, [directory, *sys.path]
+    try:
+        start()
     except Reached:
         pass
     except SystemExit as end:
@@ -98,12 +130,16 @@ def _code_of(end: SystemExit) -> int:
     return FAILED
 
 
-def _print_error(error: Exception, script: Path) -> None:
+def _print_error(error: Exception, script: str | None) -> None:
     """The traceback, from the script on: how it was started says nothing."""
-    entry, name = error.__traceback__, str(script)
-    while entry is not None and entry.tb_frame.f_code.co_filename != name:
+    entry = error.__traceback__
+    while entry is not None and not _is_users(entry.tb_frame.f_code.co_filename, script):
         entry = entry.tb_next
     traceback.print_exception(type(error), error, entry or error.__traceback__)
+
+
+def _is_users(file: str, script: str | None) -> bool:
+    return file == script if script is not None else file != __file__ and "runpy" not in file
 
 
 @contextlib.contextmanager

@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
-from ..core.errors import NotSupportedError
+from ..config.plan import LoaderSettings
+from ..core.notices import note_once
 from ..core.tree import tree_map
+from .accelerator_state import GradientStateView, StateView
+from .legacy import NoSuchNameError
+from .sharing_loaders import shared_loader
 
 
 class AcceleratorView:
-    """Answers to accelerate's names; it owns nothing."""
+    """Answers to accelerate's names; it owns nothing.
+
+    >>> trainer.accelerator.gather_for_metrics(scores)  # doctest: +SKIP
+    """
+
+    # What it would be told by accelerate where none of its backends is in use.
+    ddp_handler = deepspeed_engine_wrapped = deepspeed_plugin = fp8_backend = fp8_recipe = None
+    parallelism_config = project_dir = torch_device_mesh = None
+    fp8_enabled = is_fsdp2 = is_composable_parallelism_enabled = split_batches = False
+    step_scheduler_with_optimizer = False
+    device_placement = True
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
+        self.state = StateView(trainer.args)
+        self.gradient_state = GradientStateView(trainer)
+
+    # ---- who is who ----------------------------------------------------------------------------------
 
     @property
     def device(self) -> torch.device:
@@ -44,45 +66,18 @@ class AcceleratorView:
         return self._trainer.is_local_process_zero()
 
     @property
-    def sync_gradients(self) -> bool:
-        run = getattr(self._trainer, "_run", None)
-        return run is None or run.is_last_micro_batch
+    def is_last_process(self) -> bool:
+        return self.process_index == self.num_processes - 1
 
     @property
-    def mixed_precision(self) -> str:
-        return self._trainer.args.mixed_precision
+    def use_distributed(self) -> bool:
+        return self.num_processes > 1
+
+    multi_device = use_distributed
 
     @property
-    def scaler(self) -> Any:
-        return getattr(self._trainer.precision, "scaler", None)
-
-    def backward(self, loss: Tensor, **kwargs: Any) -> None:
-        self._trainer.precision.backward(loss)
-
-    def clip_grad_norm_(self, parameters: Iterable[nn.Parameter], max_norm: float, norm_type: int = 2) -> Tensor:
-        if norm_type != 2:
-            return nn.utils.clip_grad_norm_(parameters, max_norm, norm_type=norm_type)
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        return self._trainer.strategy.clip(gradients, max_norm)
-
-    def unwrap_model(self, model: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
-        inner = getattr(model, "module", None)
-        return inner if isinstance(inner, nn.Module) and type(model).__name__ == "DistributedDataParallel" else model
-
-    def gather(self, tensor: Any) -> Any:
-        return self._trainer.strategy.gather(tensor)
-
-    gather_for_metrics = gather
-
-    def pad_across_processes(self, tensor: Any, dim: int = 0, pad_index: int = 0, pad_first: bool = False) -> Any:
-        """As it is: `gather` pads by itself."""
-        return tensor
-
-    def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
-        if reduction == "none":
-            return tensor
-        combine = self._trainer.strategy.mean if reduction == "mean" else self._trainer.strategy.sum
-        return tree_map(lambda leaf: combine(leaf) * scale if isinstance(leaf, Tensor) else leaf, tensor)
+    def distributed_type(self) -> Any:
+        return self.state.distributed_type
 
     def wait_for_everyone(self) -> None:
         self._trainer.strategy.barrier()
@@ -90,29 +85,224 @@ class AcceleratorView:
     def main_process_first(self) -> AbstractContextManager[Any]:
         return self._trainer.args.main_process_first(local=False)
 
-    def prepare(self, *parts: Any, **kwargs: Any) -> Any:
-        """As they are: models and optimizers are placed by the trainer, loaders of its own are sharded already."""
-        return parts[0] if len(parts) == 1 else parts
+    def local_main_process_first(self) -> AbstractContextManager[Any]:
+        return self._trainer.args.main_process_first(local=True)
 
-    def prepare_model(self, model: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
-        return model.to(self.device)
+    def on_main_process(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function`, which does something on the main process alone."""
 
-    def autocast(self, *args: Any, **kwargs: Any) -> AbstractContextManager[Any]:
-        return self._trainer.precision.autocast()
+        @wraps(function)
+        def there_alone(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs) if self.is_main_process else None
+
+        return there_alone
 
     def print(self, *args: Any, **kwargs: Any) -> None:
         if self.is_local_main_process:
             print(*args, **kwargs)  # noqa: T201
 
+    # ---- a step --------------------------------------------------------------------------------------
+
+    @property
+    def sync_gradients(self) -> bool:
+        return self.gradient_state.sync_gradients
+
+    @property
+    def gradient_accumulation_steps(self) -> int:
+        return self._trainer.current_gradient_accumulation_steps
+
+    @property
+    def mixed_precision(self) -> str:
+        return self._trainer.args.mixed_precision
+
+    @property
+    def native_amp(self) -> bool:
+        return self.mixed_precision != "no"
+
+    @property
+    def scaler(self) -> Any:
+        return getattr(self._trainer.precision, "scaler", None)
+
+    @property
+    def optimizer_step_was_skipped(self) -> bool:
+        """Whether the last step overflowed; only float16 does."""
+        return getattr(self._trainer.precision, "skipped_last_step", False)
+
+    def backward(self, loss: Tensor, **kwargs: Any) -> None:
+        self._trainer.precision.backward(loss)
+
+    def unscale_gradients(self, optimizer: torch.optim.Optimizer | None = None) -> None:
+        self._trainer.precision.unscale(self._trainer.optimizer if optimizer is None else optimizer)
+
+    def clip_grad_norm_(self, parameters: Iterable[nn.Parameter], max_norm: float, norm_type: int = 2) -> Tensor:
+        if norm_type != 2:
+            return nn.utils.clip_grad_norm_(parameters, max_norm, norm_type=norm_type)
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        return self._trainer.strategy.clip(gradients, max_norm)
+
+    def clip_grad_value_(self, parameters: Iterable[nn.Parameter], clip_value: float) -> None:
+        nn.utils.clip_grad_value_(parameters, clip_value)
+
+    def autocast(self, *args: Any, **kwargs: Any) -> AbstractContextManager[Any]:
+        return self._trainer.precision.autocast()
+
+    @contextmanager
+    def accumulate(self, *models: nn.Module) -> Iterator[None]:
+        """Processes exchange gradients in it when the trainer's step does; in a loop of one's own, always."""
+        with self._trainer.strategy.accumulate(models[0], sync=self.sync_gradients):
+            yield
+
+    def no_sync(self, model: nn.Module) -> AbstractContextManager[Any]:
+        return self._trainer.strategy.accumulate(model, sync=False)
+
+    # ---- numbers of all processes --------------------------------------------------------------------
+
+    def gather(self, tensor: Any) -> Any:
+        return self._trainer.strategy.gather(tensor)
+
+    def gather_for_metrics(self, input_data: Any, use_gather_object: bool = False) -> Any:
+        return self._trainer.strategy.gather(input_data)
+
+    def pad_across_processes(self, tensor: Any, dim: int = 0, pad_index: int = 0, pad_first: bool = False) -> Any:
+        """Tensors as long in dimension `dim` as the longest of all processes."""
+        if self.num_processes == 1:
+            return tensor
+        return tree_map(
+            lambda leaf: self._padded(leaf, dim, pad_index, pad_first) if isinstance(leaf, Tensor) else leaf, tensor
+        )
+
+    def _padded(self, tensor: Tensor, dim: int, pad_index: int, pad_first: bool) -> Tensor:
+        if not -tensor.ndim <= dim < tensor.ndim:
+            return tensor
+        own = tensor.shape[dim]
+        longest = int(self.gather(torch.tensor([own], device=self.device)).max())
+        missing = (longest - own, 0) if pad_first else (0, longest - own)
+        return F.pad(tensor, [0, 0] * (tensor.ndim - 1 - dim % tensor.ndim) + list(missing), value=pad_index)
+
+    def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
+        if reduction == "none":
+            return tensor
+        combine = self._trainer.strategy.mean if reduction == "mean" else self._trainer.strategy.sum
+        return tree_map(lambda leaf: combine(leaf) * scale if isinstance(leaf, Tensor) else leaf, tensor)
+
+    # ---- models, optimizers, loaders -----------------------------------------------------------------
+
+    @property
+    def _models(self) -> list[nn.Module]:
+        return [self._trainer.model_wrapped]
+
+    def prepare(self, *parts: Any, **kwargs: Any) -> Any:
+        """Models on the device and replicated, loaders shared out; optimizers and schedules as they are."""
+        prepared = tuple(self._prepared(part) for part in parts)
+        return prepared[0] if len(prepared) == 1 else prepared
+
+    def _prepared(self, part: Any) -> Any:
+        if isinstance(part, nn.Module):
+            return self.prepare_model(part)
+        return self.prepare_data_loader(part) if isinstance(part, DataLoader) else part
+
+    def prepare_model(
+        self, model: nn.Module, device_placement: bool | None = None, evaluation_mode: bool = False
+    ) -> nn.Module:
+        if device_placement is False:
+            return model
+        return model.to(self.device) if evaluation_mode else self._trainer.strategy.place(model)
+
+    def prepare_data_loader(self, data_loader: DataLoader[Any], *args: Any, **kwargs: Any) -> DataLoader[Any]:
+        return shared_loader(data_loader, LoaderSettings.of(self._trainer.args))
+
+    def prepare_optimizer(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        return optimizer
+
+    def prepare_scheduler(self, scheduler: Any) -> Any:
+        return scheduler
+
+    def unwrap_model(self, model: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+        """The model inside of DistributedDataParallel and torch.compile."""
+        inner = getattr(model, "module", None)
+        if isinstance(inner, nn.Module) and type(model).__name__ == "DistributedDataParallel":
+            return self.unwrap_model(inner)
+        compiled = getattr(model, "_orig_mod", None)
+        return compiled if isinstance(compiled, nn.Module) else model
+
+    def get_state_dict(self, model: nn.Module, unwrap: bool = True) -> dict[str, Any]:
+        return (self.unwrap_model(model) if unwrap else model).state_dict()
+
+    def free_memory(self, *objects: Any) -> list[None]:
+        """Forget what was prepared, which is nothing; and give back what the device keeps for later."""
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        return [None for _ in objects]
+
+    clear = free_memory
+
+    @property
+    def dataloader_config(self) -> Any:
+        return self._trainer.args.accelerator_config
+
+    @property
+    def even_batches(self) -> bool:
+        return self.dataloader_config.even_batches
+
+    @even_batches.setter
+    def even_batches(self, even: bool) -> None:
+        self.dataloader_config.even_batches = even
+
+    @property
+    def dispatch_batches(self) -> bool | None:
+        return self.dataloader_config.dispatch_batches
+
+    @property
+    def use_seedable_sampler(self) -> bool:
+        return self.dataloader_config.use_seedable_sampler
+
+    @property
+    def non_blocking(self) -> bool:
+        return self.dataloader_config.non_blocking
+
+    # ---- files and trackers --------------------------------------------------------------------------
+
+    @property
+    def should_save_model(self) -> bool:
+        return True
+
+    def save(self, obj: Any, f: str | Path, safe_serialization: bool = False) -> None:
+        """Write an object with torch, on the main process."""
+        if self.is_main_process:
+            torch.save(obj, f)
+
+    def init_trackers(self, project_name: str, config: Any = None, init_kwargs: Any = None) -> None:
+        note_once("accelerator.init_trackers does nothing: trackers are the callbacks that report_to names")
+
+    def log(self, values: dict[str, Any], step: int | None = None, log_kwargs: Any = None) -> None:
+        """To wherever the trainer logs."""
+        self._trainer.log(dict(values))
+
+    def end_training(self) -> None:
+        """Nothing to end: trackers end with `on_train_end`."""
+
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__") or "_trainer" not in vars(self):
             raise AttributeError(name)
-        raise _NoSuchName(
+        raise NoSuchNameError(
             what=f"trainer.accelerator has no {name!r}",
             why="it is a view on Ostinato's own parts and offers the names in common use, not all of accelerate's",
-            fix="use trainer.strategy (device, place, gather, sum, mean, barrier) or trainer.precision instead",
+            fix=_INSTEAD.get(
+                name, "use trainer.strategy (device, place, gather, sum, mean, barrier) or trainer.precision instead"
+            ),
         )
 
 
-class _NoSuchName(NotSupportedError, AttributeError):
-    """So that `getattr(accelerator, name, default)` keeps working."""
+_INSTEAD = {
+    "_prepare_deepspeed": "DeepSpeed is not supported: train with torchrun",
+    "mpu": "sequences are not split over processes: trainer.get_sp_size() is 1",
+    "load_state": "trainer.train(resume_from_checkpoint=…) goes on from a checkpoint",
+    "save_state": "trainer._save_checkpoint(model, trial=None) writes a checkpoint",
+    "save_model": "trainer.save_model(directory) writes the model",
+    "register_for_checkpointing": "a callback that is an ExportableState has its state saved",
+    "skip_first_batches": "trainer.train(resume_from_checkpoint=…) goes on at the right row",
+    "get_tracker": "trackers are callbacks: trainer.callback_handler.callbacks",
+    "trackers": "trackers are callbacks: trainer.callback_handler.callbacks",
+    "split_between_processes": "take part[trainer.args.process_index :: trainer.args.world_size]",
+    "profile": "use torch.profiler in a callback",
+}  # fmt: skip

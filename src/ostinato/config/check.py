@@ -374,7 +374,6 @@ def _accelerator(args: TrainingArguments) -> Iterator[ConfigError]:
             not config.use_seedable_sampler,
             "the order follows seed and data_seed: leave it out",
         ),
-        "use_configured_state": (config.use_configured_state, "there is no accelerator to configure: leave it out"),
     }
     for name, (asked, fix) in refused.items():
         if asked:

@@ -42,6 +42,7 @@ from .groups.schedule import Schedule
 from .groups.script import Script
 from .making import ArgumentsType
 from .origins import Record
+from .process_facts import ProcessFacts
 from .secrets import is_secret, redacted
 from .spellings import OLD_ARGUMENTS, read_old, write_old
 
@@ -204,6 +205,11 @@ class TrainingArguments(
     def local_process_index(self) -> int:
         """The number of this process on its machine."""
         return World.from_environment().local_rank
+
+    @property
+    def distributed_state(self) -> ProcessFacts:
+        """The same facts under the names of accelerate's state."""
+        return ProcessFacts(self)
 
     @property
     def place_model_on_device(self) -> bool | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from torch import nn
@@ -13,6 +13,8 @@ NORM_LAYERS: tuple[type[nn.Module], ...] = (nn.LayerNorm,)
 # Searched in lower-cased names. Weights of norms that are not a `LayerNorm` are recognised by name only, so a
 # `BatchNorm1d` called `bn` is decayed: that is what transformers does, and checkpoints depend on the grouping.
 UNDECAYED_NAMES = (r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm(?:$|\.)")
+
+_NAMES_OF_GROUPS = ("params", "model", "optimizer_dict")
 
 
 def decay_parameter_names(model: nn.Module) -> list[str]:
@@ -60,6 +62,18 @@ def parameter_groups(model: nn.Module, decay_names: Collection[str], weight_deca
         {"params": decayed, "weight_decay": weight_decay},
         {"params": undecayed, "weight_decay": 0.0},
     ]
+
+
+def given_groups(options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """What an optimizer is to be made of, if its options say so themselves, and the other options.
+
+    `get_optimizer_cls_and_kwargs` of a subclass may return groups of its own under one of transformers' three names.
+
+    >>> given_groups({"lr": 0.1, "optimizer_dict": [{"params": []}]})
+    ([{'params': []}], {'lr': 0.1})
+    """
+    given = [options[name] for name in _NAMES_OF_GROUPS if name in options]
+    return given[-1] if given else None, {name: one for name, one in options.items() if name not in _NAMES_OF_GROUPS}
 
 
 def _parameter_paths(

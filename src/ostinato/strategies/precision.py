@@ -79,6 +79,7 @@ class ScaledFloat16(Autocast):
     def __init__(self, device_type: str) -> None:
         super().__init__(device_type, torch.float16)
         self.scaler = torch.amp.GradScaler(device_type)
+        self.skipped_last_step = False
 
     def backward(self, loss: Tensor) -> None:
         self.scaler.scale(loss).backward()
@@ -90,7 +91,8 @@ class ScaledFloat16(Autocast):
         before = self.scaler.get_scale()
         self.scaler.step(optimizer)
         self.scaler.update()
-        return self.scaler.get_scale() >= before
+        self.skipped_last_step = self.scaler.get_scale() < before
+        return not self.skipped_last_step
 
 
 def choose_precision(settings: PrecisionSettings) -> FullPrecision:

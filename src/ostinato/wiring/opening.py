@@ -96,6 +96,7 @@ def open_run(
     handler.model, handler.train_dataloader = trainer.model, loader
     handler.optimizer, handler.lr_scheduler = trainer.optimizer, trainer.lr_scheduler
     trainer.model_wrapped.zero_grad()
+    trainer.model_wrapped.train()  # all of it: around parts that were loaded for use it may say that it is already
     trainer._has_surroundings = any(
         trainer._is_overridden(name)
         for name in (

@@ -6,13 +6,16 @@ import copy
 import math
 import pickle
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import tiny
 import torch
 from apis import Api
 from torch import nn
+from torch.utils.data import DataLoader, RandomSampler
 
 from ostinato.compat.accelerator import AcceleratorView
 from ostinato.core.errors import NotSupportedError
@@ -89,8 +92,8 @@ def test_print(view: AcceleratorView, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_unknown_name(view: AcceleratorView) -> None:
-    with pytest.raises(NotSupportedError, match=r"trainer\.accelerator has no 'save_state'") as caught:
-        view.save_state("folder")
+    with pytest.raises(NotSupportedError, match=r"trainer\.accelerator has no 'join_uneven_inputs'") as caught:
+        view.join_uneven_inputs([])
     assert "trainer.strategy" in caught.value.fix
     with pytest.raises(AttributeError):
         _ = view.deepspeed_config
@@ -161,3 +164,54 @@ def test_autocast_follows_the_precision(api: Api, bf16: bool) -> None:
     args = api.args(max_steps=1, bf16=bf16)
     api.trainer(tiny.regression(), args, cls=looking(api, look), train_dataset=tiny.regression_rows(8)).train()
     assert seen == [bf16]
+
+
+def test_an_unknown_name_that_has_a_successor(view: AcceleratorView) -> None:
+    with pytest.raises(NotSupportedError, match="has no 'save_state'") as caught:
+        view.save_state("folder")
+    assert "_save_checkpoint" in caught.value.fix
+
+
+def test_state_and_gradient_state(view: AcceleratorView) -> None:
+    assert view.state.deepspeed_plugin is None
+    assert view.state.fsdp_plugin is None
+    assert view.distributed_type == view.state.distributed_type == "NO"
+    assert view.gradient_state.sync_gradients
+    view.gradient_state._set_sync_gradients(False)
+    assert not view.sync_gradients
+
+
+def test_state_dict_of_the_model_inside(view: AcceleratorView) -> None:
+    class DistributedDataParallel(nn.Module):  # known by its name
+        def __init__(self, module: nn.Module) -> None:
+            super().__init__()
+            self.module = module
+
+    inner = nn.Linear(1, 1)
+    assert view.unwrap_model(DistributedDataParallel(inner)) is inner
+    assert view.get_state_dict(DistributedDataParallel(inner)).keys() == {"weight", "bias"}
+    assert view.get_state_dict(DistributedDataParallel(inner), unwrap=False).keys() == {"module.weight", "module.bias"}
+
+
+def test_a_prepared_loader_follows_seed_and_epoch(ours: Api) -> None:
+    trainer = tiny_trainer(ours)
+    rows = list(range(9))
+    own = torch.Generator().manual_seed(3)
+    loader = trainer.accelerator.prepare(DataLoader(rows, sampler=RandomSampler(rows, generator=own), batch_size=2))
+    first = torch.cat(list(loader)).tolist()
+    assert sorted(first) == rows
+    assert torch.cat(list(loader)).tolist() == first
+    loader.batch_sampler.sampler.set_epoch(1)
+    assert torch.cat(list(loader)).tolist() != first
+
+
+def test_what_is_saved_and_logged(ours: Api, tmp_path: Path) -> None:
+    trainer = tiny_trainer(ours)
+    trainer.accelerator.save({"a": 1}, tmp_path / "a.pt")
+    assert torch.load(tmp_path / "a.pt") == {"a": 1}
+    trainer.accelerator.log({"reward": 2.0})
+    assert trainer.state.log_history[-1]["reward"] == 2.0
+
+
+def tiny_trainer(api: Api) -> Any:
+    return api.trainer(tiny.regression(), train_dataset=tiny.regression_rows())

@@ -97,7 +97,6 @@ MISSING = [
     {"accelerator_config": {"split_batches": True}},
     {"accelerator_config": {"dispatch_batches": True}},
     {"accelerator_config": {"use_seedable_sampler": False}},
-    {"accelerator_config": {"use_configured_state": True}},
     {"accelerator_config": {"gradient_accumulation_kwargs": {"num_steps": 2}}},
     {"accelerator_config": {"gradient_accumulation_kwargs": {"sync_each_batch": True}}},
 ]

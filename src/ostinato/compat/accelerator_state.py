@@ -1,0 +1,64 @@
+"""`accelerator.state` and `accelerator.gradient_state`, as views on the trainer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..config.process_facts import ProcessFacts
+from ..core.tree import has_length
+
+
+class StateView(ProcessFacts):
+    """The facts about processes and devices."""
+
+    # Plugins are how accelerate's backends are configured, and none is in use.
+    deepspeed_plugin = fsdp_plugin = megatron_lm_plugin = dynamo_plugin = parallelism_config = None
+
+    @property
+    def _shared_state(self) -> dict[str, Any]:
+        return {"num_processes": self.num_processes, "device": self.device, "mixed_precision": self.mixed_precision}
+
+    @property
+    def mixed_precision(self) -> str:
+        return self._args.mixed_precision
+
+
+class GradientStateView:
+    """Where the step stands that is being computed."""
+
+    remainder = -1
+    plugin_kwargs: dict[str, Any] = {}
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self._set_to: bool | None = None
+
+    @property
+    def num_steps(self) -> int:
+        return self._trainer.current_gradient_accumulation_steps
+
+    @property
+    def sync_gradients(self) -> bool:
+        """Whether this is the last micro-batch of its step."""
+        if self._set_to is not None:
+            return self._set_to
+        run = getattr(self._trainer, "_run", None)
+        return run is None or run.is_last_micro_batch
+
+    def _set_sync_gradients(self, sync_gradients: bool) -> None:
+        """For loops of one's own, which know better."""
+        self._set_to = sync_gradients
+
+    @property
+    def in_dataloader(self) -> bool:
+        return self._trainer.is_in_train
+
+    @property
+    def end_of_dataloader(self) -> bool:
+        run = getattr(self._trainer, "_run", None)
+        update = getattr(run, "update", None)
+        if run is None or update is None or not has_length(run.loader):
+            return False
+        return update.numbers.stop >= len(run.loader)
+
+    active_dataloader = None

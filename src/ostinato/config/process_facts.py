@@ -1,0 +1,82 @@
+"""`args.distributed_state`: which process this is, under the names of accelerate's state."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..core.world import wait_for_everyone
+
+if TYPE_CHECKING:
+    from .training_args import TrainingArguments
+
+
+class ProcessFacts:
+    """A view on the arguments; it owns nothing.
+
+    >>> TrainingArguments("out", use_cpu=True).distributed_state.num_processes  # doctest: +SKIP
+    1
+    """
+
+    initialized = True
+
+    def __init__(self, args: TrainingArguments) -> None:
+        self._args = args
+
+    @property
+    def device(self) -> torch.device:
+        return self._args.device
+
+    @property
+    def num_processes(self) -> int:
+        return self._args.world_size
+
+    @property
+    def process_index(self) -> int:
+        return self._args.process_index
+
+    @property
+    def local_process_index(self) -> int:
+        return self._args.local_process_index
+
+    @property
+    def is_main_process(self) -> bool:
+        return self.process_index == 0
+
+    @property
+    def is_local_main_process(self) -> bool:
+        return self.local_process_index == 0
+
+    @property
+    def is_last_process(self) -> bool:
+        return self.process_index == self.num_processes - 1
+
+    @property
+    def use_distributed(self) -> bool:
+        return self.num_processes > 1
+
+    @property
+    def distributed_type(self) -> Any:
+        """accelerate's word for how many processes there are, of its own type if it is in use here."""
+        if self.num_processes == 1:
+            word = "NO"
+        else:
+            word = "MULTI_GPU" if self.device.type == "cuda" else "MULTI_CPU"
+        accelerate = sys.modules.get("accelerate.utils")
+        return accelerate.DistributedType(word) if accelerate is not None else word
+
+    def wait_for_everyone(self) -> None:
+        wait_for_everyone()
+
+    def main_process_first(self) -> AbstractContextManager[Any]:
+        return self._args.main_process_first(local=False)
+
+    def local_main_process_first(self) -> AbstractContextManager[Any]:
+        return self._args.main_process_first(local=True)
+
+    def print(self, *args: Any, **kwargs: Any) -> None:
+        if self.is_local_main_process:
+            print(*args, **kwargs)  # noqa: T201
