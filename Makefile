@@ -1,6 +1,7 @@
 # make demo    train a small model on real data, look at what it learned; then kill a run and resume it
 # make test    run the whole test suite
 # make faults  kill runs two hundred times, cut the power, damage checkpoints, and compare what resumes (ten minutes)
+# make compat  TRL, sentence-transformers, setfit and peft, unmodified, on our Trainer (an environment of its own)
 # make check   ruff, pyright, tests: what has to pass before a commit
 # make format  let ruff rewrite what it can
 # make lint | types      one of the checks alone
@@ -19,7 +20,7 @@ PY := $(VENV)/bin/python
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install -q -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test faults check lint types format lock clean
+.PHONY: help demo test faults compat check lint types format lock clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -34,6 +35,9 @@ test: $(VENV)/.dev
 
 faults: $(VENV)/.dev
 	OSTINATO_KILLS=200 OSTINATO_POWER_CUTS=40 $(PY) -m pytest tests/faults $(PYTEST_FLAGS)
+
+compat: .venv-compat/.ready
+	OMP_NUM_THREADS=1 .venv-compat/bin/python -m pytest tests/compat $(PYTEST_FLAGS)
 
 check: lint types test
 
@@ -66,6 +70,16 @@ $(VENV)/.dev: $(VENV)/.demo
 	@$(PIP) --no-build-isolation -e ".[dev,hf]"
 	@touch $@
 
+# Client libraries bring much along that nothing else here needs.
+.venv-compat/.ready: pyproject.toml constraints.txt compat-constraints.txt
+	@echo "Setting up .venv-compat: torch, transformers, trl, sentence-transformers, setfit, peft (once, some minutes)"
+	@test -x .venv-compat/bin/python || $(PYTHON) -m venv .venv-compat
+	@.venv-compat/bin/python -m pip install -q -c compat-constraints.txt torch==2.13.0
+	@.venv-compat/bin/python -m pip install -q -c compat-constraints.txt hatchling editables
+	@.venv-compat/bin/python -m pip install -q -c compat-constraints.txt --no-build-isolation -e ".[demo,hf]" \
+	  accelerate peft pytest pytest-timeout trl sentence-transformers setfit
+	@touch $@
+
 # Everything any extra can ask for, so that whatever is installed with -c constraints.txt is pinned.
 # Local build tags (+cpu) are left out: another machine may have another build of the same version.
 lock:
@@ -80,5 +94,5 @@ lock:
 	rm -rf .venv-lock
 
 clean:
-	rm -rf $(VENV) .venv-lock runs build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-lock .venv-compat runs build dist .pytest_cache .ruff_cache .hypothesis
 	find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} +

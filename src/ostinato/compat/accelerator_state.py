@@ -55,10 +55,9 @@ class GradientStateView:
 
     @property
     def end_of_dataloader(self) -> bool:
-        run = getattr(self._trainer, "_run", None)
-        update = getattr(run, "update", None)
-        if run is None or update is None or not has_length(run.loader):
+        run: Any = getattr(self._trainer, "_run", None)
+        if run is None or run.update is None or not has_length(run.loader):
             return False
-        return update.numbers.stop >= len(run.loader)
+        return run.update.numbers.stop >= len(run.loader)
 
     active_dataloader = None
