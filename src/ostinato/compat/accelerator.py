@@ -10,10 +10,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ..config.plan import LoaderSettings
+from ..core.errors import NotSupportedError
 from ..core.notices import note_once
 from ..core.tree import tree_map
 from .accelerator_state import GradientStateView, StateView
@@ -267,9 +269,15 @@ class AcceleratorView:
         return True
 
     def save(self, obj: Any, f: str | Path, safe_serialization: bool = False) -> None:
-        """Write an object with torch, on the main process."""
+        """Write tensors by name, on the main process, in a format that runs no code when it is read."""
+        if not isinstance(obj, dict) or not all(isinstance(value, Tensor) for value in obj.values()):
+            raise NotSupportedError(
+                what="accelerator.save writes tensors by name only",
+                why="anything else would have to be pickled, and reading a pickle runs code",
+                fix="give it a dict of tensors, or call torch.save yourself",
+            )
         if self.is_main_process:
-            torch.save(obj, f)
+            save_file({name: value.contiguous() for name, value in obj.items()}, str(f))
 
     def init_trackers(self, project_name: str, config: Any = None, init_kwargs: Any = None) -> None:
         note_once("accelerator.init_trackers does nothing: trackers are the callbacks that report_to names")

@@ -14,6 +14,7 @@ import pytest
 import tiny
 import torch
 from apis import Api
+from safetensors.torch import load_file
 from torch import nn
 from torch.utils.data import DataLoader, RandomSampler
 
@@ -207,8 +208,10 @@ def test_a_prepared_loader_follows_seed_and_epoch(ours: Api) -> None:
 
 def test_what_is_saved_and_logged(ours: Api, tmp_path: Path) -> None:
     trainer = tiny_trainer(ours)
-    trainer.accelerator.save({"a": 1}, tmp_path / "a.pt")
-    assert torch.load(tmp_path / "a.pt") == {"a": 1}
+    trainer.accelerator.save({"a": torch.ones(2)}, tmp_path / "a.safetensors")
+    assert load_file(tmp_path / "a.safetensors")["a"].tolist() == [1.0, 1.0]
+    with pytest.raises(NotImplementedError, match="dict of tensors"):
+        trainer.accelerator.save({"a": 1}, tmp_path / "a.pt")
     trainer.accelerator.log({"reward": 2.0})
     assert trainer.state.log_history[-1]["reward"] == 2.0
 
