@@ -530,7 +530,7 @@ def test_values_read_otherwise_on_purpose(name, hint, more, words, expected, own
         (Union[str, bool], {"default": "all"}, FAILS, "all"),
         (Color, {"default_factory": lambda: Color.RED}, FAILS, Color.RED),
     ],
-    ids=str,
+    ids=lambda value: str(value).split(" at 0x")[0],
 )
 def test_defaults_kept_otherwise_on_purpose(hint, more, expected, own):
     cls = dataclasses.make_dataclass("One", [("one", hint, field(**more))])

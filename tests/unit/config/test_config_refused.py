@@ -124,7 +124,7 @@ def test_what_cannot_work_is_refused_before_it_runs(arguments):
     assert next(iter(arguments)) in str(refusal.value)
 
 
-@pytest.mark.parametrize("arguments", MISSING, ids=str)
+@pytest.mark.parametrize("arguments", MISSING, ids=lambda arguments: str(arguments).split(" at 0x")[0])
 def test_what_is_not_there_is_refused_and_says_what_to_use(arguments):
     with pytest.raises(NotSupportedError) as refusal:
         make(**arguments)
