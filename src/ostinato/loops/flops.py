@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ class FlopCounter:
     def add(self, batch: Batch) -> None:
         if self.count is None:
             return
-        shape = getattr(batch.get(self.by_shape_of), "shape", None) if self.by_shape_of else None
+        shape = getattr(_input(batch, self.by_shape_of), "shape", None) if self.by_shape_of else None
         if shape is None:
             self.total += float(self.count(batch))
             return
@@ -55,7 +55,12 @@ def operations(model: Any, inputs: Batch) -> int:
     stated = getattr(model, "floating_point_ops", None)
     if callable(stated):
         return int(stated(inputs))  # type: ignore[call-overload]
-    main_input = inputs.get(input_that_decides(model) or "")
+    main_input = _input(inputs, input_that_decides(model) or "")
     if main_input is None:
         return 0
     return 6 * main_input.numel() * model.num_parameters(exclude_embeddings=True)
+
+
+def _input(batch: Any, name: str) -> Any:
+    """One input of a batch; None if there is none, as in batches that a subclass makes into inputs itself."""
+    return batch.get(name) if isinstance(batch, Mapping) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -12,7 +13,7 @@ from ..core.protocols import Batch
 
 def count_tokens(batch: Batch, *, main_input: str, mode: str, pad_token_id: int | None) -> int:
     """The elements of a batch's main input; with `mode="non_padding"` those that are not padding."""
-    tokens: Any = batch.get(main_input)
+    tokens: Any = batch.get(main_input) if isinstance(batch, Mapping) else None
     if not isinstance(tokens, Tensor):
         note_once(f"input tokens are not counted: the batch has no tensor {main_input!r}, the model's main input")
         return 0
