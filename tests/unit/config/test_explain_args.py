@@ -68,7 +68,8 @@ def test_a_change_that_is_refused_leaves_no_trace():
     assert origins(args)["learning_rate"] == "default"
 
 
-def test_the_text(capsys):
+def test_the_text(capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)  # test runners set it
     make(eval_strategy="epoch").explain("do_eval", "eval_strategy")
     assert capsys.readouterr().out == (
         "When and how the model is evaluated.\n"
