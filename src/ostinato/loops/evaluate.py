@@ -90,6 +90,7 @@ def _gone_through(
     trainer: EvalHooks, model: nn.Module, dataloader: Any, plan: EvalPlan, measuring: Measuring, in_hand: InHand
 ) -> EvalLoopOutput:
     store, rows, about = plan.store(), 0, {}
+    on_host = trainer.strategy.device.type == "cpu"
     batches = iter(dataloader)
     inputs, number = next(batches, None), 0
     while inputs is not None:
@@ -102,6 +103,8 @@ def _gone_through(
         if plan.tells:
             emit(trainer, "on_prediction_step")
         measuring.add(part, in_hand, with_losses=plan.keep_losses)
+        if on_host:
+            in_hand.previous = part["logits"]
         about, part = part["about"], _on_host(part, everything=plan.keep_predictions or measuring.function is not None)
         if plan.metric_per_batch and measuring.function is not None:
             measuring.add_to_function({**part, "about": about}, in_hand, is_last=following is None)
@@ -109,8 +112,8 @@ def _gone_through(
             part = {"losses": part["losses"], "weights": part["weights"], "rows": part["rows"]}
         rows += part["rows"]
         store.add({name: part.get(name) for name in _KEPT}, part["rows"])
-        del part  # nothing of this batch is held while the model is busy with the next
         inputs, number = following, number + 1
+    in_hand.previous = None
     logits = _joined(store, "logits", plan, plan.prediction_padding)
     labels, kept_inputs = (_joined(store, name, plan) for name in ("labels", "inputs"))
     losses, weights = store.joined("losses"), store.joined("weights")

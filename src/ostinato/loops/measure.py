@@ -34,6 +34,9 @@ class InHand:
     doing: Literal["model", "logits", "metrics", "other"] = "other"
     given: Any = None  # to the user's function
     function: Callable[..., Any] | None = None  # which is busy with it, if it is not the trainer's
+    # The logits of the batch before, where they lie in main memory. Held until the next are there, as a plain loop
+    # holds them: memory that is freed at once goes back to the system, and is fetched anew for every batch.
+    previous: Any = None
 
 
 @dataclass
