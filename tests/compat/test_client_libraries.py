@@ -27,13 +27,14 @@ SCRIPTS = {
     "trl_dpo": "trl",
     "trl_reward": "trl",
     "trl_kto": "trl",
+    "trl_grpo": "trl",
     "st_bi_encoder": "sentence_transformers",
     "st_cross_encoder": "sentence_transformers",
     "st_sparse_encoder": "sentence_transformers",
     "setfit_model": "setfit",
 }
 
-OF_THE_CLOCK = ("runtime", "per_second")
+OF_THE_CLOCK = ("runtime", "per_second", "step_time")
 OF_OTHER_STEPS = ("train_loss",)  # of a resumed run: our mean is over all its steps, not over those since then
 LOSSES = ("loss", "embedding_loss")
 
@@ -55,6 +56,8 @@ def test_a_client_library(name: str, tmp_path: Path) -> None:
     assert 20 <= ours["steps"] == theirs["steps"] <= 50
     assert [list(entry) for entry in ours["history"]] == [list(entry) for entry in theirs["history"]]
     assert numbers(ours) == numbers(theirs)
+    if name == "trl_grpo":
+        return  # its loss is no measure of what is learned
     losses = [entry[key] for entry in ours["history"] for key in LOSSES if key in entry]
     assert sum(losses[-5:]) < 0.995 * sum(losses[:5])
 

@@ -18,8 +18,9 @@ from ..config.plan import LoaderSettings
 from ..core.errors import NotSupportedError
 from ..core.notices import note_once
 from ..core.tree import tree_map
-from .accelerator_state import GradientStateView, StateView
+from .accelerator_state import GradientStateView, StateView, introduce_to_accelerate
 from .legacy import NoSuchNameError
+from .putting_in_place import is_in_place
 from .sharing_loaders import shared_loader
 
 
@@ -40,6 +41,8 @@ class AcceleratorView:
         self._trainer = trainer
         self.state = StateView(trainer.args)
         self.gradient_state = GradientStateView(trainer)
+        if is_in_place():  # a client's code was written for a trainer that makes an Accelerator
+            introduce_to_accelerate(use_cpu=trainer.args.use_cpu)
 
     # ---- who is who ----------------------------------------------------------------------------------
 

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from ..config.process_facts import ProcessFacts
 from ..core.tree import has_length
+
+
+def introduce_to_accelerate(*, use_cpu: bool) -> None:
+    """Let accelerate's own functions work (`gather_object`, its loggers): they ask a state that its Accelerator makes.
+
+    Nothing happens where accelerate is not in use, or has its state.
+    """
+    accelerate, state = sys.modules.get("accelerate"), sys.modules.get("accelerate.state")
+    if accelerate is not None and state is not None and not state.is_initialized():
+        accelerate.Accelerator(cpu=use_cpu)  # it is its state that stays
 
 
 class StateView(ProcessFacts):
