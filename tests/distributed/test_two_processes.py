@@ -41,7 +41,20 @@ def of_ranks(out: Path, scenario: str, processes: int) -> list[dict[str, Any]]:
     return [json.loads((out / scenario / f"rank-{rank}.json").read_text()) for rank in range(processes)]
 
 
-@pytest.mark.parametrize("scenario", ["fifty_steps", "uneven", "one_row_left", "accumulate", "tokens", "forgetful"])
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        "fifty_steps",
+        "uneven",
+        "one_row_left",
+        "accumulate",
+        "tokens",
+        "forgetful",
+        "own_share",
+        "own_making_up",
+        "partly_used",
+    ],
+)
 def test_two_processes_follow_one(scenario: str, reports: tuple[Path, Path]) -> None:
     (alone,) = of_ranks(reports[0], scenario, 1)
     first, second = of_ranks(reports[1], scenario, 2)

@@ -49,6 +49,37 @@ class ForgetfulModel(TokenModel):
         return super().forward(x, row, labels)
 
 
+class PartlyUsed(Classifier):
+    """Has parameters that its loss does not depend on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.c = nn.Linear(2, 2)
+
+
+class ShareTrainer(Trainer):
+    """Divides by the count of the whole step, and leaves the averaging over processes to the trainer."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        outputs = model(inputs["x"], row=inputs["row"], labels=inputs["labels"])
+        flat = outputs["logits"].view(-1, 3), inputs["labels"].view(-1)
+        if num_items_in_batch is None:
+            loss = nn.functional.cross_entropy(*flat)
+        else:
+            loss = nn.functional.cross_entropy(*flat, reduction="sum") / num_items_in_batch
+        return (loss, outputs) if return_outputs else loss
+
+
+class MakingUpTrainer(ShareTrainer):
+    """Makes up for the averaging itself, as subclasses do that were written after transformers' own `compute_loss`."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        if num_items_in_batch is not None:
+            loss = loss * self.accelerator.num_processes
+        return (loss, outputs) if return_outputs else loss
+
+
 class Stream(IterableDataset):
     def __init__(self, rows: list[dict[str, Any]]) -> None:
         self.rows = rows
@@ -80,6 +111,15 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "forgetful": {
         "rows": 75, "num_train_epochs": 3, "gradient_accumulation_steps": 2, "model": ForgetfulModel, "tokens": True,
     },
+    "own_share": {
+        "rows": 75, "num_train_epochs": 3, "gradient_accumulation_steps": 2, "tokens": True, "trainer": ShareTrainer,
+        "model": ForgetfulModel,
+    },
+    "own_making_up": {
+        "rows": 75, "num_train_epochs": 3, "gradient_accumulation_steps": 2, "tokens": True,
+        "trainer": MakingUpTrainer, "model": ForgetfulModel,
+    },
+    "partly_used": {"rows": 37, "num_train_epochs": 2, "model": PartlyUsed},
     "stream": {"rows": 40, "max_steps": 8, "stream": True},
     "saving": {"rows": 40, "max_steps": 4, "save_steps": 2, "eval_strategy": "steps", "eval_steps": 2,
                "load_best_model_at_end": True},
@@ -92,6 +132,7 @@ def main(scenario: str, out: Path) -> None:
     settings = dict(SCENARIOS[scenario])
     tokens = settings.pop("tokens", False)
     model = settings.pop("model", Classifier)()
+    trainer_class = settings.pop("trainer", Trainer)
     data: Any = rows(settings.pop("rows"), tokens=tokens)
     train_dataset = Stream(data) if settings.pop("stream", False) else data
     world = int(os.environ.get("WORLD_SIZE", "1"))
@@ -111,7 +152,7 @@ def main(scenario: str, out: Path) -> None:
         metrics_rows.append(len(prediction.predictions))
         return {"accuracy": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean())}
 
-    trainer = Trainer(
+    trainer = trainer_class(
         model, args, train_dataset=train_dataset, eval_dataset=data[:11], compute_metrics=compute_metrics
     )
     trainer.train()

@@ -131,7 +131,10 @@ class ReplicaSettings:
     @classmethod
     def of(cls, args: TrainingArguments) -> ReplicaSettings:
         return cls(
-            find_unused_parameters=args.ddp_find_unused_parameters,
+            # As transformers documents it: parameters may go unused, unless their activations are computed twice.
+            find_unused_parameters=not args.gradient_checkpointing
+            if args.ddp_find_unused_parameters is None
+            else args.ddp_find_unused_parameters,
             bucket_cap_mb=args.ddp_bucket_cap_mb,
             broadcast_buffers=args.ddp_broadcast_buffers,
             static_graph=args.ddp_static_graph,

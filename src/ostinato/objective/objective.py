@@ -46,6 +46,8 @@ class Objective:
     divisor: float = 1.0
     processes: int = 1  # gradients are averaged over them, a share is not
     source: str = "the model"  # who computes the loss, in words
+    overridden: bool = False  # a subclass computes it
+    makes_up: bool = False  # and multiplies its shares by the number of processes
 
     @property
     def wants_count(self) -> bool:
@@ -77,7 +79,7 @@ class Objective:
             loss = one_number(loss, self.source)
         if self.scale == "share" and (num_items is not None or self.stated):
             # Only what was divided by the count of all processes has to make up for their averaging.
-            return loss if self.processes == 1 or num_items is None else loss * self.processes
+            return loss if self.processes == 1 or num_items is None or self.makes_up else loss * self.processes
         return loss if self.divisor == 1.0 else loss / self.divisor
 
     @property
@@ -118,6 +120,10 @@ class Objective:
                 halved = attempt(lambda: (before.restore(), compute(num_items * 2))[1])
             share = 2 * (value - (halved or 0.0))
         self.scale = _classify(share, value)
+        if self.scale == "share" and self.processes > 1 and self.overridden:
+            with trial(model) as attempt:
+                mean = attempt(lambda: (before.restore(), compute(None))[1])
+            self.makes_up = self._is_multiplied(value, mean)
         if self.scale == "mixed":
             loss = self._again(compute, num_items, before, buffers)
         if self.scale != "share":
@@ -136,6 +142,16 @@ class Objective:
         for buffer, earlier in buffers:
             buffer.detach().copy_(earlier)  # statistics would count the batch twice
         return compute(self.own_count(num_items))
+
+    def _is_multiplied(self, share: float, mean: float | None) -> bool:
+        """Whether a share is what the micro-batch's mean makes it, or that times the number of processes.
+
+        transformers' own `compute_loss` multiplies by their number, and so do subclasses that were written after it.
+        """
+        if not mean:
+            return False
+        times = share * self.divisor * self.processes / mean
+        return times > math.sqrt(self.processes)  # in the middle between 1 and the number of processes
 
     def own_count(self, num_items: Any) -> Any:
         """The part of `num_items` that belongs to the micro-batch at hand."""

@@ -135,4 +135,6 @@ def own_count(trainer: Trainer, inputs: Batch) -> Tensor | None:
     """How many targets a batch has, if the loss wants to know."""
     if not trainer.objective.wants_count or "labels" not in inputs:
         return None
+    if trainer.args.world_size > 1 and trainer._is_overridden("compute_loss"):
+        return None  # a subclass that is told a count may multiply by the number of processes, as transformers does
     return count_targets(inputs["labels"], shifted=trainer._shifts_labels(inputs))

@@ -61,6 +61,7 @@ def open_run(
     trainer.objective.stated = trainer.loss_is_scaled_for_ga is not None
     trainer.objective.scale = opening_scale(trainer)
     trainer.objective.source = trainer._loss_source()
+    trainer.objective.overridden, trainer.objective.makes_up = trainer._is_overridden("compute_loss"), False
     trainer._run = run = Run(
         plan=plan,
         loader=loader,
