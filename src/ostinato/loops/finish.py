@@ -18,9 +18,9 @@ def finish(trainer: Any, run: Run) -> TrainOutput:
     if run.settings.load_best_at_end and trainer.state.best_model_checkpoint is not None:
         trainer._load_best_model()
     train_loss = mean_loss(run, trainer.state.global_step, keep_bad=run.settings.nonfinite_in_train_loss)
-    metrics = speed_metrics(
-        "train", run.started, num_samples=run.plan.rows, num_steps=trainer.state.max_steps, now=time.time()
-    )
+    steps = trainer.state.global_step - run.opened_at  # what was done in the time: a resumed run did only the rest
+    rows = round(run.plan.rows * steps / max(run.plan.max_steps, 1))
+    metrics = speed_metrics("train", run.started, num_samples=rows, num_steps=steps, now=time.time())
     trainer.store_flos()
     metrics["total_flos"] = trainer.state.total_flos
     metrics["train_loss"] = train_loss

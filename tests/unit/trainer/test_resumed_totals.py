@@ -74,3 +74,21 @@ def test_stopped_twice_and_never(changes: dict[str, Any], tmp_path: Path) -> Non
 def test_a_finished_run_that_is_resumed_reports_the_same(tmp_path: Path) -> None:
     whole = totals(tmp_path)
     assert totals(tmp_path, go_on=True) == whole
+
+
+def test_speeds_are_of_what_was_done_in_the_time(tmp_path: Path) -> None:
+    """A resumed run did the rest only, and one that was stopped did not do all that was planned."""
+    for until, done in ((6, 6), (99, 3)):
+        api = Api("ostinato", tmp_path)
+        trainer = api.trainer(
+            tiny.bert(),
+            api.args(**BASE),
+            train_dataset=tiny.ragged_classification_rows(),
+            processing_class=tiny.tokenizer(),
+            callbacks=[StopsAt(until)],
+        )
+        metrics = trainer.train(resume_from_checkpoint=done == 3).metrics
+        steps = metrics["train_steps_per_second"] * metrics["train_runtime"]
+        rows = metrics["train_samples_per_second"] * metrics["train_runtime"]
+        assert steps == pytest.approx(done, rel=0.02)
+        assert rows == pytest.approx(4 * done, rel=0.02)
