@@ -48,7 +48,7 @@ def step_logs(
 def evaluate_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
     """Evaluate and remember the best. A failing evaluation does not cost the checkpoint that was due."""
     try:
-        with isolation(run.settings):
+        with isolation(run.settings), run.ledger.spending("evaluation"):
             metrics = trainer._evaluate(run.trial, run.ignore_keys)
         with run.saves.deferring():
             is_new_best = trainer._determine_best_metric(metrics=metrics, trial=run.trial)
@@ -66,7 +66,7 @@ def evaluate_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
 def begin(trainer: ReportHooks, run: Run) -> None:
     """Evaluate before the first step, where it is asked for, or where a run was stopped inside an evaluation."""
     if run.settings.evaluates_first:
-        with isolation(run.settings):
+        with isolation(run.settings), run.ledger.spending("evaluation"):
             trainer._evaluate(run.trial, run.ignore_keys, skip_scheduler=True)
     if run.owed is not None:
         owed, run.owed = run.owed, None
@@ -77,7 +77,7 @@ def begin(trainer: ReportHooks, run: Run) -> None:
 
 def save_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
     """Write a checkpoint, or begin to, and tell. There is nothing to tell of one that the disk did not take."""
-    with isolation(run.settings), run.saves.deferring():
+    with isolation(run.settings), run.ledger.spending("saving"), run.saves.deferring():
         trainer._save_checkpoint(model, run.trial)
     if run.saves.failed_step is None:
         emit(trainer, "on_save")

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from ..checkpoint.saves import Saves
 from ..config.plan import ReportSettings
+from ..core.ledger import TimeLedger
 from ..core.notices import note_once
 from ..core.protocols import Batch, Strategy, TrainHooks
 from ..core.state import TrainerState
@@ -228,6 +230,7 @@ class Run:
     trial: Any = None
     ignore_keys: list[str] | None = None
     started: float = field(default_factory=time.time)
+    ledger: TimeLedger = field(default_factory=TimeLedger)  # where the time goes
     grad_norm: Tensor | float | None = None
     learning_rate: float | None = None
     is_last_micro_batch: bool = True
@@ -266,6 +269,7 @@ class Run:
 
     def updates(self, trainer: TrainHooks, epoch: int) -> Iterator[Update]:
         """Group the loader's batches into optimizer steps, leaving out those already taken."""
+        asked = perf_counter()
         begin_epoch(self.loader, epoch)
         in_epoch, accumulation = self.plan.batches_in(epoch), self.plan.accumulation
         first = self.place.batch
@@ -281,11 +285,14 @@ class Run:
         batches = self._inspected(iter(self.reader), epoch, first) if first < in_epoch else iter(self.reader)
         if self.cuts:
             batches = self.taken = CountedBatches(batches)
+        self.ledger.data += perf_counter() - asked
         while first < in_epoch:
             wanted = min(accumulation, in_epoch - first)
             if self.cuts:
                 self.taken.begin()
+            asked = perf_counter()
             samples, num_items = trainer.get_batch_samples(batches, wanted, trainer.strategy.device)
+            self.ledger.data += perf_counter() - asked
             self._put_streams_back()
             if not samples and not (self.cuts and self.taken.sizes):
                 self._ended_early(trainer, first)

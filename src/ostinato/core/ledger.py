@@ -1,0 +1,56 @@
+"""Where the time of a run goes, by the clock of its process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Literal
+
+Purpose = Literal["data", "evaluation", "saving"]
+
+
+@dataclass
+class TimeLedger:
+    """Seconds spent waiting for data, evaluating and saving; the rest of the time was spent computing.
+
+    A device may still be busy when the process goes on, so "computing" is what the others leave.
+
+    >>> ledger = TimeLedger()
+    >>> with ledger.spending("evaluation"):
+    ...     pass
+    >>> sorted(ledger.seconds())
+    ['computing', 'data', 'evaluation', 'saving']
+    """
+
+    began: float = field(default_factory=perf_counter)
+    data: float = 0.0  # added to by the loop itself: it is the one entry of every step
+    evaluation: float = 0.0
+    saving: float = 0.0
+
+    @contextmanager
+    def spending(self, on: Purpose) -> Iterator[None]:
+        """Book the time of a block, also of one that fails; what a block inside it books is not counted twice."""
+        begun, booked = perf_counter(), self.data + self.evaluation + self.saving
+        try:
+            yield
+        finally:
+            within = self.data + self.evaluation + self.saving - booked
+            setattr(self, on, getattr(self, on) + perf_counter() - begun - within)
+
+    def seconds(self) -> dict[str, float]:
+        """What was spent so far, by purpose. The difference of two of these is what was spent in between."""
+        whole = perf_counter() - self.began
+        booked = {"data": self.data, "evaluation": self.evaluation, "saving": self.saving}
+        return {"computing": max(whole - sum(booked.values()), 0.0), **booked}
+
+
+def shares(seconds: dict[str, float]) -> dict[str, float]:
+    """The parts of a whole.
+
+    >>> shares({"computing": 3.0, "data": 1.0})
+    {'computing': 0.75, 'data': 0.25}
+    """
+    whole = sum(seconds.values())
+    return {purpose: part / whole if whole else 0.0 for purpose, part in seconds.items()}

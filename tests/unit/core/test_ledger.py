@@ -1,0 +1,65 @@
+"""Where the time goes: planted delays are found under their own name."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import tiny
+from apis import Api
+
+from ostinato.core.ledger import TimeLedger, shares
+
+
+class Rows:
+    """A data set that makes its readers wait."""
+
+    def __init__(self, delay: float) -> None:
+        self.rows, self.delay = tiny.regression_rows(), delay
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(self.delay)
+        return self.rows[index]
+
+
+def test_delays_are_booked_where_they_belong(ours: Api) -> None:
+    class Slow(ours.Trainer):
+        def evaluation_loop(self, *args: Any, **rest: Any) -> Any:
+            time.sleep(0.2)
+            return super().evaluation_loop(*args, **rest)
+
+        def _save_checkpoint(self, *args: Any, **rest: Any) -> Any:
+            time.sleep(0.1)
+            return super()._save_checkpoint(*args, **rest)
+
+    args = ours.args(max_steps=4, per_device_train_batch_size=2, eval_strategy="steps", eval_steps=2,
+                     save_strategy="steps", save_steps=2)  # fmt: skip
+    data = Rows(0.02)
+    trainer = ours.trainer(tiny.regression(), args, cls=Slow, train_dataset=data, eval_dataset=data.rows)
+    trainer.train()
+    spent = trainer._run.ledger.seconds()
+    assert spent["data"] >= 8 * 0.02
+    assert spent["evaluation"] >= 0.4
+    assert spent["saving"] >= 0.2
+    assert sum(spent.values()) == pytest.approx(time.perf_counter() - trainer._run.ledger.began, rel=0.05)
+    assert sum(shares(spent).values()) == pytest.approx(1)
+
+
+def test_what_is_spent_inside_another_block_is_booked_once() -> None:
+    ledger = TimeLedger()
+    with ledger.spending("evaluation"), ledger.spending("saving"):
+        time.sleep(0.05)
+    assert ledger.saving >= 0.05
+    assert ledger.evaluation < 0.04
+
+
+def test_a_failing_block_is_booked_too() -> None:
+    ledger = TimeLedger()
+    with pytest.raises(ValueError, match="broken"), ledger.spending("evaluation"):
+        time.sleep(0.01)
+        raise ValueError("broken")
+    assert ledger.evaluation >= 0.01
