@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .core.outputs import BestRun, EvalLoopOutput, EvalPrediction, PredictionOutput, TrainOutput
     from .core.random import enable_full_determinism, set_seed
     from .core.state import ExportableState, TrainerControl, TrainerState
+    from .core.tracking import track
     from .data.collators.default import DataCollator, DefaultDataCollator, default_data_collator
     from .data.collators.flattening import DataCollatorWithFlattening
     from .data.collators.language_modeling import DataCollatorForLanguageModeling
@@ -103,6 +104,7 @@ _HOMES = {
     ],
     "core.outputs": ["BestRun", "EvalLoopOutput", "EvalPrediction", "PredictionOutput", "TrainOutput"],
     "core.random": ["enable_full_determinism", "set_seed"],
+    "core.tracking": ["track"],
     "core.state": ["ExportableState", "TrainerControl", "TrainerState"],
     "data.collators.default": ["DataCollator", "DefaultDataCollator", "default_data_collator"],
     "data.collators.flattening": ["DataCollatorWithFlattening"],
@@ -197,6 +199,7 @@ __all__ = [
     "get_scheduler",
     "get_wsd_schedule",
     "set_seed",
+    "track",
 ]
 
 

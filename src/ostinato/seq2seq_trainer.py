@@ -52,6 +52,7 @@ class Seq2SeqTrainer(Trainer):
         sampler: Any = None,
         batch_sampler: Any = None,
         metrics: Any = None,
+        train_metrics: Any = None,
     ) -> None:
         super().__init__(
             model=model,
@@ -72,6 +73,7 @@ class Seq2SeqTrainer(Trainer):
             sampler=sampler,
             batch_sampler=batch_sampler,
             metrics=metrics,
+            train_metrics=train_metrics,
         )
 
     def _adopt_model(self, compute_loss_func: Callable[..., Tensor] | None) -> None:

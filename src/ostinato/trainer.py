@@ -52,6 +52,7 @@ from .core.protocols import Batch, Precision, Strategy
 from .core.random import enable_full_determinism, set_seed, undisturbed
 from .core.state import TrainerControl, TrainerState, export_callbacks
 from .core.tracebacks import ShortTraceback
+from .core.tracking import track
 from .core.tree import tree_map
 from .core.world import World
 from .data import columns, samplers
@@ -73,6 +74,7 @@ from .loops.flops import FlopCounter, input_that_decides, operations, tells_oper
 from .loops.run import Run
 from .loops.tokens import count_tokens
 from .loops.train import emit, train
+from .metrics.window import MetricWindow
 from .objective.counting import count_targets, loss_shifts_labels, observe_shift, weigh
 from .objective.independence import check_rows_keep_apart
 from .objective.objective import LossSignature, Objective, no_loss, takes_num_items
@@ -87,6 +89,7 @@ from .wiring import (
     interrupting,
     loading,
     measuring,
+    measuring_training,
     opening,
     rehearsing,
     resuming,
@@ -134,6 +137,7 @@ class Trainer(metaclass=TrainerType):
         sampler: Any = None,
         batch_sampler: Any = None,
         metrics: Any = None,
+        train_metrics: Any = None,
     ) -> None:
         self.args = args = adopt(args)
         args.apply_log_level()
@@ -177,6 +181,8 @@ class Trainer(metaclass=TrainerType):
         self.compute_metrics = compute_metrics
         self._metrics_asked = metrics
         measuring.check_asked(self)
+        self.train_metrics = train_metrics
+        measuring_training.check_asked(train_metrics)
         self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
         self.optimizer: Any = optimizers[0]
         self.lr_scheduler: Any = optimizers[1]
@@ -210,6 +216,7 @@ class Trainer(metaclass=TrainerType):
         self._eval_dataloaders: dict[str, DataLoader[Any]] = {}
         self._run: Run | None = None
         self._run_home = RunHome()
+        self._train_window: MetricWindow | None = None
         self._output_names = predicting.OutputNames()
         emit(self, "on_init_end")
 
@@ -559,17 +566,18 @@ class Trainer(metaclass=TrainerType):
             model.train()
         inputs = self._prepare_inputs(inputs)
         objective = self.objective
+        compute = self.compute_loss if self._train_window is None else partial(measuring_training.compute_loss, self)
         with self._surroundings(model, inputs) as inputs:
             if objective.must_settle(num_items_in_batch):
                 loss = objective.settle(
-                    lambda count: self.compute_loss(model, dict(inputs), num_items_in_batch=count),
+                    lambda count: compute(model, dict(inputs), num_items_in_batch=count),
                     num_items_in_batch,
                     self.model,
                 )
             elif not self._loss_signature().takes_num_items:
-                loss = self.compute_loss(model, inputs)
+                loss = compute(model, inputs)
             else:
-                loss = self.compute_loss(model, inputs, num_items_in_batch=objective.count_for(num_items_in_batch))
+                loss = compute(model, inputs, num_items_in_batch=objective.count_for(num_items_in_batch))
         loss = no_loss(model) if objective.weighs_nothing else objective.share_of(loss, num_items_in_batch)
         self.precision.backward(loss)
         return loss.detach()
@@ -667,6 +675,15 @@ class Trainer(metaclass=TrainerType):
         """Log, evaluate and save, as far as the control asks for it."""
         assert self._run is not None
         report.report_step(self, self._run, tr_loss, grad_norm, model, learning_rate)
+
+    def track(self, name: str, value: float | Tensor, weight: float | Tensor = 1.0) -> None:
+        """Log a number with the next log line, as a weighted mean over all that is tracked until then.
+
+        From anywhere while the trainer trains or evaluates; `ostinato.track` is the same for code that has no trainer.
+
+        >>> trainer.track("kl", kl, weight=len(rows))  # doctest: +SKIP
+        """
+        track(name, value, weight)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add numbers to the history and tell the callbacks."""

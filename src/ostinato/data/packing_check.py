@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ..core.errors import DataError, ModelOutputError
 from ..core.notices import note_once
 from ..core.random import undisturbed
+from ..core.tracking import hearing
 from ..core.tree import has_length, tree_map
 from .columns import bare_model, forward_parameters
 from .mistakes import Rows
@@ -402,7 +403,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
         module._buffers[name] = buffer.clone()
     try:
         model.eval()
-        with undisturbed(), torch.no_grad():
+        with undisturbed(), hearing(None), torch.no_grad():
             yield
     finally:
         for module, name, buffer in buffers:

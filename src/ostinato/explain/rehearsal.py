@@ -20,6 +20,7 @@ from torch import nn
 from ..config import mistakes
 from ..core.errors import MetricError
 from ..core.random import undisturbed
+from ..core.tracking import hearing
 from ..metrics.base import TooFewRowsError
 from .memory import unchanged
 from .mistakes import MetricFunctionError
@@ -117,7 +118,7 @@ def untouched(model: nn.Module, *memories: Any) -> Iterator[None]:
     """Whatever is computed inside leaves the model, the random streams and these objects as they were."""
     modes = [(module, module.training) for module in model.modules()]
     buffers = [(m, name, b) for m, _ in modes for name, b in m._buffers.items() if b is not None]
-    with undisturbed(), unchanged(*memories), warnings.catch_warnings():
+    with undisturbed(), hearing(None), unchanged(*memories), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what a function says about one batch need not hold for all
         for module, name, buffer in buffers:
             module._buffers[name] = buffer.clone()

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,16 @@ import torch
 from torch import nn
 
 from ..core.errors import ModelOutputError
+from ..core.notices import note_once
 from ..core.outputs import EvalLoopOutput
 from ..core.protocols import Batch, EvalHooks, Strategy
 from ..core.stopping import Interrupted
+from ..core.tracking import Tracked, hearing
 from ..core.tree import first_dimension, numpify, truncate
 from ..predictions.columns import ShapeError
 from ..predictions.store import RowStore
 from .measure import InHand, Measuring, MetricResultError, named
+from .run import totals_of_all
 from .train import emit
 
 PADDING = -100
@@ -82,8 +86,10 @@ def evaluation_loop(
 ) -> EvalLoopOutput:
     """Run the model over `dataloader` and compute metrics."""
     measuring = Measuring(function=trainer.compute_metrics) if plan.measuring is None else plan.measuring
-    with closing(measuring):
-        return _gone_through(trainer, model, dataloader, plan, measuring, in_hand or InHand())
+    tracked = Tracked()
+    with closing(measuring), hearing(tracked):
+        output = _gone_through(trainer, model, dataloader, plan, measuring, in_hand or InHand())
+    return _with_tracked(output, tracked.drain(partial(totals_of_all, trainer.strategy)), plan.prefix)
 
 
 def _gone_through(
@@ -127,6 +133,16 @@ def _gone_through(
     known = {"loss": mean_loss(losses, weights), "model_preparation_time": plan.preparation_time}
     metrics = named(measuring.result(in_hand), known, plan.prefix)
     return EvalLoopOutput(predictions=logits, label_ids=labels, metrics=metrics, num_samples=rows)
+
+
+def _with_tracked(output: EvalLoopOutput, tracked: dict[str, float], prefix: str) -> EvalLoopOutput:
+    """The numbers that were reported while it went on are among its metrics."""
+    if not tracked:
+        return output
+    reported, measured = named(tracked, {}, prefix), output.metrics or {}
+    for name in reported.keys() & measured.keys():
+        note_once(f"{name} is measured, and was also reported by track(): the measured one is shown")
+    return output._replace(metrics={**reported, **measured})
 
 
 def _predict(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 from torch import Tensor, nn
 
@@ -10,7 +11,7 @@ from ..config.plan import ReportSettings
 from ..core.protocols import ReportHooks
 from ..core.random import undisturbed
 from ..core.stopping import Interrupted
-from .run import Owed, Run
+from .run import Owed, Run, states_of_all, totals_of_all
 from .train import emit
 
 
@@ -39,9 +40,12 @@ def step_logs(
     if run.sources is not None:
         losses = run.sources.drain(trainer.strategy.mean)
         logs.update({f"loss_{name}": each.loss for name, each in losses.items()})
+    logs.update(run.tracked.drain(partial(totals_of_all, trainer.strategy)))
     if grad_norm is not None:
         logs["grad_norm"] = grad_norm.item() if isinstance(grad_norm, Tensor) else grad_norm
     logs["learning_rate"] = learning_rate if learning_rate is not None else trainer._get_learning_rate()
+    if run.window is not None:
+        logs.update(run.window.drain(partial(states_of_all, trainer.strategy)))
     return logs
 
 

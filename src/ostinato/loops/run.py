@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import math
 import sys
 import time
@@ -22,6 +23,7 @@ from ..core.ledger import TimeLedger
 from ..core.notices import note_once
 from ..core.protocols import Batch, Strategy, TrainHooks
 from ..core.state import TrainerState
+from ..core.tracking import Tracked
 from ..data.bad_rows import SkippedRows
 from ..data.batching import Begin, batching_of
 from ..data.courses import AnyCourse
@@ -30,6 +32,7 @@ from ..data.loaders import Replay
 from ..data.position import begin_epoch, real_rows_of, start_at, stream_rows_per_batch, stream_state_of
 from ..data.skipping import Show
 from ..data.sources import SourceLosses
+from ..metrics.window import MetricWindow
 from ..objective.objective import Objective
 from ..objective.outputs import as_tensor
 from .flops import FlopCounter
@@ -241,12 +244,15 @@ class Run:
     taken: CountedBatches = field(default_factory=lambda: CountedBatches(iter(())))  # of the update being fetched
     skipped: SkippedRows | None = None  # rows that could not be read, where that does not end the run
     sources: SourceLosses | None = None  # of a mixture: the losses of each of its sets
+    tracked: Tracked = field(default_factory=Tracked)  # numbers that were reported since the last log
+    window: MetricWindow | None = None  # metrics of the training batches since the last log
     saves: Saves = field(default_factory=Saves)  # the checkpoint being written, if any
     show_skipping: Show | None = None  # shows how far a stream is read again, up to where the run stood
     stopping: bool = False  # somebody asked the run to stop, and it is going to
     agree_to_stop: Callable[[], bool] | None = None  # asks all processes, where there are several
     owed: Owed | None = None  # what was broken off when the run was stopped
     opened_at: int = 0  # the step it starts from
+    counts_for_all: bool = True  # what was added up over all processes before is kept by the first of them
     forked_from: dict[str, Any] | None = None  # the checkpoint whose weights it began with, if any
     is_over: bool = False  # an evaluation before the first step ended it
     reader: Any = None  # the loader, or what is left of its epoch
@@ -419,7 +425,7 @@ class Run:
         for parameter in self.parameters:
             parameter.grad = None
 
-    def progress(self, mean_over_processes: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+    def progress(self, strategy: Strategy) -> dict[str, Any]:
         """What a resumed run has to know besides the trainer's state: running sums, and the place in the data."""
         self.place.before_read = getattr(self.reader, "before_read", None)
         self.place.processes = self.processes
@@ -428,8 +434,10 @@ class Run:
         self.place.workers = getattr(self.loader, "num_workers", None)
         return {
             "place": self.place.saved(),
-            "pending_loss": mean_over_processes(self.meter.pending).detach().cpu(),
-            "sources": None if self.sources is None else self.sources.progress(mean_over_processes),
+            "pending_loss": strategy.mean(self.meter.pending).detach().cpu(),
+            "sources": None if self.sources is None else self.sources.progress(strategy.mean),
+            "tracked": totals_of_all(strategy, self.tracked.totals()),
+            "window": None if self.window is None else states_of_all(strategy, self.window.states()),
             "total_loss": self.meter.total,
             "last_logged_step": self.meter.last_step,
             "window_has_nonfinite": self.meter.poisoned,
@@ -456,10 +464,25 @@ class Run:
         self.forked_from = progress.get("forked_from")
         if self.sources is not None and progress.get("sources") is not None:
             self.sources.restore(progress["sources"])
+        if self.counts_for_all and progress.get("tracked"):
+            self.tracked.restore(progress["tracked"])
+        if self.window is not None and self.counts_for_all and progress.get("window"):
+            self.window.restore(progress["window"])
         if self.skipped is not None and progress.get("skipped_rows"):
             self.skipped.restore(progress["skipped_rows"])
         bad = progress["nonfinite"]
         self.guard.in_a_row, self.guard.first_step, self.guard.refused = bad["in_a_row"], bad["first_step"], bad["all"]
+
+    def _commit_tracked(self) -> None:
+        """Let the numbers of the update count; its named losses add up to it, and weigh as one step."""
+        sums: dict[str, Any] = {}
+        for parts in self.objective.parts:
+            for name, share in parts.items():
+                sums[name] = share.double() + sums[name] if name in sums else share.double()
+        self.objective.parts.clear()
+        for name, total in sums.items():
+            self.tracked.add(name, total)
+        self.tracked.commit()
 
     def is_finite(self, state: TrainerState, update: Update) -> bool:
         """Whether the update at hand may reach the weights; its losses are counted or left out accordingly."""
@@ -469,7 +492,11 @@ class Run:
                     self.sources.hold(source, loss, 1 / divisor)
                 self.sources.commit()
             self.meter.commit()
+            if self.objective.parts or self.tracked.held:
+                self._commit_tracked()
             return True
+        self.objective.parts.clear()
+        self.tracked.reject()
         losses = [float(loss) for loss in self.meter.held]
         self.meter.reject()
         self.guard.refuse(
@@ -481,6 +508,25 @@ class Run:
             contents=update.batches,
         )
         return False
+
+
+def totals_of_all(strategy: Strategy, totals: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+    """Sums and weights of every process, added up by name. A name that one process knows, all will know."""
+    if strategy.sampler_shard()[1] == 1:
+        return totals
+    added: dict[str, tuple[float, float]] = {}
+    for text in texts_of_all(strategy, json.dumps(totals)):
+        for name, (total, weight) in json.loads(text).items():
+            before = added.get(name, (0.0, 0.0))
+            added[name] = (before[0] + total, before[1] + weight)
+    return added
+
+
+def states_of_all(strategy: Strategy, states: Any) -> list[Any]:
+    """What every process has seen, as plain numbers, in the order of their ranks."""
+    if strategy.sampler_shard()[1] == 1:
+        return [states]
+    return [json.loads(text) for text in texts_of_all(strategy, json.dumps(states))]
 
 
 def texts_of_all(strategy: Strategy, text: str) -> list[str]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..core.protocols import Batch
 from ..core.random import undisturbed
+from ..core.tracking import hearing
 from ..core.tree import first_dimension
 
 IGNORED = -100
@@ -77,7 +78,7 @@ def trial(model: nn.Module) -> Iterator[Callable[[Callable[[], Any]], float | No
         module._buffers[name] = buffer.clone()
 
     def attempt(function: Callable[[], Any]) -> float | None:
-        with undisturbed():
+        with undisturbed(), hearing(None):
             loss = function()
         return None if loss is None else float(loss)
 

@@ -17,6 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ..core.errors import ModelOutputError
 from ..core.protocols import Batch
 from ..core.random import undisturbed
+from ..core.tracking import hearing
 
 ROWS_EACH = 2  # of the longest and of the shortest micro-batch: enough for rows to meet, and cheap
 PADDING = {"labels": -100, "label_ids": -100}
@@ -47,7 +48,7 @@ def check_rows_keep_apart(
     if whole is None:
         return  # of a shape that cannot be put together here: nothing can be said
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    with _calm(model), undisturbed():
+    with _calm(model), undisturbed(), hearing(None):
         weights = [weigh(part) for part in few]
         if not all(weights):
             return  # a part without a target has no mean

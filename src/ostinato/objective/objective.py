@@ -14,7 +14,7 @@ import inspect
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -23,9 +23,10 @@ from torch import Tensor, nn
 from ..core.notices import note_once
 from ..core.protocols import Batch
 from ..core.random import RandomState
+from ..core.tracking import hearing
 from .counting import trial
 from .outputs import BareTensorError as BareTensorError
-from .outputs import loss_of, one_number
+from .outputs import loss_of, one_number, total_and_parts
 from .smoothing import LabelSmoother
 
 Scale = Literal["unknown", "share", "mean", "mixed"]
@@ -48,6 +49,7 @@ class Objective:
     source: str = "the model"  # who computes the loss, in words
     overridden: bool = False  # a subclass computes it
     makes_up: bool = False  # and multiplies its shares by the number of processes
+    parts: list[dict[str, Tensor]] = field(default_factory=list)  # named losses of the update's micro-batches
 
     @property
     def wants_count(self) -> bool:
@@ -76,7 +78,10 @@ class Objective:
     def share_of(self, loss: Tensor, num_items: Tensor | int | None) -> Tensor:
         """The loss as its share of the whole optimizer step, so that the shares of a step add up to its mean."""
         if not isinstance(loss, Tensor) or loss.dim() > 0:
-            loss = one_number(loss, self.source)
+            total, parts = total_and_parts(loss, self.source)
+            if parts:
+                self.parts.append({name: self.share_of(part, num_items).detach() for name, part in parts.items()})
+            loss = one_number(total, self.source)
         if self.scale == "share" and (num_items is not None or self.stated):
             # Only what was divided by the count of all processes has to make up for their averaging.
             return loss if self.processes == 1 or num_items is None or self.makes_up else loss * self.processes
@@ -96,7 +101,7 @@ class Objective:
         matters = self.divisor not in (1.0, math.inf) or self.processes > 1
         return self.scale == "unknown" and num_items is not None and matters
 
-    def settle(self, compute: Callable[[Tensor | int | None], Tensor], num_items: Any, model: nn.Module) -> Tensor:
+    def settle(self, compute: Callable[[Tensor | int | None], Any], num_items: Any, model: nn.Module) -> Any:
         """Compute the first accumulated loss and learn what it is from how it depends on `num_items_in_batch`.
 
         For `a / n + b` the derivative by n gives the share `a / n`, at no further cost. A loss that took the number
@@ -107,9 +112,10 @@ class Objective:
         with warnings.catch_warnings():
             # Whoever takes the number out of its tensor would be told that it has a derivative.
             warnings.filterwarnings("ignore", message="Converting a tensor with requires_grad=True to a scalar")
-            loss = one_number(compute(count), self.source)
-        slope = _derivative(loss, count)
-        value = float(loss.detach())
+            loss = compute(count)
+        total = self._total(loss)
+        slope = _derivative(total, count)
+        value = float(total.detach())
         if value == 0.0 or not math.isfinite(value):
             # It says nothing about its scale; the next one will. Computed as a mean it is right in every case.
             return self._again(compute, num_items, before, buffers)
@@ -117,12 +123,12 @@ class Objective:
             share = -float(num_items) * slope
         else:
             with trial(model) as attempt:
-                halved = attempt(lambda: (before.restore(), compute(num_items * 2))[1])
+                halved = attempt(lambda: (before.restore(), self._total(compute(num_items * 2)))[1])
             share = 2 * (value - (halved or 0.0))
         self.scale = _classify(share, value)
         if self.scale == "share" and self.processes > 1 and self.overridden:
             with trial(model) as attempt:
-                mean = attempt(lambda: (before.restore(), compute(None))[1])
+                mean = attempt(lambda: (before.restore(), self._total(compute(None)))[1])
             self.makes_up = self._is_multiplied(value, mean)
         if self.scale == "mixed":
             loss = self._again(compute, num_items, before, buffers)
@@ -130,18 +136,22 @@ class Objective:
             note_once(_SCALE_NOTES[self.scale])
         return loss
 
+    def _total(self, loss: Any) -> Tensor:
+        return one_number(total_and_parts(loss, self.source)[0], self.source)
+
     def _again(
         self,
-        compute: Callable[[Any], Tensor],
+        compute: Callable[[Any], Any],
         num_items: Any,
         streams: RandomState,
         buffers: list[tuple[Tensor, Tensor]],
-    ) -> Tensor:
+    ) -> Any:
         """The loss computed anew, as a mean, as if it had not been computed before."""
         streams.restore()
         for buffer, earlier in buffers:
             buffer.detach().copy_(earlier)  # statistics would count the batch twice
-        return compute(self.own_count(num_items))
+        with hearing(None):  # what it reports was heard the first time
+            return compute(self.own_count(num_items))
 
     def _is_multiplied(self, share: float, mean: float | None) -> bool:
         """Whether a share is what the micro-batch's mean makes it, or that times the number of processes.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..core.errors import ModelOutputError
@@ -77,6 +78,22 @@ def one_number(loss: Any, source: str) -> Tensor:
         why=f"{source} returned it: a loss per row, or logits in the first place of a tuple",
         fix="take its mean: loss.mean(), or reduction='mean' in the loss function; a tuple starts with the loss",
     )
+
+
+def total_and_parts(loss: Any, source: str) -> tuple[Any, dict[str, Tensor]]:
+    """A loss, and the named losses it is made of, if there are several: their sum, unless one is called "loss".
+
+    >>> import torch
+    >>> total_and_parts({"ce": torch.tensor(2.0), "kl": torch.tensor(1.0)}, "compute_loss")[0]
+    tensor(3.)
+    """
+    if not isinstance(loss, Mapping):
+        return loss, {}
+    parts = {str(name): one_number(value, f"{source}, as {name!r},") for name, value in loss.items()}
+    if not parts:
+        raise LossTypeError(f"{source} returned an empty dict", "it has no loss", "return {'ce': ..., 'kl': ...}")
+    total = parts.pop("loss") if "loss" in parts else torch.stack(list(parts.values())).sum()
+    return total, parts
 
 
 def as_tensor(loss: Any, source: str) -> Tensor:

@@ -14,6 +14,7 @@ from ..config.plan import EvaluationSettings, ReportSettings
 from ..core.notices import note_once
 from ..core.outputs import EvalLoopOutput
 from ..core.protocols import Batch
+from ..core.tracking import track
 from ..core.tree import has_length
 from ..data.position import real_rows_of
 from ..data.sizes import num_examples
@@ -122,13 +123,24 @@ def loss_and_outputs(trainer: Trainer, model: nn.Module, inputs: Batch) -> tuple
     keywords: dict[str, Any] = {"return_outputs": True} if signature.takes_return_outputs else {}
     if signature.takes_num_items:
         keywords["num_items_in_batch"] = own_count(trainer, inputs)
+    weight = weigh_evaluated(trainer, inputs)
     if not signature.takes_return_outputs:
-        return trainer.compute_loss(model, dict(inputs), **keywords), model(**inputs)
+        return _one_loss(trainer, trainer.compute_loss(model, dict(inputs), **keywords), weight), model(**inputs)
     try:
-        return outputs.loss_and_outputs(trainer.compute_loss(model, inputs, **keywords), trainer._loss_source())
+        result = trainer.compute_loss(model, inputs, **keywords)
+        loss, returned = outputs.loss_and_outputs(result, trainer._loss_source())
+        return _one_loss(trainer, loss, weight), returned
     except outputs.BareTensorError as bare:  # logits without a loss are still worth predicting with
         note_once(f"no loss is computed in evaluation: {bare.what}")
         return None, bare.outputs
+
+
+def _one_loss(trainer: Trainer, loss: Any, weight: float) -> Any:
+    """The loss itself; the named losses it is made of are among the metrics, each weighted as the loss is."""
+    total, parts = outputs.total_and_parts(loss, trainer._loss_source())
+    for name, part in parts.items():
+        track(name, part, weight)
+    return total
 
 
 def own_count(trainer: Trainer, inputs: Batch) -> Tensor | None:

@@ -12,6 +12,7 @@ from ..checkpoint.run_home import best_of_run
 from ..config import mistakes
 from ..config.plan import ReportSettings
 from ..core.state import TrainerState
+from ..core.tracking import hearing
 from ..data import loaders
 from ..data.bad_rows import SkippedRows
 from ..data.cutting import cuts_batches, cuts_updates
@@ -28,7 +29,7 @@ from ..loops.run import LossMeter, Plan, Run
 from ..objective.neftune import noisy_embeddings
 from ..objective.objective import Scale
 from ..optim import schedulers
-from . import explaining, resuming, saving
+from . import explaining, measuring_training, resuming, saving
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -62,6 +63,7 @@ def open_run(
     trainer.objective.scale = opening_scale(trainer)
     trainer.objective.source = trainer._loss_source()
     trainer.objective.overridden, trainer.objective.makes_up = trainer._is_overridden("compute_loss"), False
+    trainer._train_window = measuring_training.open_window(trainer)
     trainer._run = run = Run(
         plan=plan,
         loader=loader,
@@ -81,6 +83,8 @@ def open_run(
         cuts=cuts_batches(loader),
         skipped=SkippedRows() if trainer.args.skip_bad_rows else None,
         sources=source_losses(trainer, loader),
+        window=trainer._train_window,
+        counts_for_all=trainer.is_world_process_zero(),
         steps_schedule=not schedulers.steps_on_metric(trainer.lr_scheduler),
         report_always=trainer._is_overridden("_maybe_log_save_evaluate"),
         inspect=partial(explaining.inspect, trainer, loader),
@@ -88,6 +92,7 @@ def open_run(
         trial=trial,
         ignore_keys=ignore_keys,
     )
+    while_training.enter_context(hearing(run.tracked))
     if resumed is not None:
         resuming.resume(trainer, resumed, run)
     elif checkpoint is not None:

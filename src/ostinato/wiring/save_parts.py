@@ -47,7 +47,7 @@ def write_parts(
 def progress_of(trainer: Trainer) -> dict[str, Any]:
     """What all processes have summed up. They are asked before any of them writes, which may fail in one alone."""
     assert trainer._run is not None
-    return trainer._run.progress(trainer.strategy.mean)
+    return trainer._run.progress(trainer.strategy)
 
 
 def write_weights(trainer: Trainer, directory: Path, write: TensorWriter | None) -> None:

@@ -1,0 +1,80 @@
+"""`train_metrics=`: streaming metrics over the batches that a model is trained on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from ..core.errors import MetricError
+from ..core.notices import note_once
+from ..core.outputs import EvalPrediction
+from ..core.protocols import Batch
+from ..core.tracking import is_heard
+from ..core.tree import detach
+from ..loops.predict import ignored_at_inference, logits_of, names_of
+from ..metrics.asked import Asked, asked
+from ..metrics.window import MetricWindow
+from ..objective.outputs import loss_and_outputs
+from .measuring import known_to
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+def check_asked(wanted: Any) -> Asked:
+    """What was asked for, or what is wrong with it; told in the constructor."""
+    metrics = asked(metrics=wanted)
+    if metrics.auto or metrics.function is not None:
+        raise MetricError(
+            what=f"train_metrics={wanted!r} cannot be computed batch by batch",
+            why="they are computed while the model trains, by name or by objects with update, compute and reset",
+            fix="train_metrics=['accuracy']",
+        )
+    return metrics
+
+
+def open_window(trainer: Trainer) -> MetricWindow | None:
+    """The metrics of the run that begins, if any were asked for."""
+    wanted = check_asked(trainer.train_metrics)
+    if not wanted:
+        return None
+    signature = trainer._loss_signature()
+    if not signature.takes_return_outputs:
+        raise MetricError(
+            what="train_metrics need the model's outputs, and compute_loss does not return them",
+            why=f"{trainer._loss_source()} takes no return_outputs",
+            fix="def compute_loss(self, model, inputs, return_outputs=False, ...), which ends with: "
+            "return (loss, outputs) if return_outputs else loss",
+        )
+    window = MetricWindow(wanted.streams, known_to(trainer))
+    if window.foreign and trainer.args.world_size > 1:
+        names = ", ".join(window.foreign)
+        note_once(f"train_metrics: {names} is of the rows of one process, unless it asks the others itself")
+    return window
+
+
+def compute_loss(trainer: Trainer, model: nn.Module, inputs: Batch, **count: Any) -> Any:
+    """The loss of a training batch; its predictions are shown to the metrics."""
+    window = trainer._train_window
+    assert window is not None
+    labels = detach(tuple(inputs.get(name) for name in trainer.label_names))
+    result = trainer.compute_loss(model, inputs, return_outputs=True, **count)
+    loss, outputs = loss_and_outputs(result, trainer._loss_source())
+    if is_heard() and labels and all(label is not None for label in labels):
+        ignored = ignored_at_inference(trainer.model)
+        logits = detach(logits_of(outputs, ignored, has_loss=True))
+        window.add(
+            EvalPrediction(
+                predictions=_single(logits),
+                label_ids=_single(labels),
+                output_names=names_of(outputs, ignored, has_loss=True),
+                shifts_labels=bool(trainer._loss_shifts_labels),
+                processing_class=trainer.processing_class,
+            )
+        )
+    return loss
+
+
+def _single(parts: tuple[Any, ...]) -> Any:
+    return parts[0] if len(parts) == 1 else parts

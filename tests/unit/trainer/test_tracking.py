@@ -1,0 +1,293 @@
+"""Numbers of the user's own in the logs: named losses, tracked numbers, metrics of training batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from apis import Api
+from torch import nn
+
+import ostinato
+from ostinato.core.errors import ConfigError, MetricError
+from ostinato.core.tracking import Tracked, hearing, track
+
+
+class Net(nn.Module):
+    """Two losses, and a number that its forward reports."""
+
+    def __init__(self, *, reports: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.reports, self.seen = nn.Linear(4, 3), reports, []
+
+    def forward(self, x: Any, labels: Any = None) -> dict[str, Any]:
+        logits = self.a(x)
+        if self.reports:
+            mean = logits.abs().mean()
+            if self.training and torch.is_grad_enabled():
+                self.seen.append((float(mean.detach()), len(x)))
+            ostinato.track("size", mean, weight=len(x))
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+def rows(count: int = 22) -> list[dict[str, Any]]:
+    generator = torch.Generator().manual_seed(3)
+    return [
+        {
+            "x": torch.randn(4, generator=generator),
+            "labels": torch.randint(0, 3, (), generator=generator),
+        }
+        for _ in range(count)
+    ]
+
+
+def logged(trainer: Any, name: str) -> list[float]:
+    return [entry[name] for entry in trainer.state.log_history if name in entry]
+
+
+# ---- tracked numbers -----------------------------------------------------------------------------------------------
+
+
+def test_a_weighted_mean_over_micro_batches_and_steps(ours: Api) -> None:
+    """Eleven micro-batches of two rows, three to a step, two steps to a log: the last step and log are uneven."""
+    model = Net()
+    args = ours.args(
+        per_device_train_batch_size=4, gradient_accumulation_steps=2, logging_steps=2, num_train_epochs=2, max_steps=-1
+    )
+    trainer = ours.trainer(model, args, train_dataset=rows())
+    trainer.train()
+    micro = (
+        model.seen
+    )  # 4, 4 | 4, 4 | 4, 2 rows in each epoch; what tries things out has no gradient, or is not training
+    assert len(micro) == 12
+    expected = []
+    for window in (micro[0:4], micro[4:8], micro[8:12]):
+        expected.append(sum(value * weight for value, weight in window) / sum(weight for _, weight in window))
+    assert logged(trainer, "size") == pytest.approx(expected, rel=1e-12)
+
+
+def test_reports_change_nothing(ours: Api) -> None:
+    def weights(*, reports: bool) -> list[Any]:
+        ours.set_seed(1)
+        model = Net(reports=reports)
+        ours.fit(model, rows(), max_steps=5, eval_strategy="steps", eval_steps=2, trainer={"eval_dataset": rows(6)})
+        return [parameter.tolist() for parameter in model.parameters()]
+
+    assert weights(reports=True) == weights(reports=False)
+
+
+def test_from_a_callback_and_by_name(ours: Api) -> None:
+    class Reports(ours.TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            trainer.track("step_squared", state.global_step**2)
+
+    args = ours.args(max_steps=4, logging_steps=2)
+    trainer = ours.trainer(Net(), args, train_dataset=rows(), callbacks=[Reports()])
+    trainer.train()
+    # What is reported after a step belongs to the next: its log line comes when the step is over.
+    assert logged(trainer, "step_squared") == [2.5, 12.5]
+
+
+def test_an_evaluation_has_its_own(ours: Api) -> None:
+    args = ours.args(max_steps=2, eval_strategy="steps", eval_steps=1, per_device_eval_batch_size=4)
+    trainer = ours.trainer(Net(), args, train_dataset=rows(), eval_dataset=rows(10))
+    trainer.train()
+    metrics = trainer.evaluate()
+    x = torch.stack([row["x"] for row in rows(10)])
+    with torch.no_grad():
+        expected = float(trainer.model.a(x).abs().mean())
+    assert metrics["eval_size"] == pytest.approx(expected, rel=1e-6)
+    assert len(logged(trainer, "eval_size")) == 3
+    assert len(logged(trainer, "size")) == 2
+    assert "test_size" in trainer.predict(rows(4)).metrics
+
+
+def test_a_step_that_is_not_taken_does_not_count(ours: Api) -> None:
+    class Breaks(ours.Trainer):
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **rest: Any) -> Any:
+            self.track("number", float(self.state.global_step + 1))
+            loss = super().compute_loss(model, inputs, return_outputs, **rest)
+            self.times = getattr(self, "times", 0) + 1
+            return loss * float("nan") if self.times == 3 else loss
+
+    args = ours.args(max_steps=4, logging_steps=4, nonfinite_patience=3)
+    trainer = ours.trainer(Net(), args, cls=Breaks, train_dataset=rows())
+    trainer.train()
+    assert logged(trainer, "number") == [(1 + 2 + 4) / 3]
+
+
+def test_checkpointed_layers_report_once() -> None:
+    tracked = Tracked()
+
+    def layer(x: torch.Tensor) -> torch.Tensor:
+        track("calls", 1.0, weight=1)
+        return x.sin()
+
+    with hearing(tracked):
+        x = torch.ones(3, requires_grad=True)
+        torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False).sum().backward()
+    assert tracked.totals() == {"calls": (1.0, 1.0)}
+
+
+@pytest.mark.parametrize(("name", "value"), [("loss", 1.0), ("", 1.0), ("kl", torch.ones(2))])
+def test_what_cannot_be_tracked(name: str, value: Any) -> None:
+    with hearing(Tracked()), pytest.raises(ConfigError):
+        track(name, value)
+
+
+def test_outside_of_a_run_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    track("lonely", 1.0)
+    assert "track('lonely', ...) has no effect" in capsys.readouterr().err
+
+
+# ---- named losses --------------------------------------------------------------------------------------------------
+
+
+class TwoLosses:
+    """`compute_loss` in two parts."""
+
+    total = False
+
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **rest: Any) -> Any:
+        outputs = model(inputs["x"], inputs["labels"])
+        losses = {"ce": outputs["loss"], "decay": 0.1 * (model.a.weight**2).sum()}
+        if self.total:
+            losses = {"loss": losses["ce"] + 2 * losses["decay"], **losses}
+        return (losses, outputs) if return_outputs else losses
+
+
+@pytest.mark.parametrize("total", [False, True])
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_named_losses_add_up(ours: Api, accumulation: int, total: bool) -> None:
+    class Mine(TwoLosses, ours.Trainer):
+        pass
+
+    Mine.total = total
+    args = ours.args(
+        num_train_epochs=2, logging_steps=2, per_device_train_batch_size=4, gradient_accumulation_steps=accumulation,
+        eval_strategy="epoch", per_device_eval_batch_size=4,
+    )  # fmt: skip
+    trainer = ours.trainer(Net(reports=False), args, cls=Mine, train_dataset=rows(), eval_dataset=rows(10))
+    trainer.train()
+    for prefix in ("", "eval_"):
+        loss, ce, decay = (logged(trainer, f"{prefix}{name}") for name in ("loss", "ce", "decay"))
+        assert len(loss) == len(ce) == len(decay) > 1
+        expected = [one + (2 if total else 1) * other for one, other in zip(ce, decay, strict=True)]
+        assert loss == pytest.approx(expected, rel=1e-6)
+
+
+def test_named_losses_train_as_their_sum(ours: Api) -> None:
+    class Parts(TwoLosses, ours.Trainer):
+        pass
+
+    class Sum(ours.Trainer):
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **rest: Any) -> Any:
+            outputs = model(inputs["x"], inputs["labels"])
+            loss = outputs["loss"] + 0.1 * (model.a.weight**2).sum()
+            return (loss, outputs) if return_outputs else loss
+
+    weights = []
+    for kind in (Parts, Sum):
+        ours.set_seed(1)
+        args = ours.args(max_steps=5, gradient_accumulation_steps=2)
+        trainer = ours.trainer(Net(reports=False), args, cls=kind, train_dataset=rows())
+        trainer.train()
+        weights.append([parameter.tolist() for parameter in trainer.model.parameters()])
+    assert weights[0] == weights[1]
+
+
+# ---- metrics of training batches -----------------------------------------------------------------------------------
+
+
+def test_metrics_of_training_batches(ours: Api) -> None:
+    hits: list[tuple[int, int]] = []
+
+    class Watched(Net):
+        def forward(self, x: Any, labels: Any = None) -> dict[str, Any]:
+            outputs = super().forward(x, labels)
+            if self.training and torch.is_grad_enabled():
+                hits.append((int((outputs["logits"].argmax(-1) == labels).sum()), len(labels)))
+            return outputs
+
+    args = ours.args(num_train_epochs=2, logging_steps=2, per_device_train_batch_size=4, gradient_accumulation_steps=2)
+    trainer = ours.trainer(Watched(), args, train_dataset=rows(), train_metrics=["accuracy"])
+    trainer.train()
+    expected = [sum(h for h, _ in part) / sum(n for _, n in part) for part in (hits[0:4], hits[4:8], hits[8:12])]
+    assert logged(trainer, "accuracy") == pytest.approx(expected, rel=1e-12)
+
+
+def test_train_metrics_that_cannot_be() -> None:
+    for wanted in ("auto", lambda prediction: {}):
+        with pytest.raises(MetricError):
+            ostinato.Trainer(Net(), train_metrics=wanted)
+
+
+def test_train_metrics_need_outputs(ours: Api) -> None:
+    class Short(ours.Trainer):
+        def compute_loss(self, model: Any, inputs: Any) -> Any:
+            return model(**inputs)["loss"]
+
+    trainer = ours.trainer(Net(), ours.args(max_steps=1), cls=Short, train_dataset=rows(), train_metrics=["accuracy"])
+    with pytest.raises(MetricError, match="return_outputs"):
+        trainer.train()
+
+
+# ---- resumed -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stop", [1, 2, 3, 5])
+def test_a_resumed_run_logs_the_same(tmp_path: Path, stop: int) -> None:
+    class StopsAt(ostinato.TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            control.should_training_stop |= state.global_step == self.step
+
+        step = 99
+
+    def run(folder: Path, step: int, *, resume: bool = False) -> list[dict[str, Any]]:
+        api = Api("ostinato", folder)
+        api.set_seed(7)
+
+        class Mine(TwoLosses, ostinato.Trainer):
+            pass
+
+        stops = StopsAt()
+        stops.step = step
+        args = api.args(
+            max_steps=6, logging_steps=3, save_strategy="steps", save_steps=1, gradient_accumulation_steps=2,
+            per_device_train_batch_size=2,
+        )  # fmt: skip
+        trainer = api.trainer(
+            Net(), args, cls=Mine, train_dataset=rows(), train_metrics=["accuracy"], callbacks=[stops]
+        )
+        trainer.train(resume_from_checkpoint=resume or None)
+        return [{k: v for k, v in entry.items() if "runtime" not in k and "second" not in k}
+                for entry in trainer.state.log_history]  # fmt: skip
+
+    whole = run(tmp_path / "whole", 99)
+    run(tmp_path / "cut", stop)
+    assert run(tmp_path / "cut", 99, resume=True) == whole
+    assert {"ce", "decay", "size", "accuracy"} <= set(whole[0])
+
+
+def test_the_names_are_said_once_in_the_tiny_model(ours: Api) -> None:
+    """A model of transformers' kind, whose loss is a share: parts keep the scale of the whole."""
+    pytest.importorskip("transformers")
+
+    class Scaled(ours.Trainer):
+        def compute_loss(
+            self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+        ) -> Any:
+            outputs = model(**inputs)
+            losses = {"lm": outputs.loss, "twice": 2 * outputs.loss}
+            losses = {"loss": losses["lm"], **losses}
+            return (losses, outputs) if return_outputs else losses
+
+    args = ours.args(max_steps=3, gradient_accumulation_steps=2, per_device_train_batch_size=2)
+    trainer = ours.trainer(tiny.bert(), args, cls=Scaled, train_dataset=tiny.classification_rows())
+    trainer.train()
+    assert logged(trainer, "lm") == pytest.approx(logged(trainer, "loss"), rel=1e-6)
+    assert logged(trainer, "twice") == pytest.approx([2 * one for one in logged(trainer, "loss")], rel=1e-6)
