@@ -11,6 +11,7 @@ import json
 import os
 import random
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ class PowerCut(disk.Disk):
     def remove(self, path: Path) -> None:
         if not os.path.lexists(path):
             return
-        grave = self.graves / str(len(list(self.graves.iterdir())))
+        grave = Path(tempfile.mkdtemp(dir=self.graves)) / "it"
         os.rename(path, grave)
         self.deleted.append((Path(path), grave))
         if self.tick():
