@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -52,7 +53,7 @@ from .core.protocols import Batch, Precision, Strategy
 from .core.random import enable_full_determinism, set_seed, undisturbed
 from .core.state import TrainerControl, TrainerState, export_callbacks
 from .core.tracebacks import ShortTraceback
-from .core.tracking import track
+from .core.tracking import hearing, track
 from .core.tree import tree_map
 from .core.world import World
 from .data import columns, samplers
@@ -595,14 +596,16 @@ class Trainer(metaclass=TrainerType):
 
     def _surroundings(self, model: nn.Module, inputs: Batch) -> AbstractContextManager[Batch]:
         """What a subclass wants entered while a loss is computed, and the inputs it makes of these."""
-        if not self._has_surroundings:
+        if not self._has_surroundings and self.objective.divisor != math.inf:
             return nullcontext(inputs)
         return self._entered(model, inputs)
 
     @contextmanager
     def _entered(self, model: nn.Module, inputs: Batch) -> Iterator[Batch]:
         parallel, inputs = self._prepare_context_parallel_inputs(model, inputs)
-        with parallel(), self.compute_loss_context_manager():
+        # A batch that only keeps a process in step with the others has nothing to report.
+        unheard = hearing(None) if self.objective.weighs_nothing else nullcontext()
+        with parallel(), self.compute_loss_context_manager(), unheard:
             yield inputs
 
     def _prepare_context_parallel_inputs(self, model: nn.Module, inputs: Batch) -> tuple[Callable[..., Any], Batch]:

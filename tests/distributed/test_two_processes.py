@@ -69,6 +69,18 @@ def test_two_processes_follow_one(scenario: str, reports: tuple[Path, Path]) -> 
     assert all(count == 11 for count in first["metrics_rows"])
 
 
+@pytest.mark.parametrize("scenario", ["fifty_steps", "accumulate"])
+def test_tracked_numbers_are_of_all_processes(scenario: str, reports: tuple[Path, Path]) -> None:
+    (alone,) = of_ranks(reports[0], scenario, 1)
+    first, second = of_ranks(reports[1], scenario, 2)
+    assert first["tracked"] == pytest.approx(alone["tracked"], rel=1e-6)
+    assert first["accuracies"] == pytest.approx(alone["accuracies"], abs=1e-9)
+    assert len(first["accuracies"]) == len(first["losses"])
+    assert first["tracked"] == second["tracked"]
+    assert first["odd"] == second["odd"]
+    assert {None, 1.0} >= set(first["odd"]) >= {1.0}
+
+
 @pytest.mark.parametrize(("scenario", "count", "epochs"), [("uneven", 37, 3), ("one_row_left", 33, 2)])
 def test_each_row_counts_once_per_epoch(scenario: str, count: int, epochs: int, reports: tuple[Path, Path]) -> None:
     ranks = of_ranks(reports[1], scenario, 2)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import IterableDataset
 
-from ostinato import Trainer, TrainingArguments
+from ostinato import Trainer, TrainingArguments, track
 
 
 class Classifier(nn.Module):
@@ -27,6 +27,9 @@ class Classifier(nn.Module):
     def forward(self, x, row=None, labels=None):
         if self.training:
             self.trained.append(row.tolist())
+        track("mean_row", row.float().mean(), weight=len(row))
+        if row[0] % 2:  # not every process has something to say
+            track("first_of_odd", 1.0)
         logits = self.b(torch.tanh(self.a(x)))
         return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
 
@@ -153,13 +156,21 @@ def main(scenario: str, out: Path) -> None:
         return {"accuracy": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean())}
 
     trainer = trainer_class(
-        model, args, train_dataset=train_dataset, eval_dataset=data[:11], compute_metrics=compute_metrics
+        model,
+        args,
+        train_dataset=train_dataset,
+        eval_dataset=data[:11],
+        compute_metrics=compute_metrics,
+        train_metrics=None if tokens else ["accuracy"],
     )
     trainer.train()
     predicted = trainer.predict(data[:11])
     report = {
         "losses": [entry["loss"] for entry in trainer.state.log_history if "loss" in entry],
         "norms": [entry["grad_norm"] for entry in trainer.state.log_history if "loss" in entry],
+        "tracked": [entry["mean_row"] for entry in trainer.state.log_history if "mean_row" in entry],
+        "odd": [entry.get("first_of_odd") for entry in trainer.state.log_history if "mean_row" in entry],
+        "accuracies": [entry["accuracy"] for entry in trainer.state.log_history if "accuracy" in entry],
         "eval_loss": trainer.evaluate()["eval_loss"],
         "trained": model.trained,
         "predictions": predicted.predictions.tolist(),
