@@ -101,6 +101,7 @@ def trained(name: str, directory: Path, at: int, seed: int) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs fork")
+@pytest.mark.timeout(3000)
 @pytest.mark.parametrize("name", ["accumulation, evaluation, best", "saves of every step"])
 def test_resumed_after_a_power_cut_is_never_cut_off(name: str, tmp_path: Path) -> None:
     whole = tmp_path / "whole"

@@ -1,9 +1,11 @@
 """How far the run is: one live bar on a terminal, plain lines in a pipe or a file.
 
+training Bert on cpu in float32: 4.4 M parameters, 9,000 rows, 1,125 steps of 24 rows
 step  500  epoch 1.33  loss 0.3127  lr 2.8e-05  grad 1.9
 step  500  epoch 1.33  eval  loss 0.2914  accuracy 0.8912 best  1.6 s
 train ━━━━━━━━━━━━━━━━━━━━━━━━━━╺━━━━━━━━━━━━━━  67%  step 750/1125  epoch 2.00/3  0:51 left
-      loss 0.2514  lr 1.7e-05  grad 1.2  412 samples/s
+      loss 0.2514  lr 1.7e-05  grad 1.2  412 samples/s  compute 91%  data 6%  eval 3%
+done in 2:31: best accuracy 0.8934 at step 1000; results in out
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
+from ..core.notices import note_once
 from ..core.state import TrainerControl, TrainerState
 from .base import QuietCallback
 from .printer import SHORT_NAMES, PrinterCallback, epoch_text, plain_line, say, shown, value_text
+from .spoken import Watched, advice, closing, shown_shares
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -55,19 +59,31 @@ class ProgressCallback(QuietCallback):
         self._batches = 0  # of the evaluation under way
         self._loader: Any = None
         self._logged: set[str] = set()
+        self._watched: Watched | None = None
+        self._begun = 0.0
+
+    def watch(self, run: Watched) -> None:
+        """Look at this run from its beginning to its end."""
+        self._watched = run
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        watched = self._watched
         self.stop()
         if not state.is_world_process_zero:
             return
-        self._training = True
+        self._watched = watched
+        self._training, self._begun = True, time.monotonic()
         self._screen = _open_screen(self.max_str_len)
+        if self._watched is not None:
+            self._say(self._watched.header)
         if self._screen is not None:
             atexit.register(self.stop)  # an exception may end everything, and the shell wants its line back
             samples = args.train_batch_size * args.world_size * args.gradient_accumulation_steps
-            self._screen.begin_training(state, samples_per_step=samples)
+            self._screen.begin_training(state, samples_per_step=samples, watched=self._watched)
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if state.global_step == 1 and self._training and not control.should_log:
+            self._show_first_loss(args, state)
         if self._screen is not None:
             self._screen.step(state)
 
@@ -106,17 +122,22 @@ class ProgressCallback(QuietCallback):
         if state.is_world_process_zero and logs:
             self._logged = set(logs)
             self._report(args, state, logs)
+            self._advise()
 
     def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._screen is not None:
             self._screen.finish(state)
+        watched, ended = self._watched, state.is_world_process_zero and self._training
         self.stop()
+        if watched is not None and ended:
+            say(closing(args, state, _duration(time.monotonic() - self._begun), watched.results))
 
     def stop(self) -> None:
         """Give the terminal back, whatever happened; safe to call at any time, any number of times."""
         screen, self._screen = self._screen, None
         self._training, self._best = False, None
         self._batches, self._loader, self._logged = 0, None, set()
+        self._watched = None
         if screen is not None:
             atexit.unregister(self.stop)
             screen.close()
@@ -126,6 +147,27 @@ class ProgressCallback(QuietCallback):
         if self._screen is not None:
             self._screen.skip(None if done is None else (done, total, unit))
         return self._screen is not None
+
+    # ---- a run in words ----------------------------------------------------------------
+
+    def _say(self, line: str) -> None:
+        if self._screen is None:
+            say(line)
+        else:
+            self._screen.say(line)
+
+    def _show_first_loss(self, args: Any, state: TrainerState) -> None:
+        """Hundreds of steps may pass until the first log, and whoever waits wants to know that it works."""
+        loss = None if self._watched is None else self._watched.first_loss()
+        if loss is not None and self._screen is not None:
+            self._screen.show_loss(loss)
+        elif loss is not None:
+            say(plain_line(state, {"loss": loss}, max_str_len=self.max_str_len))
+
+    def _advise(self) -> None:
+        watched = self._watched
+        if watched is not None and (line := advice(watched.seconds(), watched.workers, watched.cores)):
+            note_once(line, key="loader-bound")
 
     # ---- one evaluation ------------------------------------------------------------------------
 
@@ -236,9 +278,23 @@ class _Screen:
         self._skipped: tuple[int, int, str] | None = None
         self._skipping_since = 0.0
         self._outcome: str | None = None
+        self._watched: Watched | None = None
+        self._tokens_per_second: float | None = None
 
-    def begin_training(self, state: TrainerState, *, samples_per_step: int) -> None:
-        self._state, self._samples_per_step = state, samples_per_step
+    def begin_training(self, state: TrainerState, *, samples_per_step: int, watched: Watched | None = None) -> None:
+        self._state, self._samples_per_step, self._watched = state, samples_per_step, watched
+        self.draw()
+
+    def say(self, line: str) -> None:
+        """A line of words above the bar."""
+        from rich.text import Text  # noqa: PLC0415
+
+        self._waiting.append(Text(line))
+        self._draw_if_due()
+
+    def show_loss(self, loss: float) -> None:
+        """A loss that is known before it is logged."""
+        self._numbers.setdefault("loss", loss)
         self.draw()
 
     def step(self, state: TrainerState) -> None:
@@ -276,6 +332,7 @@ class _Screen:
         is_first = self._state is None or ("loss" in logs and "loss" not in self._numbers)
         if self._batches is None:
             self.clock.trained()
+            self._tokens_per_second = logs.get("train_tokens_per_second", self._tokens_per_second)
             self._numbers.update({name: logs[name] for name in ("loss", "learning_rate", "grad_norm") if name in logs})
         self._due_at = self._drawn_at + (0.0 if is_first else SECONDS_BETWEEN_LINES)
         self._draw_if_due()
@@ -367,6 +424,10 @@ class _Screen:
         speed = self.clock.steps_per_second()
         if speed is not None:
             pairs.append(("", f"{_rate(speed * self._samples_per_step)} samples/s"))
+        if self._tokens_per_second is not None:
+            pairs.append(("", f"{_rate(self._tokens_per_second)} tokens/s"))
+        if self._watched is not None:
+            pairs += shown_shares(self._watched.seconds())
         text = _pairs(pairs)
         text.pad_left(6)
         text.no_wrap, text.overflow = True, "crop"

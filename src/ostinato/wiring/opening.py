@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..callbacks.progress import ProgressCallback
 from ..checkpoint.run_home import best_of_run
 from ..config import mistakes
 from ..config.plan import ReportSettings
@@ -29,7 +27,7 @@ from ..loops.run import LossMeter, Plan, Run
 from ..objective.neftune import noisy_embeddings
 from ..objective.objective import Scale
 from ..optim import schedulers
-from . import explaining, measuring_training, resuming, saving
+from . import explaining, measuring_training, resuming, saving, showing
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -88,7 +86,7 @@ def open_run(
         steps_schedule=not schedulers.steps_on_metric(trainer.lr_scheduler),
         report_always=trainer._is_overridden("_maybe_log_save_evaluate"),
         inspect=partial(explaining.inspect, trainer, loader),
-        show_skipping=progress_bar(trainer),
+        show_skipping=showing.skipping(trainer),
         trial=trial,
         ignore_keys=ignore_keys,
     )
@@ -103,6 +101,7 @@ def open_run(
     handler.optimizer, handler.lr_scheduler = trainer.optimizer, trainer.lr_scheduler
     trainer.model_wrapped.zero_grad()
     trainer.model_wrapped.train()  # all of it: around parts that were loaded for use it may say that it is already
+    showing.let_watch(trainer, run)
     trainer._has_surroundings = any(
         trainer._is_overridden(name)
         for name in (
@@ -112,12 +111,6 @@ def open_run(
         )
     )
     return run
-
-
-def progress_bar(trainer: Trainer) -> Callable[[int | None, int, str], bool] | None:
-    """What shows how far a stream is read again, up to where the run stood."""
-    bars = [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, ProgressCallback)]
-    return bars[0].show_skipping if bars else None
 
 
 def source_losses(trainer: Trainer, loader: Any) -> SourceLosses | None:

@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 import torch
 
+import ostinato
 import ostinato.callbacks.progress as progress
 from ostinato.callbacks.base import CallbackHandler, QuietCallback
 from ostinato.callbacks.flow import DefaultFlowCallback
@@ -719,3 +720,86 @@ def test_the_bar_has_the_signature_and_the_events_of_transformers() -> None:
     assert ProgressCallback().max_str_len == theirs().max_str_len
     for event in (name for name in vars(theirs) if name.startswith("on_")):
         assert event in vars(ProgressCallback)
+
+
+# ------------------------------------------------------------------------------------------------ a run in words
+
+
+class Slow:
+    """Rows that make the training wait."""
+
+    def __len__(self) -> int:
+        return 24
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"x": torch.full((4,), float(index)), "labels": torch.tensor(float(index))}
+
+
+def trained(tmp_path: Path, capsys: pytest.CaptureFixture[str], **arguments: Any) -> list[str]:
+    """The lines that a training writes into a pipe."""
+
+    class Line(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def forward(self, x: Any, labels: Any = None) -> dict[str, Any]:
+            return {"loss": ((self.layer(x).squeeze(-1) - labels) ** 2).mean()}
+
+    torch.manual_seed(0)
+    args = ostinato.TrainingArguments(
+        str(tmp_path / "out"), use_cpu=True, save_strategy="no", per_device_train_batch_size=4, disable_tqdm=False,
+        **{"max_steps": 12, **arguments},
+    )  # fmt: skip
+    trainer = ostinato.Trainer(Line(), args, train_dataset=Slow(), eval_dataset=Slow())
+    trainer.train()
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_run_says_what_it_is_and_where_its_results_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = trained(tmp_path, capsys, eval_strategy="steps", eval_steps=6, metric_for_best_model="loss")
+    assert lines[0] == "training Line on cpu in float32: 5 parameters, 24 rows, 12 steps of 4 rows"
+    assert re.fullmatch(r"step 1 epoch 0\.17 loss \d+(\.\d+)?", lines[1])
+    assert re.fullmatch(
+        rf"done in 0:\d\d: best loss \d+(\.\d+)?; results in {re.escape(str(tmp_path / 'out'))}", lines[-1]
+    )
+    assert len(lines) == 6  # two evaluations, and the summary
+
+
+def test_the_first_loss_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = trained(tmp_path, capsys, logging_steps=1, max_steps=3)[1:4]
+    assert [line.split()[1] for line in first] == ["1", "2", "3"]
+    by_hand = trained(tmp_path, capsys, max_steps=3)[1]
+    assert by_hand.split()[-1] == first[0].split()[5], "what is shown is what would have been logged"
+
+
+def test_loader_bound(clock: Time, capsys: pytest.CaptureFixture[str]) -> None:
+    bar = ProgressCallback()
+    bar.watch(progress.Watched("h", "out", lambda: {"computing": 10.0, "data": 30.0}, lambda: None, 0, 8))
+    state = TrainerState(global_step=5, max_steps=9, is_world_process_zero=True)
+    args = SimpleNamespace(metric_for_best_model=None, greater_is_better=None)
+    for _ in range(2):
+        bar.on_log(args, state, TrainerControl(), logs={"loss": 1.0})
+    said = capsys.readouterr().err
+    assert said.count("loader-bound: 75 % of training goes into waiting for data; try dataloader_num_workers=4") == 1
+
+
+def test_the_share_of_time_is_under_the_bar(terminal: Terminal, clock: Time) -> None:
+    terminal.plug_in()
+    bar = ProgressCallback()
+    seconds = {"computing": 6.0, "data": 3.0, "evaluation": 1.0, "saving": 0.0}
+    bar.watch(progress.Watched("what is trained", "out", lambda: seconds, lambda: 2.5, 0, 8))
+    state = TrainerState(global_step=0, max_steps=9, is_world_process_zero=True, num_train_epochs=1)
+    args = SimpleNamespace(
+        metric_for_best_model=None, greater_is_better=None, train_batch_size=2, world_size=1,
+        gradient_accumulation_steps=1,
+    )  # fmt: skip
+    bar.on_train_begin(args, state, TrainerControl())
+    state.global_step, state.epoch = 1, 0.1
+    bar.on_step_end(args, state, TrainerControl())
+    bar.on_train_end(args, state, TrainerControl())
+    written = screen_of(terminal.close())
+    assert written[0] == "what is trained"
+    assert "compute 60%  data 30%  eval 10%" in written[2]
+    assert "loss 2.5" in written[2]
+    assert written[3].startswith("stopped after 1 of 9 steps")
