@@ -161,4 +161,3 @@ def add_transformers_files(
     exporter.export_random_state(directory, rank, world_size)
     if leads:
         exporter.export_training_parts(directory, optimizer=optimizer, scheduler=scheduler, scaler=scaler)
-        exporter.export_training_args(directory)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoint import checkpointer, weights
+from ..checkpoint.exporter import export_training_args
 from ..checkpoint.layouts import add_transformers_files
 from ..checkpoint.names import TRAINER_STATE_NAME, TRAINING_ARGS_JSON_NAME
 from ..checkpoint.tensors import TensorWriter, write_tensors, write_tree
@@ -70,6 +71,8 @@ def save_weights(
         trainer.model, directory, state_dict=state_dict, processing_class=trainer.processing_class, write=write
     )
     (directory / TRAINING_ARGS_JSON_NAME).write_text(trainer.args.to_json_string() + "\n", encoding="utf-8")
+    if SaveSettings.of(trainer.args).for_transformers:
+        export_training_args(directory)
 
 
 def save_optimizer_and_scheduler(trainer: Trainer, directory: Path, write: TensorWriter = write_tensors) -> None:
