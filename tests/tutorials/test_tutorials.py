@@ -3,7 +3,7 @@
 One switch: a stage (`stage.py`) that runs them was started by `python`, another by `ostinato exec`. Every number that
 a script's trainers logged, their weights at the end and what the script printed are equal bit for bit, the keys of the
 logs come in the same order, and with `checkpoint_layout=transformers` the files of every checkpoint have the same
-names; our own come in addition. `OTHERWISE` has the scripts that transformers gets wrong (docs/differences.md), and
+names; our own come in addition. `OTHERWISE` has the scripts that do something else there (docs/differences.md), and
 where the right values come from.
 """
 
@@ -158,7 +158,7 @@ OTHERWISE = {
         prints="the best weights: True",
     ),
     "resume": Otherwise(
-        why="train_loss of a resumed run is the sum since then over the number of all steps",
+        why="train_loss of a resumed run is the mean over the steps since then; ours is that of the whole run",
         right=mean_of_all_steps,
     ),
 }
