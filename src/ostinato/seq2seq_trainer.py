@@ -17,7 +17,7 @@ from .core.notices import note_once
 from .core.outputs import PredictionOutput
 from .core.protocols import Batch, Strategy
 from .core.tree import first_dimension
-from .loops.generate import filler_of, generate, widened
+from .loops.generate import configured_width, filler_of, generate, widened
 from .trainer import Trainer
 
 
@@ -146,9 +146,9 @@ class Seq2SeqTrainer(Trainer):
         if self.args.world_size > 1 and len(ids) != rows:
             raise mistakes.several_texts_per_row(rows, len(ids))
         if not self.label_names or any(inputs.get(name) is None for name in self.label_names):
-            return None, ids, None
+            return None, self._filled_up(ids), None
         loss, _, labels = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
-        return loss, ids, labels
+        return loss, self._filled_up(ids), self._filled_up(labels)
 
     @property
     def _prediction_padding(self) -> int:
@@ -157,8 +157,15 @@ class Seq2SeqTrainer(Trainer):
         filler = filler_of(self.processing_class, self.model) if generates else None
         return super()._prediction_padding if filler is None else filler
 
+    def _filled_up(self, ids: Any) -> Any:
+        """Ids that a subclass fills up as it likes; else they stay as they are until all batches are known."""
+        width = configured_width(self.model)
+        if not self._is_overridden("_pad_tensors_to_max_len") or not isinstance(ids, Tensor) or ids.shape[-1] >= width:
+            return ids
+        return self._pad_tensors_to_max_len(ids, width)
+
     def _pad_tensors_to_max_len(self, tensor: Tensor, max_length: int) -> Tensor:
-        """Fill ids up to a length; the evaluation does not need it, subclasses may."""
+        """Fill ids and labels up to a length. Evaluation calls it where a subclass overrides it."""
         return widened(tensor, max_length, self._prediction_padding)
 
     def _is_overridden(self, method: str) -> bool:

@@ -14,6 +14,7 @@ from ..core.protocols import Batch
 
 # Not given, these stand for what the model's own generation config says.
 _UNSET_BY_NONE = ("max_length", "max_new_tokens", "num_beams")
+_UNCONFIGURED_WIDTH = 20  # where `generate` stops when nobody says where
 
 
 def generate(model: nn.Module, inputs: Batch, options: Mapping[str, Any], *, label_names: Collection[str]) -> Tensor:
@@ -55,6 +56,14 @@ def widened(ids: Tensor, width: int, filler: int) -> Tensor:
     [[5, 6, 0, 0]]
     """
     return F.pad(ids, (0, max(0, width - ids.shape[-1])), value=filler)
+
+
+def configured_width(model: nn.Module) -> int:
+    """How wide the model's own configuration lets a text become; options of one evaluation do not change it."""
+    settings = getattr(model, "generation_config", None)
+    more: int | None = getattr(settings, "max_new_tokens", None)
+    longest: int | None = getattr(settings, "max_length", None)
+    return longest or (_UNCONFIGURED_WIDTH if more is None else more + 1)
 
 
 def filler_of(processing_class: Any, model: nn.Module) -> int | None:
