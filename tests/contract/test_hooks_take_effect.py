@@ -362,6 +362,20 @@ def test_columns_added_to_the_signature(rows: Any) -> None:
     assert set(seen) == {("labels", "note", "x")}
 
 
+@hook("_get_collator_with_removed_columns")
+def test_columns_kept_for_the_collator() -> None:
+    def make(api):
+        class Own(api.Trainer):
+            def _get_collator_with_removed_columns(self, data_collator, description=None):
+                return data_collator
+
+        return Own
+
+    seen: list[tuple[str, ...]] = []
+    compare(make, rows=lambda count: with_a_note(count).to_list(), trainer={"data_collator": noting(seen)})
+    assert set(seen) == {("labels", "note", "x")}
+
+
 @hook("get_batch_samples")
 def test_own_micro_batches_and_their_count() -> None:
     def make(api):
@@ -511,6 +525,56 @@ def test_inputs_for_context_parallelism() -> None:
     assert record.logged("loss") != plain(learning_rate=0.0).logged("loss")
 
 
+@hook("_clip_grad_norm")
+def test_own_clipping() -> None:
+    def make(api):
+        class Own(api.Trainer):
+            def _clip_grad_norm(self, model):
+                for parameter in model.parameters():
+                    parameter.grad.zero_()
+                return torch.tensor(3.0)
+
+        return Own
+
+    record = compare(make)
+    assert record.logged("grad_norm") == [3.0] * 6
+    assert all(torch.equal(value, tiny.regression().state_dict()[name]) for name, value in record.weights.items())
+
+
+@hook("_get_num_items_in_batch")
+def test_own_count_of_targets() -> None:
+    def make(api):
+        class Own(api.Trainer):
+            def __init__(self, *args, **kwargs):
+                super().__init__(*args, **kwargs)
+                self.model_accepts_loss_kwargs, self.counts = True, []
+
+            def _get_num_items_in_batch(self, batch_samples, device):
+                return torch.tensor(17)
+
+            def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+                self.counts.append(int(num_items_in_batch))
+                return ((model(inputs["x"])["logits"] - inputs["labels"]) ** 2).sum() / num_items_in_batch
+
+        return Own
+
+    record = compare(make, then=lambda api, trainer: set(trainer.counts), gradient_accumulation_steps=3)
+    assert record.result == {17}
+
+
+@hook("_track_num_input_tokens")
+def test_own_count_of_tokens() -> None:
+    def make(api):
+        class Own(api.Trainer):
+            def _track_num_input_tokens(self, inputs):
+                self.state.num_input_tokens_seen += 11
+
+        return Own
+
+    record = compare(make, include_num_input_tokens_seen="all")
+    assert record.state["num_input_tokens_seen"] == 66
+
+
 # ---- optimizer and schedule -----------------------------------------------------------------------------------------
 
 
@@ -536,6 +600,8 @@ def test_own_optimizer_and_schedule() -> None:
 
 @hook("create_optimizer_and_scheduler")
 def test_both_at_once() -> None:
+    """A name of 4.x that transformers 5 has, but no longer calls."""
+
     def make(api):
         class Own(api.Trainer):
             def create_optimizer_and_scheduler(self, num_training_steps):
@@ -652,6 +718,37 @@ def test_own_operations() -> None:
         return Own
 
     assert compare(make).state["total_flos"] == 6000
+
+
+@hook("store_flos")
+def test_operations_not_kept() -> None:
+    def make(api):
+        class Own(api.Trainer):
+            def floating_point_ops(self, inputs):
+                return 1000
+
+            def store_flos(self):
+                self.state.total_flos = 5.0
+
+        return Own
+
+    assert compare(make).state["total_flos"] == 5.0
+
+
+@hook("is_world_process_zero", "is_local_process_zero")
+def test_not_the_main_process() -> None:
+    def make(api):
+        class Own(api.Trainer):
+            def is_world_process_zero(self):
+                return False
+
+            is_local_process_zero = is_world_process_zero
+
+        return Own
+
+    record = compare(make)
+    assert not record.state["is_world_process_zero"]
+    assert not record.state["is_local_process_zero"]
 
 
 # ---- evaluation -----------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from recording import is_time
 
 pytest.importorskip("transformers")
 pytest.importorskip("datasets")
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="scripts run in copies of a process")
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
@@ -58,22 +59,25 @@ class Stage:
     def __init__(self, library: str, directory: Path) -> None:
         self.directory = directory / library
         self.asked = 0
-        self.process = subprocess.Popen(
-            [sys.executable, *STARTS[library], str(HERE / "stage.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={
-                **os.environ,
-                "PYTHONPATH": str(SOURCE),
-                "OMP_NUM_THREADS": "1",
-                "CUDA_VISIBLE_DEVICES": "",
-                "HF_HUB_OFFLINE": "1",
-                "TOKENIZERS_PARALLELISM": "false",
-                "TQDM_DISABLE": "1",
-            },
-        )
+        self.said = directory / f"{library}.txt"
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(SOURCE),
+            "OMP_NUM_THREADS": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+            "HF_HUB_OFFLINE": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+            "TQDM_DISABLE": "1",
+        }
+        with self.said.open("w") as said:
+            self.process = subprocess.Popen(
+                [sys.executable, *STARTS[library], str(HERE / "stage.py")],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                text=True,
+                env=environment,
+            )
 
     def ask(self, name: str, arguments: tuple[str, ...]) -> None:
         self.out = self.directory / f"{self.asked}-{name}"
@@ -85,7 +89,9 @@ class Stage:
 
     def answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None
-        return {**json.loads(self.process.stdout.readline()), "files": files_in(self.out)}
+        line = self.process.stdout.readline()
+        assert line, self.said.read_text()
+        return {**json.loads(line), "files": files_in(self.out)}
 
     def close(self) -> None:
         assert self.process.stdin is not None and self.process.stdout is not None
