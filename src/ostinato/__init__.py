@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .callbacks.base import CallbackHandler, TrainerCallback
     from .callbacks.early_stopping import EarlyStoppingCallback
     from .callbacks.flow import DefaultFlowCallback
+    from .callbacks.notebook import NotebookProgressCallback
     from .callbacks.printer import PrinterCallback
     from .callbacks.progress import ProgressCallback
     from .checkpoint.retention import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
@@ -78,6 +79,7 @@ _HOMES = {
     "callbacks.early_stopping": ["EarlyStoppingCallback"],
     "callbacks.flow": ["DefaultFlowCallback"],
     "callbacks.printer": ["PrinterCallback"],
+    "callbacks.notebook": ["NotebookProgressCallback"],
     "callbacks.progress": ["ProgressCallback"],
     "checkpoint.retention": ["PREFIX_CHECKPOINT_DIR", "get_last_checkpoint"],
     "config.parser": ["HfArg", "HfArgumentParser"],
@@ -173,6 +175,7 @@ __all__ = [
     "ParallelMode",
     "PredictionOutput",
     "PrinterCallback",
+    "NotebookProgressCallback",
     "ProgressCallback",
     "SaveStrategy",
     "SchedulerType",

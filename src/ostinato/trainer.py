@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from .callbacks.base import CallbackHandler, TrainerCallback
 from .callbacks.flow import DefaultFlowCallback
+from .callbacks.notebook import NotebookProgressCallback, in_a_notebook
 from .callbacks.printer import PrinterCallback
 from .callbacks.progress import ProgressCallback
 from .checkpoint import weights
@@ -200,7 +201,8 @@ class Trainer(metaclass=TrainerType):
             self.lr_scheduler,
             isolate_rng=args.isolate_rng,
         )
-        self.add_callback(PrinterCallback if args.disable_tqdm else ProgressCallback)
+        shows = NotebookProgressCallback if in_a_notebook() else ProgressCallback
+        self.add_callback(PrinterCallback if args.disable_tqdm else shows)
 
         self.control = TrainerControl()
         self.state = TrainerState(
@@ -408,7 +410,7 @@ class Trainer(metaclass=TrainerType):
     def _stop_progress(self) -> None:
         """No event tells callbacks that training broke off; a bar left running would garble what comes next."""
         for callback in self.callback_handler.callbacks:
-            if isinstance(callback, ProgressCallback):
+            if isinstance(callback, (ProgressCallback, NotebookProgressCallback)):
                 callback.stop()
 
     def _inner_training_loop(

@@ -143,6 +143,6 @@ def test_imports_are_at_the_top(path: Path) -> None:
         if isinstance(node, (ast.Import, ast.ImportFrom))
         for name in ([alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or "."])
     }
-    optional = ("rich", "peft", "transformers", "datasets", "torchdata")
+    optional = ("rich", "IPython", "peft", "transformers", "datasets", "torchdata")
     ours = [(name, line) for name, line in late if name.split(".")[0] not in optional]
     assert not ours, f"{dotted(path)} imports inside a function: {ours}"

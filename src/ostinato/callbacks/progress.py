@@ -130,7 +130,7 @@ class ProgressCallback(QuietCallback):
         watched, ended = self._watched, state.is_world_process_zero and self._training
         self.stop()
         if watched is not None and ended:
-            say(closing(args, state, _duration(time.monotonic() - self._begun), watched.results))
+            say(closing(args, state, duration_text(time.monotonic() - self._begun), watched.results))
 
     def stop(self) -> None:
         """Give the terminal back, whatever happened; safe to call at any time, any number of times."""
@@ -178,7 +178,7 @@ class ProgressCallback(QuietCallback):
             if self._screen is not None:
                 atexit.register(self.stop)
         if self._screen is not None:
-            self._screen.begin_evaluation(_length(loader))
+            self._screen.begin_evaluation(length_of(loader))
 
     def _end_evaluation(self) -> None:
         self._batches, self._loader, self._logged = 0, None, set()
@@ -219,7 +219,7 @@ class ProgressCallback(QuietCallback):
         return name
 
 
-class _Clock:
+class Clock:
     """Tells training from resting: everything between two marks was the one or the other."""
 
     def __init__(self) -> None:
@@ -266,7 +266,7 @@ class _Screen:
     def __init__(self, console: Console, max_str_len: int) -> None:
         self.console = console
         self.max_str_len = max_str_len
-        self.clock = _Clock()
+        self.clock = Clock()
         self._live: Live | None = None
         self._drawn_at = self._due_at = float("-inf")
         self._waiting: list[Text] = []  # lines that came too fast to be drawn one by one
@@ -339,12 +339,12 @@ class _Screen:
 
     def finish(self, state: TrainerState) -> None:
         """Training has come to its end, and was not cut off."""
-        self._state, self._outcome = state, f"in {_duration(time.monotonic() - self.clock.begun)}"
+        self._state, self._outcome = state, f"in {duration_text(time.monotonic() - self.clock.begun)}"
 
     def close(self) -> None:
         """Leave the training bar as it is, take the evaluation's away, and let go of the terminal."""
         if self._state is not None and self._outcome is None:
-            self._outcome = f"interrupted after {_duration(self.clock.mark - self.clock.begun)}"
+            self._outcome = f"interrupted after {duration_text(self.clock.mark - self.clock.begun)}"
         if self._state is not None:
             self._batches = None
         self.draw()
@@ -402,7 +402,7 @@ class _Screen:
         if self._skipped is not None:
             done, total, unit = self._skipped
             left = (time.monotonic() - self._skipping_since) / max(done, 1) * (total - done)
-            text = _count(unit, done, total, [("", f"{_duration(left)} left")])
+            text = _count(unit, done, total, [("", f"{duration_text(left)} left")])
             text.pad_right(width - text.cell_len)
             rows.append(_row("skip", done, total, text))
         if self._batches is not None:
@@ -415,7 +415,7 @@ class _Screen:
         epochs = f"/{state.num_train_epochs}" if 0 < state.num_train_epochs < MANY_EPOCHS else ""
         left = self._outcome
         if left is None and state.max_steps > 0:
-            left = f"{_duration(self.clock.seconds_left(max(state.max_steps - state.global_step, 0)))} left"
+            left = f"{duration_text(self.clock.seconds_left(max(state.max_steps - state.global_step, 0)))} left"
         return [("epoch", f"{epoch_text(state.epoch)}{epochs}"), ("", left or "")]
 
     def _newest(self) -> Text:
@@ -423,9 +423,9 @@ class _Screen:
         pairs = [(SHORT_NAMES.get(name, name), self._text(name, value)) for name, value in self._numbers.items()]
         speed = self.clock.steps_per_second()
         if speed is not None:
-            pairs.append(("", f"{_rate(speed * self._samples_per_step)} samples/s"))
+            pairs.append(("", f"{rate_text(speed * self._samples_per_step)} samples/s"))
         if self._tokens_per_second is not None:
-            pairs.append(("", f"{_rate(self._tokens_per_second)} tokens/s"))
+            pairs.append(("", f"{rate_text(self._tokens_per_second)} tokens/s"))
         if self._watched is not None:
             pairs += shown_shares(self._watched.seconds())
         text = _pairs(pairs)
@@ -461,7 +461,7 @@ class _Screen:
             return "", f"{float(value):,.1f} s"
         # Of an evaluation the seconds are enough: 80 columns are better spent on its metrics.
         is_news = subject == "train" and name == "samples_per_second"
-        return "", f"{_rate(float(value))} samples/s" if is_news else ""
+        return "", f"{rate_text(float(value))} samples/s" if is_news else ""
 
     def _in_column(self, subject: str | None, name: str, text: str) -> str:
         key = f"{subject} {name}"
@@ -482,7 +482,7 @@ def _open_screen(max_str_len: int) -> _Screen | None:
     return _Screen(console, max_str_len) if console.is_terminal and not console.is_dumb_terminal else None
 
 
-def _length(loader: Any) -> int | None:
+def length_of(loader: Any) -> int | None:
     try:
         return len(loader)
     except (TypeError, NotImplementedError, AttributeError):  # a stream
@@ -526,11 +526,11 @@ def _pairs(pairs: list[tuple[str, str]]) -> Text:
     return Text("  ").join(parts)
 
 
-def _rate(per_second: float) -> str:
+def rate_text(per_second: float) -> str:
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
 
 
-def _duration(seconds: float | None) -> str:
+def duration_text(seconds: float | None) -> str:
     """1:05, 2:01:05, 3 d 2:01:05."""
     if seconds is None:
         return "-:--"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from ..callbacks.notebook import NotebookProgressCallback
 from ..callbacks.progress import ProgressCallback
 from ..callbacks.spoken import Watched, header
 from ..data.columns import bare_model
@@ -20,18 +21,15 @@ if TYPE_CHECKING:
 
 def let_watch(trainer: Trainer, run: Run) -> None:
     """Give those who show progress something to look at."""
-    for bar in _bars(trainer):
-        bar.watch(watched(trainer, run))
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, (ProgressCallback, NotebookProgressCallback)):
+            callback.watch(watched(trainer, run))
 
 
 def skipping(trainer: Trainer) -> Callable[[int | None, int, str], bool] | None:
     """What shows how far a stream is read again, up to where the run stood."""
-    bars = _bars(trainer)
+    bars = [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, ProgressCallback)]
     return bars[0].show_skipping if bars else None
-
-
-def _bars(trainer: Trainer) -> list[ProgressCallback]:
-    return [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, ProgressCallback)]
 
 
 def watched(trainer: Trainer, run: Run) -> Watched:

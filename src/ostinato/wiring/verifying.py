@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from ..callbacks.base import QuietCallback
+from ..callbacks.notebook import NotebookProgressCallback
 from ..callbacks.printer import PrinterCallback
 from ..callbacks.progress import ProgressCallback
 from ..checkpoint.run_home import RunHome
@@ -110,7 +111,7 @@ def _leg(trainer: Trainer, stage: Path, steps: int, checkpoint: Path | None) -> 
         return watcher.moments
 
 
-_SPEAKERS = (ProgressCallback, PrinterCallback)
+_SPEAKERS = (ProgressCallback, NotebookProgressCallback, PrinterCallback)
 
 
 def _planned_steps(trainer: Trainer) -> int:
