@@ -48,6 +48,7 @@ from .config.plan import (
 from .config.training_args import TrainingArguments
 from .core import metrics_text
 from .core.choices import ResumeMode, SaveStrategy
+from .core.memory import MemoryTracker
 from .core.notices import note, note_once
 from .core.outputs import EvalLoopOutput, PredictionOutput, TrainOutput
 from .core.protocols import Batch, Precision, Strategy
@@ -142,6 +143,8 @@ class Trainer(metaclass=TrainerType):
         train_metrics: Any = None,
     ) -> None:
         self.args = args = adopt(args)
+        self._memory_tracker = MemoryTracker(skip=args.skip_memory_metrics)
+        self._memory_tracker.start()
         args.apply_log_level()
         note_overrides_without_effect(type(self), Trainer)
         check_types(
@@ -221,6 +224,7 @@ class Trainer(metaclass=TrainerType):
         self._run_home = RunHome()
         self._train_window: MetricWindow | None = None
         self._output_names = predicting.OutputNames()
+        self._memory_tracker.stop_and_update_metrics()
         emit(self, "on_init_end")
 
     if not TYPE_CHECKING:  # type checkers see what there is
@@ -367,11 +371,12 @@ class Trainer(metaclass=TrainerType):
         steps than it was planned for, "fork" begins a new run with its weights, "fork_with_optimizer" also with what
         its optimizer remembers.
         """
-        with ShortTraceback():
+        with ShortTraceback(), self._memory_tracker.guarded():
             self._resume_mode = ResumeMode(resume_mode)
             self.args.validate()  # arguments may have been changed since they were made
             measuring.check_best_metric(self)
             self.is_in_train = True
+            self._memory_tracker.start()
             self._hp_search_setup(trial)
             self._train_batch_size = self.args.train_batch_size
             try:
@@ -754,7 +759,12 @@ class Trainer(metaclass=TrainerType):
             if macro and rehearsing.wanted_metric(self) in ("loss", "eval_loss"):
                 self._tell_evaluated(macro)  # somebody waits for it; others hear what they hear from transformers
             return {**merged, **macro}
-        with ShortTraceback(), measuring.occasion(self, eval_dataset, only_metrics=True):
+        with (
+            ShortTraceback(),
+            self._memory_tracker.guarded(),
+            measuring.occasion(self, eval_dataset, only_metrics=True),
+        ):
+            self._memory_tracker.start()
             loader = self.get_eval_dataloader(eval_dataset)
             started = time.time()
             output = self.evaluation_loop(
@@ -766,6 +776,7 @@ class Trainer(metaclass=TrainerType):
             )
             metrics = self._with_speed(output, metric_key_prefix, started)
             self._tell_evaluated(metrics)
+            self._memory_tracker.stop_and_update_metrics(metrics)
             return metrics
 
     def _tell_evaluated(self, metrics: dict[str, float]) -> None:
@@ -776,7 +787,12 @@ class Trainer(metaclass=TrainerType):
         self, test_dataset: Any, ignore_keys: list[str] | None = None, metric_key_prefix: str = "test"
     ) -> PredictionOutput:
         """Run over a set and return predictions, labels and metrics."""
-        with ShortTraceback(), measuring.occasion(self, test_dataset, only_metrics=False):
+        with (
+            ShortTraceback(),
+            self._memory_tracker.guarded(),
+            measuring.occasion(self, test_dataset, only_metrics=False),
+        ):
+            self._memory_tracker.start()
             loader = self.get_test_dataloader(test_dataset)
             started = time.time()
             output = self.evaluation_loop(
@@ -784,6 +800,7 @@ class Trainer(metaclass=TrainerType):
             )
             metrics = self._with_speed(output, metric_key_prefix, started)
             self.control = self.callback_handler.on_predict(self.args, self.state, self.control, metrics)
+            self._memory_tracker.stop_and_update_metrics(metrics)
             return PredictionOutput(output.predictions, output.label_ids, metrics)
 
     def _with_speed(self, output: EvalLoopOutput, prefix: str, started: float) -> dict[str, float]:

@@ -22,16 +22,6 @@ class NoSuchNameError(NotSupportedError, AttributeError):
     """An attribute that does not exist, so that `getattr(trainer, name, default)` keeps working."""
 
 
-class _NoMemoryTracker:
-    """What `_memory_tracker` is where nothing is measured (transformers measures with skip_memory_metrics=False)."""
-
-    def start(self) -> None:
-        pass
-
-    def stop_and_update_metrics(self, metrics: dict[str, Any] | None = None) -> None:
-        pass
-
-
 # ---- attributes -----------------------------------------------------------------------------------------------------
 
 
@@ -65,7 +55,6 @@ ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(
         ("_past", "deepspeed", "fsdp", "push_in_progress", "sharded_ddp", "compute_objective"), lambda trainer: None
     ),
-    "_memory_tracker": lambda trainer: _NoMemoryTracker(),
     "do_grad_scaling": lambda trainer: _scaler(trainer) is not None,
     "gather_function": lambda trainer: trainer.accelerator.gather_for_metrics,
     "hub_model_id": lambda trainer: trainer.args.hub_model_id,

@@ -325,18 +325,11 @@ _MISSING = (
         "a run keeps its batch size",
         "lower per_device_train_batch_size and raise gradient_accumulation_steps by the same factor",
     ),
-    _Missing("enable_jit_checkpoint", "signals are not caught", "save more often with save_steps"),
     _Missing(
         "torch_empty_cache_steps",
         "the trainer leaves the memory cache alone",
         "call torch.cuda.empty_cache() in the on_step_end of a callback",
         lambda value: value is not None,
-    ),
-    _Missing(
-        "skip_memory_metrics",
-        "memory is not measured",
-        "leave it out and read torch.cuda.max_memory_allocated() after training",
-        lambda value: not value,
     ),
     _Missing(
         "debug",

@@ -24,6 +24,7 @@ def finish(trainer: Any, run: Run) -> TrainOutput:
     trainer.store_flos()
     metrics["total_flos"] = trainer.state.total_flos
     metrics["train_loss"] = train_loss
+    trainer._memory_tracker.stop_and_update_metrics(metrics)
     if run.skipped is not None and (line := run.skipped.summary()):
         note(line)
     trainer.is_in_train = False

@@ -1,0 +1,144 @@
+"""How much memory a part of a trainer's life takes: of the process, and of its accelerator."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+SECONDS_BETWEEN_LOOKS = 0.01
+# The part of a trainer's life, by the method that measures it.
+STAGES = {
+    "__init__": "init",
+    "train": "train",
+    "_inner_training_loop": "train",
+    "evaluate": "eval",
+    "predict": "test",
+    "finish": "train",
+}
+
+
+def resident_bytes() -> int | None:
+    """The memory of this process that is in main memory; None where the system does not tell."""
+    try:
+        with open("/proc/self/statm", "rb") as pages:
+            return int(pages.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def device_bytes() -> tuple[int, int] | None:
+    """What tensors take on the accelerator now, and took at most since the last reset; None without one."""
+    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return None
+    return torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
+
+
+@dataclass(frozen=True)
+class Use:
+    """Bytes at the beginning of a stage, at its end, and at most in between."""
+
+    begin: int
+    end: int
+    peak: int
+
+    def named(self, stage: str, where: str) -> dict[str, int]:
+        """What is left of it afterwards, and how much more it was for a while.
+
+        >>> Use(begin=10, end=14, peak=20).named("train", "cpu")
+        {'train_mem_cpu_alloc_delta': 4, 'train_mem_cpu_peaked_delta': 6}
+        """
+        return {
+            f"{stage}_mem_{where}_alloc_delta": self.end - self.begin,
+            f"{stage}_mem_{where}_peaked_delta": max(self.peak - self.end, 0),
+        }
+
+
+class MemoryTracker:
+    """Measures the stages of a trainer's life (`skip_memory_metrics=False`); one inside another is part of it.
+
+    Clients call `start` and `stop_and_update_metrics` in the methods they override, so the stage is known by the name
+    of the caller.
+    """
+
+    def __init__(self, *, skip: bool = True) -> None:
+        self.skip = skip
+        self._stage: str | None = None
+        self._watch: _Watch | None = None
+        self._device_begin = 0
+        self._init: dict[str, int] = {}
+        self._before: dict[str, int] = {}
+
+    def start(self) -> None:
+        """Begin with the stage of the calling method, unless another is under way."""
+        if self.skip or self._stage is not None:
+            return
+        self._stage = _stage_of_caller()
+        gc.collect()
+        if (device := device_bytes()) is not None:
+            torch.cuda.reset_peak_memory_stats()
+            self._device_begin = device[0]
+        self._watch = _Watch()
+        if self._stage == "init":
+            self._before = {"before_init_mem_cpu": self._watch.begin}
+            self._before |= {"before_init_mem_gpu": self._device_begin} if device is not None else {}
+
+    def stop_and_update_metrics(self, metrics: dict[str, Any] | None = None) -> None:
+        """End the stage of the calling method, and add what it took to `metrics`."""
+        if self.skip or self._stage is None or self._stage != _stage_of_caller() or self._watch is None:
+            return
+        stage, self._stage = self._stage, None
+        gc.collect()
+        used = self._watch.stop().named(stage, "cpu")
+        if (device := device_bytes()) is not None:
+            used |= Use(self._device_begin, *device).named(stage, "gpu")
+        if stage == "init":
+            self._init = used
+        if metrics is not None:
+            first = {} if stage == "init" or not self._init else self._init
+            metrics.update({**first, **used, **(self._before if first else {})})
+            self._init = {}  # told once, with the first that is measured
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """What fails inside takes the stage that it began with it: the next one can be measured."""
+        outer = self._stage
+        try:
+            yield
+        except BaseException:
+            if self._stage != outer and self._watch is not None:
+                self._watch.stop()
+                self._stage = self._watch = None
+            raise
+
+
+class _Watch:
+    """Looks at the memory of the process from time to time, from a thread that does nothing else."""
+
+    def __init__(self) -> None:
+        self.begin = self._peak = resident_bytes() or 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        while not self._over.wait(SECONDS_BETWEEN_LOOKS):
+            self._peak = max(self._peak, resident_bytes() or 0)
+
+    def stop(self) -> Use:
+        self._over.set()
+        self._thread.join()
+        end = resident_bytes() or 0
+        return Use(self.begin, end, max(self._peak, end))
+
+
+def _stage_of_caller() -> str:
+    name = sys._getframe(2).f_code.co_name
+    return STAGES.get(name, name)
