@@ -69,6 +69,8 @@ from .data.sizes import num_examples
 from .explain.journey import Journey
 from .explain.run_plan import RunPlan
 from .explain.weights import check_weights
+from .integrations.model_card import Asked, as_list
+from .integrations.uploads import PushInProgress
 from .loops import predict as predicting
 from .loops import report
 from .loops.evaluate import PADDING, speed_metrics
@@ -86,6 +88,7 @@ from .optim import groups, optimizers, schedulers
 from .strategies.choose import choose_strategy
 from .strategies.precision import choose_precision
 from .wiring import (
+    describing,
     evaluating,
     explaining,
     foretelling,
@@ -94,6 +97,7 @@ from .wiring import (
     measuring,
     measuring_training,
     opening,
+    publishing,
     rehearsing,
     resuming,
     save_parts,
@@ -224,6 +228,8 @@ class Trainer(metaclass=TrainerType):
         self._run_home = RunHome()
         self._train_window: MetricWindow | None = None
         self._output_names = predicting.OutputNames()
+        if args.push_to_hub:
+            self.init_hf_repo()
         self._memory_tracker.stop_and_update_metrics()
         emit(self, "on_init_end")
 
@@ -445,7 +451,9 @@ class Trainer(metaclass=TrainerType):
                 if reason is not error:
                     raise reason from reason.__cause__
                 raise
-            return finish(self, run)
+            output = finish(self, run)
+            self._finish_current_push()
+            return output
 
     def rehearse(self) -> whole_rehearsal.Rehearsal:
         """Try a training batch, two evaluation batches with their metrics, a save and a load, and leave no trace.
@@ -668,6 +676,9 @@ class Trainer(metaclass=TrainerType):
     _occasion = measuring.Occasion()  # what the evaluation that is going on is for
     _initial_num_input_tokens_seen = 0
     model_preparation_time: float = 0.0
+    hub_model_id: str | None = None  # once a repository was asked for
+    push_in_progress: PushInProgress | None = None  # the last that did not block
+    _publishing: publishing.Publishing | None = None
 
     # ---- after a step (loops/report.py) --------------------------------------------------------------
 
@@ -1046,8 +1057,13 @@ class Trainer(metaclass=TrainerType):
         """Write the model so that it can be loaded again (`from_pretrained` where the model has it)."""
         if not _internal_call:
             saving.wait_for_last(self)
+        directory = output_dir if output_dir is not None else str(self._home)
         if self.args.should_save:
-            self._save(output_dir if output_dir is not None else str(self._home))
+            if self._publishing is not None:
+                self._publishing.let_go(Path(directory))
+            self._save(directory)
+        if self.args.push_to_hub and not _internal_call:
+            self.push_to_hub(commit_message="Model save", blocking=not self.is_in_train)
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         directory = Path(output_dir) if output_dir is not None else self._home
@@ -1108,6 +1124,61 @@ class Trainer(metaclass=TrainerType):
     def _load_callback_state(self) -> None:
         """Callbacks with a state go on where they were."""
         resuming.load_callback_state(self)
+
+    # ---- the hub (integrations/, wiring/publishing.py) -----------------------------------------------
+
+    def init_hf_repo(self, token: str | None = None) -> None:
+        """Make the repository on the hub, or find it; `hub_model_id` is its name then."""
+        publishing.init_repository(self, token)
+
+    def push_to_hub(
+        self,
+        commit_message: str | None = "End of training",
+        blocking: bool = True,
+        token: str | None = None,
+        revision: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Save the model, write its card (`create_model_card(**kwargs)`) and upload both.
+
+        Returns what the commit is, or a `Future` of it if it does not block. A hub that does not take it raises
+        nothing: a warning says why and which command finishes it, and None is returned.
+        """
+        message = commit_message or "End of training"
+        return publishing.push_to_hub(self, message, token, revision, dict(kwargs), blocks=blocking)
+
+    def create_model_card(
+        self,
+        language: str | None = None,
+        license: str | None = None,
+        tags: str | list[str] | None = None,
+        model_name: str | None = None,
+        finetuned_from: str | None = None,
+        tasks: str | list[str] | None = None,
+        dataset_tags: str | list[str] | None = None,
+        dataset: str | list[str] | None = None,
+        dataset_args: str | list[str] | None = None,
+    ) -> None:
+        """Write README.md into the output directory: what the hub reads of a model, and what people do."""
+        asked = Asked(
+            language=as_list(language),
+            license=license,
+            tags=as_list(tags),
+            base_model=finetuned_from,
+            tasks=as_list(tasks),
+            dataset_tags=as_list(dataset_tags),
+            datasets=as_list(dataset),
+            dataset_args=as_list(dataset_args),
+        )
+        describing.create_model_card(self, asked, model_name)
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """Begin to upload what a save has left, as `hub_strategy` says."""
+        publishing.push_from_checkpoint(self, Path(checkpoint_folder))
+
+    def _finish_current_push(self) -> None:
+        """Wait for uploads, but not for ever; say what is missing."""
+        publishing.finish_current_push(self)
 
     # ---- numbers and files ---------------------------------------------------------------------------
 
@@ -1226,11 +1297,3 @@ class Trainer(metaclass=TrainerType):
 
     def _report_to_hp_search(self, trial: Any, step: int, metrics: dict[str, float]) -> None:
         """Nothing to report to without a search."""
-
-    def push_to_hub(self, *args: Any, **kwargs: Any) -> Any:
-        """Not here yet."""
-        raise mistakes.no_hub()
-
-    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """Not here yet."""
-        raise mistakes.no_model_card()

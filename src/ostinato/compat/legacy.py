@@ -52,12 +52,9 @@ ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
         ),
         lambda trainer: False,
     ),
-    **dict.fromkeys(
-        ("_past", "deepspeed", "fsdp", "push_in_progress", "sharded_ddp", "compute_objective"), lambda trainer: None
-    ),
+    **dict.fromkeys(("_past", "deepspeed", "fsdp", "sharded_ddp", "compute_objective"), lambda trainer: None),
     "do_grad_scaling": lambda trainer: _scaler(trainer) is not None,
     "gather_function": lambda trainer: trainer.accelerator.gather_for_metrics,
-    "hub_model_id": lambda trainer: trainer.args.hub_model_id,
     "is_model_parallel": _is_model_parallel,
     "scaler": _scaler,
 }
@@ -126,7 +123,6 @@ def _get_grad_norm(trainer: Any, model: nn.Module, grad_norm: Any = None) -> flo
 
 
 METHODS: dict[str, Callable[..., Any]] = {
-    "_finish_current_push": lambda trainer: None,
     "_fsdp_qlora_plugin_updates": lambda trainer: None,  # changes a plugin of FSDP, where there is one
     "_gather_and_numpify": _gather_and_numpify,
     "_get_grad_norm": _get_grad_norm,
@@ -158,13 +154,11 @@ INSTEAD: dict[str, tuple[str, str]] = {
     "_init_training_state": (_LOOP, "read trainer.state, or use the callback event on_train_begin"),
     "_mixed_mesh_grad_norm": ("parameters are on one mesh", "override _clip_grad_norm"),
     "_prepare_for_training": (_LOOP, "override create_optimizer, create_scheduler or _wrap_model"),
-    "_push_from_checkpoint": ("checkpoints are not pushed", "call push_to_hub() after training"),
     "_run_epoch": (_LOOP, "override get_batch_samples, training_step or _maybe_log_save_evaluate"),
     "_save_tpu": ("TPUs are not supported", "override _save"),
     "_tune_save_checkpoint": ("Ray's own checkpoints are not written", "override _save_checkpoint"),
     "_update_auto_batch_size": (_LOOP, "set auto_find_batch_size"),
     "init_git_repo": ("no git repository is kept", "use push_to_hub()"),
-    "init_hf_repo": ("no repository is made ahead of pushing", "use push_to_hub()"),
     "ipex_optimize_model": ("Intel's extension is gone from transformers too", "set torch_compile=True"),
     "propagate_args_to_deepspeed": (_NO_DEEPSPEED, "train with torchrun"),
     "set_initial_training_values": (_LOOP, "trainer.plan() tells steps, epochs and rows"),

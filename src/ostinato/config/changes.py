@@ -321,6 +321,8 @@ _RULES: dict[str, _Rule] = {
     "eval_steps": _evaluations,
 }
 
+MATTER_TO_NUMBERS = tuple(_RULES)
+
 
 def _short(value: Any) -> str:
     text = repr(value)

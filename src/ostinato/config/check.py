@@ -309,11 +309,6 @@ _MISSING = (
         "hand over a model loaded with liger_kernel.transformers.AutoLigerKernelForCausalLM",
     ),
     _Missing("torch_compile", "the trainer does not compile", "call model.compile() before you create the trainer"),
-    _Missing(
-        "push_to_hub",
-        "the trainer does not upload",
-        "call huggingface_hub.upload_folder(repo_id=..., folder_path=output_dir) after training",
-    ),
     _Missing("report_to", "there are no tracker callbacks", "pass your tracker's callback in callbacks=[...]"),
     _Missing(
         "optim_target_modules",

@@ -258,19 +258,3 @@ def no_search() -> NotSupportedError:
         why="the search room is still empty",
         fix="drive Optuna yourself: study.optimize(lambda trial: make_trainer(trial).train().training_loss)",
     )
-
-
-def no_hub() -> NotSupportedError:
-    return NotSupportedError(
-        what="push_to_hub is not there yet",
-        why="the hub integration is still to come",
-        fix="save_model(DIR), then huggingface_hub.upload_folder(repo_id=..., folder_path=DIR)",
-    )
-
-
-def no_model_card() -> NotSupportedError:
-    return NotSupportedError(
-        what="create_model_card is not there yet",
-        why="the hub integration is still to come",
-        fix="write README.md with huggingface_hub.ModelCard",
-    )

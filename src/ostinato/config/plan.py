@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.choices import OptimizerNames, SaveStrategy, SchedulerType
+from ..core.choices import HubStrategy, OptimizerNames, SaveStrategy, SchedulerType
 from ..core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -200,6 +201,33 @@ class SaveSettings:
             writes_here=args.should_save,
             for_transformers=args.checkpoint_layout == "transformers",
             errors=args.save_errors,
+        )
+
+
+@dataclass(frozen=True)
+class HubSettings:
+    """Where a model is uploaded to, and when."""
+
+    uploads: bool
+    name: str  # `owner/name`, or the name alone
+    token: str | None = field(repr=False)
+    private: bool | None
+    strategy: HubStrategy
+    always: bool  # also while another upload is on its way
+    revision: str | None
+    by_epochs: bool  # how commits count
+
+    @classmethod
+    def of(cls, args: TrainingArguments) -> HubSettings:
+        return cls(
+            uploads=args.push_to_hub,
+            name=args.hub_model_id or Path(args.output_dir or "trainer_output").absolute().name,
+            token=args.hub_token,
+            private=args.hub_private_repo,
+            strategy=HubStrategy(args.hub_strategy),
+            always=args.hub_always_push,
+            revision=args.hub_revision,
+            by_epochs=args.save_strategy == SaveStrategy.EPOCH,
         )
 
 

@@ -458,7 +458,7 @@ class TrainingArguments(
         always_push: bool = False,
         revision: str | None = None,
     ) -> TrainingArguments:
-        """Ask for uploads to the hub: refused, as `push_to_hub=True` is."""
+        """Upload to the hub, when and where."""
         return self._change(
             push_to_hub=True,
             hub_model_id=model_id,

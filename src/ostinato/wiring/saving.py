@@ -116,6 +116,7 @@ class Save:
     only_model: bool
     parts: Callable[[Path, TensorWriter | None], None]
     tidy: Callable[[], None] | None  # deletes what is not needed any more
+    publish: Callable[[], None] | None = None  # begins to upload it
 
     @property
     def is_best(self) -> bool:
@@ -139,7 +140,8 @@ def save_checkpoint(trainer: Trainer, trial: Any) -> None:
     drops_best = best == str(target) and trainer._run_home.owns(run_dir / BEST_MODEL_NAME)
     tidy = partial(_tidy, trainer, run_dir, settings.total_limit, best, drops_best=drops_best)
     needs_tidying = drops_best or settings.total_limit is not None
-    carry_out(trainer, Save(target, step, best, settings.only_model, parts, tidy if needs_tidying else None))
+    publish = partial(trainer._push_from_checkpoint, str(target)) if trainer.args.push_to_hub else None
+    carry_out(trainer, Save(target, step, best, settings.only_model, parts, tidy if needs_tidying else None, publish))
 
 
 def keep_best_weights(trainer: Trainer, trial: Any) -> None:
@@ -187,7 +189,9 @@ def _writes_by_hooks(trainer: Trainer) -> bool:
 def somebody_looks(trainer: Trainer) -> bool:
     """Whether anybody but us may look at a checkpoint right after it was saved."""
     handler = trainer.callback_handler
-    if trainer.args.push_to_hub or any(map(trainer._is_overridden, LOOK_AFTER)):
+    if any(map(trainer._is_overridden, LOOK_AFTER)):
+        return True
+    if trainer.args.push_to_hub and trainer._is_overridden("_push_from_checkpoint"):
         return True
     if type(handler) is not CallbackHandler or {"on_save", "call_event"} & vars(handler).keys():
         return True
@@ -342,6 +346,8 @@ def _succeeded(trainer: Trainer, saves: Saves, save: Save) -> None:
     saves.failure = saves.failed_step = None
     if save.is_best:
         saves.lost_best = None
+    if save.publish is not None:
+        save.publish()
 
 
 def _failed(trainer: Trainer, saves: Saves, save: Save, error: BaseException) -> None:

@@ -134,6 +134,7 @@ def _arguments(trainer: Trainer, stage: Path, steps: int, longest: int) -> Any:
         load_best_model_at_end=False,
         eval_on_start=False,
         rehearse=False,
+        push_to_hub=False,
     )
 
 

@@ -31,7 +31,7 @@ from ostinato.core.choices import OptimizerNames, ParallelMode
 from ostinato.core.errors import ConfigError, NotSupportedError
 
 OWN = {field.name for field in dataclasses.fields(Own)}
-SETTERS = [name for name in dir(TrainingArguments) if name.startswith("set_") and name != "set_push_to_hub"]
+SETTERS = [name for name in dir(TrainingArguments) if name.startswith("set_")]
 
 
 def make(**arguments) -> TrainingArguments:
@@ -281,7 +281,10 @@ CHANGED = {
 }  # fmt: skip
 
 CALLS = [
-    *[(name, {}) for name in SETTERS],
+    *[(name, {}) for name in SETTERS if name != "set_push_to_hub"],
+    ("set_push_to_hub", {"model_id": "a/b"}),
+    ("set_push_to_hub", {"model_id": "a/b", "strategy": "end", "token": "x", "private_repo": True, "always_push": True,
+                         "revision": "dev"}),
     ("set_training", {"learning_rate": 1, "batch_size": 2, "weight_decay": 0.5, "num_epochs": 1, "max_steps": 2,
                       "gradient_accumulation_steps": 3, "seed": 5, "gradient_checkpointing": True}),
     ("set_evaluate", {"strategy": "steps", "steps": 3, "delay": 2.0, "accumulation_steps": 4, "loss_only": True,
@@ -328,7 +331,7 @@ def test_setters_set_what_those_of_transformers_set(before, name, arguments):
     assert values(ours) == expected
 
 
-@pytest.mark.parametrize("name", [*SETTERS, "set_push_to_hub", "main_process_first", "get_warmup_steps"])
+@pytest.mark.parametrize("name", [*SETTERS, "main_process_first", "get_warmup_steps"])
 def test_signatures_are_those_of_transformers(name):
     with guest("transformers"):
         theirs = getattr(load_library("transformers").TrainingArguments, name)
@@ -348,7 +351,7 @@ def test_setting_steps_needs_a_number_of_steps(name):
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
-        ("set_push_to_hub", {"model_id": "a/b"}),
+        ("set_push_to_hub", {"model_id": "a/b", "strategy": "sometimes"}),
         ("set_logging", {"report_to": "wandb", "level": "info"}),
         ("set_dataloader", {"auto_find_batch_size": True, "train_batch_size": 2}),
         ("set_lr_scheduler", {"warmup_steps": -1, "name": "cosine"}),

@@ -83,7 +83,6 @@ MISSING = [
     {"torch_compile": True},
     {"torch_compile_backend": "eager"},
     {"torch_compile_mode": "default"},
-    {"push_to_hub": True},
     {"report_to": "tensorboard"},
     {"report_to": ["tensorboard", "wandb"]},
     {"optim_target_modules": "all-linear"},
@@ -219,7 +218,7 @@ def test_a_refusal_is_also_the_error_that_transformers_raises():
     with pytest.raises(ValueError):
         make(fp16=True, bf16=True)
     with pytest.raises(NotImplementedError):
-        make(push_to_hub=True)
+        make(torch_empty_cache_steps=3)
 
 
 @pytest.mark.parametrize(

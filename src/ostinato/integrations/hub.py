@@ -1,0 +1,158 @@
+"""The Hugging Face hub, through huggingface_hub: a repository, and how folders get into it."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import ConfigError, NotSupportedError
+from .uploads import THREAD
+
+_LONGEST = 300  # characters of a reason
+
+
+class NoHubLibraryError(NotSupportedError, ImportError):
+    """huggingface_hub is not installed."""
+
+    def __str__(self) -> str:  # ImportError would print its own form
+        return Exception.__str__(self)
+
+
+def hub_library(needed_by: str) -> Any:
+    """huggingface_hub, or an error that says what needs it."""
+    try:
+        for part in ("utils", "constants"):  # its attributes once they are imported
+            import_module(f"huggingface_hub.{part}")
+        return import_module("huggingface_hub")
+    except ImportError as error:
+        raise NoHubLibraryError(
+            what=f"{needed_by} needs huggingface_hub",
+            why="it is not installed",
+            fix="pip install huggingface_hub",
+        ) from error
+
+
+@dataclass
+class Repository:
+    """A model's repository on the hub, which may not be there yet.
+
+    >>> repository = Repository("somebody/model", token=None)
+    >>> repository.upload(Path("out"), message="End of training")  # doctest: +SKIP
+    """
+
+    name: str  # `owner/name`, or the name alone: of whoever the token belongs to
+    token: str | None = field(default=None, repr=False)
+    private: bool | None = None
+    id: str | None = None  # `owner/name`, once the hub has said so
+
+    def check_name(self) -> None:
+        """Raise unless the hub could have a repository of this name."""
+        library = hub_library("push_to_hub")
+        try:
+            library.utils.validate_repo_id(self.name)
+        except ValueError as error:
+            raise ConfigError(
+                what=f"the hub has no repositories called {self.name!r}",
+                why=str(error).partition(":")[0],
+                fix="set hub_model_id='owner/name'",
+            ) from error
+
+    def make(self) -> str:
+        """The repository's full name; it is made if it is not there."""
+        if self.id is None:
+            self.id = self._api().create_repo(self.name, private=self.private, exist_ok=True).repo_id
+        assert self.id is not None
+        return self.id
+
+    def upload(self, folder: Path, *, message: str, path_in_repo: str = "", revision: str | None = None) -> Any:
+        """Make one commit of a folder; a branch that is not there is made of `main`."""
+        api, missing = self._api(), hub_library("push_to_hub").utils.RevisionNotFoundError
+
+        def send() -> Any:
+            return api.upload_folder(
+                repo_id=self.make(),
+                folder_path=str(folder),
+                path_in_repo=path_in_repo,
+                commit_message=message,
+                revision=revision,
+            )
+
+        try:
+            return send()
+        except missing:
+            if revision is None:
+                raise
+            api.create_branch(self.make(), branch=revision, exist_ok=True)
+            return send()
+
+    def reason(self, error: BaseException) -> str:
+        """Why the hub did not take something, in one line and without the token."""
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        while status is None and error.__cause__ is not None:  # of "could not upload this file" the reason behind it
+            error = error.__cause__
+            status = getattr(getattr(error, "response", None), "status_code", None)
+        said = getattr(error, "server_message", None) or " ".join(str(error).split()) or type(error).__name__
+        if status in (401, 403):
+            said = f"{said} (log in with `hf auth login`, or set hub_token)"
+        text = f"the hub answered {status}: {said}" if status is not None else f"{type(error).__name__}: {said}"
+        if self.token:
+            text = text.replace(self.token, "<HUB_TOKEN>")
+        return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+    def command(
+        self,
+        folder: Path,
+        *,
+        path_in_repo: str = "",
+        revision: str | None = None,
+        message: str,
+        exclude: Sequence[str] = (),
+    ) -> str:
+        """What to type to upload a folder by hand. It makes the repository too."""
+        words = ["hf", "upload", self.id or self.name, str(folder), path_in_repo or "."]
+        for pattern in exclude:
+            words += ["--exclude", pattern]
+        if revision is not None:
+            words += ["--revision", revision]
+        if self.private and self.id is None:
+            words.append("--private")
+        return shlex.join([*words, "--commit-message", message])
+
+    def _api(self) -> Any:
+        library = hub_library("push_to_hub")
+        for handler in logging.getLogger("huggingface_hub").handlers:
+            handler.addFilter(_not_about_uploads)  # which does nothing if it is there already
+        return library.HfApi(token=self.token, library_name="ostinato")
+
+
+class ClientBars:
+    """The client's progress bars, which would garble that of a run: off while uploads are on their way.
+
+    They are one switch for the whole process, which saving a model also turns for a moment. Both are done by the
+    thread that trains, so that neither finds the other's half done.
+    """
+
+    def __init__(self) -> None:
+        self._are_off = False
+
+    def put_off(self) -> None:
+        library = hub_library("push_to_hub")
+        decides_itself = library.constants.HF_HUB_DISABLE_PROGRESS_BARS is not None  # the user, by the environment
+        if not self._are_off and not decides_itself and not library.utils.are_progress_bars_disabled():
+            library.utils.disable_progress_bars()
+            self._are_off = True
+
+    def put_back(self) -> None:
+        if self._are_off:
+            hub_library("push_to_hub").utils.enable_progress_bars()
+            self._are_off = False
+
+
+def _not_about_uploads(record: logging.LogRecord) -> bool:
+    """The client tells of every attempt it makes; what becomes of an upload is told by those who began it."""
+    return record.threadName != THREAD or record.levelno >= logging.ERROR

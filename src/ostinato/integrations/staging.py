@@ -1,0 +1,97 @@
+"""Files as they are now, kept for an upload while training goes on.
+
+An upload takes minutes, in which checkpoints are rotated away and models written over. It reads from a folder of its
+own, in the directory of the run, where the files have second names (hard links, which take no room and outlive the
+first name) or, where they are small or may be written to in place, are copies.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+import weakref
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
+from functools import partial
+from pathlib import Path
+
+PREFIX = ".hub-"
+_WORTH_LINKING = 2**20  # bytes
+_WRITTEN_AT_ONCE = (".safetensors", ".bin", ".pt", ".pth")  # not appended to, as logs are
+
+
+class Staged:
+    """A folder that goes with `remove`, or with the program.
+
+    >>> staged = Staged(Path("out"))  # doctest: +SKIP
+    >>> staged.add_folder(Path("out/checkpoint-10"), link_all=True, leave_out=str.isupper)  # doctest: +SKIP
+    """
+
+    def __init__(self, home: Path) -> None:
+        self.folder = Path(home) / f"{PREFIX}{uuid.uuid4().hex[:12]}"
+        self.folder.mkdir(parents=True)
+        self.size = 0
+        self._linked: set[tuple[int, int]] = set()
+        self.remove = weakref.finalize(self, partial(shutil.rmtree, self.folder, ignore_errors=True))
+
+    def add_folder(
+        self, source: Path, *, link_all: bool, leave_out: Callable[[str], bool] = lambda name: False
+    ) -> None:
+        """Everything in a folder but what `leave_out` says of its direct children. `link_all`: nobody writes there."""
+        for path in _files_in(Path(source), leave_out):
+            target = self.folder / path.relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)
+            is_large = path.stat().st_size >= _WORTH_LINKING
+            links = is_large and not path.is_symlink() and (link_all or path.suffix in _WRITTEN_AT_ONCE)
+            if not (links and self._link(path, target)):
+                shutil.copyfile(path, target)
+            self.size += target.stat().st_size
+
+    def _link(self, path: Path, target: Path) -> bool:
+        try:
+            os.link(path, target)
+        except OSError:  # a file system without them
+            return False
+        self._linked.add(_identity(path))
+        return True
+
+    def let_go(self, directory: Path) -> None:
+        """Before somebody writes into `directory`: its files that are linked here lose their name there."""
+        if not self.remove.alive or not self._linked or not directory.is_dir():
+            return
+        for path in directory.iterdir():
+            if path.is_file() and not path.is_symlink() and _identity(path) in self._linked:
+                path.unlink()
+
+
+def sweep(home: Path, keep: set[Path]) -> None:
+    """Clear away what a program that was killed has left of its uploads."""
+    for path in Path(home).glob(f"{PREFIX}*"):
+        if path.is_dir() and path not in keep:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def matches(name: str, patterns: tuple[str, ...]) -> bool:
+    """Whether a name is one of those meant.
+
+    >>> matches("rng-0.json", ("rng-*", "loop.*"))
+    True
+    """
+    return any(fnmatch(name, pattern) for pattern in patterns)
+
+
+def _files_in(source: Path, leave_out: Callable[[str], bool]) -> Iterator[Path]:
+    for path in sorted(source.iterdir()):
+        if leave_out(path.name):
+            continue
+        if path.is_file():
+            yield path
+        elif path.is_dir() and not path.is_symlink():
+            yield from _files_in(path, lambda name: False)
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino

@@ -1,0 +1,169 @@
+"""Uploads beside training: one after the other, in a thread that nobody has to wait for.
+
+The client library waits for an answer for as long as it takes, and its own background threads are waited for when the
+program ends. Here every upload has a time by which it must be done, which grows with its size; what is not done then
+is given up by those who wait for it, and the thread, which is a daemon, dies with the program.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, InvalidStateError, wait
+from contextlib import suppress
+from typing import Any
+
+THREAD = "ostinato: uploads"
+PATIENCE = 60.0  # seconds for the smallest upload
+SLOWEST = 500_000  # bytes per second; slower connections are taken for dead ones
+
+
+class GivenUpError(TimeoutError):
+    """An upload that took longer than any that works."""
+
+
+class Upload:
+    """Something on its way, and how it ended."""
+
+    def __init__(self, send: Callable[[], Any], *, patience: float, afterwards: Callable[[], None]) -> None:
+        self.future: Future[Any] = Future()
+        self._send, self._patience, self._afterwards = send, patience, afterwards
+        self._must_end: float | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.future.done()
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why it failed, once it is done."""
+        return self.future.exception() if self.future.done() and not self.future.cancelled() else None
+
+    @property
+    def seconds_left(self) -> float:
+        """Until it is given up; all of its time if it has not begun."""
+        return self._patience if self._must_end is None else self._must_end - time.monotonic()
+
+    def run(self) -> None:
+        self._must_end = time.monotonic() + self._patience
+        if not self.future.set_running_or_notify_cancel():
+            self._afterwards()
+            return
+        try:
+            result = self._send()
+        except BaseException as error:  # is told in the thread that trains
+            self.end(error=error)
+        else:
+            self.end(result=result)
+
+    def end(self, result: Any = None, error: BaseException | None = None) -> None:
+        """Whoever is first decides how it ended."""
+        self._afterwards()  # what it needed goes first: who waits for the end finds nothing of it
+        with suppress(InvalidStateError):
+            self.future.set_result(result) if error is None else self.future.set_exception(error)
+
+
+class Uploads:
+    """A queue and the thread that works it off, which is there while there is something to do."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queue: deque[Upload] = deque()
+        self._thread: threading.Thread | None = None
+        self._current: Upload | None = None
+
+    def start(
+        self,
+        send: Callable[[], Any],
+        *,
+        size: int = 0,
+        patience: float | None = None,
+        afterwards: Callable[[], None] = lambda: None,
+    ) -> Upload:
+        """Call `send` behind what is waiting already; `afterwards` is called whatever becomes of it."""
+        upload = Upload(
+            send, patience=PATIENCE + size / SLOWEST if patience is None else patience, afterwards=afterwards
+        )
+        with self._lock:
+            self._queue.append(upload)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name=THREAD, daemon=True)
+                self._thread.start()
+        return upload
+
+    def wait(self, *uploads: Upload) -> None:
+        """Return once they are done, or given up."""
+        for upload in uploads:
+            while not upload.is_done:
+                current = self._current
+                if current is None or current.is_done:
+                    time.sleep(0.005)  # the thread is between two
+                elif current.seconds_left <= 0:
+                    self.give_up()
+                else:
+                    wait([current.future], timeout=max(current.seconds_left, 0))
+
+    def give_up_if_late(self) -> None:
+        """Free the way for the next if the present one should be done by now."""
+        current = self._current
+        if current is not None and not current.is_done and current.seconds_left <= 0:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Leave the present upload to itself, and drop those behind it."""
+        with self._lock:
+            current, self._current, self._thread = self._current, None, None
+            dropped = [*([current] if current is not None else []), *self._queue]
+            self._queue.clear()
+        for upload in dropped:
+            upload.end(error=GivenUpError("no answer for too long"))
+
+    def _work(self) -> None:
+        own = threading.current_thread()
+        while True:
+            with self._lock:
+                if self._thread is not own:  # given up: another thread has its place
+                    return
+                self._current = self._queue.popleft() if self._queue else None
+                if self._current is None:
+                    self._thread = None
+                    return
+                current = self._current
+            current.run()
+
+
+class PushInProgress:
+    """What is on its way to the hub, under the name that transformers gives it."""
+
+    def __init__(self, jobs: Iterable[Future[Any]] = (), wait: Callable[[], None] = lambda: None) -> None:
+        self.jobs = list(jobs)
+        self._wait = wait
+
+    def is_done(self) -> bool:
+        """Whether nothing of it is on its way any more; it may have failed."""
+        return all(job.done() for job in self.jobs)
+
+    def wait_until_done(self) -> None:
+        """Wait, for as long as something that works would take."""
+        self._wait()
+
+    def cancel(self) -> None:
+        """Forget what has not begun yet."""
+        for job in self.jobs:
+            job.cancel()
+        self.jobs = [job for job in self.jobs if not job.cancelled()]
+
+
+def finish_at_exit(uploads: Uploads, upload: Upload) -> None:
+    """Wait for an upload, for as long as its time lasts, when the program ends."""
+
+    def finish() -> None:
+        uploads.wait(upload)
+
+    # Thread pools, which the client library uploads with, close before `atexit` runs; this is called before that.
+    register: Callable[[Callable[[], None]], Any] = getattr(threading, "_register_atexit", atexit.register)
+    with suppress(RuntimeError):  # the program is ending already
+        register(finish)
