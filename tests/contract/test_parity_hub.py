@@ -1,0 +1,131 @@
+"""What is on the hub after a run: the same commits and files as with transformers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+from apis import Api, guest
+from hub_fixtures import local_hub
+from hub_server import TOKEN, Hub, Repo
+
+pytest.importorskip("transformers")
+
+# A checkpoint of ours has these; what transformers has, ours has too under checkpoint_layout="transformers".
+OURS_ALONE = {
+    "MANIFEST.json", "loop.json", "loop.safetensors", "optimizer.json", "optimizer.safetensors", "rng-0.json",
+    "rng-0.safetensors", "run.json", "scheduler.json", "training_args.json",
+}  # fmt: skip
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with local_hub(monkeypatch) as hub:
+        yield hub
+
+
+def run(name: str, directory: Path, hub: Hub, then: Any = lambda trainer: None, **arguments: Any) -> tuple[Any, Repo]:
+    with guest(name):
+        api = Api(name, directory / name)
+        api.set_seed(42)
+        given = {
+            "push_to_hub": True,
+            "hub_model_id": f"guild/{name}",
+            "hub_token": TOKEN,
+            "hub_always_push": True,
+            "max_steps": 4,
+            "save_strategy": "steps",
+            "save_steps": 2,
+            **api.ours(checkpoint_layout="transformers"),
+        }
+        trainer = api.trainer(
+            tiny.bert(), api.args(**{**given, **arguments}), train_dataset=tiny.classification_rows(),
+            eval_dataset=tiny.classification_rows(8), processing_class=tiny.tokenizer(),
+        )  # fmt: skip
+        trainer.train()
+        then(trainer)
+        return trainer, hub.repos[f"guild/{name}"]
+
+
+def assert_alike(theirs: Repo, ours: Repo) -> None:
+    assert ours.messages == theirs.messages
+    as_ours = {path.replace("training_args.bin", "training_args.json") for path in theirs.files}
+    assert as_ours <= set(ours.files)
+    extra = {path.rpartition("/")[2] for path in set(ours.files) - set(theirs.files)}
+    assert extra <= OURS_ALONE
+    top_level = {path for path in set(ours.files) - as_ours if "/" not in path}
+    assert top_level <= {"training_args.bin"}
+
+
+@pytest.mark.parametrize("strategy", ["end", "every_save", "checkpoint", "all_checkpoints"])
+def test_what_a_strategy_uploads(strategy: str, tmp_path: Path, hub: Hub) -> None:
+    (_, theirs), (_, ours) = (run(name, tmp_path, hub, hub_strategy=strategy) for name in ("transformers", "ostinato"))
+    assert_alike(theirs, ours)
+    assert bool(ours.files) == (strategy != "end")
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"save_strategy": "no"}, {"save_strategy": "epoch", "max_steps": -1, "num_train_epochs": 2}], ids=str
+)
+def test_when_there_are_other_saves(arguments: dict[str, Any], tmp_path: Path, hub: Hub) -> None:
+    (_, theirs), (_, ours) = (run(name, tmp_path, hub, **arguments) for name in ("transformers", "ostinato"))
+    assert_alike(theirs, ours)
+
+
+def test_what_methods_upload(tmp_path: Path, hub: Hub) -> None:
+    def then(trainer: Any) -> None:
+        trainer.save_model()
+        trainer.save_model(str(Path(trainer.args.output_dir) / "other"))
+        trainer.save_state()
+        assert trainer.push_to_hub().oid
+        assert trainer.push_to_hub("once more", blocking=False, language="en").result().oid
+
+    (theirs_trainer, theirs), (trainer, ours) = (
+        run(name, tmp_path, hub, then, hub_strategy="end") for name in ("transformers", "ostinato")
+    )
+    assert_alike(theirs, ours)
+    assert ours.messages == ["Model save", "Model save", "End of training", "once more"]
+    assert (theirs_trainer.hub_model_id, trainer.hub_model_id) == ("guild/transformers", "guild/ostinato")
+
+
+def test_the_card_has_the_metadata_that_transformers_writes(tmp_path: Path, hub: Hub) -> None:
+    from huggingface_hub import ModelCard
+
+    def then(trainer: Any) -> None:
+        trainer.compute_metrics = lambda prediction: {"accuracy": 0.5, "f1": 0.25}
+        trainer.evaluate()
+        trainer.create_model_card(
+            language="en", license="mit", tags="mine", model_name="A name", finetuned_from="bert-base-uncased",
+            tasks="text-classification", dataset_tags="glue", dataset="GLUE MRPC", dataset_args="mrpc",
+        )  # fmt: skip
+
+    cards = []
+    for name in ("transformers", "ostinato"):
+        run(name, tmp_path, hub, then, hub_strategy="end")
+        cards.append(ModelCard.load(tmp_path / name / "README.md").data.to_dict())
+    for card in cards:
+        for result in card["model-index"][0]["results"]:
+            result["dataset"] = {key: result["dataset"][key] for key in ("name", "type", "args")}
+    assert cards[0] == cards[1]
+    assert cards[1]["model-index"][0]["results"][0]["metrics"][0]["value"] == 0.5
+
+
+def test_a_checkpoint_that_is_rotated_away_before_it_is_sent(tmp_path: Path, hub: Hub) -> None:
+    arrived = {}
+    for name in ("transformers", "ostinato"):
+
+        def rotated(request: str, home: Path = tmp_path / name) -> None:
+            """The hub answers once training has gone on and the first checkpoint is deleted."""
+            for _ in range(2000):
+                if (home / "checkpoint-4").exists() and not (home / "checkpoint-2").exists():
+                    return
+                time.sleep(0.005)
+
+        hub.delay = lambda request, rotated=rotated: rotated(request) if "/preupload/" in request else None
+        _, repo = run(name, tmp_path, hub, hub_strategy="all_checkpoints", save_total_limit=1)
+        arrived[name] = {path.partition("/")[0] for path in repo.files if "/" in path}
+    assert arrived == {"transformers": {"checkpoint-4"}, "ostinato": {"checkpoint-2", "checkpoint-4"}}

@@ -1,0 +1,15 @@
+"""A hub of its own for every test that wants one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hub_fixtures import local_hub
+from hub_server import Hub
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with local_hub(monkeypatch) as hub:
+        yield hub
