@@ -26,7 +26,7 @@ datasets = pytest.importorskip("datasets")
 
 SURFACE: dict[str, list[str]] = json.loads((Path(__file__).parent / "data" / "surface.json").read_text("utf-8"))
 
-# Tested with what they belong to: the hub.
+# Tested with what they belong to, the hub, in test_parity_hub.py.
 ELSEWHERE = {"push_to_hub", "create_model_card", "_push_from_checkpoint"}
 
 covered: set[str] = set()

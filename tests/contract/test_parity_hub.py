@@ -28,7 +28,14 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         yield hub
 
 
-def run(name: str, directory: Path, hub: Hub, then: Any = lambda trainer: None, **arguments: Any) -> tuple[Any, Repo]:
+def run(
+    name: str,
+    directory: Path,
+    hub: Hub,
+    then: Any = lambda trainer: None,
+    cls: Any = lambda api: api.Trainer,
+    **arguments: Any,
+) -> tuple[Any, Repo]:
     with guest(name):
         api = Api(name, directory / name)
         api.set_seed(42)
@@ -44,7 +51,7 @@ def run(name: str, directory: Path, hub: Hub, then: Any = lambda trainer: None, 
         }
         trainer = api.trainer(
             tiny.bert(), api.args(**{**given, **arguments}), train_dataset=tiny.classification_rows(),
-            eval_dataset=tiny.classification_rows(8), processing_class=tiny.tokenizer(),
+            eval_dataset=tiny.classification_rows(8), processing_class=tiny.tokenizer(), cls=cls(api),
         )  # fmt: skip
         trainer.train()
         then(trainer)
@@ -129,3 +136,40 @@ def test_a_checkpoint_that_is_rotated_away_before_it_is_sent(tmp_path: Path, hub
         _, repo = run(name, tmp_path, hub, hub_strategy="all_checkpoints", save_total_limit=1)
         arrived[name] = {path.partition("/")[0] for path in repo.files if "/" in path}
     assert arrived == {"transformers": {"checkpoint-4"}, "ostinato": {"checkpoint-2", "checkpoint-4"}}
+
+
+# ---- overrides ------------------------------------------------------------------------------------------------------
+
+
+def test_overrides_of_pushing_and_describing_take_effect(tmp_path: Path, hub: Hub) -> None:
+    """Each is called with transformers' arguments, may call `super()`, and changes what arrives."""
+    seen: dict[str, list[Any]] = {}
+    for name in ("transformers", "ostinato"):
+        calls: list[Any] = []
+
+        def mine(api: Any, calls: list[Any] = calls) -> type:
+            class Mine(api.Trainer):
+                def push_to_hub(
+                    self, commit_message: Any = "End of training", blocking: bool = True, **rest: Any
+                ) -> Any:
+                    calls.append(("push_to_hub", commit_message, blocking))
+                    return super().push_to_hub(f"{commit_message}, at last", blocking, **rest)
+
+                def create_model_card(self, *args: Any, **rest: Any) -> None:
+                    calls.append(("create_model_card", len(args), "model_name" in rest))
+                    super().create_model_card(*args, **{**rest, "license": "mit"})
+
+                def _push_from_checkpoint(self, checkpoint_folder: Any) -> None:
+                    calls.append(("_push_from_checkpoint", Path(checkpoint_folder).name))
+                    if not str(checkpoint_folder).endswith("-2"):
+                        super()._push_from_checkpoint(checkpoint_folder)
+
+            return Mine
+
+        _, repo = run(name, tmp_path / name, hub, lambda trainer: trainer.push_to_hub(), cls=mine)
+        messages = repo.messages
+        assert "End of training, at last" in messages
+        assert not [message for message in messages if message.endswith("step 2")]
+        assert b"license: mit" in repo.files["README.md"]
+        seen[name] = calls
+    assert seen["ostinato"] == seen["transformers"]
