@@ -88,6 +88,7 @@ from .optim import groups, optimizers, schedulers
 from .strategies.choose import choose_strategy
 from .strategies.precision import choose_precision
 from .wiring import (
+    compiling,
     describing,
     evaluating,
     explaining,
@@ -262,6 +263,7 @@ class Trainer(metaclass=TrainerType):
 
     def _adopt_model(self, compute_loss_func: Callable[..., Tensor] | None) -> None:
         """Place the model, and find out what it takes and what its loss is."""
+        compiling.take_over(self)
         if self.place_model_on_device:
             self._move_model_to_device(self.model, self.args.device)
         config: Any = getattr(self.model, "config", None)
@@ -271,8 +273,8 @@ class Trainer(metaclass=TrainerType):
         self.label_names: list[str] = (
             columns.default_label_names(self.model) if self.args.label_names is None else self.args.label_names
         )
-        self.can_return_loss = columns.can_return_loss(type(self.model))
         inner = columns.bare_model(self.model)
+        self.can_return_loss = columns.can_return_loss(type(inner))
         self._loss_shifts_labels = loss_shifts_labels(inner)
         smoothing = self.args.label_smoothing_factor
         self.objective = Objective(
@@ -658,8 +660,9 @@ class Trainer(metaclass=TrainerType):
         return rate.item() if isinstance(rate, Tensor) else rate
 
     def _wrap_model(self, model: nn.Module, training: bool = True, dataloader: Any = None) -> nn.Module:
-        """The model as the loop calls it: on its device, replicated over the processes."""
-        return self.strategy.place(model) if training else model
+        """The model as the loops call it: compiled if asked for, on its device, replicated over the processes."""
+        called = compiling.called(self, model)
+        return self.strategy.place(called) if training else called
 
     def _loss_signature(self) -> LossSignature:
         function = self.compute_loss
@@ -668,6 +671,7 @@ class Trainer(metaclass=TrainerType):
             self._known_signature = (key, LossSignature.of(function))
         return self._known_signature[1]
 
+    _compiled: compiling.Compiled | None = None
     _rehearsed: whole_rehearsal.Rehearsal | None = None  # the last that succeeded
     _resume_mode = ResumeMode.RESUME  # of the last `train`
     _split_is_checked = False

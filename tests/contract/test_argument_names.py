@@ -33,6 +33,7 @@ MEANS: dict[str, tuple[Any, dict[str, Any]]] = {
     "push_to_hub_model_id": ("model", {"hub_model_id": "model"}),
     "push_to_hub_organization": ("org", {"hub_model_id": "org/out"}),
     "push_to_hub_token": ("hf_secret", {"hub_token": "hf_secret"}),
+    "torchdynamo": ("eager", {"torch_compile_backend": "eager", "torch_compile": True}),
     "xpu_backend": ("gloo", {"ddp_backend": "gloo"}),
     # Nothing under another name: what they ask for is how it is, and a line says so.
     "half_precision_backend": ("cuda_amp", {}),
@@ -45,7 +46,6 @@ MEANS: dict[str, tuple[Any, dict[str, Any]]] = {
     "logging_dir": ("logs", {}),
 }
 REFUSED: dict[str, Any] = {
-    "torchdynamo": "inductor",  # torch_compile today, which is refused too
     "jit_mode_eval": True,
     "use_ipex": True,
     "tpu_num_cores": 8,

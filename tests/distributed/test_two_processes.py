@@ -53,6 +53,7 @@ def of_ranks(out: Path, scenario: str, processes: int) -> list[dict[str, Any]]:
         "own_share",
         "own_making_up",
         "partly_used",
+        "compiled",
     ],
 )
 def test_two_processes_follow_one(scenario: str, reports: tuple[Path, Path]) -> None:

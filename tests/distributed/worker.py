@@ -123,6 +123,10 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         "trainer": MakingUpTrainer, "model": ForgetfulModel,
     },
     "partly_used": {"rows": 37, "num_train_epochs": 2, "model": PartlyUsed},
+    "compiled": {
+        "rows": 75, "num_train_epochs": 1, "gradient_accumulation_steps": 2, "model": TokenModel, "tokens": True,
+        "torch_compile_backend": "aot_eager",
+    },
     "stream": {"rows": 40, "max_steps": 8, "stream": True},
     "saving": {"rows": 40, "max_steps": 4, "save_steps": 2, "eval_strategy": "steps", "eval_steps": 2,
                "load_best_model_at_end": True},

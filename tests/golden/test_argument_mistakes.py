@@ -171,7 +171,7 @@ def an_old_name_against_its_new_one():
     """
 jit_mode_eval=True is not supported
   why: nothing is traced by TorchScript
-  fix: call model.compile() in its place
+  fix: set torch_compile=True
 """,
     NotImplementedError,
 )

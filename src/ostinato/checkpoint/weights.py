@@ -20,6 +20,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
+from ..core.compiled import uncompiled
 from ..core.errors import CheckpointError, NotSupportedError
 from ..core.notices import note_once
 from ..core.random import undisturbed
@@ -48,7 +49,7 @@ def save_model(
 
     >>> save_model(model, Path("out"), processing_class=tokenizer)
     """
-    directory = Path(directory)
+    directory, model = Path(directory), uncompiled(model)
     directory.mkdir(parents=True, exist_ok=True)
     saves_itself = _method(model, "save_pretrained")
     with quiet_bars():
@@ -68,7 +69,7 @@ def load_weights(model: nn.Module, directory: Path) -> None:
 
     >>> load_weights(model, Path("out/checkpoint-20"))
     """
-    directory = Path(directory)
+    directory, model = Path(directory), uncompiled(model)
     if getattr(model, "peft_config", None):
         _load_adapters(model, directory)
         return

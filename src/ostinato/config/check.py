@@ -308,7 +308,6 @@ _MISSING = (
         "layers are not replaced by the trainer",
         "hand over a model loaded with liger_kernel.transformers.AutoLigerKernelForCausalLM",
     ),
-    _Missing("torch_compile", "the trainer does not compile", "call model.compile() before you create the trainer"),
     _Missing("report_to", "there are no tracker callbacks", "pass your tracker's callback in callbacks=[...]"),
     _Missing(
         "optim_target_modules",
@@ -394,12 +393,6 @@ def _launcher(args: TrainingArguments) -> Iterator[ConfigError]:
                 why="weights are not divided among processes",
                 fix=_REPLICAS,
             )
-    if os.environ.get("ACCELERATE_DYNAMO_BACKEND", "no").lower() != "no":
-        yield NotSupportedError(
-            what="the launcher asks for torch.compile (ACCELERATE_DYNAMO_BACKEND is set)",
-            why="the trainer does not compile",
-            fix="launch without a dynamo backend and call model.compile() before you create the trainer",
-        )
     if os.environ.get("ACCELERATE_MIXED_PRECISION", "no").lower() == "fp8":
         yield NotSupportedError(
             what="the launcher asks for fp8 (ACCELERATE_MIXED_PRECISION is set)",

@@ -54,6 +54,7 @@ def derive(args: TrainingArguments) -> list[ConfigError]:
     _best(args)
     _reports(args)
     _precision(args)
+    _compiling(args)
     _small_things(args)
     return problems
 
@@ -171,11 +172,22 @@ def _precision(args: TrainingArguments) -> None:
         note_once(f"ACCELERATE_MIXED_PRECISION={asked} is set: {asked}=True")
 
 
+def _compiling(args: TrainingArguments) -> None:
+    """`accelerate launch --dynamo_backend inductor` sets environment variables, not arguments."""
+    asked = os.environ.get("ACCELERATE_DYNAMO_BACKEND", "no").lower()
+    if asked != "no" and not args.torch_compile_backend:
+        why = f"the launcher sets ACCELERATE_DYNAMO_BACKEND={asked}"
+        args._record.derived(args, "torch_compile_backend", asked, why)
+        note_once(f"ACCELERATE_DYNAMO_BACKEND={asked} is set: torch_compile=True")
+    if (args.torch_compile_backend or args.torch_compile_mode) and not args.torch_compile:
+        args._record.derived(args, "torch_compile", True, "a backend or a mode is given")
+    if args.torch_compile and not args.torch_compile_backend:
+        args._record.derived(args, "torch_compile_backend", "inductor", "torch's own compiler")
+
+
 def _small_things(args: TrainingArguments) -> None:
     if isinstance(args.include_num_input_tokens_seen, bool):
         args.include_num_input_tokens_seen = "all" if args.include_num_input_tokens_seen else "no"
-    if (args.torch_compile_backend or args.torch_compile_mode) and not args.torch_compile:
-        args._record.derived(args, "torch_compile", True, "a backend or a mode is given")
     if args.disable_tqdm is None:
         quiet = logger.getEffectiveLevel() > logging.WARNING
         args._record.derived(args, "disable_tqdm", quiet, "bars, unless the log level is above warning")

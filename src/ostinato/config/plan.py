@@ -119,6 +119,20 @@ class PrecisionSettings:
 
 
 @dataclass(frozen=True)
+class CompileSettings:
+    """Who compiles the model, and how hard it tries."""
+
+    backend: str
+    mode: str | None
+
+    @classmethod
+    def of(cls, args: TrainingArguments) -> CompileSettings | None:
+        if not args.torch_compile:
+            return None
+        return cls(backend=args.torch_compile_backend or "inductor", mode=args.torch_compile_mode)
+
+
+@dataclass(frozen=True)
 class ReplicaSettings:
     """How gradients are exchanged between processes that hold the whole model."""
 

@@ -264,9 +264,7 @@ OLD_ARGUMENTS: dict[str, Old] = dict(
             "save_safetensors", bool, True, "weights are written as safetensors all the same, tied ones included"
         ),
         _needless("use_legacy_prediction_loop", bool, False, "there is one evaluation loop, under both names"),
-        _refused(
-            "jit_mode_eval", bool, False, "nothing is traced by TorchScript", "call model.compile() in its place"
-        ),
+        _refused("jit_mode_eval", bool, False, "nothing is traced by TorchScript", "set torch_compile=True"),
         _refused(
             "use_ipex", bool, False, "Intel's extension is not used", "leave it out; bf16=True is what it sped up"
         ),

@@ -163,7 +163,7 @@ _LEARNING = [
 _COMPUTING = [
     _Line("precision", _precision, ("bf16", "fp16")),
     _Line("memory", _memory, ("gradient_checkpointing",)),
-    _Line("compiled", lambda plan: "yes" if plan.computing.compiled else "", ("torch_compile",)),
+    _Line("compiled", lambda plan: plan.computing.compiled and f"by {plan.computing.compiled}", ("torch_compile",)),
 ]
 
 

@@ -74,7 +74,7 @@ class Computing:
     weights: str  # the type of the weights
     mixed: str  # the precision of forward and backward where it is another: "bf16", "fp16"; else "no"
     gradient_checkpointing: bool
-    compiled: bool
+    compiled: str  # by whom; nothing: not at all
 
 
 @dataclass(frozen=True)

@@ -203,7 +203,7 @@ def _computing(trainer: Trainer) -> Computing:
         weights=", ".join(kinds) or "no type",
         mixed=args.mixed_precision,
         gradient_checkpointing=bool(args.gradient_checkpointing),
-        compiled=bool(args.torch_compile),
+        compiled=args.torch_compile_backend or "" if args.torch_compile else "",
     )
 
 

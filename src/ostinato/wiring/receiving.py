@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ..core.compiled import uncompiled
 from ..core.tree import first_dimension, numpify
 from ..data.columns import bare_model
 from ..explain import looks
@@ -37,7 +38,7 @@ class Evaluated:
 
 def evaluate(trainer: Trainer, batch: Mapping[str, Any]) -> Evaluated:
     """One batch as an evaluation sees it."""
-    model = trainer._wrap_model(trainer.model, training=False)
+    model = uncompiled(trainer._wrap_model(trainer.model, training=False))
     model.eval()
     with torch.no_grad(), trainer.precision.forward(trainer.model):
         loss, logits, labels = trainer.prediction_step(model, dict(batch), False)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..core.choices import IntervalStrategy
+from ..core.compiled import uncompiled
 from ..data.eval_set import rows_in
 from ..data.sizes import is_iterable
 from ..explain import rehearsal
@@ -103,7 +104,7 @@ def attempt(
     with measuring.occasion(trainer, name, only_metrics=True):
         loss_only = measuring.loss_only(trainer)
         plan = replace(evaluating.eval_plan(trainer, loader, data, loss_only, ignore_keys, prefix), tells=False)
-    model = trainer._wrap_model(trainer.model, training=False)
+    model = uncompiled(trainer._wrap_model(trainer.model, training=False))
     model.eval()
     try:
         with trainer.precision.forward(trainer.model):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from ..core.compiled import uncompiled
 from ..core.tree import has_length
 from ..data.columns import choose_columns, forward_parameters, has_columns
 from ..data.cutting import micro_batches
@@ -196,7 +197,7 @@ class _Guide:
         """The loss as training or evaluation compute it; evaluation can do without."""
         trainer = self.trainer
         inputs = trainer._prepare_inputs(dict(self.batch))
-        model = trainer._wrap_model(trainer.model, training=False)
+        model = uncompiled(trainer._wrap_model(trainer.model, training=False))
         model.eval()
         with torch.no_grad(), trainer.precision.forward(trainer.model):
             if self.source.is_training:

@@ -218,6 +218,21 @@ def test_the_precision_of_the_launcher_does_not_overrule_an_argument(monkeypatch
     assert make().mixed_precision == "no"
 
 
+def test_the_compiler_of_the_launcher_is_followed(monkeypatch, capsys):
+    monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "AOT_EAGER")
+    args = make()
+    assert (args.torch_compile, args.torch_compile_backend) == (True, "aot_eager")
+    assert "torch_compile=True" in capsys.readouterr().err
+    assert make(torch_compile_backend="eager").torch_compile_backend == "eager"
+
+
+@pytest.mark.parametrize("arguments", [{"torch_compile": True}, {"torch_compile_mode": "reduce-overhead"}], ids=str)
+def test_compiling_is_left_to_inductor(arguments):
+    args = make(**arguments)
+    assert (args.torch_compile, args.torch_compile_backend) == (True, "inductor")
+    assert not make().torch_compile and make().torch_compile_backend is None
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
