@@ -73,6 +73,7 @@ class Call:
     withheld: tuple[str, ...] = ()  # in the batch, and not given to forward
     not_given: tuple[str, ...] = ()  # what forward would take, too
     calls: int = 1  # for one loss
+    trained: float = 1.0  # of the parameters, the share that training changes
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,8 @@ def _call(call: Call) -> Section:
         notes.append(f"Not given to forward: {listed(call.withheld)} (kept for the loss).")
     if call.not_given:
         notes.append(f"Could also be given: {listed(call.not_given)}.")
+    if call.trained < 1:
+        notes.append(f"Training changes {small_percent(call.trained)} of the parameters; the others are frozen.")
     if call.calls > 1:
         notes.append(f"The loss calls the model {call.calls} times; this is the first.")
     return Section(
@@ -159,3 +161,12 @@ def percent(share: float | None) -> str:
     """
     share = share or 0.0
     return "less than 1 %" if 0 < share < 0.01 else f"{share * 100:.0f} %"
+
+
+def small_percent(share: float) -> str:
+    """A share that may be very small, as that of adapters in a large model.
+
+    >>> small_percent(0.0357), small_percent(0.00064), small_percent(0.0000001)
+    ('3.57 %', '0.06 %', 'less than 0.01 %')
+    """
+    return "less than 0.01 %" if 0 < share < 0.0001 else f"{share * 100:.2f} %"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..checkpoint.home import in_words as in_bytes
-from .journey_page import counted, listed, percent
+from .journey_page import counted, listed, percent, small_percent
 from .page import Page, Section
 
 if TYPE_CHECKING:
@@ -100,7 +100,9 @@ _BATCH = [
 
 
 def _learning(plan: RunPlan) -> str:
-    return f"{short(plan.weights.trainable)} parameters are trained"
+    weights = plan.weights
+    share = f", {small_percent(weights.share)} of all" if weights.frozen else ""
+    return f"{short(weights.trainable)} parameters are trained{share}"
 
 
 def _optimizer(plan: RunPlan) -> str:

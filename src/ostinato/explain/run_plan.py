@@ -45,6 +45,11 @@ class Weights:
     clipped_at: float | None
     is_given: bool = False  # the optimizer is the user's
 
+    @property
+    def share(self) -> float:
+        """Of all parameters, those that are trained."""
+        return self.trainable / max(self.trainable + self.frozen, 1)
+
 
 @dataclass(frozen=True)
 class Rate:

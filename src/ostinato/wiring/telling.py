@@ -221,6 +221,7 @@ class _Guide:
             else tuple(n for n in self.batch if n not in given),
             not_given=tuple(name for name in takes if name not in given),
             calls=seen.calls,
+            trained=_trained_share(trainer),
         )
 
     def _roles(self, outputs: Any) -> dict[str, str]:
@@ -299,3 +300,8 @@ def _averaged(batch: Mapping[str, Any], *, shifts: bool) -> str:
     if labels.is_floating_point():
         return f"{int(count)} labels, {labels[0].numel()} per row"
     return f"{int(count)} labels that are not -100"
+
+
+def _trained_share(trainer: Trainer) -> float:
+    everything = sum(one.numel() for one in trainer.model.parameters())
+    return trainer.get_num_trainable_parameters() / everything if everything else 1.0
