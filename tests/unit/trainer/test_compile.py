@@ -244,6 +244,14 @@ def test_a_compiled_model_of_transformers(ours: Api) -> None:
     assert_same(dict(again.state_dict()), weights_of(trainer))
 
 
+def test_a_model_compiled_after_the_trainer_was_made(ours: Api) -> None:
+    trainer = regression(ours, load_best_model_at_end=True)
+    trainer.model = wrapped(trainer.model)
+    trainer.train()
+    names = load_file(ours.output_dir / "checkpoint-2" / "model.safetensors").keys()
+    assert names == tiny.regression().state_dict().keys()
+
+
 # ------------------------------------------------------------------------------------------------------------ inductor
 
 SCRIPT = """
