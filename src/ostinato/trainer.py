@@ -975,7 +975,7 @@ class Trainer(metaclass=TrainerType):
             return dataset
         self._set_signature_columns_if_needed()
         return columns.remove_unused_columns(
-            dataset, self._signature_columns or [], description=description, model_name=type(self.model).__name__
+            dataset, self._signature_columns or [], description=description, model_name=self._model_name
         )
 
     def _get_collator_with_removed_columns(
@@ -988,7 +988,7 @@ class Trainer(metaclass=TrainerType):
             data_collator=data_collator,
             signature_columns=self._signature_columns or [],
             description=description,
-            model_name=type(self.model).__name__,
+            model_name=self._model_name,
         )
 
     # ---- optimizer and schedule (optim/) -------------------------------------------------------------

@@ -14,6 +14,8 @@ from apis import Api, load_library
 from recording import assert_same
 from safetensors.torch import load_file
 
+from ostinato.core.notices import forget_notices
+
 pytest.importorskip("transformers", reason="adapters are tried on models of transformers")
 pytest.importorskip("peft", reason="the dev extra has it")
 load_library("transformers")
@@ -46,6 +48,12 @@ def test_columns_and_labels_are_those_of_the_model_inside(ours: Api, kind: str) 
     trainer = make(ours, kind)
     assert trainer.label_names == ["labels"]
     assert trainer.model_columns().left_out == ["note"]
+
+
+def test_the_model_inside_is_named_where_columns_are_left_out(ours: Api, capsys: pytest.CaptureFixture[str]) -> None:
+    forget_notices()
+    make(ours).get_train_dataloader().collate_fn([{"input_ids": [1], "labels": 0, "note": ""}])
+    assert "left out note, which BertForSequenceClassification.forward does not take" in capsys.readouterr().err
 
 
 def test_metrics_are_computed(ours: Api) -> None:
