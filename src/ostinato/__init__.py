@@ -54,6 +54,18 @@ if TYPE_CHECKING:
     from .data.collators.seq2seq import DataCollatorForSeq2Seq
     from .data.collators.token_classification import DataCollatorForTokenClassification
     from .data.eval_set import EvalSet
+    from .integrations.clearml import ClearMLCallback
+    from .integrations.comet import CometCallback
+    from .integrations.dvclive import DVCLiveCallback
+    from .integrations.files import CsvCallback, JsonlCallback
+    from .integrations.mlflow import MLflowCallback
+    from .integrations.neptune import NeptuneCallback
+    from .integrations.sink import RunInfo, Sink
+    from .integrations.swanlab import SwanLabCallback
+    from .integrations.tensorboard import TensorBoardCallback
+    from .integrations.tracker import TrackerCallback
+    from .integrations.trackio import TrackioCallback
+    from .integrations.wandb import WandbCallback
     from .objective.smoothing import LabelSmoother
     from .optim.adafactor import Adafactor
     from .optim.schedulers import (
@@ -117,6 +129,18 @@ _HOMES = {
     "data.collators.seq2seq": ["DataCollatorForSeq2Seq"],
     "data.collators.token_classification": ["DataCollatorForTokenClassification"],
     "data.eval_set": ["EvalSet"],
+    "integrations.clearml": ["ClearMLCallback"],
+    "integrations.comet": ["CometCallback"],
+    "integrations.dvclive": ["DVCLiveCallback"],
+    "integrations.files": ["CsvCallback", "JsonlCallback"],
+    "integrations.mlflow": ["MLflowCallback"],
+    "integrations.neptune": ["NeptuneCallback"],
+    "integrations.sink": ["RunInfo", "Sink"],
+    "integrations.swanlab": ["SwanLabCallback"],
+    "integrations.tensorboard": ["TensorBoardCallback"],
+    "integrations.tracker": ["TrackerCallback"],
+    "integrations.trackio": ["TrackioCallback"],
+    "integrations.wandb": ["WandbCallback"],
     "objective.smoothing": ["LabelSmoother"],
     "optim.adafactor": ["Adafactor"],
     "optim.schedulers": [
@@ -142,7 +166,11 @@ __all__ = [
     "BestRun",
     "CallbackHandler",
     "CheckpointError",
+    "ClearMLCallback",
+    "CometCallback",
     "ConfigError",
+    "CsvCallback",
+    "DVCLiveCallback",
     "DataCollator",
     "DataCollatorForLanguageModeling",
     "DataCollatorForMultipleChoice",
@@ -164,9 +192,12 @@ __all__ = [
     "HfArgumentParser",
     "HubStrategy",
     "IntervalStrategy",
+    "JsonlCallback",
     "LabelSmoother",
+    "MLflowCallback",
     "MetricError",
     "ModelOutputError",
+    "NeptuneCallback",
     "NonFiniteError",
     "NotSupportedError",
     "OptimizerNames",
@@ -177,16 +208,23 @@ __all__ = [
     "PrinterCallback",
     "NotebookProgressCallback",
     "ProgressCallback",
+    "RunInfo",
     "SaveStrategy",
     "SchedulerType",
     "Seq2SeqTrainer",
     "Seq2SeqTrainingArguments",
+    "Sink",
+    "SwanLabCallback",
+    "TensorBoardCallback",
+    "TrackerCallback",
+    "TrackioCallback",
     "TrainOutput",
     "Trainer",
     "TrainerCallback",
     "TrainerControl",
     "TrainerState",
     "TrainingArguments",
+    "WandbCallback",
     "default_data_collator",
     "enable_full_determinism",
     "get_last_checkpoint",

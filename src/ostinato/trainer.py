@@ -104,6 +104,7 @@ from .wiring import (
     save_parts,
     saving,
     telling,
+    tracking,
     verifying,
     whole_rehearsal,
 )
@@ -200,7 +201,11 @@ class Trainer(metaclass=TrainerType):
         self.neftune_noise_alpha = args.neftune_noise_alpha
 
         self._adopt_model(compute_loss_func)
-        default_callbacks: list[Any] = [DefaultFlowCallback, *(callbacks or [])]
+        default_callbacks: list[Any] = [
+            DefaultFlowCallback,
+            *tracking.trackers(args.report_to, callbacks),
+            *(callbacks or []),
+        ]
         self.callback_handler = CallbackHandler(
             default_callbacks,
             self.model,

@@ -68,7 +68,7 @@ wrong = [
     for name in names
     if getattr(import_module(module), name) is not ours(name)
 ]
-from transformers.integrations import TensorBoardCallback
+from transformers.integrations import CodeCarbonCallback, TensorBoardCallback
 from transformers.trainer_utils import speed_metrics
 from transformers.trainer import DEFAULT_CALLBACKS
 from ostinato import DefaultFlowCallback, TrainerCallback
@@ -76,7 +76,8 @@ print(json.dumps({
     "trainer": Trainer.__module__,
     "ran": ran,
     "wrong": wrong,
-    "their callbacks are ours": issubclass(TensorBoardCallback, TrainerCallback),
+    "their callbacks are ours": issubclass(CodeCarbonCallback, TrainerCallback),
+    "trackers": TensorBoardCallback.__module__,
     "default callbacks": DEFAULT_CALLBACKS == [DefaultFlowCallback],
     "their own": speed_metrics.__module__,
 }))
@@ -93,6 +94,7 @@ def test_in_the_real_package() -> None:
         "ran": [],
         "wrong": [],
         "their callbacks are ours": True,
+        "trackers": "ostinato.integrations.tensorboard",
         "default callbacks": True,
         "their own": "transformers.trainer_utils",
     }

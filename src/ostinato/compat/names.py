@@ -2,8 +2,8 @@
 
 A name that is in no table stays transformers' own: models, tokenizers and pipelines, but also the helpers of its
 trainer that only compute (`nested_detach`, `find_executable_batch_size`, `TrainerMemoryTracker`) or that ask about
-the machine (`is_deepspeed_zero3_enabled`, which answers no). Its callbacks for trackers stay too; they then derive
-from our `TrainerCallback`.
+the machine (`is_deepspeed_zero3_enabled`, which answers no). Of its callbacks for trackers those stay that we have
+not (`CodeCarbonCallback`); they then derive from our `TrainerCallback`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ _OWN = {
     "AdafactorSchedule": "optim.adafactor",
     "BestRun": "core.outputs",
     "CallbackHandler": "callbacks.base",
+    "ClearMLCallback": "integrations.clearml",
+    "CometCallback": "integrations.comet",
+    "DVCLiveCallback": "integrations.dvclive",
     "DataCollator": "data.collators.default",
     "DataCollatorForLanguageModeling": "data.collators.language_modeling",
     "DataCollatorForMultipleChoice": "data.collators.multiple_choice",
@@ -43,9 +46,12 @@ _OWN = {
     "HfArg": "config.parser",
     "HfArgumentParser": "config.parser",
     "HubStrategy": "core.choices",
+    "INTEGRATION_TO_CALLBACK": "integrations",
     "IntervalStrategy": "core.choices",
     "LabelSmoother": "objective.smoothing",
     "LengthGroupedSampler": "data.samplers",
+    "MLflowCallback": "integrations.mlflow",
+    "NeptuneCallback": "integrations.neptune",
     "OptimizerNames": "core.choices",
     "PREFIX_CHECKPOINT_DIR": "checkpoint.names",
     "ParallelMode": "core.choices",
@@ -58,17 +64,22 @@ _OWN = {
     "Seq2SeqTrainer": "seq2seq_trainer",
     "Seq2SeqTrainingArguments": "config.seq2seq_args",
     "StreamingAverage": "optim.greedy",
+    "SwanLabCallback": "integrations.swanlab",
     "TRAINER_STATE_NAME": "checkpoint.names",
     "TRAINING_ARGS_NAME": "checkpoint.names",
+    "TensorBoardCallback": "integrations.tensorboard",
+    "TrackioCallback": "integrations.trackio",
     "TrainOutput": "core.outputs",
     "Trainer": "trainer",
     "TrainerCallback": "callbacks.base",
     "TrainerControl": "core.state",
     "TrainerState": "core.state",
     "TrainingArguments": "config.training_args",
+    "WandbCallback": "integrations.wandb",
     "default_data_collator": "data.collators.default",
     "enable_full_determinism": "core.random",
     "get_adafactor_schedule": "optim.adafactor",
+    "get_available_reporting_integrations": "integrations",
     "get_constant_schedule": "optim.schedulers",
     "get_constant_schedule_with_warmup": "optim.schedulers",
     "get_cosine_schedule_with_warmup": "optim.schedulers",
@@ -83,10 +94,12 @@ _OWN = {
     "get_parameter_names": "optim.groups",
     "get_polynomial_decay_schedule_with_warmup": "optim.schedulers",
     "get_reduce_on_plateau_schedule": "optim.schedulers",
+    "get_reporting_integration_callbacks": "integrations",
     "get_scheduler": "optim.schedulers",
     "get_wsd_schedule": "optim.schedulers",
     "has_length": "core.tree",
     "make_choice_type_function": "config.field_types",
+    "rewrite_logs": "integrations.tracker",
     "seed_worker": "data.loaders",
     "set_seed": "core.random",
     "sort_checkpoints": "checkpoint.retention",
@@ -117,12 +130,17 @@ MODULES: dict[str, tuple[str, ...]] = {
         "transformers.data.data_collator": f"{_COLLATORS} DataCollatorMixin",
         "transformers.debug_utils": "DebugOption",
         "transformers.hf_argparser": "HfArg HfArgumentParser make_choice_type_function string_to_bool",
+        "transformers.integrations.integration_utils": """BestRun ClearMLCallback CometCallback DVCLiveCallback
+            INTEGRATION_TO_CALLBACK IntervalStrategy MLflowCallback NeptuneCallback PREFIX_CHECKPOINT_DIR ParallelMode
+            ProgressCallback SwanLabCallback TensorBoardCallback TrackioCallback TrainerCallback TrainingArguments
+            WandbCallback get_available_reporting_integrations get_reporting_integration_callbacks rewrite_logs""",
         "transformers.optimization": f"""Adafactor AdafactorSchedule GreedyLR SchedulerType StreamingAverage
             {_SCHEDULES} get_adafactor_schedule get_cosine_with_min_lr_schedule_with_warmup_lr_rate
             get_greedy_schedule""",
         "transformers.trainer": f"""Trainer {_CALLBACKS} {_OUTCOMES} DataCollator DataCollatorWithPadding DebugOption
             GreedyLR LabelSmoother LengthGroupedSampler OptimizerNames ParallelMode TRAINER_STATE_NAME
-            TRAINING_ARGS_NAME TrainingArguments default_data_collator get_parameter_names get_scheduler""",
+            TRAINING_ARGS_NAME TrainingArguments default_data_collator get_parameter_names
+            get_reporting_integration_callbacks get_scheduler""",
         "transformers.trainer_callback": f"""{_CALLBACKS} EarlyStoppingCallback IntervalStrategy SaveStrategy
             TrainingArguments has_length""",
         "transformers.trainer_pt_utils": """AcceleratorConfig LabelSmoother LengthGroupedSampler

@@ -14,6 +14,7 @@ import torch
 from ..core.choices import IntervalStrategy, SaveStrategy
 from ..core.errors import ConfigError, NotSupportedError
 from ..core.notices import note_once
+from . import trackers
 from .accelerator_config import AcceleratorConfig
 from .derive import NEED_EVALUATION
 from .groups.data import Data
@@ -308,7 +309,6 @@ _MISSING = (
         "layers are not replaced by the trainer",
         "hand over a model loaded with liger_kernel.transformers.AutoLigerKernelForCausalLM",
     ),
-    _Missing("report_to", "there are no tracker callbacks", "pass your tracker's callback in callbacks=[...]"),
     _Missing(
         "optim_target_modules",
         "the low-rank optimizers GaLore and APOLLO are not there",
@@ -344,6 +344,12 @@ def _missing(args: TrainingArguments) -> Iterator[ConfigError]:
         if missing.asked(value):
             shown = f"={value!r}" if len(repr(value)) <= 40 else ""  # not a whole DeepSpeed configuration
             yield NotSupportedError(f"{missing.name}{shown} is not supported", missing.why, missing.fix)
+
+
+def _trackers(args: TrainingArguments) -> Iterator[ConfigError]:
+    given = args.report_to
+    names = [] if given in (None, "none") else [given] if isinstance(given, str) else given
+    yield from filter(None, map(trackers.unknown, names))
 
 
 def _accelerator(args: TrainingArguments) -> Iterator[ConfigError]:
@@ -413,6 +419,7 @@ _CHECKS = (
     _padding,
     _order,
     _missing,
+    _trackers,
     _accelerator,
     _launcher,
 )

@@ -25,6 +25,7 @@ from ..core.choices import (
 )
 from ..core.errors import ConfigError
 from ..core.notices import logger, note_once
+from . import trackers
 from .accelerator_config import AcceleratorConfig
 
 if TYPE_CHECKING:
@@ -157,9 +158,12 @@ def _best(args: TrainingArguments) -> None:
 
 def _reports(args: TrainingArguments) -> None:
     given = args.report_to
-    if given is None or given in ("all", ["all"]):
-        note_once(f"report_to={given!r}: logs are sent to no tracker; pass a tracker's callback in callbacks=[...]")
+    if given is None:
+        note_once("report_to=None: logs are sent to no tracker; 'all' means the installed ones")
         given = "none"
+    elif given in ("all", ["all"]):
+        given = trackers.installed()
+        note_once(f'report_to="all": logs are sent to {", ".join(given)}')
     names = [given] if isinstance(given, str) else list(given)
     args.report_to = [] if names == ["none"] else names
 
