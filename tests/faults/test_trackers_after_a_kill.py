@@ -65,6 +65,10 @@ def needs(name: str):
     return pytest.mark.skipif(name not in THERE, reason=f"{name} is not installed")
 
 
+# What the trackers' own packages warn about is not ours to judge.
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+
 def assert_same(found: Points, logged: Points, *, first_attempt_stays: bool = False) -> None:
     """Every point once. What a clock says of steps that were taken twice may be of either attempt."""
 

@@ -27,7 +27,10 @@ class NeptuneSink(Sink):
             as_text = self.module.utils.stringify_unsupported
             self.run[f"{self.base}/trainer_parameters"] = as_text(run.hyper_parameters)
             self.run[f"{self.base}/model_parameters"] = as_text(run.model_config)
-        return self.run["sys/id"].fetch()
+        try:
+            return self.run["sys/id"].fetch()
+        except Exception:  # offline it has none
+            return None
 
     def log(self, numbers: Numbers, step: int) -> None:
         for name, value in numbers.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 
@@ -18,7 +19,8 @@ class SwanLabSink(Sink):
         self._ends_it = False
 
     def start(self, run: RunInfo) -> str | None:
-        self.run = self.module.get_run()
+        with contextlib.suppress(RuntimeError):  # how newer versions say that there is none
+            self.run = self.module.get_run()
         if self.run is None:
             options: dict[str, Any] = {"id": run.run_id, "resume": "allow"} if run.run_id is not None else {}
             self.run = self.module.init(

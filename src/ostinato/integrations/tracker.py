@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from numbers import Integral, Real
@@ -267,5 +268,6 @@ def _masked(content: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # some write in colours
+    lines = [line.strip() for line in plain.splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -35,6 +35,7 @@ from ..core.random import undisturbed
 from ..core.state import ExportableState, TrainerControl, TrainerState, export_callbacks
 from ..explain.memory import can_be_put_back, unchanged
 from ..explain.moments import Difference, Moment, fingerprints, first_difference
+from ..integrations.tracker import TrackerCallback
 from ..loops.run import texts_of_all
 from . import opening
 from .whole_rehearsal import put_back
@@ -111,7 +112,7 @@ def _leg(trainer: Trainer, stage: Path, steps: int, checkpoint: Path | None) -> 
         return watcher.moments
 
 
-_SPEAKERS = (ProgressCallback, NotebookProgressCallback, PrinterCallback)
+_SPEAKERS = (ProgressCallback, NotebookProgressCallback, PrinterCallback, TrackerCallback)
 
 
 def _planned_steps(trainer: Trainer) -> int:

@@ -172,9 +172,15 @@ def test_progress_bars_are_off_when_only_errors_are_to_be_heard():
         notices.logger.setLevel(before)
 
 
-@pytest.mark.parametrize("report_to", ["all", None, ["all"]])
-def test_reporting_to_whatever_is_installed_is_reporting_to_none(report_to, capsys):
-    assert make(report_to=report_to).report_to == []
+@pytest.mark.parametrize("report_to", ["all", ["all"]])
+def test_reporting_to_whatever_is_installed_says_to_what(report_to, capsys):
+    names = make(report_to=report_to).report_to
+    assert {"csv", "jsonl"} <= set(names)
+    assert f"logs are sent to {', '.join(names)}" in capsys.readouterr().err
+
+
+def test_reporting_to_none_by_another_word(capsys):
+    assert make(report_to=None).report_to == []
     assert "no tracker" in capsys.readouterr().err
 
 

@@ -348,3 +348,12 @@ def test_a_held_point_is_taken_once_for_each_time_it_was_logged() -> None:
     assert held.take(3, "train/epoch", 0.5) == (False, False)
     held.add(3, "eval/runtime", 1.0)
     assert held.take(3, "eval/runtime", 2.0) == (True, False)  # a clock's number: the first one stays
+
+
+def test_trying_out_leaves_no_trace_at_a_tracker(tmp_path) -> None:
+    sink = Memory()
+    made = trainer(tmp_path, TrackerCallback(sink), rehearse=True)
+    made.train()
+    made.verify_resume(2)
+    assert list(sink.runs) == ["run 0"]
+    assert sink.runs["run 0"] == logged(made)
