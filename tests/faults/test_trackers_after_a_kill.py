@@ -138,6 +138,7 @@ def test_wandb(killed_run) -> None:
     files = files_of(directory / "wandb", run_id.removesuffix(".wandb"))
     assert len(files) == 2  # each process writes a file of its own for the same run
     rows = [row for path in files for row in history(path)]
+    assert [row["_step"] for row in rows] == list(range(len(rows)))
     found = [
         (row["train/global_step"], name, value)
         for row in rows

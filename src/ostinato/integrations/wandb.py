@@ -27,6 +27,7 @@ class WandbSink(Sink):
     def __init__(self, module: Any) -> None:
         self.module = module
         self.run: Any = None
+        self._next_row: int | None = None  # where an offline run goes on counting rows; wandb does not know
 
     def start(self, run: RunInfo) -> str | None:
         self.run = self.module.run
@@ -63,13 +64,15 @@ class WandbSink(Sink):
             if path.parent.resolve() == directory.resolve():
                 continue
             for row in history(path):
+                self._next_row = max(self._next_row or 0, int(row.get("_step", 0)) + 1)
                 for name, value in row.items():
                     if STEP in row and isinstance(value, (int, float)) and not name.startswith("_"):
                         held.add(int(row[STEP]), name, value)
         return held
 
     def log(self, numbers: Numbers, step: int) -> None:
-        self.run.log({**numbers, STEP: step})
+        row, self._next_row = self._next_row, None  # wandb counts on from there
+        self.run.log({**numbers, STEP: step}, **({} if row is None else {"step": row, "commit": True}))
 
     def summarize(self, numbers: Numbers) -> None:
         self.run.summary.update(dict(numbers))
