@@ -81,3 +81,24 @@ def test_a_writer_of_the_users_is_used_and_stays_open(tmp_path) -> None:
     writer.close()
     found = scalars(tmp_path)
     assert found["after"] == [(9, 1.0)] and "train/loss" in found
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_subclass_in_the_manner_of_transformers(tmp_path) -> None:
+    """Scripts derive from these callbacks, hook into `setup` and use the writer."""
+    api = Api("ostinato", tmp_path)
+
+    class Mine(api.TensorBoardCallback):
+        def setup(self, args, state, model, **kwargs):
+            super().setup(args, state, model, **kwargs)
+            assert self._initialized
+            self.tb_writer.add_scalar("begun", 1.0, state.global_step)
+
+        def on_log(self, args, state, control, logs=None, **kwargs):
+            super().on_log(args, state, control, {**logs, "loss": 0.5} if "loss" in logs else logs, **kwargs)
+
+    args = api.args(max_steps=2)
+    api.trainer(regression(), args, train_dataset=regression_rows(), callbacks=[Mine]).train()
+    found = scalars(tmp_path)
+    assert found["begun"] == [(0, 1.0)]
+    assert found["train/loss"] == [(1, 0.5), (2, 0.5)]

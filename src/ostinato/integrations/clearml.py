@@ -42,9 +42,6 @@ class ClearMLSink(Sink):
             folder, _, series = name.partition("/")
             self.task.get_logger().report_scalar(title=series, series=folder, value=value, iteration=step)
 
-    def flush(self) -> None:
-        self.task.flush()
-
     def finish(self) -> None:
         if self._closes_it:
             self.task.close()

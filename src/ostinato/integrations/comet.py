@@ -29,9 +29,6 @@ class CometSink(Sink):
     def log(self, numbers: Numbers, step: int) -> None:
         self.experiment.log_metrics(dict(numbers), step=step)
 
-    def flush(self) -> None:
-        self.experiment.flush()
-
     def finish(self) -> None:
         self.experiment.end()
 

@@ -36,9 +36,6 @@ class NeptuneSink(Sink):
         for name, value in numbers.items():
             self.run[f"{self.base}/{name}"].append(value, step=step)
 
-    def flush(self) -> None:
-        self.run.wait()
-
     def finish(self) -> None:
         if not self._is_theirs:
             self.run.stop()

@@ -86,7 +86,7 @@ class Sink:
         """The run has ended. Another `start` with its id may follow."""
 
     def flush(self) -> None:
-        """Let nothing be lost that was logged so far, should the process be killed now."""
+        """Let nothing be lost that was logged so far, should the process be killed now; wait for no network."""
 
     def held(self, run: RunInfo) -> Held:
         """After the start of a run that goes on: what of its steps the tracker has already."""

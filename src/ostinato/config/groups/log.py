@@ -47,7 +47,8 @@ class Log:
         default=None, metadata={"help": "Print plain lines in place of progress bars. Not given: bars, unless quiet."}
     )
     report_to: str | list[str] | None = field(
-        default="none", metadata={"help": "The experiment trackers that receive the logs; none sends them nowhere."}
+        default="none",
+        metadata={"help": "The experiment trackers that receive the logs: names, all (that are installed) or none."},
     )
     run_name: str | None = field(default=None, metadata={"help": "What trackers call this run."})
     project: str = field(default="huggingface", metadata={"help": "The project under which Trackio files this run."})
