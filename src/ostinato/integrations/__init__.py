@@ -1,6 +1,6 @@
 """The outside world: the hub, and experiment trackers, found by the names that `report_to` takes.
 
-Trackers are thin callbacks over one small interface (sink.py). Every library is optional and imported where it is used.
+Trackers are thin callbacks over one small interface (sink.py). Every library is optional, imported where it is used.
 """
 
 from __future__ import annotations
