@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from .callbacks.base import CallbackHandler, TrainerCallback
 from .callbacks.flow import DefaultFlowCallback
+from .callbacks.journal import JournalCallback
 from .callbacks.notebook import NotebookProgressCallback, in_a_notebook
 from .callbacks.printer import PrinterCallback
 from .callbacks.progress import ProgressCallback
@@ -94,6 +95,7 @@ from .wiring import (
     explaining,
     foretelling,
     interrupting,
+    journalling,
     loading,
     measuring,
     measuring_training,
@@ -216,6 +218,8 @@ class Trainer(metaclass=TrainerType):
         )
         shows = NotebookProgressCallback if in_a_notebook() else ProgressCallback
         self.add_callback(PrinterCallback if args.disable_tqdm else shows)
+        if args.journal and self.is_world_process_zero():
+            self.add_callback(JournalCallback)
 
         self.control = TrainerControl()
         self.state = TrainerState(
@@ -402,13 +406,14 @@ class Trainer(metaclass=TrainerType):
                         self.model = self.call_model_init(trial)
                         self._adopt_model(self.compute_loss_func)
                         self.optimizer = self.lr_scheduler = None
-                    return self._inner_training_loop(
-                        batch_size=self._train_batch_size,
-                        args=self.args,
-                        resume_from_checkpoint=checkpoint,
-                        trial=trial,
-                        ignore_keys_for_eval=ignore_keys_for_eval,
-                    )
+                    with journalling.journalled(self, trial, checkpoint):
+                        return self._inner_training_loop(
+                            batch_size=self._train_batch_size,
+                            args=self.args,
+                            resume_from_checkpoint=checkpoint,
+                            trial=trial,
+                            ignore_keys_for_eval=ignore_keys_for_eval,
+                        )
             except BaseException:
                 self._stop_progress()
                 raise

@@ -12,10 +12,10 @@ LAYERS = [
     {"core"},
     {"config", "logging"},
     {"callbacks", "objective", "data", "metrics", "optim", "strategies", "checkpoint", "predictions"},
-    {"loops", "explain", "search", "integrations", "compat"},
+    {"loops", "explain", "report", "search", "integrations", "compat"},
     {"wiring"},
     {"trainer", "seq2seq_trainer", "dropin"},
-    {"tasks", "board", "report"},
+    {"tasks", "board"},
     {"cli"},
 ]
 LAYER = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}

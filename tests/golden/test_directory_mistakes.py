@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import tiny
+from listing import listed
 
 import ostinato
 from ostinato import Trainer, TrainerCallback, TrainingArguments
@@ -135,7 +136,7 @@ def test_a_second_run_in_the_same_directory(tmp_path: Path) -> None:
     assert what.startswith("there is another run in") and str(tmp_path) in what
     assert f"process {os.getpid()}" in why
     assert fix.startswith("  fix: ")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-2", "checkpoint-4"]
+    assert listed(tmp_path) == ["checkpoint-2", "checkpoint-4"]
 
 
 def test_a_new_run_in_a_used_directory_keeps_what_is_there(tmp_path: Path, capfd) -> None:

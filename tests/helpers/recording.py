@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from listing import OF_EVERY_RUN
 
 EVENTS = (
     "on_init_end",
@@ -82,7 +83,8 @@ def record_of(api: Any, result: Any = None) -> Record:
     """Take down the last trainer that a script built."""
     built = any(result is trainer for trainer in api.trainers)
     record = Record(api.name, result=None if built else result)
-    record.files = sorted(str(p.relative_to(api.output_dir)) for p in Path(api.output_dir).glob("**/*") if p.is_file())
+    found = [path for path in Path(api.output_dir).glob("**/*") if path.is_file() and path.name not in OF_EVERY_RUN]
+    record.files = sorted(str(path.relative_to(api.output_dir)) for path in found)
     if api.trainers:
         trainer = api.trainers[-1]
         record.log_history = [dict(entry) for entry in trainer.state.log_history]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 # Inside a dict of settings `pad_token` and the like are words, not secrets.
@@ -26,3 +27,41 @@ def redacted(name: str) -> str:
 def shown(name: str, value: Any) -> str:
     """`name=value` for a message."""
     return f"{name}={redacted(name)}" if is_secret(name) or name.endswith("_token") else f"{name}={value!r}"
+
+
+# Keys that give themselves away by how they begin: of Hugging Face, OpenAI, GitHub, GitLab, AWS, Slack, Google.
+_KEY = re.compile(
+    r"\b(hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}"
+    r"|AKIA[A-Z0-9]{16}|xox[abprs]-[A-Za-z0-9-]{10,}|AIza[\w-]{30,})"
+)
+_IN_ADDRESS = re.compile(r"(\w+://[^/\s:@]*):[^/\s@]+@")  # scheme://user:password@host
+
+
+def without_keys(text: str) -> str:
+    """A text without the keys that can be told by their shape.
+
+    >>> without_keys("login with hf_abcdefghijklmnopqrst failed")
+    'login with <SECRET> failed'
+    """
+    return _IN_ADDRESS.sub(r"\1:<SECRET>@", _KEY.sub("<SECRET>", text))
+
+
+def without_secrets(command: Sequence[str]) -> list[str]:
+    """The words of a command line, with the values of secret options left out.
+
+    >>> without_secrets(["train.py", "--hub_token", "abc", "--api-key=xyz", "--seed", "1"])
+    ['train.py', '--hub_token', '<HUB_TOKEN>', '--api-key=<API_KEY>', '--seed', '1']
+    """
+    shown_words, hidden = [], None
+    for word in command:
+        option, equals, _ = word.partition("=")
+        name = option.lstrip("-").replace("-", "_")
+        is_option = option.startswith("-") and (is_secret(name) or name.endswith("token"))
+        if hidden is not None and not word.startswith("--"):
+            shown_words.append(redacted(hidden))
+        elif (is_option and equals) or (not option.startswith("-") and equals and is_secret(name)):
+            shown_words.append(f"{option}={redacted(name)}")
+        else:
+            shown_words.append(without_keys(word))
+        hidden = name if is_option and not equals else None
+    return shown_words

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 logger = logging.getLogger("ostinato")
 
 _said: set[str] = set()
+_listeners: list[Callable[[str, str], None]] = []
+_silent = 0  # how many `silenced` blocks are entered
 
 
 class _StandardError(logging.StreamHandler):  # type: ignore[type-arg]
@@ -56,6 +58,7 @@ def let_replicas_speak() -> None:
 def note(text: str) -> None:
     """Say something the user should know: a thing dropped, renamed, guessed, skipped or rescaled."""
     logger.info(text)
+    _tell("notice", text)
 
 
 def note_once(text: str, *, key: str | None = None) -> None:
@@ -70,16 +73,43 @@ def warn(text: str, *, key: str | None = None) -> None:
     if key is not None:
         _said.add(key)
     logger.warning(text)
+    _tell("warning", text)
+
+
+def _tell(kind: str, text: str) -> None:
+    if not _silent:
+        for listener in tuple(_listeners):
+            listener(kind, text)
+
+
+@contextmanager
+def heard_by(listener: Callable[[str, str], None]) -> Iterator[None]:
+    """Inside, `listener("notice" or "warning", text)` hears what is said, whatever the verbosity is.
+
+    >>> heard = []
+    >>> with heard_by(lambda kind, text: heard.append(kind)):
+    ...     note("a column was dropped")
+    >>> heard
+    ['notice']
+    """
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
 
 
 @contextmanager
 def silenced() -> Iterator[None]:
     """Inside nothing is said but errors; what was not said then is said when it comes up again."""
+    global _silent
     level, said = logger.level, set(_said)
     logger.setLevel(logging.ERROR)
+    _silent += 1
     try:
         yield
     finally:
+        _silent -= 1
         logger.setLevel(level)
         _said.clear()
         _said.update(said)

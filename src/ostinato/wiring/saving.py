@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,6 +30,7 @@ from ..core.choices import SaveStrategy
 from ..core.notices import note, warn
 from ..core.state import TrainerState
 from ..loops.run import Plan
+from . import journalling
 from .save_parts import progress_of, write_parts, write_weights
 
 if TYPE_CHECKING:
@@ -117,6 +119,7 @@ class Save:
     parts: Callable[[Path, TensorWriter | None], None]
     tidy: Callable[[], None] | None  # deletes what is not needed any more
     publish: Callable[[], None] | None = None  # begins to upload it
+    begun: float = field(default_factory=perf_counter)
 
     @property
     def is_best(self) -> bool:
@@ -348,6 +351,7 @@ def _succeeded(trainer: Trainer, saves: Saves, save: Save) -> None:
         saves.lost_best = None
     if save.publish is not None:
         save.publish()
+    journalling.saved(trainer, save.target, save.step, perf_counter() - save.begun, is_best=save.is_best)
 
 
 def _failed(trainer: Trainer, saves: Saves, save: Save, error: BaseException) -> None:

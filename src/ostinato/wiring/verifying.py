@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from ..callbacks.base import QuietCallback
+from ..callbacks.journal import JournalCallback
 from ..callbacks.notebook import NotebookProgressCallback
 from ..callbacks.printer import PrinterCallback
 from ..callbacks.progress import ProgressCallback
@@ -112,7 +113,7 @@ def _leg(trainer: Trainer, stage: Path, steps: int, checkpoint: Path | None) -> 
         return watcher.moments
 
 
-_SPEAKERS = (ProgressCallback, NotebookProgressCallback, PrinterCallback, TrackerCallback)
+_SPEAKERS = (ProgressCallback, NotebookProgressCallback, PrinterCallback, TrackerCallback, JournalCallback)
 
 
 def _planned_steps(trainer: Trainer) -> int:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
+from listing import listed
 from recording import assert_same
 
 import ostinato
@@ -380,7 +381,7 @@ def test_when_training_ends_it_is_there_and_so_is_what_follows(tmp_path: Path, d
     trainer = build(tmp_path, max_steps=4, save_steps=2, save_total_limit=1)
     trainer.train()
     assert [path.name for path in list_checkpoints(tmp_path)] == ["checkpoint-4"]
-    assert sorted(os.listdir(tmp_path)) == ["checkpoint-4"]
+    assert listed(tmp_path) == ["checkpoint-4"]
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("ostinato")]
     assert trainer._run.saves.memory.size == 0
 
@@ -398,7 +399,7 @@ def test_an_exception_waits_for_it_too(tmp_path: Path, disk: Watched, error: typ
     with pytest.raises(error, match="in the middle") as caught:
         build(tmp_path, callbacks=[Fails()]).train()
     verify(tmp_path / "checkpoint-2")
-    assert sorted(os.listdir(tmp_path)) == ["checkpoint-2"]
+    assert listed(tmp_path) == ["checkpoint-2"]
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("ostinato")]
     if error is RuntimeError:
         assert any("checkpoint-2" in note for note in caught.value.__notes__), "it is not said where to go on from"
@@ -448,7 +449,7 @@ def test_the_best_model_is_there_whenever_it_is_named(tmp_path: Path, disk: Watc
     assert_same(trainer.model.state_dict(), kept[trainer.state.best_global_step])
     if schedule["save_strategy"] != "best":
         newest = {"checkpoint-8"} if "save_steps" in schedule else set()
-        assert {path.name for path in tmp_path.iterdir()} == {Path(sees.seen[-1]).name} | newest
+        assert set(listed(tmp_path)) == {Path(sees.seen[-1]).name} | newest
 
 
 def test_killed_while_it_is_written_the_one_before_is_found(tmp_path: Path):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
+from listing import listed
 from recording import assert_same
 
 import ostinato
@@ -91,7 +92,7 @@ def build(out: Path, *, cls: Any = None, callbacks: Any = (), **more: Any) -> An
 def left(out: Path) -> list[str]:
     for path in list_checkpoints(out):
         verify(path)
-    return sorted(os.listdir(out))
+    return listed(out)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -89,3 +89,17 @@ class Own:
             "choices": ["warn", "raise"],
         },
     )
+    journal: bool = field(
+        default=True,
+        metadata={
+            "help": "Write down what happens in the run, one JSON line per event, in events.jsonl in output_dir. "
+            "`ostinato report` and the report at the end read it."
+        },
+    )
+    write_report: bool = field(
+        default=True,
+        metadata={
+            "help": "At the end of training write report.html into output_dir: one page, made from the journal, that "
+            "needs no network."
+        },
+    )

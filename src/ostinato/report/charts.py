@@ -1,0 +1,274 @@
+"""Curves as inline SVG. Lines are stretched to the width of the page; text is not, so it is readable on a phone.
+
+The drawing has a thousand units in each direction. Every number comes from a journal: names are escaped, and numbers
+that are not finite are left out of the line and marked below it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from .thinning import Curve
+from .words import embedded, number, safe, short_number
+
+_POINTS = 600  # of a line on a page
+_SMOOTH_FROM = 80  # points: fewer are shown as they are
+_SPREAD = 60  # the largest is so many times the middle one: then the axis is logarithmic
+_SIDE = 1000.0
+
+
+@dataclass(frozen=True)
+class Series:
+    """One curve of a chart."""
+
+    name: str
+    curve: Curve
+    color: int  # of the palette, from 1
+    dots: bool = False  # every point is marked: an evaluation
+    smooth: bool = False
+    fill: bool = False
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A step worth a vertical line."""
+
+    step: int
+    text: str
+
+
+@dataclass(frozen=True)
+class _Axis:
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+    logarithmic: bool = False
+
+    def place(self, value: float) -> float:
+        """From 0 at the bottom to 1 at the top."""
+        low, high = self.low, self.high
+        if self.logarithmic:
+            low, high, value = math.log(low), math.log(high), math.log(max(value, low))
+        return min(max((value - low) / (high - low), -0.02), 1.02) if high > low else 0.5
+
+
+def chart(
+    title: str,
+    series: Sequence[Series],
+    *,
+    width: int = 2,
+    height: int = 150,
+    note: str = "",
+    until: int = 0,
+    from_zero: bool = False,
+    marks: Sequence[Mark] = (),
+) -> str:
+    """One panel. `width` is in sixths of the page, `until` the last step of the axis."""
+    shown = [one for one in series if one.curve]
+    drawn = [(one, one.curve.thinned(_POINTS)) for one in shown]
+    last = max([until, *(one.curve.steps[-1] for one in shown)], default=0) or 1
+    axis = _axis([value for _, curve in drawn for value in curve.values], from_zero=from_zero)
+    lines = "".join(_line(one, curve, axis, last) for one, curve in drawn)
+    note = f"{note}, logarithmic" if note and axis.logarithmic else note or ("logarithmic" * axis.logarithmic)
+    steps, spoken = _steps_axis(last), safe(_spoken(title, shown))
+    return (
+        f'<figure class="panel ch w{width}"><figcaption><h3>{safe(title)}</h3><span class="k">'
+        f"{_legend(shown) if len(shown) > 1 else ''}{f'<span>{safe(note)}</span>' if note else ''}</span></figcaption>"
+        f'<div class="plot" style="height:{height}px" tabindex="0" role="img" aria-label="{spoken}">'
+        f'<svg viewBox="0 0 1000 1000" preserveAspectRatio="none" aria-hidden="true">{_grid(axis, steps, last)}'
+        f"{_mark_lines(marks, last)}{lines}</svg>{_labels(axis, steps, last)}{_mark_labels(marks, last)}</div>"
+        f'<script type="application/json">{embedded(_data(drawn, last))}</script></figure>'
+    )
+
+
+# ---- axes -----------------------------------------------------------------------------------------------------------
+
+
+def _axis(values: Iterable[float], *, from_zero: bool) -> _Axis:
+    finite = sorted(value for value in values if math.isfinite(value))
+    if not finite:
+        return _Axis(0.0, 1.0, (0.0, 1.0))
+    low, high, middle = finite[0], finite[-1], finite[len(finite) // 2]
+    if low > 0 and not from_zero and high / max(middle, 1e-300) > _SPREAD:
+        return _logarithmic(low, high)
+    if low >= 0 and (from_zero or low < high / 3):
+        low = 0.0
+    if high - low < 1e-12 * max(abs(high), abs(low), 1e-300) or high == low:
+        spread = abs(high) / 10 or 1.0
+        low, high = low - (spread if low != 0 else 0), high + spread
+    step = _step_of(high - low, 4)
+    if not math.isfinite(step) or step <= 0:
+        return _Axis(low, high, (low, high))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    # A line through the middle of a wide gap says nothing: the axis ends a little above the highest value.
+    top = max(high + 0.04 * (high - low), high)
+    ticks = [one * step for one in range(first, min(last, first + 12) + 1)]
+    bottom = low if low == 0 else max(first * step, low - 0.06 * (high - low))
+    return _Axis(bottom, top, tuple(one for one in ticks if bottom - 1e-12 <= one <= top))
+
+
+def _logarithmic(low: float, high: float) -> _Axis:
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    every = max(1, (last - first) // 4)
+    ticks = tuple(10.0**one for one in range(first, last + 1, every) if low / 1.5 <= 10.0**one <= high * 1.5)
+    return _Axis(low / 1.2, high * 1.2, ticks, logarithmic=True)
+
+
+def _step_of(span: float, count: int) -> float:
+    """A round number that goes about `count` times into the span."""
+    rough = span / count
+    if not math.isfinite(rough) or rough <= 0:
+        return math.nan
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next((factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999), 10 * power)
+
+
+def _steps_axis(last: int) -> list[int]:
+    step = max(1, round(_step_of(float(last), 5)))
+    return list(range(0, last + 1, step))
+
+
+def _grid(axis: _Axis, steps: Sequence[int], last: int) -> str:
+    across = "".join(f"M0 {_y(axis, tick)}H1000" for tick in axis.ticks)
+    down = "".join(f"M{_x(step, last)} 0V1000" for step in steps if 0 < step < last)
+    return f'<path class="grid" d="{across}{down}"/>'
+
+
+def _labels(axis: _Axis, steps: Sequence[int], last: int) -> str:
+    left = "".join(
+        f'<span class="y" style="top:{(1 - axis.place(tick)) * 100:.2f}%">{safe(short_number(tick))}</span>'
+        for tick in axis.ticks
+    )
+    below = "".join(
+        f'<span class="x" style="left:{step / last * 100:.2f}%">{safe(short_number(step))}</span>'
+        for step in steps
+        if step <= last
+    )
+    return left + below
+
+
+def _mark_lines(marks: Sequence[Mark], last: int) -> str:
+    lines = "".join(f"M{_x(mark.step, last)} 0V1000" for mark in marks if 0 <= mark.step <= last)
+    return f'<path class="mark" d="{lines}"/>' if lines else ""
+
+
+def _mark_labels(marks: Sequence[Mark], last: int) -> str:
+    return "".join(
+        f'<span class="ml{" left" if mark.step > last * 0.75 else ""}" style="left:{mark.step / last * 100:.2f}%">'
+        f"{safe(mark.text)}</span>"
+        for mark in marks
+        if mark.text and 0 <= mark.step <= last
+    )
+
+
+def _x(step: float, last: int) -> str:
+    return _short(step / last * _SIDE)
+
+
+def _y(axis: _Axis, value: float) -> str:
+    return _short((1 - axis.place(value)) * _SIDE)
+
+
+def _short(place: float) -> str:
+    return f"{place:.1f}".removesuffix(".0")
+
+
+# ---- lines ----------------------------------------------------------------------------------------------------------
+
+
+def _line(series: Series, curve: Curve, axis: _Axis, last: int) -> str:
+    color, smooth = f"var(--r{series.color})", series.smooth and len(curve) >= _SMOOTH_FROM
+    parts = []
+    if series.fill and not smooth and len(curve) > 1:
+        path = _path(curve.steps, curve.values, axis, last)
+        if path.count("M") == 1:
+            parts.append(
+                f'<path class="fill" style="fill:{color}" d="{path}L{_x(curve.steps[-1], last)} 1000'
+                f'L{_x(curve.steps[0], last)} 1000Z"/>'
+            )
+    path = _path(curve.steps, curve.values, axis, last)
+    kind = "raw" if smooth else "thin" if series.dots else "ln"
+    parts.append(f'<path class="{kind}" style="stroke:{color}" d="{path}"/>')
+    if smooth:
+        smoothed = _path(curve.steps, _smoothed(curve.values), axis, last)
+        parts.append(f'<path class="ln" style="stroke:{color}" d="{smoothed}"/>')
+    if series.dots or len(curve) == 1:
+        places = _dots(curve, axis, last)
+        parts.append(f'<path class="dot" style="stroke:{color}" d="{places}"/><path class="hole" d="{places}"/>')
+    bad = "".join(
+        f"M{_x(step, last)} 1000h.01"
+        for step, value in zip(curve.steps, curve.values, strict=True)
+        if not math.isfinite(value)
+    )
+    return "".join(parts) + (f'<path class="bad" d="{bad}"/>' if bad else "")
+
+
+def _path(steps: Sequence[int], values: Sequence[float], axis: _Axis, last: int) -> str:
+    """The line; it is broken where a value is not finite."""
+    parts, pen = [], "M"
+    for step, value in zip(steps, values, strict=True):
+        if math.isfinite(value):
+            parts.append(f"{pen}{_x(step, last)} {_y(axis, value)}")
+            pen = "L"
+        else:
+            pen = "M"
+    return "".join(parts)
+
+
+def _dots(curve: Curve, axis: _Axis, last: int) -> str:
+    """Points as lines of no length: their round ends stay round however the drawing is stretched."""
+    return "".join(
+        f"M{_x(step, last)} {_y(axis, value)}h.01"
+        for step, value in zip(curve.steps, curve.values, strict=True)
+        if math.isfinite(value)
+    )
+
+
+def _smoothed(values: Sequence[float]) -> list[float]:
+    """A running mean that forgets, without its bias towards the start."""
+    keep, sum_, weight, smoothed = 1 - 1 / max(2.0, len(values) / 25), 0.0, 0.0, []
+    for value in values:
+        if math.isfinite(value):
+            sum_, weight = sum_ * keep + value * (1 - keep), weight * keep + (1 - keep)
+        smoothed.append(sum_ / weight if weight and math.isfinite(value) else math.nan)
+    return smoothed
+
+
+# ---- in words -------------------------------------------------------------------------------------------------------
+
+
+def _legend(series: Sequence[Series]) -> str:
+    return "".join(
+        f'<span class="s{" ring" if one.dots else ""}" style="--c:var(--r{one.color})">{safe(one.name)}</span>'
+        for one in series
+    )
+
+
+def _spoken(title: str, series: Sequence[Series]) -> str:
+    """The chart for those who do not see it."""
+    told = []
+    for one in series:
+        lowest, highest = one.curve.lowest(), one.curve.highest()
+        if lowest is None or highest is None:
+            told.append(f"{one.name}: no finite number")
+            continue
+        first, last = number(one.curve.values[0]), number(one.curve.last)
+        told.append(
+            f"{one.name}: {first} at step {one.curve.steps[0]}, {last} at step {one.curve.steps[-1]}, "
+            f"lowest {number(lowest[1])} at step {lowest[0]}, "
+            f"highest {number(highest[1])} at step {highest[0]}"
+        )
+    return f"{title}. {'; '.join(told) or 'nothing was logged'}."
+
+
+def _data(drawn: Sequence[tuple[Series, Curve]], last: int) -> dict[str, object]:
+    """What the read-out under the pointer shows."""
+    return {
+        "last": last,
+        "series": [
+            {"name": one.name, "color": one.color, "steps": curve.steps, "values": [number(v) for v in curve.values]}
+            for one, curve in drawn
+        ],
+    }

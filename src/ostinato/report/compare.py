@@ -1,0 +1,279 @@
+"""Several runs on one page: what differs in their settings, their curves, the first step where they part."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import struct
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .charts import Mark, Series, chart
+from .parts import curve_names, outcome_pill, panel, step_text, table, title_of, value_text, whole_page
+from .reading import RunRecord, events, mapping_in, read_run, step_in, value_in
+from .words import amount, duration, number, printable, safe
+
+MOST = 8  # colours that can be told apart
+_COMPARED = ("loss", "grad_norm", "learning_rate")
+_NOT_SETTINGS = ("output_dir", "run_name", "logging_dir")
+
+
+@dataclass(frozen=True)
+class Parting:
+    """Where two runs stop being the same, by what both logged, bit for bit."""
+
+    compared: int  # logs of the same step
+    step: int | None = None  # the first that differs; None: none does
+    name: str = ""
+    one: float = math.nan
+    other: float = math.nan
+    before: int | None = None  # the last step at which all was equal
+
+    def __str__(self) -> str:
+        if not self.compared:
+            return "no step was logged by both: nothing to compare"
+        if self.step is None:
+            return f"equal bit for bit in all {self.compared} logs of the same steps"
+        since = "from the first log they share" if self.before is None else f"equal up to step {self.before}"
+        return f"part at step {self.step}: {self.name} is {self.one!r} and {self.other!r}; {since}"
+
+
+def first_parting(one: RunRecord, other: RunRecord) -> Parting:
+    """The first step at which two runs logged different losses, gradient norms or rates."""
+    mine, theirs = logged(one), logged(other)
+    found = [_parting(name, mine[name], theirs[name]) for name in _COMPARED]
+    parted = [parting for parting in found if parting.step is not None]
+    if parted:  # `min` keeps the order of names where several part at the same step
+        return min(parted, key=lambda parting: parting.step or 0)
+    return max(found, key=lambda parting: parting.compared)
+
+
+def logged(run: RunRecord) -> dict[str, tuple[array[int], array[float]]]:
+    """What a run logged, every step of it: sixteen bytes for each number."""
+    found: dict[str, tuple[array[int], array[float]]] = {name: (array("q"), array("d")) for name in _COMPARED}
+    for event in events(run.path):
+        if event is None or event.get("run") != run.run_id:
+            continue
+        step = step_in(event.get("step"))
+        if step is None:
+            continue
+        if event.get("event") == "start":
+            _go_back(found, step)
+        elif event.get("event") == "log":
+            logs = mapping_in(event.get("logs"))
+            for name, (steps, values) in found.items():
+                value = value_in(logs.get(name))
+                if value is not None and (not steps or steps[-1] < step):
+                    steps.append(step)
+                    values.append(value)
+    return found
+
+
+def _go_back(found: dict[str, tuple[array[int], array[float]]], step: int) -> None:
+    for steps, values in found.values():
+        while steps and steps[-1] > step:
+            steps.pop()
+            values.pop()
+
+
+def _parting(name: str, one: tuple[array[int], array[float]], other: tuple[array[int], array[float]]) -> Parting:
+    place, compared, before = 0, 0, None
+    steps, values = other
+    for step, value in zip(*one, strict=True):
+        while place < len(steps) and steps[place] < step:
+            place += 1
+        if place == len(steps):
+            break
+        if steps[place] != step:
+            continue
+        compared += 1
+        if not _same(value, values[place]):
+            return Parting(compared, step, name, value, values[place], before)
+        before = step
+    return Parting(compared, before=before)
+
+
+def _same(one: float, other: float) -> bool:
+    both_nan = math.isnan(one) and math.isnan(other)
+    return both_nan or struct.pack("<d", one) == struct.pack("<d", other)
+
+
+# ---- settings ---------------------------------------------------------------------------------------------------
+
+
+def differing_settings(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:
+    """Arguments, versions and plan that are not the same in all runs, with the value of each."""
+    told = [_settings(run) for run in runs]
+    names = dict.fromkeys(name for one in told for name in one)
+    values = {name: [one.get(name, "–") for one in told] for name in names}
+    return {name: row for name, row in values.items() if any(value_text(one) != value_text(row[0]) for one in row)}
+
+
+def _settings(run: RunRecord) -> dict[str, Any]:
+    found = {name: value for name, value in run.arguments.items() if name not in _NOT_SETTINGS}
+    for name in ("model", "parameters", "trainable", "train_rows", "eval_rows", "columns", "columns_left_out"):
+        if run.plan.get(name) is not None:
+            found[name.replace("_", " ")] = run.plan[name]
+    found["processes"] = run.processes
+    found["commit"] = run.code.get("commit", "–")
+    for name, value in run.environment.items():
+        if isinstance(value, dict):
+            found.update({f"{package} version": version for package, version in value.items()})
+        else:
+            found[name.replace("_", " ")] = value
+    return found
+
+
+# ---- the page ---------------------------------------------------------------------------------------------------
+
+
+def compare(places: Sequence[str | Path]) -> str:
+    """The page that compares the runs of two or more journals."""
+    return render_comparison([read_run(place) for place in places])
+
+
+def render_comparison(runs: Sequence[RunRecord]) -> str:
+    """The whole page."""
+    names = _distinct_names(runs)
+    partings = [first_parting(runs[0], run) for run in runs[1:]]
+    body = "\n".join(
+        [
+            f"<h1>{len(runs)} runs compared</h1>",
+            _verdicts(names, partings),
+            _results(runs, names),
+            _charts(runs, names, partings),
+            _settings_panel(runs, names),
+        ]
+    )
+    return whole_page(f"{', '.join(names)} · ostinato", "Runs compared", body)
+
+
+def _distinct_names(runs: Sequence[RunRecord]) -> list[str]:
+    """Names that tell them apart: the run's own, else with its directory, else with its id."""
+    names = [run.name for run in runs]
+    if len(set(names)) < len(names):
+        names = [str(run.path.parent) for run in runs]
+    if len(set(names)) < len(names):
+        names = [f"{run.path.parent} {run.run_id}" for run in runs]
+    return names
+
+
+def _swatch(place: int, name: str) -> str:
+    return f'<span class="swatch" style="--c:var(--r{place + 1})"></span>{safe(name)}'
+
+
+def _verdicts(names: Sequence[str], partings: Sequence[Parting]) -> str:
+    lines = []
+    for place, (name, parting) in enumerate(zip(names[1:], partings, strict=True), 1):
+        equal = parting.step is None and parting.compared
+        lines.append(
+            f'<div class="note{" ok" if equal else ""}">{_swatch(0, names[0])} and {_swatch(place, name)} '
+            f"{safe(parting)}.</div>"
+        )
+    return "".join(lines)
+
+
+def _results(runs: Sequence[RunRecord], names: Sequence[str]) -> str:
+    metrics = list(dict.fromkeys(name for run in runs for name in run.final if _is_result(name)))[:12]
+    best = {name: _best_of(runs, name) for name in metrics}
+    head = ["Run", *map(title_of, metrics), "Steps", "Time", "Rows/s", "Ended"]
+    rows = []
+    for place, (run, name) in enumerate(zip(runs, names, strict=True)):
+        speed = run.curves.get("speed/rows")
+        rows.append(
+            [
+                f'<span class="name">{_swatch(place, name)}</span>',
+                *(_result(run.final.get(one), best[one]) for one in metrics),
+                step_text(run.step),
+                safe(duration(sum(run.seconds.values()))),
+                safe(amount(statistics.median(speed.values))) if speed else "–",
+                outcome_pill(run.outcome),
+            ]
+        )
+    inside = table(head, rows, numbers=range(1, len(head) - 1))
+    return f'<div style="margin-top:14px">{panel("Results", inside, note="the last of each")}</div>'
+
+
+def _best_of(runs: Sequence[RunRecord], name: str) -> float | None:
+    """The best of the runs, where it is known which way is better."""
+    values = [value for run in runs if (value := run.final.get(name)) is not None and math.isfinite(value)]
+    if len(values) < 2 or len(set(values)) == 1:
+        return None
+    if name.endswith("loss"):
+        return min(values)
+    known = [run.plan for run in runs if run.plan.get("metric") in (name, name.removeprefix("eval_"))]
+    if not known or not isinstance(known[0].get("greater_is_better"), bool):
+        return None
+    return max(values) if known[0]["greater_is_better"] else min(values)
+
+
+def _result(value: float | None, best: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"<strong>{safe(number(value))}</strong>" if value == best else safe(number(value))
+
+
+def _is_result(name: str) -> bool:
+    is_speed = name.endswith(("_runtime", "_per_second", "_model_preparation_time"))
+    return not is_speed and (name.startswith(("eval_", "test_")) or name in ("loss", "train_loss"))
+
+
+def _charts(runs: Sequence[RunRecord], names: Sequence[str], partings: Sequence[Parting]) -> str:
+    wanted = list(dict.fromkeys(name for run in runs for name in curve_names(run.curves)))
+    order = ["loss", *(name for name in wanted if name.startswith("eval_"))]
+    order += [name for name in wanted if name not in order and not name.startswith("memory/")]
+    last = max(run.step for run in runs)
+    parted = zip(names[1:], partings, strict=True)
+    marks = [Mark(parting.step, f"{name} parts") for name, parting in parted if parting.step is not None]
+    drawn = []
+    for name in [one for one in order if one in wanted][:24]:
+        present = [(place, run) for place, run in enumerate(runs) if name in run.curves]
+        evaluated = any(name in run.evaluated for run in runs)
+        series = [
+            Series(
+                names[place],
+                run.curves[name],
+                place + 1,
+                dots=evaluated,
+                smooth=not evaluated and name != "learning_rate",
+            )
+            for place, run in present
+        ]
+        title = {"speed/rows": "Rows per second", "speed/tokens": "Tokens per second"}.get(name) or title_of(name)
+        is_first = name == "loss"
+        drawn.append(
+            chart(
+                title,
+                series,
+                width=6 if is_first else 3,
+                height=260 if is_first else 190,
+                until=last,
+                marks=marks if is_first else (),
+                from_zero=name.startswith("speed/"),
+            )
+        )
+    return f'<h2>Curves</h2><div class="charts">{"".join(drawn)}</div>' if drawn else ""
+
+
+def _settings_panel(runs: Sequence[RunRecord], names: Sequence[str]) -> str:
+    differing = differing_settings(runs)
+    known = max((len(_settings(run)) for run in runs), default=0)
+    told = f"{len(differing)} of {known} settings; the rest are equal" if differing else "all settings are equal"
+    rows = [
+        [f"<code>{safe(name)}</code>", *(f"<code>{safe(value_text(value))}</code>" for value in values)]
+        for name, values in differing.items()
+    ]
+    inside = f'<section class="panel">{table(["Setting", *names], rows)}</section>' if rows else ""
+    return f"<h2>What differs <small>{safe(told)}</small></h2>{inside}"
+
+
+def summary(runs: Sequence[RunRecord]) -> Iterator[str]:
+    """The comparison in a few lines, for a terminal."""
+    names = _distinct_names(runs)
+    for name, run in zip(names[1:], runs[1:], strict=True):
+        yield printable(f"{names[0]} and {name} {first_parting(runs[0], run)}")
+    for setting, values in differing_settings(runs).items():
+        yield printable(f"  {setting}: {' | '.join(value_text(value) for value in values)}")

@@ -1,0 +1,151 @@
+"""Numbers, times and sizes as people read them; text that is safe inside a page."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from datetime import datetime, timezone
+from typing import Any
+
+
+def safe(text: Any) -> str:
+    """Text that stays text inside HTML, in attributes too.
+
+    >>> safe("<script>")
+    '&lt;script&gt;'
+    """
+    return html.escape(printable(str(text)), quote=True)
+
+
+def printable(text: str) -> str:
+    """Without what turns the direction of text around or breaks a page: control characters, halves of characters."""
+    if text.isprintable():
+        return text
+    return "".join(one if one in "\n\t" or one.isprintable() or one == "\xad" else "\ufffd" for one in text)
+
+
+def embedded(data: Any) -> str:
+    """JSON that stays data inside a script element: no `<` can end it."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def number(value: Any) -> str:
+    """Four digits, whatever the size.
+
+    >>> number(0.21300649), number(3e-05), number(12630), number(float("nan")), number(1.0)
+    ('0.213', '3e-05', '12,630', 'NaN', '1')
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "∞" if value > 0 else "−∞"
+    if value == 0:
+        return "0"
+    size = abs(value)
+    if size >= 1e15 or size < 1e-4:
+        mantissa, _, exponent = f"{value:.2e}".partition("e")
+        return f"{mantissa.rstrip('0').rstrip('.')}e{exponent}"
+    if size >= 1_000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}" if "e" in f"{value:.4g}" else _without_zeros(f"{value:.{_decimals(size)}f}")
+
+
+def _decimals(size: float) -> int:
+    return max(0, 3 - math.floor(math.log10(size)))
+
+
+def _without_zeros(text: str) -> str:
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def short_number(value: float) -> str:
+    """A number for the axis of a chart.
+
+    >>> short_number(2000), short_number(0.5), short_number(0.00003), short_number(1500000)
+    ('2k', '0.5', '3e-5', '1.5M')
+    """
+    size = abs(value)
+    for unit, name in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if size >= unit:
+            return f"{value / unit:.4g}{name}" if size < 1e16 else f"{value:.0e}"
+    if 0 < size < 1e-3:
+        mantissa, _, exponent = f"{value:.2e}".partition("e")
+        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+    return f"{value:.4g}"
+
+
+def duration(seconds: float) -> str:
+    """A time span in two units.
+
+    >>> duration(0.0312), duration(5.25), duration(171), duration(8000)
+    ('31 ms', '5.2 s', '2 min 51 s', '2 h 13 min')
+    """
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3_600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 86_400:
+        return f"{whole // 3_600} h {whole % 3_600 // 60} min"
+    return f"{whole // 86_400} d {whole % 86_400 // 3_600} h"
+
+
+def size(count: float) -> str:
+    """Bytes.
+
+    >>> size(1_300_000_000), size(512)
+    ('1.3 GB', '512 bytes')
+    """
+    for name, unit in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= unit:
+            return f"{count / unit:.1f} {name}"
+    return f"{count:.0f} bytes"
+
+
+def amount(count: Any) -> str:
+    """How many.
+
+    >>> amount(67_000_000), amount(513), amount(None)
+    ('67.0 M', '513', 'unknown')
+    """
+    if isinstance(count, bool) or not isinstance(count, (int, float)) or not math.isfinite(count):
+        return "unknown"
+    for name, unit in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
+        if count >= unit:
+            return f"{count / unit:.1f} {name}"
+    return f"{count:,.0f}"
+
+
+def moment(time: float | None) -> str:
+    """A point in time, in UTC: the page is read in other places than where it was made.
+
+    >>> moment(0.0)
+    '1970-01-01 00:00 UTC'
+    """
+    return "an unknown time" if time is None else _utc(time, "%Y-%m-%d %H:%M UTC")
+
+
+def clock(time: float | None) -> str:
+    """The time of day, in UTC."""
+    return "" if time is None else _utc(time, "%H:%M:%S")
+
+
+def _utc(time: float, form: str) -> str:
+    try:
+        return datetime.fromtimestamp(time, timezone.utc).strftime(form)
+    except (OverflowError, OSError, ValueError):
+        return "an unknown time"
+
+
+def share(part: float, whole: float) -> str:
+    """A part of a whole in per cent.
+
+    >>> share(1, 3), share(1, 1000), share(0, 1)
+    ('33 %', '0.1 %', '0 %')
+    """
+    percent = 100 * part / whole if whole else 0.0
+    return f"{percent:.1f} %" if 0 < percent < 1 else f"{percent:.0f} %"
