@@ -15,7 +15,7 @@ from types import ModuleType
 import ostinato
 
 from ..core.errors import OstinatoError
-from . import convert, explain, plan, verify
+from . import convert, explain, plan, report, verify
 from . import exec as execute
 
 COMMANDS: dict[str, ModuleType] = {
@@ -23,6 +23,7 @@ COMMANDS: dict[str, ModuleType] = {
     "exec": execute,
     "explain": explain,
     "plan": plan,
+    "report": report,
     "verify": verify,
 }
 WRONG_COMMAND_LINE = 2

@@ -17,6 +17,7 @@ _POINTS = 600  # of a line on a page
 _SMOOTH_FROM = 80  # points: fewer are shown as they are
 _SPREAD = 60  # the largest is so many times the middle one: then the axis is logarithmic
 _SIDE = 1000.0
+_LARGEST = 1e100  # what lies beyond is drawn at the edge
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class _Axis:
 
     def place(self, value: float) -> float:
         """From 0 at the bottom to 1 at the top."""
-        low, high = self.low, self.high
+        low, high, value = self.low, self.high, min(max(value, -_LARGEST), _LARGEST)
         if self.logarithmic:
             low, high, value = math.log(low), math.log(high), math.log(max(value, low))
         return min(max((value - low) / (high - low), -0.02), 1.02) if high > low else 0.5
@@ -87,7 +88,7 @@ def chart(
 
 
 def _axis(values: Iterable[float], *, from_zero: bool) -> _Axis:
-    finite = sorted(value for value in values if math.isfinite(value))
+    finite = sorted(min(max(value, -_LARGEST), _LARGEST) for value in values if math.isfinite(value))
     if not finite:
         return _Axis(0.0, 1.0, (0.0, 1.0))
     low, high, middle = finite[0], finite[-1], finite[len(finite) // 2]

@@ -1,0 +1,120 @@
+"""Runs compared: a planted difference is found at its step, and settings that differ are named."""
+
+from __future__ import annotations
+
+import math
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+from apis import Api
+from journals import Journal, loss_at, whole_run
+
+from ostinato.report.compare import compare, differing_settings, first_parting, summary
+from ostinato.report.reading import RunRecord, read_run
+
+
+def written(directory: Path, losses: dict[int, Any], **fields: Any) -> RunRecord:
+    journal = Journal(directory).start(**fields)
+    for step, loss in losses.items():
+        journal.log(step, loss=loss, learning_rate=0.1)
+    return read_run(directory)
+
+
+def next_float(value: float) -> float:
+    return struct.unpack("<d", struct.pack("<q", struct.unpack("<q", struct.pack("<d", value))[0] + 1))[0]
+
+
+@pytest.mark.parametrize("step", [1, 37, 100])
+def test_a_planted_difference_of_one_bit_is_found_at_its_step(tmp_path: Path, step: int) -> None:
+    losses: dict[int, Any] = {one: loss_at(one) for one in range(1, 101)}
+    changed = {**losses, step: next_float(losses[step])}
+    parting = first_parting(written(tmp_path / "a", losses), written(tmp_path / "b", changed))
+    assert (parting.step, parting.name, parting.before) == (step, "loss", step - 1 or None)
+    assert (parting.one, parting.other) == (losses[step], changed[step])
+
+
+def test_equal_runs(tmp_path: Path) -> None:
+    losses = {1: 1.0, 2: "NaN", 3: 0.5}
+    parting = first_parting(written(tmp_path / "a", losses), written(tmp_path / "b", losses))
+    assert parting.step is None and parting.compared == 3 and "equal bit for bit" in str(parting)
+
+
+@pytest.mark.parametrize(("one", "other"), [(0.0, -0.0), ("NaN", 1.0), ("Infinity", "-Infinity")])
+def test_what_is_not_the_same(tmp_path: Path, one: Any, other: Any) -> None:
+    assert first_parting(written(tmp_path / "a", {1: one}), written(tmp_path / "b", {1: other})).step == 1
+
+
+def test_only_steps_that_both_logged_are_compared(tmp_path: Path) -> None:
+    every = written(tmp_path / "a", {step: float(step) for step in range(1, 21)})
+    fifth = written(tmp_path / "b", {5: 5.0, 10: 10.0, 15: 15.5, 20: 20.0})
+    assert first_parting(every, fifth).step == first_parting(fifth, every).step == 15
+    none = first_parting(written(tmp_path / "c", {1: 1.0}), written(tmp_path / "d", {2: 2.0}))
+    assert not none.compared and "nothing to compare" in str(none)
+
+
+def test_a_rate_that_differs_earlier_than_the_loss_is_named(tmp_path: Path) -> None:
+    one = Journal(tmp_path / "a").start()
+    other = Journal(tmp_path / "b").start()
+    for step in range(1, 6):
+        one.log(step, loss=1.0, learning_rate=0.1)
+        other.log(step, loss=1.0 if step < 4 else 2.0, learning_rate=0.1 if step < 3 else 0.2)
+    parting = first_parting(read_run(tmp_path / "a"), read_run(tmp_path / "b"))
+    assert (parting.step, parting.name) == (3, "learning_rate")
+
+
+def test_a_resumed_run_is_compared_by_what_counts(tmp_path: Path) -> None:
+    whole = written(tmp_path / "a", {step: float(step) for step in range(1, 11)})
+    journal = Journal(tmp_path / "b").start()
+    for step in range(1, 8):
+        journal.log(step, loss=float(step) if step <= 4 else math.pi, learning_rate=0.1)
+    journal.start(step=4)
+    for step in range(5, 11):
+        journal.log(step, loss=float(step), learning_rate=0.1)
+    assert first_parting(whole, read_run(tmp_path / "b")).step is None
+
+
+def test_settings_that_differ(tmp_path: Path) -> None:
+    same = {"seed": 42, "output_dir": "a"}
+    a = written(tmp_path / "a", {1: 1.0}, arguments={**same, "learning_rate": 0.1}, code={"commit": "1" * 40})
+    b = written(
+        tmp_path / "b", {1: 1.0}, arguments={**same, "learning_rate": 0.2, "output_dir": "b", "new": None},
+        environment={"python": "3.12.0", "device": "cpu", "packages": {"torch": "2.14.0"}}, code={"commit": "2" * 40},
+    )  # fmt: skip
+    found = differing_settings([a, b])
+    assert found == {
+        "learning_rate": [0.1, 0.2],
+        "new": ["–", None],
+        "commit": ["1" * 40, "2" * 40],
+        "python": ["3.11.7", "3.12.0"],
+        "torch version": ["2.13.0", "2.14.0"],
+    }
+
+
+def test_the_page(tmp_path: Path) -> None:
+    whole_run(tmp_path / "a", name="one")
+    whole_run(tmp_path / "b", name="two", arguments={"learning_rate": 0.5})
+    text = compare([tmp_path / "a", tmp_path / "b", tmp_path / "b"])
+    for expected in (
+        "3 runs compared",
+        "equal bit for bit",
+        "What differs",
+        "learning_rate",
+        "Eval accuracy",
+        "Results",
+    ):
+        assert expected in text
+    assert text.count('class="swatch"') >= 3
+
+
+def test_real_runs_with_another_seed_part_at_the_first_step(tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 2), ("c", 1)):
+        api = Api("ostinato", tmp_path / name)
+        api.fit(tiny.regression(), tiny.regression_rows(), max_steps=4, seed=seed, data_seed=seed)
+    a, b, c = (read_run(tmp_path / name) for name in "abc")
+    assert first_parting(a, c).step is None
+    assert first_parting(a, b).step == 1
+    told = list(summary([a, b]))
+    assert "part at step 1" in told[0] and any(line.startswith("  seed: 1 | 2") for line in told)

@@ -1,0 +1,236 @@
+"""The page of a run: all of it is there, none of it comes from elsewhere, and nothing in a journal can act."""
+
+from __future__ import annotations
+
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+from apis import Api
+from journals import Journal, whole_run
+
+from ostinato.report import page, parts
+from ostinato.report.charts import Series, chart
+from ostinato.report.compare import compare
+from ostinato.report.page import render, write_report
+from ostinato.report.reading import read_run
+from ostinato.report.thinning import Curve
+
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'></title></style>&amp;"
+
+
+class Parsed(HTMLParser):
+    """Every element with its attributes, and the text of the page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.open: list[str] = []
+        self.unclosed: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in ("meta", "path", "rect", "br", "img", "link", "input"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.unclosed.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def check_self_contained(text: str) -> None:
+    """Nothing is loaded, nothing is sent, and scripts are ours."""
+    parsed = Parsed(text)
+    assert not parsed.open and not parsed.unclosed
+    for tag, attributes in parsed.elements:
+        assert tag not in ("link", "iframe", "object", "embed", "base", "form", "img", "video", "audio", "a")
+        assert not {"src", "href", "srcset", "action", "xlink:href", "background", "poster"} & attributes.keys()
+        assert not [name for name in attributes if name.startswith("on")]
+        if tag == "style" or "style" in attributes:
+            assert "url(" not in (attributes.get("style") or "")
+    scripts = [attributes.get("type") for tag, attributes in parsed.elements if tag == "script"]
+    assert scripts.count(None) == 1 and set(scripts) <= {None, "application/json"}
+    assert not re.search(r"@import|url\(|https?://", text)
+    assert "default-src 'none'" in text
+
+
+def test_everything_is_on_it(tmp_path: Path) -> None:
+    whole_run(tmp_path).write("warning", text="the gradient norm was large")
+    text = render(read_run(tmp_path))
+    check_self_contained(text)
+    shown = " ".join(Parsed(text).text)
+    for expected in [
+        "digits", "finished", "Net, 1,234 parameters", "400 train / 64 eval rows", "Step 100", "Epoch 2.00",
+        "Train loss", "Eval loss", "Eval accuracy", "best 0.9 at step 100", "Learning rate", "Gradient norm",
+        "Rows per second", "Memory in GB", "checkpoint-100", "1.3 MB", "Waiting for data", "400 of 400 rows",
+        "Columns left out", "comment", "the gradient norm was large", "learning_rate", "0.001", "given",
+        "python train.py --name 'a b'", "4be1c0d0a9f0c3f1c1f3f3f3f3f3f3f3f3f3f3f3", "3.11.7", "torch 2.13.0",
+        "dataloader_num_workers=4",
+    ]:  # fmt: skip
+        assert expected in shown, expected
+    assert shown.index("learning_rate") < shown.index("max_grad_norm"), "those that were set come first"
+
+
+def test_a_journal_cannot_act_on_the_page(tmp_path: Path) -> None:
+    journal = whole_run(
+        tmp_path,
+        until=20,
+        name=EVIL,
+        arguments={EVIL: EVIL, "lr_scheduler_type": EVIL, "save_total_limit": EVIL},
+        origins={EVIL: "given " + EVIL},
+        plan={"model": EVIL, "metric": EVIL, "columns": [EVIL], "columns_left_out": [EVIL], "steps": EVIL},
+        environment={EVIL: EVIL, "device": EVIL, "packages": {EVIL: EVIL}},
+        command={"words": [EVIL], "directory": EVIL},
+        code={"commit": EVIL, "branch": EVIL},
+        forked_from={"checkpoint": EVIL, "run_id": EVIL},
+    )
+    journal.log(21, **{EVIL: 1.0, "loss": 1.0})
+    journal.evaluation(21, **{"eval_" + EVIL: 1.0})
+    journal.write("save", step=21, path=EVIL, bytes=1, seconds=0.1, best=True)
+    journal.write("best", step=21, metric=EVIL, value=1.0)
+    journal.write("warning", text=EVIL)
+    journal.write("error", step=21, type=EVIL, text=EVIL, traceback=EVIL, seconds={EVIL: 1.0})
+    text = render(read_run(tmp_path))
+    check_self_contained(text)
+    assert "alert(1)" in " ".join(Parsed(text).text)
+    assert "<script>alert" not in text and "<img" not in text
+    check_self_contained(compare([tmp_path, tmp_path]))
+
+
+def test_the_script_is_the_one_its_policy_allows(tmp_path: Path) -> None:
+    import base64
+    import hashlib
+
+    whole_run(tmp_path, until=20)
+    text = render(read_run(tmp_path))
+    script = text.rpartition("<script>")[2].partition("</script>")[0]
+    assert f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" in text
+
+
+def test_the_same_journal_gives_the_same_page(tmp_path: Path) -> None:
+    whole_run(tmp_path)
+    assert write_report(tmp_path).read_bytes() == write_report(tmp_path, tmp_path / "b.html").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.html", "events.jsonl", "report.html"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "told"),
+    [
+        ("error", {"type": "ValueError", "text": "bad rows", "traceback": "in row 7"}, "ValueError: bad rows"),
+        ("stopped", {"signal": "SIGTERM"}, "Stopped by SIGTERM after step 20. The last checkpoint is checkpoint-20."),
+        ("notice", {"text": ""}, "The journal tells of no end"),
+    ],
+)
+def test_how_a_run_ended(tmp_path: Path, kind: str, fields: dict[str, Any], told: str) -> None:
+    journal = whole_run(tmp_path, until=20)
+    lines = journal.path.read_text().splitlines(keepends=True)
+    journal.path.write_text("".join(lines[:-1]))
+    journal.write(kind, step=20, **fields)
+    assert told in " ".join(Parsed(render(read_run(tmp_path))).text)
+
+
+def test_a_run_that_logged_nothing(tmp_path: Path) -> None:
+    Journal(tmp_path).start(plan={}, arguments={}, origins={}, environment={}, command={}, code={})
+    text = render(read_run(tmp_path))
+    check_self_contained(text)
+    assert "Nothing was logged" in text
+
+
+def test_a_long_run_makes_a_page_of_bounded_size(tmp_path: Path) -> None:
+    journal = Journal(tmp_path).start()
+    lines = []
+    for step in range(1, 20_001):
+        lines.append(
+            f'{{"v":1,"run":"{journal.run}","event":"log","step":{step},"logs":{{"loss":{step * 7919 % 1000 / 999},'
+            f'"grad_norm":1.5,"learning_rate":0.1}}}}\n'
+        )
+    journal.raw("".join(lines))
+    assert len(render(read_run(tmp_path))) < 200_000
+
+
+# ---- charts ---------------------------------------------------------------------------------------------------------
+
+
+def lines_of(drawn: str) -> list[str]:
+    return re.findall(r'<path class="(?:ln|thin|raw)"[^>]* d="([^"]*)"', drawn)
+
+
+def test_a_line_goes_where_its_values_are() -> None:
+    drawn = chart("Loss", [Series("loss", Curve((0, 50, 100), (0.0, 5.0, 10.0)), 1)], until=100)
+    points = re.findall(r"[ML]([\d.]+) ([\d.]+)", lines_of(drawn)[0])
+    places = [(float(x), float(y)) for x, y in points]
+    assert [x for x, _ in places] == [0.0, 500.0, 1000.0]
+    heights = [1000 - y for _, y in places]
+    assert heights[0] == 0 and heights[1] == pytest.approx(heights[2] / 2, abs=0.2) and heights[2] > 900
+
+
+def test_a_line_is_broken_where_there_is_no_number_and_the_place_is_marked() -> None:
+    drawn = chart("Loss", [Series("loss", Curve((1, 2, 3, 4), (1.0, math.nan, 2.0, math.inf)), 1)])
+    assert lines_of(drawn)[0].count("M") == 2 and 'class="bad"' in drawn
+    assert "NaN" in drawn and "inf" not in lines_of(drawn)[0]
+
+
+@pytest.mark.parametrize("values", [(0.0,), (5.0, 5.0), (-1.0, -1.0), (1e-300, 1e300), (0.0, 5e-324), (math.nan,),
+                                    (-1e308, 1e308), (1e16, 1e16 + 2)])  # fmt: skip
+def test_no_range_is_too_strange(values: tuple[float, ...]) -> None:
+    drawn = chart("x", [Series("x", Curve(tuple(range(len(values))), values), 1, dots=True, fill=True, smooth=True)])
+    assert not re.search("nan|inf", " ".join(re.findall(r' d="([^"]*)"', drawn)))
+    assert not re.search(r"(?:left|top):(?:nan|inf|-?\d{5})", drawn)
+    assert drawn.endswith("</figure>")
+
+
+def test_a_spike_far_above_the_rest_makes_the_axis_logarithmic() -> None:
+    values = [1.0 + step % 7 / 10 for step in range(100)]
+    values[50] = 5_000.0
+    assert "logarithmic" in chart("Loss", [Series("loss", Curve(tuple(range(100)), tuple(values)), 1)])
+    values[50] = 3.0
+    assert "logarithmic" not in chart("Loss", [Series("loss", Curve(tuple(range(100)), tuple(values)), 1)])
+
+
+def test_a_chart_is_told_in_words() -> None:
+    drawn = chart("Loss", [Series("train", Curve((1, 2, 3), (3.0, 1.0, 2.0)), 1)])
+    assert "train: 3 at step 1, 2 at step 3, lowest 1 at step 2, highest 3 at step 1" in drawn
+
+
+# ---- at the end of training -----------------------------------------------------------------------------------------
+
+
+def test_training_writes_it(ours: Api) -> None:
+    ours.fit(tiny.regression(), tiny.regression_rows(), max_steps=6)
+    text = (ours.output_dir / "report.html").read_text(encoding="utf-8")
+    check_self_contained(text)
+    assert "Step 6" in text and "finished" in text
+
+
+def test_it_can_be_switched_off(ours: Api) -> None:
+    ours.fit(tiny.regression(), tiny.regression_rows(), max_steps=2, write_report=False)
+    assert [path.name for path in ours.output_dir.iterdir()] == ["events.jsonl"]
+
+
+def test_a_page_that_cannot_be_made_is_only_said(ours: Api, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(page, "render", lambda run: 1 / 0)
+    ours.fit(tiny.regression(), tiny.regression_rows(), max_steps=2)
+    assert "the report of the run could not be written: division by zero" in capsys.readouterr().err
+    assert not (ours.output_dir / "report.html").exists()
+
+
+def test_half_a_page_is_never_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "report.html").write_text("before")
+    monkeypatch.setattr(parts.os, "replace", lambda *args: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        parts.write_page("new", tmp_path / "report.html")
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    assert (tmp_path / "report.html").read_text() == "before"

@@ -1,0 +1,232 @@
+"""Reading a journal: legs joined, spikes kept, and nothing in a file that nobody vouches for can do harm."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from journals import Journal, loss_at, whole_run
+
+from ostinato.report.page import render
+from ostinato.report.reading import JournalError, read_run
+from ostinato.report.thinning import LIMIT, Curve, GrowingCurve
+
+
+def test_a_whole_run(tmp_path: Path) -> None:
+    whole_run(tmp_path)
+    run = read_run(tmp_path)
+    assert (run.name, run.outcome, run.step, run.epoch) == ("digits", "finished", 100, 2.0)
+    assert run.curves["loss"].values == tuple(loss_at(step) for step in range(1, 101))
+    assert run.evaluated == {"eval_loss", "eval_accuracy", "eval_runtime"} and run.evaluated_at == (
+        20,
+        40,
+        60,
+        80,
+        100,
+    )
+    assert run.best == {"step": 100, "metric": "eval_accuracy", "value": 0.9}
+    assert [save.step for save in run.saves] == [20, 40, 60, 80, 100]
+    assert [(one.epoch, one.done, one.of) for one in run.coverage] == [(0, 400, 400), (1, 400, 400)]
+    assert run.seconds["evaluation"] == pytest.approx(2.5)
+    assert run.curves["speed/rows"].values[0] == pytest.approx(8.0)
+    assert run.bad_lines == 0 and not run.newer
+    assert read_run(tmp_path / "events.jsonl") == run
+
+
+def test_the_legs_of_a_resumed_run_are_joined(tmp_path: Path) -> None:
+    journal = Journal(tmp_path).start()
+    for step in range(1, 8):
+        journal.log(step, loss=step + 0.5)
+    journal.write("best", step=6, metric="eval_loss", value=1.0)
+    journal.write("save", step=4, path="checkpoint-4", bytes=1, seconds=0.1, best=False)
+    journal.write("save", step=7, path="checkpoint-7", bytes=1, seconds=0.1, best=False)
+    journal.seconds = dict.fromkeys(journal.seconds, 0.0)
+    journal.start(step=4)
+    for step in range(5, 11):
+        journal.log(step, loss=float(step))
+    journal.end(10)
+    run = read_run(tmp_path)
+    assert run.curves["loss"] == Curve(tuple(range(1, 11)), (1.5, 2.5, 3.5, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0))
+    assert [leg.from_step for leg in run.legs] == [0, 4] and run.seconds["computing"] == pytest.approx(0.8 * 13)
+    assert [save.step for save in run.saves] == [4] and run.best == {}
+
+
+def test_of_several_runs_the_last_that_began_is_meant(tmp_path: Path) -> None:
+    whole_run(tmp_path, until=20, run="a")
+    whole_run(tmp_path, until=40, run="b")
+    Journal(tmp_path, "a").write("evaluation", step=20, metrics={"eval_loss": 1.0}, training=False)
+    assert read_run(tmp_path).run_id == "b" and read_run(tmp_path).other_runs == 1
+    assert read_run(tmp_path, "a").step == 20
+    with pytest.raises(JournalError, match="tells nothing of a run c"):
+        read_run(tmp_path, "c")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        "[]",
+        "3",
+        '"text"',
+        "{}",
+        '{"run": 3, "event": "log"}',
+        '{"run": "20260101-120000-abcdef"}',
+        '{"run": "20260101-120000-abcdef", "event": ["log"]}',
+        "\x00\xff\x00",
+        "[" * 100_000,
+        '{"a":' * 5_000,
+        "9" * 10_000,
+    ],
+)
+def test_lines_that_are_no_events_are_counted_and_left_out(tmp_path: Path, line: str) -> None:
+    whole_run(tmp_path, until=20).raw(line + "\n").write("notice", text="after it")
+    run = read_run(tmp_path)
+    assert run.bad_lines == 1 and run.sayings[-1].text == "after it" and run.step == 20
+
+
+def test_a_half_line_at_the_end(tmp_path: Path) -> None:
+    whole_run(tmp_path, until=20).raw('{"v":1,"run":"20260101-120000-abcdef","eve')
+    assert read_run(tmp_path).bad_lines == 1
+
+
+def test_a_line_without_end_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ostinato.report.reading._LONGEST_LINE", 10_000)
+    whole_run(tmp_path, until=20).raw('{"text":"' + "x" * 100_000 + '"}\n').write("notice", text="after it")
+    run = read_run(tmp_path)
+    assert run.bad_lines == 1 and run.sayings[-1].text == "after it"
+
+
+def test_what_a_later_version_adds_is_passed_over(tmp_path: Path) -> None:
+    journal = whole_run(tmp_path, until=20)
+    journal.write("weather", sky="blue").raw(
+        json.dumps({"v": 2, "run": journal.run, "event": "log", "step": 21}) + "\n"
+    )
+    run = read_run(tmp_path)
+    assert run.newer and run.step == 21 and run.bad_lines == 0
+
+
+@pytest.mark.parametrize(
+    ("place", "why"), [("nothing", "does not exist"), ("empty", "no events.jsonl"), ("file", "is an event")]
+)
+def test_where_there_is_no_journal(tmp_path: Path, place: str, why: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("hello\n")
+    with pytest.raises(JournalError, match=why) as caught:
+        read_run(tmp_path / place)
+    assert "fix:" in str(caught.value) and isinstance(caught.value, (ValueError, OSError))
+
+
+def test_numbers_that_are_none(tmp_path: Path) -> None:
+    journal = Journal(tmp_path).start()
+    for step, value in enumerate([1.0, "NaN", "Infinity", "-Infinity", "five", None, True, [1], 10**400], 1):
+        journal.log(step, loss=value)
+    found = read_run(tmp_path).curves["loss"]
+    assert found.steps == (1, 2, 3, 4)
+    assert math.isnan(found.values[1]) and found.values[2:] == (math.inf, -math.inf)
+    assert found.lowest() == found.highest() == (1, 1.0)
+
+
+# ---- curves of any length -------------------------------------------------------------------------------------------
+
+
+def test_a_long_curve_is_thinned_and_keeps_its_spikes() -> None:
+    curve, source = GrowingCurve(), random.Random(1)
+    for step in range(100_000):
+        value = 1.0 + source.random()
+        curve.add(step, {31_234: 99.0, 77_777: -5.0}.get(step, value))
+        assert len(curve.points) <= 2 * LIMIT
+    done = curve.done()
+    assert LIMIT / 2 <= len(done) <= 2 * LIMIT
+    assert done.highest() == (31_234, 99.0) and done.lowest() == (77_777, -5.0)
+    assert done.steps[0] == 0 and done.steps[-1] == 99_999 and list(done.steps) == sorted(set(done.steps))
+
+
+@given(st.lists(st.floats(allow_nan=True, allow_infinity=True, width=32), min_size=1, max_size=400))
+@settings(max_examples=60, deadline=None)
+def test_thinning_keeps_the_ends_and_the_extremes(values: list[float]) -> None:
+    curve = Curve(tuple(range(len(values))), tuple(values))
+    thin = curve.thinned(20)
+    assert len(thin) <= max(20, 4) or len(values) <= 20
+    assert thin.steps[0] == 0 and thin.steps[-1] == len(values) - 1
+    for whole, kept in ((curve.lowest(), thin.lowest()), (curve.highest(), thin.highest())):
+        assert (whole is None and kept is None) or (whole and kept and whole[1] == kept[1])
+
+
+def test_a_file_of_many_names_and_sayings_is_kept_within_limits(tmp_path: Path) -> None:
+    journal = Journal(tmp_path).start()
+    journal.log(1, **{f"metric_{number}": 1.0 for number in range(2_000)})
+    for number in range(500):
+        journal.write("warning", text=str(number))
+    run = read_run(tmp_path)
+    assert len(run.curves) <= 300 and len(run.sayings) == 200 and run.more_sayings == 300
+
+
+# ---- anything at all ------------------------------------------------------------------------------------------------
+
+KINDS = [
+    "start",
+    "log",
+    "evaluation",
+    "prediction",
+    "save",
+    "best",
+    "epoch",
+    "notice",
+    "gap",
+    "end",
+    "stopped",
+    "error",
+]
+FIELDS = [
+    "step",
+    "epoch",
+    "logs",
+    "metrics",
+    "seconds",
+    "memory",
+    "rows",
+    "plan",
+    "arguments",
+    "origins",
+    "environment",
+    "command",
+    "code",
+    "path",
+    "bytes",
+    "text",
+    "value",
+    "metric",
+    "name",
+    "time",
+    "tokens",
+    "resumed_from",
+    "v",
+    "processes",
+    "forked_from",
+    "traceback",
+    "lines",
+    "best",
+]
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*FIELDS, "loss", "words"]), inner),
+    max_leaves=6,
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(KINDS), st.dictionaries(st.sampled_from(FIELDS), ANYTHING)), max_size=8))
+@settings(max_examples=80, deadline=None)
+def test_whatever_is_in_it_a_journal_can_be_read_and_shown(lines: list[tuple[str, dict[str, Any]]]) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "events.jsonl"
+        entries = [{"run": "a", "event": "start"}, *({"run": "a", **fields, "event": kind} for kind, fields in lines)]
+        path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+        assert "</html>" in render(read_run(path))
