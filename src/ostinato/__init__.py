@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .callbacks.base import CallbackHandler, TrainerCallback
     from .callbacks.early_stopping import EarlyStoppingCallback
     from .callbacks.flow import DefaultFlowCallback
+    from .callbacks.journal import JournalCallback
     from .callbacks.notebook import NotebookProgressCallback
     from .callbacks.printer import PrinterCallback
     from .callbacks.progress import ProgressCallback
@@ -90,6 +91,7 @@ _HOMES = {
     "callbacks.base": ["CallbackHandler", "TrainerCallback"],
     "callbacks.early_stopping": ["EarlyStoppingCallback"],
     "callbacks.flow": ["DefaultFlowCallback"],
+    "callbacks.journal": ["JournalCallback"],
     "callbacks.printer": ["PrinterCallback"],
     "callbacks.notebook": ["NotebookProgressCallback"],
     "callbacks.progress": ["ProgressCallback"],
@@ -192,6 +194,7 @@ __all__ = [
     "HfArgumentParser",
     "HubStrategy",
     "IntervalStrategy",
+    "JournalCallback",
     "JsonlCallback",
     "LabelSmoother",
     "MLflowCallback",

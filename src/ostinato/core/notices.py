@@ -12,7 +12,7 @@ logger = logging.getLogger("ostinato")
 
 _said: set[str] = set()
 _listeners: list[Callable[[str, str], None]] = []
-_silent = 0  # how many `silenced` blocks are entered
+_silent = 0  # how many `unheard` blocks are entered
 
 
 class _StandardError(logging.StreamHandler):  # type: ignore[type-arg]
@@ -100,16 +100,25 @@ def heard_by(listener: Callable[[str, str], None]) -> Iterator[None]:
 
 
 @contextmanager
-def silenced() -> Iterator[None]:
-    """Inside nothing is said but errors; what was not said then is said when it comes up again."""
+def unheard() -> Iterator[None]:
+    """Inside, those that `heard_by` has let in hear nothing."""
     global _silent
-    level, said = logger.level, set(_said)
-    logger.setLevel(logging.ERROR)
     _silent += 1
     try:
         yield
     finally:
         _silent -= 1
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Inside nothing is said but errors; what was not said then is said when it comes up again."""
+    level, said = logger.level, set(_said)
+    logger.setLevel(logging.ERROR)
+    try:
+        with unheard():
+            yield
+    finally:
         logger.setLevel(level)
         _said.clear()
         _said.update(said)

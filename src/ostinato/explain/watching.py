@@ -71,7 +71,7 @@ def unheard() -> Iterator[None]:
 
     notices.logger.addFilter(nobody)
     try:
-        with unchanged(notices._said):
+        with unchanged(notices._said), notices.unheard():
             yield
     finally:
         notices.logger.removeFilter(nobody)
