@@ -33,3 +33,17 @@ def test_import_loads_neither_transformers_nor_anything_optional() -> None:
 
 def test_importing_the_package_alone_loads_no_torch() -> None:
     assert "torch" not in loaded_by("import ostinato")
+
+
+def test_the_trainer_does_not_wait_for_the_report() -> None:
+    modules = loaded_by("from ostinato import Trainer, TrainingArguments")
+    assert "ostinato.report.page" not in modules
+
+
+def test_the_names_of_the_report_load() -> None:
+    from ostinato import report
+
+    assert sorted(report.__all__) == sorted(report._HOME_OF)
+    for name in report.__all__:
+        assert getattr(report, name) is not None
+    assert not hasattr(report, "nothing")

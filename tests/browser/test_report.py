@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from journals import loss_at, whole_run
 
-from ostinato.report.compare import compare
+from ostinato.report.compare import comparison
 from ostinato.report.page import render
 from ostinato.report.reading import read_run
 from ostinato.report.words import number
@@ -148,7 +148,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     whole_run(folder / "a", name="<script>document.body.dataset.evil = 1</script>")
     whole_run(folder / "b", name="two", until=60)
     (folder / "report.html").write_text(render(read_run(folder / "a")), encoding="utf-8")
-    (folder / "comparison.html").write_text(compare([folder / "a", folder / "b"]), encoding="utf-8")
+    (folder / "comparison.html").write_text(comparison([folder / "a", folder / "b"]), encoding="utf-8")
     return folder
 
 

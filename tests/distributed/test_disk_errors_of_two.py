@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from listing import listed
+
 from ostinato.checkpoint.store import verify
 
 WORKER = Path(__file__).with_name("disk_worker.py")
@@ -25,7 +27,7 @@ def test_all_processes_go_on(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "checkpoint-2 was not saved" in done.stderr
     assert "checkpoint-4 was not saved" in done.stderr
-    assert os.listdir(tmp_path / "run") == ["checkpoint-6"]
+    assert listed(tmp_path / "run") == ["checkpoint-6"]
     verify(tmp_path / "run" / "checkpoint-6")
     first, second = (json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2))
     assert first == second

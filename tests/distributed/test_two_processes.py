@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from listing import listed
 
 WORKER = Path(__file__).with_name("worker.py")
 
@@ -102,8 +103,16 @@ def test_a_stream_is_shared_out(reports: tuple[Path, Path]) -> None:
 
 def test_rank_zero_saves(reports: tuple[Path, Path]) -> None:
     directory = reports[1] / "saving" / "run"
-    names = sorted(path.name for path in directory.iterdir() if not path.name.startswith("."))
-    assert names == ["checkpoint-2", "checkpoint-4"]
+    assert [name for name in listed(directory) if not name.startswith(".")] == ["checkpoint-2", "checkpoint-4"]
     inside = {path.name for path in (directory / "checkpoint-4").iterdir()}
     assert {"model.safetensors", "trainer_state.json", "MANIFEST.json"} <= inside
     assert {name for name in inside if name.startswith("rng-")} >= {"rng-0.json", "rng-1.json"}
+
+
+def test_rank_zero_keeps_the_journal(reports: tuple[Path, Path]) -> None:
+    lines = (reports[1] / "saving" / "run" / "events.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    assert [event["event"] for event in events].count("start") == 1 and events[-1]["event"] == "end"
+    assert events[0]["processes"] == 2 and len({event["run"] for event in events}) == 1
+    steps = [event["step"] for event in events if "loss" in event.get("logs", {})]
+    assert steps and len(steps) == len(set(steps))

@@ -30,10 +30,10 @@ class Setting:
 def settings_of(args: TrainingArguments) -> list[Setting]:
     """Every argument, subject by subject."""
     values, subjects = args.to_dict(), dict(_subjects(type(args)))
+    origins = args._record.all_origins(args)
     help_of = {one.name: one.metadata.get("help", "") for one in fields(args)}
     found = [
-        Setting(subjects.get(name, ""), name, value, args._record.origin(args, name), help_of[name])
-        for name, value in values.items()
+        Setting(subjects.get(name, ""), name, value, origins[name], help_of[name]) for name, value in values.items()
     ]
     order = list(dict.fromkeys(subjects.values()))
     return sorted(found, key=lambda setting: order.index(setting.subject))

@@ -59,6 +59,11 @@ class Record:
         """Where the present value comes from."""
         return CHANGED if name in self._differing(args, self.settled) else self.origins.get(name, DEFAULT)
 
+    def all_origins(self, args: TrainingArguments) -> dict[str, Origin]:
+        """The same of every argument at once."""
+        differing = set(self._differing(args, self.settled))
+        return {name: CHANGED if name in differing else self.origins.get(name, DEFAULT) for name in values_of(args)}
+
     @staticmethod
     def _differing(args: TrainingArguments, before: Mapping[str, Any]) -> list[str]:
         now = values_of(args)

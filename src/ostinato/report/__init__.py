@@ -1,4 +1,31 @@
 """Looking at runs through their journals: one page of a run, several runs compared.
 
-Reads `events.jsonl` and nothing else, and knows nothing of trainers.
+Reads `events.jsonl` and nothing else, and knows nothing of trainers. Names are loaded when they are first used: the
+trainer needs a page at the end of a run, and whoever imports it need not wait for that.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .compare import comparison, first_parting
+    from .page import write_report
+    from .reading import RunRecord, read_run
+
+__all__ = ["RunRecord", "comparison", "first_parting", "read_run", "write_report"]
+
+_HOME_OF = {
+    "RunRecord": "reading",
+    "read_run": "reading",
+    "write_report": "page",
+    "comparison": "compare",
+    "first_parting": "compare",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)

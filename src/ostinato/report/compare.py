@@ -130,7 +130,7 @@ def _settings(run: RunRecord) -> dict[str, Any]:
 # ---- the page ---------------------------------------------------------------------------------------------------
 
 
-def compare(places: Sequence[str | Path]) -> str:
+def comparison(places: Sequence[str | Path]) -> str:
     """The page that compares the runs of two or more journals."""
     return render_comparison([read_run(place) for place in places])
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import report
 from ..callbacks.journal import JournalCallback
 from ..callbacks.surroundings import MemoryGauge, code_version, command, environment
 from ..config.account import settings_of
@@ -15,7 +16,6 @@ from ..core.notices import heard_by, warn
 from ..core.tree import has_length
 from ..data.columns import has_columns
 from ..data.eval_set import rows_in
-from ..report.page import write_report
 
 if TYPE_CHECKING:
     from ..loops.run import Run
@@ -56,7 +56,7 @@ def journalled(trainer: Trainer, trial: Any, checkpoint: str | None) -> Iterator
 def _write_page(directory: Path, run_id: str) -> None:
     """The page of the run, made from its journal; whatever goes wrong with it is said and does no harm."""
     try:
-        write_report(directory, run_id=run_id)
+        report.write_report(directory, run_id=run_id)
     except Exception as error:
         warn(f"the report of the run could not be written: {error}")
 

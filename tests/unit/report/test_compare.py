@@ -12,7 +12,7 @@ import tiny
 from apis import Api
 from journals import Journal, loss_at, whole_run
 
-from ostinato.report.compare import compare, differing_settings, first_parting, summary
+from ostinato.report.compare import comparison, differing_settings, first_parting, summary
 from ostinato.report.reading import RunRecord, read_run
 
 
@@ -96,7 +96,7 @@ def test_settings_that_differ(tmp_path: Path) -> None:
 def test_the_page(tmp_path: Path) -> None:
     whole_run(tmp_path / "a", name="one")
     whole_run(tmp_path / "b", name="two", arguments={"learning_rate": 0.5})
-    text = compare([tmp_path / "a", tmp_path / "b", tmp_path / "b"])
+    text = comparison([tmp_path / "a", tmp_path / "b", tmp_path / "b"])
     for expected in (
         "3 runs compared",
         "equal bit for bit",

@@ -15,7 +15,7 @@ from journals import Journal, whole_run
 
 from ostinato.report import page, parts
 from ostinato.report.charts import Series, chart
-from ostinato.report.compare import compare
+from ostinato.report.compare import comparison
 from ostinato.report.page import render, write_report
 from ostinato.report.reading import read_run
 from ostinato.report.thinning import Curve
@@ -107,7 +107,7 @@ def test_a_journal_cannot_act_on_the_page(tmp_path: Path) -> None:
     check_self_contained(text)
     assert "alert(1)" in " ".join(Parsed(text).text)
     assert "<script>alert" not in text and "<img" not in text
-    check_self_contained(compare([tmp_path, tmp_path]))
+    check_self_contained(comparison([tmp_path, tmp_path]))
 
 
 def test_the_script_is_the_one_its_policy_allows(tmp_path: Path) -> None:
