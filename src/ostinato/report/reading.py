@@ -234,7 +234,11 @@ class _Leg:
     began: float | None
     from_step: int
     ended: float | None = None
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, Any] = field(default_factory=dict)  # as the last line tells them
+
+    def done(self) -> Leg:
+        spent = {str(name)[:40]: _number(part) for name, part in list(self.seconds.items())[:20]}
+        return Leg(self.began, self.ended, self.from_step, spent)
 
 
 class _Reading:
@@ -262,9 +266,8 @@ class _Reading:
         time = _finite(event.get("time"))
         if self.legs and time is not None:
             self.legs[-1].ended = time
-        if seconds := mapping_in(event.get("seconds")):
-            if self.legs:
-                self.legs[-1].seconds = {str(name)[:40]: _number(part) for name, part in list(seconds.items())[:20]}
+        if self.legs and (seconds := mapping_in(event.get("seconds"))):
+            self.legs[-1].seconds = seconds
         taken = _TAKES.get(event["event"])
         if taken is not None:
             taken(self, event)
@@ -433,7 +436,7 @@ class _Reading:
             code=mapping_in(start.get("code")),
             processes=step_in(start.get("processes")) or 1,
             forked_from=mapping_in(start.get("forked_from")),
-            legs=tuple(Leg(one.began, one.ended, one.from_step, one.seconds) for one in self.legs),
+            legs=tuple(leg.done() for leg in self.legs),
             curves={name: curve.done() for name, curve in self.curves.items() if curve.points},
             evaluated=frozenset(self.evaluated),
             evaluated_at=self.evaluations.done().steps,
@@ -477,6 +480,8 @@ def mapping_in(value: Any) -> dict[str, Any]:
 
 def value_in(value: Any) -> float | None:
     """A number of the journal, also one that is not finite; None for anything else."""
+    if type(value) is float:  # nearly all are
+        return value
     if isinstance(value, bool):
         return None
     if isinstance(value, str):
