@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import logging as logging
+    from .callbacks.averaging import EMACallback
     from .callbacks.base import CallbackHandler, TrainerCallback
     from .callbacks.early_stopping import EarlyStoppingCallback
     from .callbacks.flow import DefaultFlowCallback
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "callbacks.averaging": ["EMACallback"],
     "callbacks.base": ["CallbackHandler", "TrainerCallback"],
     "callbacks.early_stopping": ["EarlyStoppingCallback"],
     "callbacks.flow": ["DefaultFlowCallback"],
@@ -184,6 +186,7 @@ __all__ = [
     "DataError",
     "DefaultDataCollator",
     "DefaultFlowCallback",
+    "EMACallback",
     "EarlyStoppingCallback",
     "EvalLoopOutput",
     "EvalPrediction",

@@ -23,7 +23,6 @@ from .callbacks.journal import JournalCallback
 from .callbacks.notebook import NotebookProgressCallback, in_a_notebook
 from .callbacks.printer import PrinterCallback
 from .callbacks.progress import ProgressCallback
-from .checkpoint import weights
 from .checkpoint.layouts import open_checkpoint
 from .checkpoint.names import TRAINER_STATE_NAME
 from .checkpoint.run_home import RunHome
@@ -96,6 +95,7 @@ from .wiring import (
     foretelling,
     interrupting,
     journalling,
+    lending,
     loading,
     measuring,
     measuring_training,
@@ -1113,7 +1113,7 @@ class Trainer(metaclass=TrainerType):
     def _load_best_model(self) -> None:
         """Put the best weights into the model."""
         best = Path(self.state.best_model_checkpoint or "")
-        weights.load_weights(self.model, best)
+        lending.load_best(self, best)
         note(f"loaded the best model, of step {saving.step_of_best(self)}, from {best}")
 
     # ---- resuming (checkpoint/, wiring/resuming.py) --------------------------------------------------

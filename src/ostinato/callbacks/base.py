@@ -17,7 +17,8 @@ on_push_begin                        before an upload
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Literal, get_args
 
 from ..core.notices import warn
@@ -122,6 +123,20 @@ IGNORED: dict[str, Callable[..., Any]] = {event: getattr(TrainerCallback, event)
 
 class QuietCallback(TrainerCallback):
     """A callback known to draw no random numbers: delivering an event to it needs no snapshot of the streams."""
+
+
+class LendsWeights(TrainerCallback):
+    """A callback that has other weights for a model than those it is trained with.
+
+    Evaluations and predictions are made with them, and so are weights that nobody resumes from.
+    """
+
+    def lending(self, model: Any) -> AbstractContextManager[None]:
+        """While entered, the model has them; afterwards the very same weights as before."""
+        raise NotImplementedError(f"{type(self).__name__} inherits from LendsWeights and has to implement lending")
+
+    def put_best(self, model: Any, saved: Mapping[str, Any]) -> None:
+        """Put those of the best checkpoint, as `tensor_state` saved them, into a model for good."""
 
 
 Listener = Callable[..., Any]

@@ -18,6 +18,7 @@ from ..core.notices import note_once
 from ..core.random import RandomState
 from . import files
 from .names import (
+    CALLBACKS_NAME,
     LOOP_NAME,
     OPTIMIZER_NAME,
     SCALER_NAME,
@@ -29,6 +30,7 @@ from .names import (
 from .tensors import TensorWriter, read_tree, write_tensors, write_tree
 
 __all__ = [
+    "CALLBACKS_NAME",
     "LOOP_NAME",
     "OPTIMIZER_NAME",
     "SCALER_NAME",
@@ -36,17 +38,19 @@ __all__ = [
     "TRAINER_STATE_NAME",
     "TRAINING_ARGS_JSON_NAME",
     "TRAINING_ARGS_NAME",
+    "load_callback_tensors",
     "load_loop_state",
     "load_optimizer_alone",
     "load_random_state",
     "load_training_parts",
+    "save_callback_tensors",
     "save_loop_state",
     "save_random_state",
     "save_training_parts",
 ]
 
-_OPTIMIZER, _SCHEDULER, _SCALER, _LOOP = (
-    name.removesuffix(".json") for name in (OPTIMIZER_NAME, SCHEDULER_NAME, SCALER_NAME, LOOP_NAME)
+_OPTIMIZER, _SCHEDULER, _SCALER, _LOOP, _CALLBACKS = (
+    name.removesuffix(".json") for name in (OPTIMIZER_NAME, SCHEDULER_NAME, SCALER_NAME, LOOP_NAME, CALLBACKS_NAME)
 )
 
 
@@ -160,6 +164,32 @@ def load_loop_state(directory: str | Path) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise files.broken(Path(directory) / LOOP_NAME, f"{LOOP_NAME} does not hold a mapping")
     return state
+
+
+def save_callback_tensors(
+    directory: str | Path, states: Mapping[str, list[Any]], write: TensorWriter = write_tensors
+) -> None:
+    """Write what callbacks remember in tensors, by class name; several of one class in their order.
+
+    >>> save_callback_tensors("out", {"EMACallback": [{"updates": 3, "averages": {"weight": torch.zeros(2)}}]})
+    """
+    if states:
+        write_tree(dict(states), Path(directory), _CALLBACKS, write)
+
+
+def load_callback_tensors(directory: str | Path) -> dict[str, list[Any]]:
+    """What `save_callback_tensors` was given; nothing where no callback had any.
+
+    >>> load_callback_tensors("out/checkpoint-20")
+    {'EMACallback': [{'updates': 3, 'averages': {'weight': tensor([0., 0.])}}]}
+    """
+    path = Path(directory) / CALLBACKS_NAME
+    if not path.is_file():
+        return {}
+    states = read_tree(Path(directory), _CALLBACKS)
+    if not isinstance(states, dict) or not all(isinstance(each, list) for each in states.values()):
+        raise files.broken(path, f"{path.name} does not hold the states of callbacks")
+    return states
 
 
 def _described(part: Stateful) -> dict[str, Any]:

@@ -15,6 +15,7 @@ OPTIMIZER_NAME = "optimizer.json"
 SCHEDULER_NAME = "scheduler.json"
 SCALER_NAME = "scaler.json"
 LOOP_NAME = "loop.json"
+CALLBACKS_NAME = "callbacks.json"  # of callbacks that remember tensors
 
 TRAINING_ARGS_NAME = "training_args.bin"  # what transformers writes, a pickle: a name to look for, never to open
 TRAINING_ARGS_JSON_NAME = "training_args.json"  # what we write

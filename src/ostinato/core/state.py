@@ -31,6 +31,21 @@ class ExportableState:
         return instance
 
 
+class TensorState:
+    """Something that remembers tensors. A callback that inherits from it has them saved in every checkpoint.
+
+    They lie in `callbacks.safetensors` beside the trainer's state, which is JSON, and come back bit for bit.
+    """
+
+    def tensor_state(self) -> dict[str, Any]:
+        """Tensors and plain values by name; empty when there is nothing to remember (yet)."""
+        raise NotImplementedError(f"{type(self).__name__} inherits from TensorState and has to implement it")
+
+    def load_tensor_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `tensor_state` returned. Called before `on_train_begin` of a resumed run."""
+        raise NotImplementedError(f"{type(self).__name__} inherits from TensorState and has to implement it")
+
+
 class StateError(CheckpointError, TypeError):
     """A state that holds what JSON cannot (transformers raises TypeError here)."""
 

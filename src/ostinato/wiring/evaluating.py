@@ -27,6 +27,7 @@ from ..predictions.scratch import Scratch
 from ..predictions.store import RowStore
 from ..strategies.precision import half_precision_weights
 from . import explaining, interrupting, measuring
+from .lending import lent_weights
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -52,7 +53,12 @@ def run_over(
     model.eval()
     weights_as, in_hand = half_precision_weights(model, None if trainer.is_in_train else dtype), InHand()
     # Also outside of training: looking at a model before it is trained must not change how it is trained.
-    with report.isolation(ReportSettings.of(args)), weights_as, trainer.precision.forward(trainer.model):
+    with (
+        report.isolation(ReportSettings.of(args)),
+        lent_weights(trainer),
+        weights_as,
+        trainer.precision.forward(trainer.model),
+    ):
         try:
             return evaluate.evaluation_loop(trainer, model, dataloader, plan, in_hand)
         except Exception as error:

@@ -22,6 +22,7 @@ from ..data.sizes import is_iterable
 from ..loops.resume import Resumed
 from ..loops.run import Plan, Run, texts_of_all
 from ..optim import schedulers
+from .lending import load_tensor_states
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -125,6 +126,7 @@ def resume(trainer: Trainer, resumed: Resumed, run: Run) -> None:
     trainer._load_optimizer_and_scheduler(checkpoint)
     trainer._load_scaler(checkpoint)
     trainer._load_callback_state()
+    load_tensor_states(trainer, checkpoint)
     run.restore(resumed.progress)
     if trainer.args.ignore_data_skip:
         run.place.restart_epoch()

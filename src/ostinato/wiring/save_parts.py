@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from ..checkpoint.layouts import add_transformers_files
 from ..checkpoint.names import TRAINER_STATE_NAME, TRAINING_ARGS_JSON_NAME
 from ..checkpoint.tensors import TensorWriter, write_tensors, write_tree
 from ..config.plan import SaveSettings
+from .lending import lent_weights, tensor_states
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -29,7 +31,7 @@ def write_parts(
 ) -> None:
     """Everything a checkpoint holds; without `write`, through the Trainer's hooks."""
     progress = progress_of(trainer) if progress is None else progress
-    write_weights(trainer, directory, write)
+    write_weights(trainer, directory, write, as_evaluated=settings.only_model)
     if not settings.only_model:
         if write is None:
             trainer._save_optimizer_and_scheduler(str(directory))
@@ -51,12 +53,13 @@ def progress_of(trainer: Trainer) -> dict[str, Any]:
     return trainer._run.progress(trainer.strategy)
 
 
-def write_weights(trainer: Trainer, directory: Path, write: TensorWriter | None) -> None:
-    """The model; without `write`, through the Trainer's hooks."""
-    if write is None:
-        trainer.save_model(str(directory), _internal_call=True)
-    else:
-        save_weights(trainer, directory, write=write)
+def write_weights(trainer: Trainer, directory: Path, write: TensorWriter | None, *, as_evaluated: bool) -> None:
+    """The model, as it is trained or as it is evaluated; without `write`, through the Trainer's hooks."""
+    with lent_weights(trainer) if as_evaluated else nullcontext():
+        if write is None:
+            trainer.save_model(str(directory), _internal_call=True)
+        else:
+            save_weights(trainer, directory, write=write)
 
 
 def save_weights(
@@ -115,3 +118,5 @@ def save_progress(
     trainer.state.stateful_callbacks = trainer._callback_states()
     trainer.state.save_to_json(directory / TRAINER_STATE_NAME)
     checkpointer.save_loop_state(directory, progress, write)
+    if not SaveSettings.of(trainer.args).only_model:
+        checkpointer.save_callback_tensors(directory, tensor_states(trainer), write)

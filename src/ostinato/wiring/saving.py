@@ -153,7 +153,7 @@ def keep_best_weights(trainer: Trainer, trial: Any) -> None:
     target = Path(trainer._get_output_dir(trial)) / BEST_MODEL_NAME
 
     def parts(directory: Path, write: TensorWriter | None) -> None:
-        write_weights(trainer, directory, write)
+        write_weights(trainer, directory, write, as_evaluated=True)
         if trainer.args.should_save:
             trainer.state.save_to_json(directory / TRAINER_STATE_NAME)
 
