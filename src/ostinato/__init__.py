@@ -14,12 +14,15 @@ if TYPE_CHECKING:
     from . import logging as logging
     from .callbacks.averaging import EMACallback
     from .callbacks.base import CallbackHandler, TrainerCallback
+    from .callbacks.control_file import ControlFileCallback
     from .callbacks.early_stopping import EarlyStoppingCallback
     from .callbacks.flow import DefaultFlowCallback
     from .callbacks.journal import JournalCallback
     from .callbacks.notebook import NotebookProgressCallback
     from .callbacks.printer import PrinterCallback
     from .callbacks.progress import ProgressCallback
+    from .callbacks.rates import RatesCallback
+    from .callbacks.time_limit import TimeLimitCallback
     from .checkpoint.retention import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
     from .config.parser import HfArg, HfArgumentParser
     from .config.seq2seq_args import Seq2SeqTrainingArguments
@@ -91,12 +94,15 @@ __version__ = "0.1.0"
 _HOMES = {
     "callbacks.averaging": ["EMACallback"],
     "callbacks.base": ["CallbackHandler", "TrainerCallback"],
+    "callbacks.control_file": ["ControlFileCallback"],
     "callbacks.early_stopping": ["EarlyStoppingCallback"],
     "callbacks.flow": ["DefaultFlowCallback"],
     "callbacks.journal": ["JournalCallback"],
     "callbacks.printer": ["PrinterCallback"],
     "callbacks.notebook": ["NotebookProgressCallback"],
     "callbacks.progress": ["ProgressCallback"],
+    "callbacks.rates": ["RatesCallback"],
+    "callbacks.time_limit": ["TimeLimitCallback"],
     "checkpoint.retention": ["PREFIX_CHECKPOINT_DIR", "get_last_checkpoint"],
     "config.parser": ["HfArg", "HfArgumentParser"],
     "config.seq2seq_args": ["Seq2SeqTrainingArguments"],
@@ -175,6 +181,7 @@ __all__ = [
     "ConfigError",
     "CsvCallback",
     "DVCLiveCallback",
+    "ControlFileCallback",
     "DataCollator",
     "DataCollatorForLanguageModeling",
     "DataCollatorForMultipleChoice",
@@ -215,6 +222,7 @@ __all__ = [
     "NotebookProgressCallback",
     "ProgressCallback",
     "RunInfo",
+    "RatesCallback",
     "SaveStrategy",
     "SchedulerType",
     "Seq2SeqTrainer",
@@ -224,6 +232,7 @@ __all__ = [
     "TensorBoardCallback",
     "TrackerCallback",
     "TrackioCallback",
+    "TimeLimitCallback",
     "TrainOutput",
     "Trainer",
     "TrainerCallback",

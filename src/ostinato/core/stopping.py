@@ -4,6 +4,8 @@
         ...                          # stop.received is the first signal, or None
     # the handlers of before are back
 
+`ask_to_stop("the time is up")` is the same from inside the program: the run saves and `train` returns.
+
 SIGTERM and SIGUSR1 come from schedulers, SIGINT from Ctrl-C. A second Ctrl-C does not wait: it raises
 KeyboardInterrupt where the program is. A signal that is ignored (as nohup does) stays ignored.
 """
@@ -22,6 +24,23 @@ SIGNALS = tuple(
 )
 
 
+_entered: list[StopSignals] = []  # the run that is going on is the last
+
+
+def ask_to_stop(why: str) -> bool:
+    """Ask the run that is going on to finish its step, save and return; False if there is none.
+
+    >>> ask_to_stop("the time is up")
+    False
+    """
+    return bool(_entered) and _entered[-1].ask(why)
+
+
+def is_stopping() -> bool:
+    """Whether the run that is going on was asked to stop, by a signal or from inside."""
+    return bool(_entered) and _entered[-1].is_asked
+
+
 class StopSignals:
     """Notes signals while it is entered.
 
@@ -32,11 +51,25 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
+        self.why: str | None = None  # asked from inside, without a signal
         self.then: Callable[[], None] | None = None  # called with the first signal
         self._before: dict[int, Any] = {}
         self._owner = os.getpid()
 
+    @property
+    def is_asked(self) -> bool:
+        return self.received is not None or self.why is not None
+
+    def ask(self, why: str) -> bool:
+        """Ask from inside; a signal that comes later still ends the program."""
+        if not self.is_asked:
+            self.why = why
+            if self.then is not None:
+                self.then()
+        return True
+
     def __enter__(self) -> StopSignals:
+        _entered.append(self)
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 before = signal.getsignal(number)
@@ -47,6 +80,7 @@ class StopSignals:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
+        _entered.remove(self)
         for number, before in self._before.items():
             signal.signal(number, before)
         self._before.clear()

@@ -2,6 +2,8 @@
 
 Inside an evaluation it does not wait for the end: the evaluation is broken off, the checkpoint says that it is owed,
 and the resumed run makes up for it before its next step.
+
+`core.stopping.ask_to_stop` asks for the same without a signal: `train` then returns, as at its end.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from ..loops.run import Run
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
+
+_WITHOUT_SIGNAL = 1  # less than any signal that is listened to
 
 
 @contextmanager
@@ -57,15 +61,17 @@ def breaks_off(trainer: Trainer) -> Callable[[], bool] | None:
 
 def _agree(trainer: Trainer, run: Run, stop: StopSignals) -> bool:
     """Processes stop together, whichever of them was asked to."""
-    own = torch.tensor([0 if stop.received is None else int(stop.received)])
+    asked = _WITHOUT_SIGNAL if stop.is_asked else 0
+    own = torch.tensor([asked if stop.received is None else int(stop.received)])
     signal = int(trainer.strategy.gather(own).max())
-    if signal:
-        run.stopping, stop.received = True, Signals(signal)
+    if signal > _WITHOUT_SIGNAL:
+        stop.received = Signals(signal)
+    run.stopping = run.stopping or bool(signal)
     return run.stopping
 
 
 def _name(stop: StopSignals) -> str:
-    return "stopped" if stop.received is None else stop.received.name
+    return (stop.why or "asked to stop") if stop.received is None else stop.received.name
 
 
 def _saved(trainer: Trainer, run: Run) -> str:
@@ -78,7 +84,7 @@ def _saved(trainer: Trainer, run: Run) -> str:
         return f"{where}; there is nothing new to save"
     checkpoint = f"checkpoint-{step}"
     run.saves.wait()
-    if run.owed is not None or checkpoint not in [path.name for path in trainer._run_home.checkpoints(trainer._home)]:
+    if run.owed is not None or not _is_saved(trainer, checkpoint):
         save_step(trainer, run, trainer.model_wrapped)
         run.saves.wait()
     if run.saves.failure is not None:
@@ -86,3 +92,11 @@ def _saved(trainer: Trainer, run: Run) -> str:
     if args.save_only_model:
         return f"{where}, and saved {checkpoint}: its weights only, because of save_only_model"
     return f"{where}, and saved {checkpoint} in {trainer._home}; train(resume_from_checkpoint=True) goes on from there"
+
+
+def _is_saved(trainer: Trainer, checkpoint: str) -> bool:
+    """Whether it is there already, in the eyes of the first process: all of them have to save, or none."""
+    own = checkpoint in [path.name for path in trainer._run_home.checkpoints(trainer._home)]
+    if trainer.args.world_size == 1:
+        return own
+    return bool(trainer.strategy.gather(torch.tensor([int(own)]))[0])

@@ -28,6 +28,7 @@ from ..callbacks.journal import JournalCallback
 from ..callbacks.notebook import NotebookProgressCallback
 from ..callbacks.printer import PrinterCallback
 from ..callbacks.progress import ProgressCallback
+from ..callbacks.time_limit import TimeLimitCallback
 from ..checkpoint.run_home import RunHome
 from ..checkpoint.store import discard
 from ..config import mistakes
@@ -39,6 +40,7 @@ from ..explain.moments import Difference, Moment, fingerprints, first_difference
 from ..integrations.tracker import TrackerCallback
 from ..loops.run import texts_of_all
 from . import opening
+from .lending import tensor_states
 from .whole_rehearsal import put_back
 
 if TYPE_CHECKING:
@@ -114,6 +116,7 @@ def _leg(trainer: Trainer, stage: Path, steps: int, checkpoint: Path | None) -> 
 
 
 _SPEAKERS = (ProgressCallback, NotebookProgressCallback, PrinterCallback, TrackerCallback, JournalCallback)
+_CLOCKS = (TimeLimitCallback,)  # the time that a run took is never the same
 
 
 def _planned_steps(trainer: Trainer) -> int:
@@ -164,9 +167,11 @@ class _Watcher(QuietCallback):
         scaler = getattr(trainer.precision, "scaler", None)
         if scaler is not None:
             parts["the gradient scaler"] = scaler.state_dict()
-        stateful = [one for one in trainer.callback_handler.callbacks if isinstance(one, ExportableState)]
+        callbacks = [one for one in trainer.callback_handler.callbacks if not isinstance(one, _CLOCKS)]
+        states = export_callbacks([one for one in callbacks if isinstance(one, ExportableState)])
+        tensors = {f"tensors of {name}": state for name, state in tensor_states(trainer).items()}
         moment = Moment(step)
-        moment.begin(trainer.model, trainer.optimizer, parts, export_callbacks(stateful))
+        moment.begin(trainer.model, trainer.optimizer, parts, {**states, **tensors})
         self.moments.append(moment)
 
     def on_pre_optimizer_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:

@@ -15,6 +15,7 @@ import tiny
 
 import ostinato
 from ostinato import Trainer, TrainerCallback, TrainingArguments
+from ostinato.core.stopping import ask_to_stop, is_stopping
 
 
 class Sends(TrainerCallback):
@@ -240,3 +241,20 @@ def test_a_real_process_group(tmp_path, number: signal.Signals) -> None:
     saved = list(tmp_path.glob("checkpoint-*"))
     assert len(saved) == 1, said
     assert f"saved {saved[0].name}" in said
+
+
+def test_a_run_may_be_asked_to_stop_from_inside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It saves inside its epoch, and `train` returns; without a run nobody is asked."""
+
+    class Asks(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            if state.global_step == 3:
+                assert not is_stopping() and ask_to_stop("enough") and is_stopping()
+
+    rows = tiny.regression_rows(24)
+    args = TrainingArguments(str(tmp_path), use_cpu=True, report_to="none", max_steps=9, save_strategy="epoch")
+    trainer = Trainer(tiny.regression(), args, train_dataset=rows, callbacks=[Asks()])
+    assert trainer.train().global_step == 3
+    assert "enough: stopped after step 3 of 9, and saved checkpoint-3" in capsys.readouterr().err
+    assert (tmp_path / "checkpoint-3").is_dir()
+    assert not ask_to_stop("nobody is there") and not is_stopping()

@@ -1,0 +1,97 @@
+"""End a run, with a checkpoint, before its time is up."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+from ..core.errors import ConfigError
+from ..core.state import ExportableState, TrainerControl, TrainerState
+from ..core.stopping import ask_to_stop
+from .base import QuietCallback
+
+_RECENT = 50  # steps that tell how long the next may take
+_SLOW_DISK = 200e6  # bytes per second
+_COPIES = 3  # of the parameters in a checkpoint: weights, and two averages of the optimizer
+
+
+class TimeLimitCallback(QuietCallback, ExportableState):
+    """Stops training, with a checkpoint, while there is still time to write it; `train` returns as at its end.
+
+    Before every step it asks whether a step as long as the longest of late, and a save, still fit. An evaluation that
+    does not fit is broken off; the resumed run makes up for it.
+
+    Args:
+        hours, minutes: how long training may take, added up; counted from the beginning of `train`.
+        margin: seconds to keep free besides; by default 5 % of the time, and no more than a minute.
+        all_legs: counts the time of the runs before, as far as their checkpoints tell, when a run is resumed.
+
+    >>> Trainer(..., callbacks=[TimeLimitCallback(hours=11.5)])  # doctest: +SKIP
+    """
+
+    def __init__(
+        self, hours: float = 0.0, minutes: float = 0.0, *, margin: float | None = None, all_legs: bool = False
+    ) -> None:
+        self.limit = hours * 3600 + minutes * 60
+        if not self.limit > 0:
+            raise ConfigError(
+                what=f"TimeLimitCallback(hours={hours}, minutes={minutes}) leaves no time to train",
+                why="a limit is longer than nothing",
+                fix="TimeLimitCallback(hours=11.5)",
+            )
+        self.margin = min(60.0, 0.05 * self.limit) if margin is None else margin
+        self.all_legs = all_legs
+        self.seconds_before = 0.0  # of the runs that this one goes on from
+        self._ends_at: float | None = None
+
+    def on_train_begin(
+        self, args: Any, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
+    ) -> None:
+        self._began_at = time.monotonic()
+        self._ends_at = self._began_at + self.limit - (self.seconds_before if self.all_legs else 0.0)
+        self._steps: deque[float] = deque(maxlen=_RECENT)
+        weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+        # A save is written in the background: how long it takes is seen from its size, or where it is waited for.
+        self._save = _COPIES * weights / _SLOW_DISK
+        self._step_began_at = self._step_ended_at = self._began_at
+
+    def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._step_began_at = time.monotonic()
+
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        now = self._step_ended_at = time.monotonic()
+        self._steps.append(now - self._step_began_at)
+        if state.global_step < state.max_steps:
+            self._stop_if_due(now, max(self._steps))
+
+    def on_prediction_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if self._ends_at is not None:
+            self._stop_if_due(time.monotonic(), 0.0)
+
+    def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if args.eval_strategy == "no":  # nothing else was done since
+            self._save = max(self._save, time.monotonic() - self._step_ended_at)
+
+    def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self.seconds_before = self._used()
+        self._ends_at = None
+
+    def _stop_if_due(self, now: float, next_step: float) -> None:
+        if self._ends_at is not None and now + next_step + self._save + self.margin >= self._ends_at:
+            ask_to_stop(f"the time limit of {_spoken(self.limit)} is near")
+
+    def _used(self) -> float:
+        return self.seconds_before + (0.0 if self._ends_at is None else time.monotonic() - self._began_at)
+
+    def state(self) -> dict[str, Any]:
+        # The limit is that of the present run: a resumed one may have another.
+        return {"args": {}, "attributes": {"seconds_before": self._used()}}
+
+
+def _spoken(seconds: float) -> str:
+    """90 s, 5 min, 11.5 h."""
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.4g} {unit}"
+    return f"{seconds:.4g} s"
