@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from .callbacks.flow import DefaultFlowCallback
     from .callbacks.journal import JournalCallback
     from .callbacks.notebook import NotebookProgressCallback
+    from .callbacks.freezing import FreezeCallback
+    from .callbacks.gradients import GradientStatisticsCallback
     from .callbacks.printer import PrinterCallback
+    from .callbacks.profiling import ProfilerCallback
     from .callbacks.progress import ProgressCallback
     from .callbacks.rates import RatesCallback
     from .callbacks.time_limit import TimeLimitCallback
@@ -73,6 +76,7 @@ if TYPE_CHECKING:
     from .integrations.wandb import WandbCallback
     from .objective.smoothing import LabelSmoother
     from .optim.adafactor import Adafactor
+    from .optim.rates import optimizer_with_rates
     from .optim.schedulers import (
         get_constant_schedule,
         get_constant_schedule_with_warmup,
@@ -100,6 +104,9 @@ _HOMES = {
     "callbacks.journal": ["JournalCallback"],
     "callbacks.printer": ["PrinterCallback"],
     "callbacks.notebook": ["NotebookProgressCallback"],
+    "callbacks.freezing": ["FreezeCallback"],
+    "callbacks.gradients": ["GradientStatisticsCallback"],
+    "callbacks.profiling": ["ProfilerCallback"],
     "callbacks.progress": ["ProgressCallback"],
     "callbacks.rates": ["RatesCallback"],
     "callbacks.time_limit": ["TimeLimitCallback"],
@@ -153,6 +160,7 @@ _HOMES = {
     "integrations.wandb": ["WandbCallback"],
     "objective.smoothing": ["LabelSmoother"],
     "optim.adafactor": ["Adafactor"],
+    "optim.rates": ["optimizer_with_rates"],
     "optim.schedulers": [
         "get_constant_schedule",
         "get_constant_schedule_with_warmup",
@@ -199,6 +207,8 @@ __all__ = [
     "EvalPrediction",
     "EvalSet",
     "ExportableState",
+    "FreezeCallback",
+    "GradientStatisticsCallback",
     "HPSearchBackend",
     "HfArg",
     "HfArgumentParser",
@@ -220,6 +230,7 @@ __all__ = [
     "PredictionOutput",
     "PrinterCallback",
     "NotebookProgressCallback",
+    "ProfilerCallback",
     "ProgressCallback",
     "RunInfo",
     "RatesCallback",
@@ -254,6 +265,7 @@ __all__ = [
     "get_reduce_on_plateau_schedule",
     "get_scheduler",
     "get_wsd_schedule",
+    "optimizer_with_rates",
     "set_seed",
     "track",
 ]

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..core.choices import IntervalStrategy
 from ..core.errors import ConfigError
-from ..core.notices import warn
+from ..core.notices import note_once, warn
 from ..core.state import ExportableState, TrainerControl, TrainerState
 from .base import QuietCallback
 
@@ -18,13 +18,26 @@ class EarlyStoppingError(ConfigError, AssertionError):
 class EarlyStoppingCallback(QuietCallback, ExportableState):
     """Stops after `early_stopping_patience` evaluations in a row without an improvement beyond the threshold.
 
+    With `noise_bar` an evaluation is an improvement only if the one it is compared with lies outside of its interval,
+    which the metric has to report: `metrics=[("accuracy", {"interval": 0.95})]`. It is compared with the last
+    improvement of this kind, so that many small ones add up.
+
     >>> Trainer(..., callbacks=[EarlyStoppingCallback(early_stopping_patience=3)])  # doctest: +SKIP
     """
 
-    def __init__(self, early_stopping_patience: int = 1, early_stopping_threshold: float | None = 0.0) -> None:
+    def __init__(
+        self,
+        early_stopping_patience: int = 1,
+        early_stopping_threshold: float | None = 0.0,
+        *,
+        noise_bar: bool = False,
+    ) -> None:
         self.early_stopping_patience = early_stopping_patience
         self.early_stopping_threshold = early_stopping_threshold
         self.early_stopping_patience_counter = 0
+        self.noise_bar = noise_bar
+        self.last_improvement: float | None = None  # beyond the noise
+        self._interval: tuple[float, float] | None = None  # of the evaluation at hand
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if args.metric_for_best_model is None:
@@ -52,26 +65,43 @@ class EarlyStoppingCallback(QuietCallback, ExportableState):
                 return  # one of several evaluation sets, and another one is watched
             warn(f"early stopping needs metric_for_best_model, but {name!r} is not among {sorted(metrics)}")
             return
+        self._interval = self._interval_of(name, metrics) if self.noise_bar else None
         self.check_metric_value(args, state, control, value)
         if self.early_stopping_patience_counter >= self.early_stopping_patience:
             control.should_training_stop = True
 
     def check_metric_value(self, args: Any, state: TrainerState, control: TrainerControl, metric_value: float) -> None:
         """Count the evaluations since the last improvement."""
-        if state.best_metric is None or self._improves(metric_value, state.best_metric, bool(args.greater_is_better)):
+        best = self.last_improvement if self._interval is not None else state.best_metric
+        if best is None or self._improves(metric_value, best, bool(args.greater_is_better)):
             self.early_stopping_patience_counter = 0
+            self.last_improvement = metric_value
         else:
             self.early_stopping_patience_counter += 1
 
     def _improves(self, value: float, best: float, greater_is_better: bool) -> bool:
+        if self._interval is not None:  # the end of it that is nearer to what was before
+            value = self._interval[0] if greater_is_better else self._interval[1]
         gained = value - best if greater_is_better else best - value
         return gained > 0 and abs(gained) > (self.early_stopping_threshold or 0.0)
 
+    def _interval_of(self, name: str, metrics: Any) -> tuple[float, float] | None:
+        full = name if name.startswith("eval_") else f"eval_{name}"
+        low, high = metrics.get(f"{full}_low"), metrics.get(f"{full}_high")
+        if low is None or high is None:
+            note_once(
+                f"noise_bar=True has no effect: {name!r} comes without an interval; metrics=[({name!r}, "
+                '{"interval": 0.95})] reports one'
+            )
+            return None
+        return low, high
+
     def state(self) -> dict[str, Any]:
-        return {
-            "args": {
-                "early_stopping_patience": self.early_stopping_patience,
-                "early_stopping_threshold": self.early_stopping_threshold,
-            },
-            "attributes": {"early_stopping_patience_counter": self.early_stopping_patience_counter},
+        args: dict[str, Any] = {
+            "early_stopping_patience": self.early_stopping_patience,
+            "early_stopping_threshold": self.early_stopping_threshold,
         }
+        attributes: dict[str, Any] = {"early_stopping_patience_counter": self.early_stopping_patience_counter}
+        if self.noise_bar:  # transformers knows nothing of it
+            args["noise_bar"], attributes["last_improvement"] = True, self.last_improvement
+        return {"args": args, "attributes": attributes}

@@ -115,3 +115,45 @@ def test_missing_metric_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_draws_no_random_numbers() -> None:
     assert issubclass(EarlyStoppingCallback, QuietCallback)
+
+
+def with_intervals(values, half: float, *, greater: bool, **options) -> list[int]:
+    """The counter after each evaluation whose interval reaches so far to both sides."""
+    callback, state = EarlyStoppingCallback(10, noise_bar=True, **options), TrainerState()
+    args, counters = arguments(metric_for_best_model="f1", greater_is_better=greater), []
+    for value in values:
+        metrics = {"eval_f1": value, "eval_f1_low": value - half, "eval_f1_high": value + half}
+        callback.on_evaluate(args, state, TrainerControl(), metrics=metrics)
+        counters.append(callback.early_stopping_patience_counter)
+        best = state.best_metric
+        state.best_metric = value if best is None else (max if greater else min)(best, value)
+    return counters
+
+
+def test_an_improvement_within_the_noise_is_none() -> None:
+    assert with_intervals([0.5, 0.55, 0.7, 0.65], 0.1, greater=True) == [0, 1, 0, 1]
+    assert with_intervals([0.5, 0.45, 0.3, 0.35], 0.1, greater=False) == [0, 1, 0, 1]
+
+
+def test_many_small_improvements_add_up() -> None:
+    """Compared with the last one that counted, not with the best so far."""
+    assert with_intervals([0.5, 0.55, 0.59, 0.61, 0.65], 0.1, greater=True) == [0, 1, 2, 0, 1]
+
+
+def test_the_threshold_comes_on_top_of_the_noise() -> None:
+    assert with_intervals([0.5, 0.62, 0.66], 0.1, greater=True, early_stopping_threshold=0.05) == [0, 1, 0]
+
+
+def test_the_bar_is_part_of_the_state_where_it_is_asked_for() -> None:
+    assert "noise_bar" not in json.dumps(EarlyStoppingCallback().state())
+    callback = EarlyStoppingCallback(3, noise_bar=True)
+    callback.last_improvement = 0.5
+    assert EarlyStoppingCallback.from_state(callback.state()).last_improvement == 0.5
+
+
+def test_a_metric_without_an_interval_is_said(capsys) -> None:
+    callback, state = EarlyStoppingCallback(10, noise_bar=True), TrainerState(best_metric=0.5)
+    for value in (0.4, 0.45):
+        callback.on_evaluate(arguments(), state, TrainerControl(), metrics={"eval_loss": value})
+    assert callback.early_stopping_patience_counter == 0
+    assert capsys.readouterr().err.count("noise_bar=True has no effect: 'loss' comes without an interval") == 1

@@ -1,0 +1,143 @@
+"""Keep parts of a model as they are until a step or an epoch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from torch import nn
+
+from ..core.errors import ConfigError, NotSupportedError
+from ..core.notices import note
+from ..core.state import TrainerControl, TrainerState
+from .base import QuietCallback
+
+_UNTIL = re.compile(r"(?:until )?(?P<unit>step|epoch) (?P<number>\d+(?:\.\d+)?)")
+
+
+@dataclass(frozen=True)
+class Until:
+    """When a part thaws: as soon as so many steps or epochs are done."""
+
+    unit: str
+    number: float
+
+    @classmethod
+    def of(cls, given: int | str) -> Until:
+        """A number of steps, or a text.
+
+        >>> Until.of(100), Until.of("epoch 1")
+        (Until(unit='step', number=100), Until(unit='epoch', number=1.0))
+        """
+        if isinstance(given, int):
+            return cls("step", given)
+        found = _UNTIL.fullmatch(given.strip())
+        if found is None:
+            raise ConfigError(
+                what=f"FreezeCallback does not know when {given!r} is",
+                why="parts are frozen until a step or an epoch",
+                fix='give a number of steps, "step 100" or "epoch 1"',
+            )
+        return cls(found["unit"], float(found["number"]))
+
+    def is_over(self, state: TrainerState) -> bool:
+        return (state.global_step if self.unit == "step" else state.epoch or 0.0) >= self.number
+
+
+class FreezeCallback(QuietCallback):
+    """Freezes parameters by name, each until a step or an epoch is done, and trains them from there on.
+
+    A frozen parameter gets no gradient, so no optimizer moves it: neither by momentum nor by weight decay. What is
+    frozen follows from the step alone: a resumed run goes on exactly.
+
+    Args:
+        until: by the name of a module or parameter, or a pattern (`*`), how many steps it stays frozen, or
+            `"epoch 1"`. Where several fit a parameter, it thaws with the last of them.
+
+    >>> FreezeCallback({"bert.embeddings": 100, "bert.encoder.layer.*": "epoch 1"})  # doctest: +SKIP
+    """
+
+    def __init__(self, until: Mapping[str, int | str]) -> None:
+        self.until = {pattern: Until.of(given) for pattern, given in until.items()}
+        self._frozen: dict[str, list[nn.Parameter]] = {}  # by pattern
+
+    def on_train_begin(
+        self,
+        args: Any,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Any = None,
+        optimizer: Any = None,
+        **_: Any,
+    ) -> None:
+        if args.world_size > 1 and args.ddp_find_unused_parameters is not True:
+            raise NotSupportedError(
+                what="FreezeCallback with several processes needs ddp_find_unused_parameters=True",
+                why="every process would wait for the gradients of what is frozen",
+                fix="TrainingArguments(ddp_find_unused_parameters=True)",
+            )
+        self._thaw_all()
+        trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        for pattern in self.until:
+            matching = {name: one for name, one in model.named_parameters() if _fits(name, pattern)}
+            held = [one for one in matching.values() if id(one) in trained and one.requires_grad]
+            if not held:
+                raise ConfigError(
+                    what=f"FreezeCallback has nothing to freeze under {pattern!r}",
+                    why="no parameter is called so" if not matching else "the optimizer trains none of them",
+                    fix=f"parts of this model are {', '.join(_parts(model))}"
+                    if not matching
+                    else "leave it out, or let them require gradients when the trainer is made",
+                )
+            self._frozen[pattern] = held
+        for pattern in list(self._frozen):
+            if self.until[pattern].is_over(state):
+                del self._frozen[pattern]
+        for parameters in self._frozen.values():
+            for parameter in parameters:
+                parameter.requires_grad_(False)
+        if self._frozen:
+            note(f"frozen: {', '.join(f'{name} until {_spoken(self.until[name])}' for name in self._frozen)}")
+
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if self._frozen:
+            self._thaw(state)
+
+    def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._thaw_all()
+
+    def _thaw(self, state: TrainerState) -> None:
+        for pattern in [pattern for pattern in self._frozen if self.until[pattern].is_over(state)]:
+            thawed = self._frozen.pop(pattern)
+            still = {id(parameter) for parameters in self._frozen.values() for parameter in parameters}
+            for parameter in thawed:
+                parameter.requires_grad_(id(parameter) not in still)
+            note(f"step {state.global_step}: {pattern} is trained from here on")
+
+    def _thaw_all(self) -> None:
+        for parameters in self._frozen.values():
+            for parameter in parameters:
+                parameter.requires_grad_(True)
+        self._frozen = {}
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """Whether a parameter is what a pattern says, or inside of it.
+
+    >>> _fits("bert.encoder.layer.1.weight", "bert.encoder"), _fits("bert.encoder2.weight", "bert.encoder")
+    (True, False)
+    """
+    return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
+
+
+def _parts(model: nn.Module) -> list[str]:
+    """Where to look: the model's parts, and those of its only part."""
+    names = [name for name, _ in model.named_children()]
+    return names or [name for name, _ in model.named_parameters()]
+
+
+def _spoken(until: Until) -> str:
+    return f"{until.unit} {until.number:g}"

@@ -1,0 +1,130 @@
+"""Rates by layer and by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+from legs import Net, assert_resumes, make_trainer
+from torch import nn
+
+from ostinato import RatesCallback, TrainingArguments, optimizer_with_rates
+from ostinato.core.errors import ConfigError
+from ostinato.optim.rates import groups_with_rates
+
+
+class Tower(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embeddings = nn.Embedding(4, 2)
+        self.layers = nn.ModuleList([nn.Linear(2, 2) for _ in range(3)])
+        self.norm = nn.LayerNorm(2)
+        self.head = nn.Linear(2, 1)
+
+
+def rates(model: nn.Module, **options) -> dict[str, tuple[str, float, float]]:
+    names = {id(one): name for name, one in model.named_parameters()}
+    groups = groups_with_rates(model, 1.0, 0.1, **{"rules": {}, **options})
+    return {
+        names[id(one)]: (group["name"], group["lr"], group["weight_decay"])
+        for group in groups
+        for one in group["params"]
+    }
+
+
+def test_every_layer_has_a_share_of_the_one_above() -> None:
+    found = rates(Tower(), layer_decay=0.5)
+    assert found == {
+        "embeddings.weight": ("before layers", 0.125, 0.1),
+        "layers.0.weight": ("layers.0", 0.25, 0.1),
+        "layers.0.bias": ("layers.0", 0.25, 0.0),
+        "layers.1.weight": ("layers.1", 0.5, 0.1),
+        "layers.1.bias": ("layers.1", 0.5, 0.0),
+        "layers.2.weight": ("layers.2", 1.0, 0.1),
+        "layers.2.bias": ("layers.2", 1.0, 0.0),
+        "norm.weight": ("after layers", 1.0, 0.0),
+        "norm.bias": ("after layers", 1.0, 0.0),
+        "head.weight": ("after layers", 1.0, 0.1),
+        "head.bias": ("after layers", 1.0, 0.0),
+    }
+
+
+def test_rules_come_first_and_the_first_of_them_counts() -> None:
+    found = rates(Tower(), rules={"head.bias": 3.0, "head": 2.0, "layers.*.bias": 4.0}, layer_decay=0.5)
+    assert found["head.bias"] == ("head.bias", 3.0, 0.0)
+    assert found["head.weight"] == ("head", 2.0, 0.1)
+    assert found["layers.1.bias"] == ("layers.*.bias", 4.0, 0.0)
+    assert found["layers.1.weight"] == ("layers.1", 0.5, 0.1)
+
+
+def test_without_layers_the_rest_has_the_rate_of_the_arguments() -> None:
+    assert rates(Net(), rules={"head": 2.0})["body.weight"] == ("rest", 1.0, 0.1)
+
+
+def test_what_is_not_trained_is_in_no_group() -> None:
+    model = Tower()
+    model.embeddings.requires_grad_(False)
+    assert "embeddings.weight" not in rates(model, layer_decay=0.5)
+
+
+def test_a_model_of_transformers() -> None:
+    found = rates(tiny.bert(), rules={"classifier": 7.0}, layer_decay=0.5)
+    layers = {name: rate for name, rate, _ in found.values() if "layer." in name}
+    assert sorted(layers.values()) == [0.5 ** (len(layers) - 1 - n) for n in range(len(layers))]
+    assert {rate for name, rate, _ in found.values() if name == "before layers"} == {0.5 ** len(layers)}
+    assert found["classifier.weight"][1] == 7.0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"rules": {"haed": 1.0}}, "called 'haed'"),
+        ({"rules": {"head": -1.0}}, "is -1.0"),
+        ({"layer_decay": 1.5}, "no share"),
+    ],
+)
+def test_mistakes(options: dict, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        rates(Tower(), **options)
+
+
+def test_a_model_without_layers_has_no_layer_decay() -> None:
+    with pytest.raises(ConfigError, match="has none"):
+        rates(Net(), layer_decay=0.5)
+
+
+def with_rates(out: Path, **options):
+    trainer = make_trainer(out, [RatesCallback()], weight_decay=0.1, **options)
+    chosen = optimizer_with_rates(trainer.model, trainer.args, {"head": 0.2})
+    trainer.optimizer_cls_and_kwargs = chosen
+    return trainer
+
+
+def test_one_rate_for_each_group_is_logged(tmp_path: Path) -> None:
+    """Rates of the step at hand, by the shape of the schedule."""
+    trainer = with_rates(tmp_path, logging_steps=2)
+    trainer.train()
+    entries = [entry for entry in trainer.state.log_history if "lr/head" in entry]
+    assert [entry["step"] for entry in entries] == [2, 4, 6]
+    assert [entry["lr/head"] for entry in entries] == pytest.approx([0.2 * left / 6 for left in (5, 3, 1)])
+    assert [entry["lr/rest"] for entry in entries] == [entry["lr/head"] / 4 for entry in entries]
+    assert [entry["learning_rate"] for entry in entries] == [entry["lr/rest"] for entry in entries]
+
+
+def test_groups_are_resumed(tmp_path: Path) -> None:
+    assert_resumes(lambda out: with_rates(out, logging_steps=2), tmp_path, at=(1, 4))
+
+
+def test_epochs_are_logged_once(tmp_path: Path) -> None:
+    trainer = with_rates(tmp_path, logging_strategy="epoch")
+    trainer.train()
+    found = [entry["lr/head"] for entry in trainer.state.log_history if "lr/head" in entry]
+    assert found == pytest.approx([0.2 * 4 / 6, 0.2 * 1 / 6])
+
+
+def test_the_optimizer_is_that_of_the_arguments(tmp_path: Path) -> None:
+    args = TrainingArguments(str(tmp_path), optim="sgd", learning_rate=0.3, report_to="none", use_cpu=True)
+    kind, options = optimizer_with_rates(Net(), args, {"head": 0.2})
+    assert kind is torch.optim.SGD and options["lr"] == 0.3
