@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from .callbacks.control_file import ControlFileCallback
     from .callbacks.early_stopping import EarlyStoppingCallback
     from .callbacks.flow import DefaultFlowCallback
-    from .callbacks.journal import JournalCallback
-    from .callbacks.notebook import NotebookProgressCallback
     from .callbacks.freezing import FreezeCallback
     from .callbacks.gradients import GradientStatisticsCallback
+    from .callbacks.journal import JournalCallback
+    from .callbacks.notebook import NotebookProgressCallback
     from .callbacks.printer import PrinterCallback
     from .callbacks.profiling import ProfilerCallback
     from .callbacks.progress import ProgressCallback
