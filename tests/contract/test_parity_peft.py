@@ -54,7 +54,7 @@ def test_the_same_files(kind: str) -> None:
         trainer.save_model(str(api.output_dir / "saved"))
 
     theirs, ours = run_both(script)
-    assert set(theirs.files) - set(ours.files) == {"saved/training_args.bin"}  # a pickle, for transformers' resuming
+    assert set(theirs.files) <= set(ours.files)
     weights = [[name for name in each.files if name.endswith((".safetensors", ".bin"))] for each in (theirs, ours)]
     adapters = [[name for name in names if "adapter" in name] for names in weights]
     assert adapters[0] == adapters[1]
