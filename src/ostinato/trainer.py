@@ -727,8 +727,10 @@ class Trainer(metaclass=TrainerType):
         if self.args.include_num_input_tokens_seen != "no":
             logs["num_input_tokens_seen"] = self.state.num_input_tokens_seen
             if start_time is not None:
-                tokens = self.state.num_input_tokens_seen - self._initial_num_input_tokens_seen
-                logs.update(speed_metrics("train", start_time, num_tokens=tokens, now=time.time()))
+                tokens, now = self.state.num_input_tokens_seen - self._initial_num_input_tokens_seen, time.time()
+                logs.update(speed_metrics("train", start_time, now=now))
+                resting = 0.0 if self._run is None else self._run.ledger.resting
+                logs["train_tokens_per_second"] = round(tokens / max(now - start_time - resting, 1e-6), 3)
         self.state.log_history.append({**logs, "step": self.state.global_step})
         self.control = self.callback_handler.on_log(self.args, self.state, self.control, logs)
 

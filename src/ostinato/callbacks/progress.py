@@ -280,6 +280,7 @@ class _Screen:
         self._outcome: str | None = None
         self._watched: Watched | None = None
         self._tokens_per_second: float | None = None
+        self._measured: dict[str, float] = {}  # by the evaluation before
 
     def begin_training(self, state: TrainerState, *, samples_per_step: int, watched: Watched | None = None) -> None:
         self._state, self._samples_per_step, self._watched = state, samples_per_step, watched
@@ -448,10 +449,21 @@ class _Screen:
             label, text = self._in_words(subject, short, numbers[name])
             if text:
                 line.append("  ").append_text(_pairs([(label, self._in_column(subject, short, text))]))
+                line.append(self._change(name, numbers[name]) if subject == "eval" else "", style=QUIET)
             if name == best:
                 line.append(" best", style=f"bold {GREEN}")
         line.rstrip()
         return line
+
+    def _change(self, name: str, value: Any) -> str:
+        """Whether a metric is more or less than the last time."""
+        if name.endswith(SPEEDS) or not isinstance(value, Real) or math.isnan(value):
+            return ""
+        before, self._measured[name] = self._measured.get(name), float(value)
+        if before is None or before == value:
+            return ""
+        up, down = ("+", "-") if self.console.options.ascii_only else ("↑", "↓")
+        return f" {up if value > before else down}"
 
     def _in_words(self, subject: str | None, name: str, value: Any) -> tuple[str, str]:
         """The name and the value as they should read; an empty value is left out."""

@@ -39,6 +39,11 @@ class TimeLedger:
             within = self.data + self.evaluation + self.saving - booked
             setattr(self, on, getattr(self, on) + perf_counter() - begun - within)
 
+    @property
+    def resting(self) -> float:
+        """The time in which nothing was trained."""
+        return self.evaluation + self.saving
+
     def seconds(self) -> dict[str, float]:
         """What was spent so far, by purpose. The difference of two of these is what was spent in between."""
         whole = perf_counter() - self.began

@@ -256,7 +256,7 @@ def test_a_terminal_shows_a_bar_and_gets_back_its_line(driven: dict[str, Driven]
         "step 2  epoch 1.00  eval  loss 0.5123  accuracy 0.73 best  1.5 s",
         "step 3  epoch 1.50  loss 0.6667  lr 1.67e-05  grad 1.23",
         "step 4  epoch 2.00  loss 0.5     lr 1.25e-05  grad 1.23",
-        "step 4  epoch 2.00  eval  loss 0.5123  accuracy 0.71  1.5 s",
+        "step 4  epoch 2.00  eval  loss 0.5123  accuracy 0.71 ↓  1.5 s",
         "step 4  epoch 2.00  train  loss 1.04    9.9 s",
     ]
     assert re.fullmatch(r"train ━+ 100%  step 4/4  epoch 2.00/2  in 0:0\d", final[8])

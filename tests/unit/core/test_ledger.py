@@ -63,3 +63,25 @@ def test_a_failing_block_is_booked_too() -> None:
         time.sleep(0.01)
         raise ValueError("broken")
     assert ledger.evaluation >= 0.01
+
+
+def test_tokens_per_second_are_of_training_time(ours: Api) -> None:
+    """A second of evaluating does not slow training down."""
+
+    class Slow(ours.Trainer):
+        def evaluation_loop(self, *args: Any, **rest: Any) -> Any:
+            time.sleep(0.5)
+            return super().evaluation_loop(*args, **rest)
+
+    pytest.importorskip("transformers")
+    args = ours.args(
+        max_steps=4, eval_strategy="steps", eval_steps=1, include_num_input_tokens_seen="all",
+        per_device_train_batch_size=2,
+    )  # fmt: skip
+    rows = tiny.classification_rows()
+    trainer = ours.trainer(tiny.bert(), args, cls=Slow, train_dataset=rows, eval_dataset=rows[:2])
+    trainer.train()
+    last = [entry for entry in trainer.state.log_history if "loss" in entry][-1]
+    seconds = last["num_input_tokens_seen"] / last["train_tokens_per_second"]
+    assert last["train_runtime"] > 1.5
+    assert seconds < last["train_runtime"] - 1.4
