@@ -32,6 +32,18 @@ VOLATILE = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}
 SINGLETONS = {"tqdm_monitor"}
 
 
+# Rooms whose files take longest. Files are handed out whole to the processes that run the tests: what begins last
+# should not be what everybody waits for.
+LONGEST = ("faults", "tutorials", "distributed", "docs", "contract")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first."""
+    here = Path(__file__).parent
+    rooms = {room: place for place, room in enumerate(LONGEST)}
+    items.sort(key=lambda item: rooms.get(item.path.relative_to(here).parts[0], len(rooms)))
+
+
 # ------------------------------------------------------------------------------------------------------ two libraries
 
 

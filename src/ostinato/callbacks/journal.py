@@ -16,11 +16,11 @@ from typing import Any, Protocol
 from ..config.secrets import without_keys
 from ..core.errors import OstinatoError
 from ..core.notices import warn
+from ..core.run_files import JOURNAL_NAME
 from ..core.state import TrainerControl, TrainerState
 from .base import QuietCallback
 from .journal_file import JournalFile
 
-FILE_NAME = "events.jsonl"
 VERSION = 1
 _HELD = 100  # notices before the run begins
 _LONGEST = 4_000  # characters of a notice or an error
@@ -121,7 +121,7 @@ class JournalCallback(QuietCallback):
             return
         if self._file is not None:
             self._file.close()
-        self._file = JournalFile(view.directory / FILE_NAME)
+        self._file = JournalFile(view.directory / JOURNAL_NAME)
         self._begun, self._best, self._evaluated_at = True, state.best_metric, state.global_step
         self._write({"event": "start", "step": state.global_step, **_told(view)})
         held, self._held = self._held, []

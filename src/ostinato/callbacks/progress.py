@@ -459,11 +459,12 @@ class _Screen:
         """Whether a metric is more or less than the last time."""
         if name.endswith(SPEEDS) or not isinstance(value, Real) or math.isnan(value):
             return ""
-        before, self._measured[name] = self._measured.get(name), float(value)
-        if before is None or before == value:
+        now, before = float(value), self._measured.get(name)
+        self._measured[name] = now
+        if before is None or before == now:
             return ""
         up, down = ("+", "-") if self.console.options.ascii_only else ("↑", "↓")
-        return f" {up if value > before else down}"
+        return f" {up if now > before else down}"
 
     def _in_words(self, subject: str | None, name: str, value: Any) -> tuple[str, str]:
         """The name and the value as they should read; an empty value is left out."""

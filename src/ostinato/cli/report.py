@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         records = [reading.read_run(place, options.run if len(options.runs) == 1 else None) for place in options.runs]
         if len(records) == 1:
-            path = Path(options.out) if options.out else records[0].path.with_name(page.FILE_NAME)
+            path = Path(options.out) if options.out else records[0].path.with_name(page.REPORT_NAME)
             text = page.render(records[0])
         else:
             path = Path(options.out or COMPARISON)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from ..core.run_files import REPORT_NAME
 from .charts import Mark, Series, chart
 from .parts import (
     curve_names,
@@ -26,7 +27,6 @@ from .reading import RunRecord, SavedModel, Saying, read_run
 from .thinning import Curve
 from .words import amount, clock, duration, moment, number, safe, share, size
 
-FILE_NAME = "report.html"
 _MOST_CHARTS, _MOST_SAVES = 30, 30
 _PURPOSES = {"computing": 1, "data": 2, "evaluation": 3, "saving": 4}
 _PURPOSE_WORDS = {
@@ -46,7 +46,7 @@ def write_report(place: str | Path, out: str | Path | None = None, run_id: str |
     PosixPath('out/report.html')
     """
     run = read_run(place, run_id)
-    path = Path(out) if out is not None else run.path.with_name(FILE_NAME)
+    path = Path(out) if out is not None else run.path.with_name(REPORT_NAME)
     write_page(render(run), path)
     return path
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..core.errors import DataError
+from ..core.run_files import JOURNAL_NAME
 from .thinning import Curve, GrowingCurve
 
-FILE_NAME = "events.jsonl"
 KNOWN_VERSION = 1
 _LONGEST_LINE = 4 * 2**20  # bytes
 _MOST_CURVES, _MOST_SAYINGS, _MOST_SAVES, _MOST_EPOCHS, _MOST_RUNS = 300, 200, 2_000, 1_000, 10_000
@@ -134,14 +134,18 @@ def journal_path(place: str | Path) -> Path:
       fix: name the output_dir of a run, or its events.jsonl
     """
     place = Path(place)
-    path = place / FILE_NAME if place.is_dir() else place
+    path = place / JOURNAL_NAME if place.is_dir() else place
     if path.is_file():
         return path
-    why = f"it has no {FILE_NAME}: the run may have had journal=False" if place.is_dir() else f"{place} does not exist"
+    why = (
+        f"it has no {JOURNAL_NAME}: the run may have had journal=False"
+        if place.is_dir()
+        else f"{place} does not exist"
+    )
     if place.exists() and not place.is_dir():
         why = f"{place} is no file"
     raise JournalError(
-        what=f"there is no journal in {place}", why=why, fix=f"name the output_dir of a run, or its {FILE_NAME}"
+        what=f"there is no journal in {place}", why=why, fix=f"name the output_dir of a run, or its {JOURNAL_NAME}"
     )
 
 
@@ -188,7 +192,7 @@ def _nothing_to_tell(path: Path, run_id: str | None, runs: Mapping[str, Any], ba
         )
     why = f"none of its {bad} lines is an event" if bad else "it is empty"
     return JournalError(
-        what=f"{path} is no journal of a run", why=why, fix=f"name the output_dir of a run, or its {FILE_NAME}"
+        what=f"{path} is no journal of a run", why=why, fix=f"name the output_dir of a run, or its {JOURNAL_NAME}"
     )
 
 

@@ -29,6 +29,7 @@ from ..checkpoint.names import (
 from ..config.plan import HubSettings
 from ..core.choices import HubStrategy
 from ..core.notices import warn
+from ..core.run_files import JOURNAL_NAME, REPORT_NAME
 from ..core.state import TrainerState
 from ..integrations import staging
 from ..integrations.hub import ClientBars, Repository
@@ -61,6 +62,8 @@ _NOT_PUBLISHED = (
     f".{PREFIX_CHECKPOINT_DIR}-*",
     f".{BEST_MODEL_NAME}.*",
     DIRECTORY,
+    JOURNAL_NAME,  # these tell of this machine: paths, commands
+    REPORT_NAME,
 )
 
 

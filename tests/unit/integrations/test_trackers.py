@@ -309,7 +309,7 @@ def test_all_says_which(tmp_path, monkeypatch, capsys) -> None:
     made = trainer(tmp_path, report_to="all")
     assert 'report_to="all": logs are sent to csv, jsonl' in capsys.readouterr().err
     kinds = [type(callback).__name__ for callback in made.callback_handler.callbacks]
-    assert kinds == ["DefaultFlowCallback", "CsvCallback", "JsonlCallback"]
+    assert kinds == ["DefaultFlowCallback", "CsvCallback", "JsonlCallback", "JournalCallback"]
 
 
 def test_a_tracker_handed_over_takes_the_place_of_the_one_asked_for(tmp_path) -> None:

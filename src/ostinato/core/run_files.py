@@ -1,0 +1,6 @@
+"""Names of the files that a run leaves in its directory beside its checkpoints."""
+
+from __future__ import annotations
+
+JOURNAL_NAME = "events.jsonl"
+REPORT_NAME = "report.html"
