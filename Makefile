@@ -30,9 +30,10 @@ demo: $(VENV)/.demo
 	@OMP_NUM_THREADS=1 $(PY) examples/digits.py
 	@OMP_NUM_THREADS=1 $(PY) examples/kill_and_resume.py
 
-# By file: what a file's tests share is made once. More than four processes would spend their time importing.
+# By file: what a file's tests share is made once; in the order of tests/conftest.py, which begins with the longest.
+# More than four processes would spend their time importing.
 test: $(VENV)/.dev
-	$(PY) -m pytest -n auto --maxprocesses=4 --dist loadfile $(PYTEST_FLAGS)
+	$(PY) -m pytest -n auto --maxprocesses=4 --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
 
 faults: $(VENV)/.dev
 	OSTINATO_KILLS=200 OSTINATO_POWER_CUTS=40 $(PY) -m pytest tests/faults $(PYTEST_FLAGS)

@@ -34,7 +34,7 @@ SINGLETONS = {"tqdm_monitor"}
 
 # Rooms whose files take longest. Files are handed out whole to the processes that run the tests: what begins last
 # should not be what everybody waits for.
-LONGEST = ("faults", "tutorials", "distributed", "docs", "contract")
+LONGEST = ("faults", "tutorials", "distributed", "compat", "docs", "contract")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
