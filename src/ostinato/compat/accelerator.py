@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ..config.plan import LoaderSettings
+from ..config.process_facts import ProcessFacts
 from ..core.errors import NotSupportedError
 from ..core.notices import note_once
 from ..core.tree import tree_map
@@ -24,7 +25,7 @@ from .putting_in_place import is_in_place
 from .sharing_loaders import shared_loader
 
 
-class AcceleratorView:
+class AcceleratorView(ProcessFacts):
     """Answers to accelerate's names; it owns nothing.
 
     >>> trainer.accelerator.gather_for_metrics(scores)  # doctest: +SKIP
@@ -38,6 +39,7 @@ class AcceleratorView:
     device_placement = True
 
     def __init__(self, trainer: Any) -> None:
+        super().__init__(trainer.args)
         self._trainer = trainer
         self.state = StateView(trainer.args)
         self.gradient_state = GradientStateView(trainer)
@@ -51,18 +53,6 @@ class AcceleratorView:
         return self._trainer.strategy.device
 
     @property
-    def num_processes(self) -> int:
-        return self._trainer.args.world_size
-
-    @property
-    def process_index(self) -> int:
-        return self._trainer.args.process_index
-
-    @property
-    def local_process_index(self) -> int:
-        return self._trainer.args.local_process_index
-
-    @property
     def is_main_process(self) -> bool:
         return self._trainer.is_world_process_zero()
 
@@ -70,28 +60,10 @@ class AcceleratorView:
     def is_local_main_process(self) -> bool:
         return self._trainer.is_local_process_zero()
 
-    @property
-    def is_last_process(self) -> bool:
-        return self.process_index == self.num_processes - 1
-
-    @property
-    def use_distributed(self) -> bool:
-        return self.num_processes > 1
-
-    multi_device = use_distributed
-
-    @property
-    def distributed_type(self) -> Any:
-        return self.state.distributed_type
+    multi_device = ProcessFacts.use_distributed
 
     def wait_for_everyone(self) -> None:
         self._trainer.strategy.barrier()
-
-    def main_process_first(self) -> AbstractContextManager[Any]:
-        return self._trainer.args.main_process_first(local=False)
-
-    def local_main_process_first(self) -> AbstractContextManager[Any]:
-        return self._trainer.args.main_process_first(local=True)
 
     def on_main_process(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function`, which does something on the main process alone."""
@@ -101,10 +73,6 @@ class AcceleratorView:
             return function(*args, **kwargs) if self.is_main_process else None
 
         return there_alone
-
-    def print(self, *args: Any, **kwargs: Any) -> None:
-        if self.is_local_main_process:
-            print(*args, **kwargs)  # noqa: T201
 
     # ---- a step --------------------------------------------------------------------------------------
 
