@@ -15,7 +15,7 @@ from types import ModuleType
 import ostinato
 
 from ..core.errors import OstinatoError
-from . import convert, explain, plan, report, verify
+from . import convert, explain, plan, report, train, verify
 from . import exec as execute
 
 COMMANDS: dict[str, ModuleType] = {
@@ -24,6 +24,7 @@ COMMANDS: dict[str, ModuleType] = {
     "explain": explain,
     "plan": plan,
     "report": report,
+    "train": train,
     "verify": verify,
 }
 WRONG_COMMAND_LINE = 2

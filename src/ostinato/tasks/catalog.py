@@ -1,0 +1,62 @@
+"""Which task is which recipe, under every name that people know it by."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from ostinato import ConfigError
+
+if TYPE_CHECKING:
+    from .recipe import Recipe
+
+# A recipe's module is imported when its task is asked for.
+RECIPES = {
+    "text-classification": "text_classification:TextClassification",
+    "token-classification": "token_classification:TokenClassification",
+    "multiple-choice": "multiple_choice:MultipleChoice",
+    "question-answering": "question_answering:QuestionAnswering",
+    "question-answering-beam": "question_answering_beam:QuestionAnsweringBeam",
+    "question-answering-seq2seq": "question_answering_seq2seq:QuestionAnsweringSeq2Seq",
+    "clm": "clm:CausalLanguageModeling",
+    "mlm": "mlm:MaskedLanguageModeling",
+    "plm": "plm:PermutationLanguageModeling",
+    "fim": "fim:FillInTheMiddle",
+    "summarization": "summarization:Summarization",
+    "translation": "translation:Translation",
+    "sentence-embedding": "sentence_embedding:SentenceEmbedding",
+}
+# The names of transformers' example scripts, without "run_" in front.
+ALIASES = {
+    "glue": "text-classification",
+    "xnli": "text-classification",
+    "classification": "text-classification",
+    "ner": "token-classification",
+    "pos": "token-classification",
+    "chunk": "token-classification",
+    "swag": "multiple-choice",
+    "qa": "question-answering",
+    "qa-beam-search": "question-answering-beam",
+    "seq2seq-qa": "question-answering-seq2seq",
+    "language-modeling": "clm",
+}
+
+
+def find_recipe(name: str) -> type[Recipe]:
+    """The recipe of a task, by its name or that of transformers' example script for it.
+
+    >>> find_recipe("run_glue.py").name
+    'text-classification'
+    """
+    asked = name.removesuffix(".py").removesuffix("_no_trainer").removeprefix("run_").replace("_", "-")
+    task = ALIASES.get(asked, asked)
+    if task not in RECIPES:
+        near = get_close_matches(asked, [*RECIPES, *ALIASES], n=1, cutoff=0.5)
+        raise ConfigError(
+            what=f"there is no task {name!r}",
+            why=f"the nearest is {near[0]!r}" if near else "no recipe has that name",
+            fix=f"the tasks are {', '.join(RECIPES)}",
+        )
+    module, _, recipe = RECIPES[task].partition(":")
+    return getattr(import_module(f".{module}", __package__), recipe)

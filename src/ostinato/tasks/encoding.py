@@ -1,0 +1,85 @@
+"""Rows to features, cached: what one command has encoded, the next finds."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+import ostinato
+
+from .reading import Split
+from .recipe import Recipe
+
+# What a recipe holds that encoding does not depend on, or that is told otherwise.
+_NOT_PART_OF_THE_KEY = {"tokenizer", "training"}
+
+
+def encode_split(recipe: Recipe, split: Split) -> Any:
+    """The features of a split; its own columns are dropped."""
+    purpose = split.name.partition("_")[0]
+
+    def mapped(rows: Any, function: Callable[..., Any], **options: Any) -> Any:
+        settings = recipe.arguments
+        return rows.map(
+            function,
+            batched=True,
+            remove_columns=rows.column_names,
+            num_proc=settings.preprocessing_num_workers,
+            load_from_cache_file=not settings.overwrite_cache,
+            new_fingerprint=_fingerprint(recipe, rows, function, purpose),
+            desc=f"Encoding {split.name} rows",
+            **options,
+        )
+
+    features = mapped(split.rows, _Encode(recipe, purpose))
+    return recipe.arrange(features, purpose, mapped)
+
+
+class _Encode:
+    """A recipe's `encode` for one purpose; no closure, so that worker processes can be given it."""
+
+    def __init__(self, recipe: Recipe, purpose: str) -> None:
+        self.recipe, self.purpose = recipe, purpose
+
+    def __call__(self, rows: Mapping[str, list[Any]]) -> dict[str, Any]:
+        return dict(self.recipe.encode(rows, self.purpose))
+
+
+def _fingerprint(recipe: Recipe, rows: Any, function: Callable[..., Any], purpose: str) -> str:
+    """A name for the result, made of everything it depends on. `datasets` would hash the pickled function, and with
+    it a tokenizer that remembers how it was last called, so that nothing would ever be found again."""
+    facts = {name: value for name, value in vars(recipe).items() if name not in _NOT_PART_OF_THE_KEY}
+    parts = [
+        rows._fingerprint,
+        ostinato.__version__,
+        inspect.getsource(type(recipe)) + inspect.getsource(inspect.getmodule(type(recipe)) or type(recipe)),
+        getattr(function, "__qualname__", type(function).__qualname__),
+        purpose,
+        json.dumps(facts, default=_plain, sort_keys=True),
+        tokenizer_facts(recipe.tokenizer),
+    ]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    to_dict = getattr(value, "to_dict", None)
+    return to_dict() if callable(to_dict) else repr(value)
+
+
+def tokenizer_facts(tokenizer: Any) -> str:
+    """Everything a tokenizer's results depend on, and not how it was last called."""
+    if tokenizer is None:
+        return ""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return repr(tokenizer) + json.dumps(tokenizer.get_vocab(), sort_keys=True)
+    content = json.loads(backend.to_str())
+    content.pop("truncation", None)
+    content.pop("padding", None)
+    return repr(tokenizer) + json.dumps(content)

@@ -1,0 +1,113 @@
+"""The labels of a data set: their names, their numbers, and whether a row may have several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+from ostinato.logging import get_logger
+
+from .reading import Split, shortened
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Names in the order of their numbers. `values` are what rows hold in their place: names or numbers."""
+
+    values: tuple[Any, ...]
+    names: tuple[str, ...]
+    are_several: bool = False
+
+    @classmethod
+    def of(cls, splits: Sequence[Split], column: str) -> Labels:
+        """The labels of the first split (the training set, where there is one); the others may have no further ones.
+
+        A column of type ClassLabel says itself what its numbers are called.
+        """
+        first = splits[0]
+        feature = first.rows.features[column]
+        feature = getattr(feature, "feature", feature)  # of a list of labels
+        are_several = any(isinstance(value, (list, tuple)) for value in first.column(column)[:100])
+        if getattr(feature, "names", None):
+            labels = cls(tuple(range(len(feature.names))), tuple(feature.names), are_several)
+        else:
+            for split in splits:
+                split.check(column, _is_label, "there is no label", "add the label, or leave the row out")
+            found = {one for value in first.column(column) for one in (value if are_several else [value])}
+            values = tuple(sorted(found, key=_order))
+            labels = cls(values, tuple(map(_name, values)), are_several)
+        for split in splits:
+            labels.check(split, column)
+        return labels
+
+    def check(self, split: Split, column: str) -> None:
+        """Refuse the first row with a label that is not among them."""
+        for row, value in enumerate(split.column(column)):
+            for one in value if self.are_several else [value]:
+                if not self.knows(one):
+                    near = get_close_matches(str(one), self.names, n=1)
+                    raise split.refuse(
+                        row,
+                        column,
+                        f"there is no label {one!r}; the labels are {shortened(self.names)}",
+                        f"is it {near[0]!r}?" if near else "mend the row, or train with rows that have this label",
+                    )
+
+    def knows(self, value: Any) -> bool:
+        """Whether rows of this label can be learned from."""
+        return value in self.values if not isinstance(value, list) else all(map(self.knows, value))
+
+    def ids(self, values: Iterable[Any]) -> list[Any]:
+        """The numbers of labels; of rows with several, a 1.0 or 0.0 for each label."""
+        if not self.are_several:
+            return [self.values.index(value) for value in values]
+        return [[float(one in value) for one in self.values] for value in values]
+
+    def as_in(self, config: Any) -> Labels:
+        """The same labels in the order of a model that knows them all by name."""
+        known = {int(number): str(name) for number, name in (config.id2label or {}).items()}
+        names = [known[number] for number in sorted(known)]
+        if sorted(names) != sorted(self.names):
+            given_by_model = names and not all(name.startswith("LABEL_") for name in names)
+            if given_by_model:
+                get_logger().info(
+                    f"the model has labels of its own ({shortened(names)}), which are not those of the rows: "
+                    "the rows' take their place"
+                )
+            return self
+        order = [self.names.index(name) for name in names]
+        return replace(self, values=tuple(self.values[i] for i in order), names=tuple(names))
+
+    def tell(self, config: Any) -> None:
+        """Write the names into a config."""
+        config.num_labels = len(self.names)
+        config.id2label = dict(enumerate(self.names))
+        config.label2id = {name: number for number, name in enumerate(self.names)}
+
+    def readable(self, scores: np.ndarray) -> dict[str, Any]:
+        """What a row's logits say, with a probability."""
+        if self.are_several:
+            chances = 1 / (1 + np.exp(-scores.astype(np.float64)))
+            chosen = [i for i, chance in enumerate(chances) if chance > 0.5]
+            return {"prediction": [self.names[i] for i in chosen], "scores": [round(chances[i], 4) for i in chosen]}
+        chances = np.exp(scores.astype(np.float64) - scores.max())
+        best = int(scores.argmax())
+        return {"prediction": self.names[best], "score": round(float(chances[best] / chances.sum()), 4)}
+
+
+def _is_label(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(_is_label(one) for one in value)
+    return value is not None and value == value  # NaN is what csv makes of an empty field
+
+
+def _order(value: Any) -> tuple[bool, Any]:
+    return isinstance(value, str), value  # numbers and names in one column: the numbers first
+
+
+def _name(value: Any) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -1,0 +1,211 @@
+"""Config, tokenizer and model: by path or name, or from scratch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ostinato import ConfigError
+from ostinato.logging import get_logger
+
+from .arguments import ModelArguments
+
+_SPECIAL = {  # the special tokens that a tokenizer's file may name, by what they are for
+    "pad_token": ("[PAD]", "<pad>"),
+    "unk_token": ("[UNK]", "<unk>"),
+    "cls_token": ("[CLS]", "<cls>"),
+    "sep_token": ("[SEP]", "<sep>"),
+    "mask_token": ("[MASK]", "<mask>"),
+    "bos_token": ("<s>", "<|endoftext|>"),
+    "eos_token": ("</s>", "<|endoftext|>"),
+}
+_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "sep_token_id", "cls_token_id", "mask_token_id")
+
+
+def import_transformers() -> Any:
+    """`transformers`, or an error that says how to get it."""
+    try:
+        import transformers  # noqa: PLC0415
+    except ImportError:
+        raise ConfigError(
+            what="models cannot be made", why="transformers is not installed", fix="pip install 'ostinato[hf]'"
+        ) from None
+    return transformers
+
+
+def _hub(arguments: ModelArguments) -> dict[str, Any]:
+    return {
+        "cache_dir": arguments.cache_dir,
+        "revision": arguments.model_revision,
+        "token": arguments.token,
+        "trust_remote_code": arguments.trust_remote_code,
+    }
+
+
+# ---- config ---------------------------------------------------------------------------------------------------------
+
+
+def load_config(arguments: ModelArguments) -> Any:
+    """The config of the model that is named, or of a new one of its type."""
+    transformers = import_transformers()
+    named = arguments.config_name or arguments.model_name_or_path
+    if named is not None:
+        config = _found(transformers.AutoConfig, named, "config", **_hub(arguments))
+    elif arguments.model_type is not None:
+        try:
+            config = transformers.AutoConfig.for_model(arguments.model_type)
+        except ValueError:
+            from difflib import get_close_matches  # noqa: PLC0415
+
+            near = get_close_matches(arguments.model_type, transformers.CONFIG_MAPPING.keys())
+            raise ConfigError(
+                what=f"--model_type {arguments.model_type}: transformers has no such model",
+                why=f"the nearest are {', '.join(near)}" if near else "no name is near",
+                fix=f"--model_type {near[0]}" if near else "--model_type bert, gpt2, t5, …",
+            ) from None
+    else:
+        raise ConfigError(
+            what="no model is named",
+            why="a model is fine-tuned, or trained from scratch",
+            fix="add --model_name_or_path PATH, or --model_type bert --train_tokenizer for a new one",
+        )
+    if arguments.config_overrides:
+        _override(config, arguments.config_overrides)
+    return config
+
+
+def _override(config: Any, overrides: str) -> None:
+    for each in overrides.split(","):
+        name = each.partition("=")[0].strip()
+        if not hasattr(config, name) or "=" not in each:
+            raise ConfigError(
+                what=f"--config_overrides {each.strip()!r}",
+                why=f"{type(config).__name__} has no {name!r}" if "=" in each else "a value has to follow the name",
+                fix="write name=value,name=value with names of the config",
+            )
+    try:
+        config.update_from_string(overrides)
+    except ValueError as error:
+        raise ConfigError(f"--config_overrides {overrides}", str(error), "write name=value,name=value") from error
+
+
+def _found(kind: Any, named: str, what: str, **options: Any) -> Any:
+    try:
+        return kind.from_pretrained(named, **options)
+    except (OSError, ValueError) as error:
+        is_place = Path(named).exists() or named.startswith((".", "/", "~"))
+        raise ConfigError(
+            what=f"no {what} can be loaded from {named!r}",
+            why=str(error).strip().splitlines()[0],
+            fix="check the path" if is_place else "check the name; without the network, name a directory",
+        ) from error
+
+
+# ---- tokenizer ------------------------------------------------------------------------------------------------------
+
+
+def load_tokenizer(arguments: ModelArguments, **options: Any) -> Any:
+    """The tokenizer that is named, or that comes with the model."""
+    transformers = import_transformers()
+    named = arguments.tokenizer_name or arguments.model_name_or_path
+    if named is None:
+        raise ConfigError(
+            what="no tokenizer is named",
+            why="a new model has none of its own",
+            fix="add --train_tokenizer to make one from the training rows, or --tokenizer_name PATH",
+        )
+    if named.endswith(".json"):
+        return _from_file(transformers, named)
+    return _found(
+        transformers.AutoTokenizer,
+        named,
+        "tokenizer",
+        use_fast=arguments.use_fast_tokenizer,
+        **_hub(arguments),
+        **options,
+    )
+
+
+def _from_file(transformers: Any, path: str) -> Any:
+    """A tokenizer of the `tokenizers` library, which names its special tokens by convention alone."""
+    try:
+        tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=path)
+    except Exception as error:  # tokenizers raises Exception itself
+        raise ConfigError(f"--tokenizer_name {path} cannot be read", str(error), "name a file it has saved") from error
+    known = tokenizer.get_vocab()
+    for purpose, tokens in _SPECIAL.items():
+        token = next((token for token in tokens if token in known), None)
+        if token is not None:
+            setattr(tokenizer, purpose, token)
+    return tokenizer
+
+
+def settle_padding(tokenizer: Any, config: Any, arguments: ModelArguments, *, is_needed: bool) -> None:
+    """Give the tokenizer the pad token that was asked for; refuse one without, where rows are padded."""
+    if arguments.pad_token is not None:
+        if arguments.pad_token not in tokenizer.get_vocab():
+            raise ConfigError(
+                what=f"--pad_token {arguments.pad_token}: the tokenizer has no such token",
+                why=f"its special tokens are {', '.join(tokenizer.all_special_tokens) or 'none'}",
+                fix="name one of these",
+            )
+        tokenizer.pad_token = arguments.pad_token
+    if tokenizer.pad_token is None and is_needed:
+        end = tokenizer.eos_token
+        raise ConfigError(
+            what=f"the tokenizer of {arguments.tokenizer_name or arguments.source} has no pad token",
+            why="rows of a batch are padded to one length with it",
+            fix=f"add --pad_token '{end}'" if end else "add --pad_token TOKEN with a token of its vocabulary",
+        )
+    if tokenizer.pad_token is not None and getattr(config, "pad_token_id", None) is None:
+        config.pad_token_id = tokenizer.pad_token_id
+
+
+def fit_config(config: Any, tokenizer: Any) -> None:
+    """Tell the config of a new model the size and the special ids of a tokenizer."""
+    config.vocab_size = len(tokenizer)
+    for name in _IDS:
+        if getattr(tokenizer, name, None) is not None and hasattr(config, name):
+            setattr(config, name, getattr(tokenizer, name))
+    if getattr(config, "is_encoder_decoder", False):
+        starts_with_pad = tokenizer.bos_token is None
+        config.decoder_start_token_id = tokenizer.pad_token_id if starts_with_pad else tokenizer.eos_token_id
+        config.forced_eos_token_id = None if starts_with_pad else tokenizer.eos_token_id
+
+
+# ---- model ----------------------------------------------------------------------------------------------------------
+
+
+def load_model(model_class: str, arguments: ModelArguments, config: Any) -> Any:
+    """The model, from its directory or new."""
+    kind = getattr(import_transformers(), model_class)
+    options: dict[str, Any] = {"attn_implementation": arguments.attn_implementation, "dtype": arguments.dtype}
+    options = {name: value for name, value in options.items() if value is not None}
+    if arguments.model_name_or_path is None:
+        new = getattr(kind, "from_config", None) or kind._from_config
+        return new(config, **options)
+    try:
+        return kind.from_pretrained(
+            arguments.model_name_or_path,
+            config=config,
+            ignore_mismatched_sizes=arguments.ignore_mismatched_sizes,
+            **_hub(arguments),
+            **options,
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        other_size = "ignore_mismatched_sizes" in str(error) or "size mismatch" in str(error)
+        raise ConfigError(
+            what=f"{model_class} cannot be loaded from {arguments.model_name_or_path!r}",
+            why=str(error).strip().splitlines()[0],
+            fix="add --ignore_mismatched_sizes to replace what does not fit" if other_size else "check the directory",
+        ) from error
+
+
+def fit_embeddings(model: Any, tokenizer: Any) -> None:
+    """Make room for tokens that the model does not know."""
+    known = model.get_input_embeddings().num_embeddings
+    if len(tokenizer) > known:
+        get_logger().info(
+            f"ostinato: the tokenizer has {len(tokenizer)} tokens, the model {known}: made room for them"
+        )
+        model.resize_token_embeddings(len(tokenizer))

@@ -1,0 +1,130 @@
+"""What a recipe may say of itself. Everything has a default but the name, the model and the encoding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ostinato import Trainer, TrainingArguments
+
+from .arguments import DataArguments, ModelArguments
+from .models import load_model
+from .reading import Split, read_splits
+from .samples import Sample, make_sample
+
+Columns = Mapping[str, list[Any]]
+
+
+class Recipe:
+    """One task: its flags, its columns, its model, its metric. `run` does everything else, in the order below.
+
+    An object lives as long as one command. `arguments` are there from the beginning, `training` as well, `tokenizer`
+    and `config` from `settle_config` on, `model_input_names` of the tokenizer decide what is fed.
+
+    >>> class Shouting(Recipe):  # doctest: +SKIP
+    ...     name = "shouting"
+    ...     model_class = "AutoModelForSequenceClassification"
+    ...
+    ...     def encode(self, rows, split):
+    ...         return {**self.tokenizer(rows["text"]), "labels": [text.isupper() for text in rows["text"]]}
+    >>> run(Shouting, ["--train_file", "rows.csv", "--do_train", ...])  # doctest: +SKIP
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str] = ""
+    model_class: ClassVar[str]  # of transformers: "AutoModelForSequenceClassification"
+    arguments_class: ClassVar[type[DataArguments]] = DataArguments
+    training_class: ClassVar[type[TrainingArguments]] = TrainingArguments
+    trainer_class: ClassVar[type[Trainer]] = Trainer
+    needs_padding: ClassVar[bool] = True  # a tokenizer without a pad token is then refused
+
+    def __init__(self, arguments: Any, training: Any) -> None:
+        self.arguments = arguments
+        self.training = training
+        self.tokenizer: Any = None
+        self.config: Any = None
+
+    # ---- rows ------------------------------------------------------------------------------------------------
+
+    def read(self, wanted: Sequence[str]) -> dict[str, Split]:
+        """The rows of every purpose that is wanted."""
+        return read_splits(self.arguments, wanted)
+
+    def study(self, splits: Mapping[str, Split]) -> None:
+        """Find columns and labels, and refuse rows that cannot be learned from, by file, column and row."""
+
+    def texts(self, rows: Columns) -> Iterator[str]:
+        """The texts of some rows, to train a tokenizer on."""
+        return (value for column in rows.values() for value in column if isinstance(value, str))
+
+    # ---- model -----------------------------------------------------------------------------------------------
+
+    def tokenizer_options(self) -> dict[str, Any]:
+        """Further arguments of the tokenizer's `from_pretrained`."""
+        return {}
+
+    def settle_config(self, config: Any) -> None:
+        """Tell the config what the rows ask of the model: the number of labels, their names."""
+
+    def load_model(self, asked: ModelArguments) -> Any:
+        """The model, by path or name, or new from `config`."""
+        return load_model(self.model_class, asked, self.config)
+
+    def settle_model(self, model: Any) -> None:
+        """Whatever has to be in order between model and tokenizer before rows are encoded."""
+
+    # ---- features --------------------------------------------------------------------------------------------
+
+    def encode(self, rows: Columns, split: str) -> Mapping[str, Any]:
+        """Some rows, column by column, as features, column by column. There may be more features than rows.
+
+        `split` is "train", "validation" or "test". What `encode` does may depend on `arguments`, `training`,
+        `tokenizer`, `config` and what `study` has found, and on nothing else: its result is cached by these.
+        """
+        raise NotImplementedError
+
+    def arrange(self, features: Any, split: str, encode: Callable[..., Any]) -> Any:
+        """The features once more, as a data set: grouped, say. `encode(features, function)` maps it, cached."""
+        return features
+
+    def collator(self, model: Any) -> Any:
+        """Rows to a batch; None leaves it to the trainer."""
+        return None
+
+    # ---- trainer ---------------------------------------------------------------------------------------------
+
+    def trainer_parts(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
+        """Further arguments of the trainer: `compute_metrics`, `preprocess_logits_for_metrics`, …"""
+        return {}
+
+    def generation(self) -> dict[str, Any]:
+        """Further arguments of `evaluate` and `predict`: what a seq2seq model is to generate by."""
+        return {}
+
+    # ---- results ---------------------------------------------------------------------------------------------
+
+    def complete(self, metrics: dict[str, float], prefix: str) -> None:
+        """Add what follows from the metrics of an evaluation: perplexity from the loss, say."""
+
+    def predict(self, trainer: Trainer, features: Any, rows: Any) -> Any:
+        """The output of the trainer's `predict` for the features of some rows."""
+        return trainer.predict(features, metric_key_prefix="predict", **self.generation())
+
+    def predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
+        """What was predicted, a readable dict for each row of the test set; `output` is that of `predict`."""
+        return iter(())
+
+    def write_more(self, output: Any, rows: Any, directory: Path) -> None:
+        """Further files of predictions, under the names that other tools look for."""
+
+    def card(self) -> dict[str, Any]:
+        """What the model card says of the task: arguments of `create_model_card`."""
+        return {"tasks": self.name}
+
+    # ---- sample ----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def sample(cls, directory: Path) -> Sample:
+        """Write a small sample into a directory, and say which command runs it: `make` in `samples/`."""
+        return make_sample(cls.name, directory)

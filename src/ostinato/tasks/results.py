@@ -1,0 +1,50 @@
+"""What is written at the end: predictions that can be read, and the model card."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ostinato import Trainer
+
+from .arguments import DataArguments, ModelArguments
+from .recipe import Recipe
+
+PREDICTIONS_NAME = "predictions.jsonl"
+
+
+def write_predictions(recipe: Recipe, output: Any, rows: Any, directory: Path, suffix: str = "") -> Path:
+    """One line of JSON for each row: what was read, what was predicted."""
+    path = directory / PREDICTIONS_NAME.replace(".", f"{suffix}.", 1)
+    with path.open("w", encoding="utf-8") as file:
+        for prediction in recipe.predictions(output, rows):
+            file.write(json.dumps(prediction, ensure_ascii=False, default=_plain) + "\n")
+    recipe.write_more(output, rows, directory)
+    return path
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and arrays of numpy as JSON has them."""
+    return value.tolist() if callable(getattr(value, "tolist", None)) else str(value)
+
+
+def card_facts(recipe: Recipe, model: ModelArguments, data: DataArguments) -> dict[str, Any]:
+    """What the model card says of the task, the model and the rows."""
+    facts = recipe.card()
+    if model.model_name_or_path is not None:
+        facts["finetuned_from"] = model.model_name_or_path
+    if data.dataset_name is not None:
+        facts["dataset_tags"] = data.dataset_name
+        facts["dataset"] = " ".join(filter(None, [data.dataset_name, data.dataset_config_name]))
+        if data.dataset_config_name is not None:
+            facts["dataset_args"] = data.dataset_config_name
+    return facts
+
+
+def publish(trainer: Trainer, facts: dict[str, Any]) -> None:
+    """The model card; with --push_to_hub, everything goes there."""
+    if trainer.args.push_to_hub:
+        trainer.push_to_hub(**facts)
+    else:
+        trainer.create_model_card(**facts)

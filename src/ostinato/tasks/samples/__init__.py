@@ -1,0 +1,80 @@
+"""Samples: rows of our own making, small enough to see a whole recipe work within a minute, without the network.
+
+One file for each task, named after it, with `make(directory) -> Sample`. What they share is in `language.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ostinato import ConfigError
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What `--sample` stands for: the words of a command over files that were just written, and what to expect of it.
+
+    `baseline` is what can be had without learning anything, by the name of the metric that is to be better; where
+    `lower_is_better`, below it.
+    """
+
+    words: Sequence[str]
+    metric: str
+    baseline: float
+    meaning: str  # of the baseline: "always guessing the commonest label"
+    lower_is_better: bool = False
+
+    def is_beaten_by(self, metrics: Mapping[str, float]) -> bool:
+        """Whether something was learned."""
+        value = metrics[self.metric]
+        return value < self.baseline if self.lower_is_better else value > self.baseline
+
+
+def make_sample(task: str, directory: Path) -> Sample:
+    """Write the sample of a task into a directory, and say which command runs it."""
+    module = f"{__name__}.{task.replace('-', '_')}"
+    try:
+        make = import_module(module).make
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise ConfigError(
+            what=f"the task {task!r} has no sample", why=f"there is no module {module}", fix="name files of rows"
+        ) from None
+    directory.mkdir(parents=True, exist_ok=True)
+    return make(directory)
+
+
+def command(files: Mapping[str, str], *options: str) -> list[str]:
+    """The words of a command over the files of some splits.
+
+    >>> command({"train": "rows.jsonl"}, "--do_train --seed 1")
+    ['--train_file', 'rows.jsonl', '--do_train', '--seed', '1']
+    """
+    named = [word for split, file in files.items() for word in (f"--{split}_file", file)]
+    return [*named, *shlex.split(" ".join(options))]
+
+
+def tiny(model_type: str, **others: int) -> str:
+    """The options for a new model that learns within seconds on one core, and a tokenizer made for it.
+
+    >>> tiny("t5", d_model=64)
+    '--model_type t5 --train_tokenizer --vocab_size 500 --config_overrides d_model=64'
+    """
+    return f"--model_type {model_type} --train_tokenizer --vocab_size 500 --config_overrides " + ",".join(
+        f"{name}={value}" for name, value in others.items()
+    )
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> str:
+    """Write rows as JSON Lines, if they are not there already: a file that stays the same keeps its cache."""
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
+    return str(path)
