@@ -24,12 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ..tasks import find_recipe, run  # noqa: PLC0415
+    from ..tasks import run  # noqa: PLC0415
 
     if options.task is None:
         return _list()
     try:
-        run(find_recipe(options.task), options.arguments)
+        run(options.task, options.arguments)
     except SystemExit as end:  # --help, or argparse has said what is wrong
         return int(end.code or 0)
     return 0

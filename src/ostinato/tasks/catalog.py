@@ -42,6 +42,9 @@ ALIASES = {
     "language-modeling": "clm",
 }
 
+# What some of these names say beyond the task.
+IMPLIED = {"pos": ("--task_name", "pos"), "chunk": ("--task_name", "chunk")}
+
 
 def find_recipe(name: str) -> type[Recipe]:
     """The recipe of a task, by its name or that of transformers' example script for it.
@@ -49,7 +52,7 @@ def find_recipe(name: str) -> type[Recipe]:
     >>> find_recipe("run_glue.py").name
     'text-classification'
     """
-    asked = name.removesuffix(".py").removesuffix("_no_trainer").removeprefix("run_").replace("_", "-")
+    asked = _plain(name)
     task = ALIASES.get(asked, asked)
     if task not in RECIPES:
         near = get_close_matches(asked, [*RECIPES, *ALIASES], n=1, cutoff=0.5)
@@ -60,3 +63,16 @@ def find_recipe(name: str) -> type[Recipe]:
         )
     module, _, recipe = RECIPES[task].partition(":")
     return getattr(import_module(f".{module}", __package__), recipe)
+
+
+def implied_words(name: object) -> tuple[str, ...]:
+    """The options that a name stands for, besides its task; whatever the user says comes after them, and counts.
+
+    >>> implied_words("pos"), implied_words("ner")
+    (('--task_name', 'pos'), ())
+    """
+    return IMPLIED.get(_plain(name), ()) if isinstance(name, str) else ()
+
+
+def _plain(name: str) -> str:
+    return name.removesuffix(".py").removesuffix("_no_trainer").removeprefix("run_").replace("_", "-")

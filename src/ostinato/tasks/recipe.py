@@ -19,8 +19,9 @@ Columns = Mapping[str, list[Any]]
 class Recipe:
     """One task: its flags, its columns, its model, its metric. `run` does everything else, in the order below.
 
-    An object lives as long as one command. `arguments` are there from the beginning, `training` as well, `tokenizer`
-    and `config` from `settle_config` on, `model_input_names` of the tokenizer decide what is fed.
+    An object lives as long as one command. `arguments` are there from the beginning, `training` as well, `config`
+    from `tokenizer_options` on, `tokenizer` from `settle_config` on, `model_input_names` of the tokenizer decide what
+    is fed.
 
     >>> class Shouting(Recipe):  # doctest: +SKIP
     ...     name = "shouting"

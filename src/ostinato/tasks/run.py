@@ -16,7 +16,7 @@ from ostinato.logging import get_logger
 
 from . import models, results
 from .arguments import CommandArguments, DataArguments, ModelArguments
-from .catalog import find_recipe
+from .catalog import find_recipe, implied_words
 from .configs import with_config
 from .encoding import encode_split
 from .reading import TEST, TRAIN, VALIDATION, Split, import_datasets
@@ -42,7 +42,7 @@ def run(recipe: str | type[Recipe], words: Sequence[str] | None = None) -> Finis
     0.98
     """
     kind = find_recipe(recipe) if isinstance(recipe, str) else recipe
-    given = list(sys.argv[1:] if words is None else words)
+    given = [*implied_words(recipe), *(sys.argv[1:] if words is None else words)]
     asked, sample = _parsed(kind, given)
     work = _prepared(kind, asked)
     if asked.command.plan:
@@ -154,7 +154,7 @@ def _wanted(training: TrainingArguments) -> list[str]:
 
 
 def _model(recipe: Recipe, asked: ModelArguments, splits: Mapping[str, Split]) -> Any:
-    config = models.load_config(asked)
+    config = recipe.config = models.load_config(asked)
     if asked.train_tokenizer:
         recipe.tokenizer = _trained_tokenizer(recipe, asked, config, splits)
     else:
@@ -162,7 +162,6 @@ def _model(recipe: Recipe, asked: ModelArguments, splits: Mapping[str, Split]) -
     if asked.model_name_or_path is None:
         models.fit_config(config, recipe.tokenizer)
     models.settle_padding(recipe.tokenizer, config, asked, is_needed=recipe.needs_padding)
-    recipe.config = config
     recipe.settle_config(config)
     model = recipe.load_model(asked)
     models.fit_embeddings(model, recipe.tokenizer)
