@@ -11,7 +11,7 @@ import numpy as np
 
 from ostinato.logging import get_logger
 
-from .reading import Split, shortened
+from .reading import TRAIN, Split, shortened
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Labels:
 
     @classmethod
     def of(cls, splits: Sequence[Split], column: str) -> Labels:
-        """The labels of the first split (the training set, where there is one); the others may have no further ones.
+        """The labels of the training set, and the others may have no further ones; without one, of all splits.
 
         A column of type ClassLabel says itself what its numbers are called.
         """
@@ -37,12 +37,24 @@ class Labels:
         else:
             for split in splits:
                 split.check(column, _is_label, "there is no label", "add the label, or leave the row out")
-            found = {one for value in first.column(column) for one in (value if are_several else [value])}
+            sources = splits[:1] if first.name == TRAIN else splits
+            found = {
+                one
+                for split in sources
+                for value in split.column(column)
+                for one in (value if are_several else [value])
+            }
             values = tuple(sorted(found, key=_order))
             labels = cls(values, tuple(map(_name, values)), are_several)
         for split in splits:
             labels.check(split, column)
         return labels
+
+    @classmethod
+    def of_model(cls, config: Any) -> Labels:
+        """The labels that a trained model knows, where no rows say any."""
+        names = tuple(str(name) for _, name in sorted((int(n), name) for n, name in config.id2label.items()))
+        return cls(names, names)
 
     def check(self, split: Split, column: str) -> None:
         """Refuse the first row with a label that is not among them."""
@@ -68,10 +80,9 @@ class Labels:
         return [[float(one in value) for one in self.values] for value in values]
 
     def as_in(self, config: Any) -> Labels:
-        """The same labels in the order of a model that knows them all by name."""
-        known = {int(number): str(name) for number, name in (config.id2label or {}).items()}
-        names = [known[number] for number in sorted(known)]
-        if sorted(names) != sorted(self.names):
+        """The same labels in the order of a model that knows them all by name, and perhaps others besides."""
+        names = self.of_model(config).names if config.id2label else ()
+        if not set(self.names) <= set(names):
             given_by_model = names and not all(name.startswith("LABEL_") for name in names)
             if given_by_model:
                 get_logger().info(
@@ -79,8 +90,8 @@ class Labels:
                     "the rows' take their place"
                 )
             return self
-        order = [self.names.index(name) for name in names]
-        return replace(self, values=tuple(self.values[i] for i in order), names=tuple(names))
+        value_of = dict(zip(self.names, self.values, strict=True))
+        return replace(self, values=tuple(value_of.get(name, name) for name in names), names=names)
 
     def tell(self, config: Any) -> None:
         """Write the names into a config."""
