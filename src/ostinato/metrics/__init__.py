@@ -14,10 +14,12 @@ from .base import Metric, StreamingMetric, is_streaming
 from .choose import Choice, Facts, facts_of, suits
 from .language import aligned, labels_are_shifted
 from .registry import Combined, available, higher_is_better, metric, metrics
+from .tokens import Entity, lenient_entities
 
 __all__ = [
     "Choice",
     "Combined",
+    "Entity",
     "Facts",
     "Metric",
     "StreamingMetric",
@@ -27,6 +29,7 @@ __all__ = [
     "higher_is_better",
     "is_streaming",
     "labels_are_shifted",
+    "lenient_entities",
     "metric",
     "metrics",
     "suits",
