@@ -1,0 +1,54 @@
+"""How long a row may be, and how many rows are longer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ostinato import ConfigError
+from ostinato.logging import get_logger
+
+CUT = "cut"  # the column of features that says how much of a row was cut off; `tell_cut` takes it away
+_UNKNOWN = 1_000_000  # a tokenizer that knows no limit says 10**30
+_BEHIND_PADDING = {"roberta", "xlm-roberta", "camembert", "longformer", "mpnet"}  # count places from the pad token on
+
+
+def known_length(tokenizer: Any) -> int | None:
+    """How many tokens a tokenizer says its model takes; None if it does not know."""
+    length = tokenizer.model_max_length
+    return None if length is None or length > _UNKNOWN else length
+
+
+def longest_row(asked: int | None, length: int | None, config: Any) -> int | None:
+    """How many tokens a row may have: as many as were asked for, or `length`; never more than the model has places."""
+    places = getattr(config, "max_position_embeddings", None)
+    if not isinstance(places, int) or places <= 0:  # positions relative to one another have no end
+        return asked or length
+    if config.model_type in _BEHIND_PADDING and config.pad_token_id is not None:
+        places -= config.pad_token_id + 1
+    if asked is not None and asked > places:
+        get_logger().info(f"--max_seq_length {asked}: the model has places for {places} tokens, rows get no more")
+    return min(asked or length or places, places)
+
+
+def padding_to(limit: int | None, *, is_wanted: bool) -> str | bool:
+    """The tokenizer's `padding`: every row to the limit, or none yet."""
+    if is_wanted and limit is None:
+        raise ConfigError(
+            what="--pad_to_max_length without a length",
+            why="neither the tokenizer nor the model says how long a row may be",
+            fix="add --max_seq_length 128, or leave out --pad_to_max_length",
+        )
+    return "max_length" if is_wanted else False
+
+
+def tell_cut(features: Any, split: str, limit: int | None, unit: str = "") -> Any:
+    """Say in one line how many rows were longer than allowed; the features without that column."""
+    if CUT not in features.column_names:
+        return features
+    cut = [number for number in features[CUT] if number]
+    if cut:
+        lost = f", and lose {sum(cut):,} {unit}" if unit else ""
+        get_logger().info(
+            f"{split}: {len(cut):,} of {len(features):,} rows are longer than {limit} tokens{lost} (--max_seq_length)"
+        )
+    return features.remove_columns(CUT)

@@ -1,0 +1,148 @@
+"""Multiple choice: which of several endings goes with a beginning, as in SWAG."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ostinato import DataCollatorForMultipleChoice, DataError, default_data_collator
+from ostinato.logging import get_logger
+from ostinato.metrics import metric
+
+from .arguments import TextArguments, flag
+from .lengths import CUT, known_length, longest_row, padding_to, tell_cut
+from .reading import TEST, Split
+from .recipe import Columns, Recipe
+
+CONTEXT, BEGINNING, LABEL = "sent1", "sent2", "label"
+LONGEST = 1024  # tokens of a row, for models that take more and if no number is given
+
+
+@dataclass
+class MultipleChoiceArguments(TextArguments):
+    """How a beginning and its endings become tokens."""
+
+    max_seq_length: int | None = flag(
+        None, "Cut every choice to so many tokens; else to as many as the model takes, 1024 at most."
+    )
+
+
+class MultipleChoice(Recipe):
+    """The right one of the endings `ending0`, `ending1`, … for the text of `sent1`; `sent2`, if any, begins them."""
+
+    name = "multiple-choice"
+    summary = "Choose the right one of several endings for a text."
+    model_class = "AutoModelForMultipleChoice"
+    arguments_class = MultipleChoiceArguments
+
+    endings: tuple[str, ...]  # their columns
+    is_begun: bool  # whether there is a column for the beginning of the endings
+    test_has_labels: bool = False
+    limit: int | None = None
+
+    # ---- rows ------------------------------------------------------------------------------------------------
+
+    def study(self, splits: Mapping[str, Split]) -> None:
+        first = next(iter(splits.values()))
+        first.require([CONTEXT, "ending0", "ending1"])
+        self.endings, self.is_begun = _endings(first), BEGINNING in first.columns
+        for split in splits.values():
+            self._check_texts(split)
+            if not split.name.startswith(TEST):
+                split.require([LABEL])
+                self._check_labels(split)
+            elif LABEL in split.columns and all(value not in (None, -1) for value in split.column(LABEL)):
+                self._check_labels(split)
+                self.test_has_labels = True
+        texts = f"{CONTEXT} and {BEGINNING}" if self.is_begun else CONTEXT
+        get_logger().info(f"reads {texts}; predicts {LABEL}, one of {len(self.endings)} endings")
+
+    def _check_texts(self, split: Split) -> None:
+        split.require([CONTEXT, *([BEGINNING] if self.is_begun else []), *self.endings])
+        if len(_endings(split)) != len(self.endings):
+            raise DataError(
+                what=f"{split.source} has {len(_endings(split))} endings for a row",
+                why=f"the rows before it have {len(self.endings)}",
+                fix="give every row of every file as many",
+            )
+        split.check_texts(CONTEXT, *([BEGINNING] if self.is_begun else []))
+        for column in self.endings:
+            split.check(
+                column,
+                lambda value: isinstance(value, str),
+                f"there is no ending; every row has {len(self.endings)} of them",
+                "add the ending, or leave the row out",
+            )
+
+    def _check_labels(self, split: Split) -> None:
+        split.check(
+            LABEL,
+            lambda value: value in range(len(self.endings)),
+            f"this is not the number of an ending, which are 0 to {len(self.endings) - 1}",
+            "say which ending is right, counted from 0",
+        )
+
+    # ---- model -----------------------------------------------------------------------------------------------
+
+    def settle_config(self, config: Any) -> None:
+        asked, known = self.arguments.max_seq_length, known_length(self.tokenizer)
+        if asked is not None and known is not None:
+            asked = min(asked, known)
+        self.limit = longest_row(asked, min(known or LONGEST, LONGEST), config)
+
+    # ---- features --------------------------------------------------------------------------------------------
+
+    def encode(self, rows: Columns, split: str) -> Mapping[str, Any]:
+        count = len(self.endings)
+        contexts = [text for text in rows[CONTEXT] for _ in range(count)]
+        beginnings = [f"{text} " for text in rows[BEGINNING]] if self.is_begun else [""] * len(rows[CONTEXT])
+        endings = zip(beginnings, *(rows[name] for name in self.endings), strict=True)
+        pieces = self.tokenizer(
+            contexts,
+            [beginning + ending for beginning, *each in endings for ending in each],
+            padding=padding_to(self.limit, is_wanted=self.arguments.pad_to_max_length),
+            truncation=True,
+            max_length=self.limit,
+        )
+        features: dict[str, list[Any]] = {name: _grouped(values, count) for name, values in pieces.items()}
+        if pieces.encodings is not None:
+            features[CUT] = [any(each) for each in _grouped([one.overflowing for one in pieces.encodings], count)]
+        if split != TEST or self.test_has_labels:
+            features["labels"] = [int(value) for value in rows[LABEL]]
+        return features
+
+    def arrange(self, features: Any, split: str, encode: Any) -> Any:
+        return tell_cut(features, split, self.limit)
+
+    def collator(self, model: Any) -> Any:
+        if self.arguments.pad_to_max_length:
+            return default_data_collator
+        return DataCollatorForMultipleChoice(self.tokenizer, pad_to_multiple_of=8 if self.training.fp16 else None)
+
+    def trainer_parts(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
+        return {"compute_metrics": metric("accuracy")}
+
+    # ---- results ---------------------------------------------------------------------------------------------
+
+    def predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
+        logits = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
+        for row, scores in zip(rows, logits, strict=True):
+            chances = np.exp(scores.astype(np.float64) - scores.max())
+            best = int(scores.argmax())
+            told = {name: row[name] for name in (CONTEXT, BEGINNING) if name in row}
+            score = round(float(chances[best] / chances.sum()), 4)
+            yield {**told, "prediction": best, "ending": row[self.endings[best]], "score": score}
+
+
+def _endings(split: Split) -> tuple[str, ...]:
+    """The columns `ending0`, `ending1`, … as far as they are numbered without a gap."""
+    numbered = {int(found[1]): found[0] for name in split.columns if (found := re.fullmatch(r"ending(\d+)", name))}
+    return tuple(numbered[number] for number in range(len(numbered)) if number in numbered)
+
+
+def _grouped(values: Any, count: int) -> list[list[Any]]:
+    return [list(values[start : start + count]) for start in range(0, len(values), count)]

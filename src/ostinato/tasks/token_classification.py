@@ -1,0 +1,233 @@
+"""Token classification: a tag for every word, such as the kind of name it is part of, or its part of speech."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ostinato import ConfigError, DataCollatorForTokenClassification
+from ostinato.logging import get_logger
+from ostinato.metrics import lenient_entities, metric
+
+from .arguments import TextArguments, flag
+from .labels import Labels
+from .lengths import CUT, known_length, longest_row, padding_to, tell_cut
+from .reading import TEST, Split, shortened
+from .recipe import Columns, Recipe
+
+# Their pieces begin with the space before a word, which words one by one have only if the tokenizer puts it there.
+BYTE_LEVEL = {"bart", "bloom", "deberta", "gpt2", "led", "longformer", "roberta"}
+NO_LABEL = -100
+UNKNOWN_TAG = "O"  # in predictions.txt, of words that the model has not seen
+
+
+@dataclass
+class TokenClassificationArguments(TextArguments):
+    """Which words, which tags."""
+
+    max_seq_length: int | None = flag(None, "Cut rows to so many tokens; else to as many as the model takes.")
+    task_name: str = flag("ner", "Decides the column of tags: ner_tags, pos_tags, chunk_tags.")
+    text_column_name: str | None = flag(None, "The column with the list of words, if not 'tokens'.")
+    label_column_name: str | None = flag(None, "The column with the list of tags, if not that of --task_name.")
+    label_all_tokens: bool = flag(
+        False, "Tag every piece of a word, with I- in place of B- from the second on; else its first piece alone."
+    )
+    return_entity_level_metrics: bool = flag(False, "Measure every kind of entity by itself as well.")
+
+    def __post_init__(self) -> None:
+        self.task_name = self.task_name.lower()
+
+
+class TokenClassification(Recipe):
+    """A tag for every word of every row."""
+
+    name = "token-classification"
+    summary = "Tag every word: names of people and places (ner), parts of speech (pos), phrases (chunk)."
+    model_class = "AutoModelForTokenClassification"
+    arguments_class = TokenClassificationArguments
+
+    words_in: str  # the column
+    tags_in: str
+    labels: Labels = Labels((), ())  # those of the model, if rows have none
+    test_has_tags: bool = False
+    limit: int | None = None
+
+    # ---- rows ------------------------------------------------------------------------------------------------
+
+    def study(self, splits: Mapping[str, Split]) -> None:
+        self.words_in, self.tags_in = self._columns(next(iter(splits.values())))
+        tagged = []
+        for split in splits.values():
+            split.require([self.words_in], {self.words_in: "--text_column_name"})
+            split.check(self.words_in, _are_words, "this is not a list of words", _AS_LISTS.format(self.words_in))
+            if split.name.startswith(TEST) and not self._shows_tags(split):
+                continue
+            self._check_tags(split)
+            tagged.append(split)
+            self.test_has_tags |= split.name.startswith(TEST)
+        if tagged:
+            self.labels = replace(Labels.of(tagged, self.tags_in), are_several=False)
+            kinds = f", one of {len(self.labels.names)}: {shortened(self.labels.names)}"
+        get_logger().info(f"reads {self.words_in}; predicts {self.tags_in}{kinds if tagged else ''}")
+
+    def _columns(self, split: Split) -> tuple[str, str]:
+        asked, columns = self.arguments, split.columns
+        pair = columns if len(columns) == 2 else ()
+        words = next((name for name in ("tokens", "words", *pair[:1]) if name in columns), "tokens")
+        usual = f"{asked.task_name}_tags"
+        tags = next((name for name in (usual, "tags", "labels", *pair[1:]) if name in columns), usual)
+        return asked.text_column_name or words, asked.label_column_name or tags
+
+    def _shows_tags(self, split: Split) -> bool:
+        """Whether rows to predict say what is right; some data sets have no tags there, or -1."""
+        if self.tags_in not in split.columns:
+            return False
+        return not any(tags is None or None in tags or -1 in tags for tags in split.column(self.tags_in))
+
+    def _check_tags(self, split: Split) -> None:
+        split.require([self.tags_in], {self.tags_in: "--label_column_name"})
+        split.check(self.tags_in, _is_list, "this is not a list of tags", _AS_LISTS.format(self.tags_in))
+        pairs = zip(split.column(self.words_in), split.column(self.tags_in), strict=True)
+        for row, (words, tags) in enumerate(pairs):
+            if len(words) != len(tags):
+                raise split.refuse(
+                    row,
+                    self.tags_in,
+                    f"{len(tags)} tags for the {len(words)} words of {self.words_in!r}",
+                    "give every word one tag",
+                )
+
+    def texts(self, rows: Columns) -> Iterator[str]:
+        return (word for words in rows[self.words_in] for word in words)
+
+    # ---- model -----------------------------------------------------------------------------------------------
+
+    def tokenizer_options(self) -> dict[str, Any]:
+        return {"add_prefix_space": True} if self.config.model_type in BYTE_LEVEL else {}
+
+    def settle_config(self, config: Any) -> None:
+        if not self.tokenizer.is_fast:
+            raise ConfigError(
+                what=f"{type(self.tokenizer).__name__} does not say which word a piece is from",
+                why="tags of words are spread over their pieces, which only tokenizers of `tokenizers` keep track of",
+                fix="choose a model with a fast tokenizer, or make one: --train_tokenizer",
+            )
+        own = Labels.of_model(config)
+        self.labels = self.labels.as_in(config) if self.labels.names else own
+        unknown = [name for name in self.labels.names if name not in own.names]
+        if unknown and not self.training.do_train and not all(name.startswith("LABEL_") for name in own.names):
+            raise ConfigError(
+                what=f"the model does not know the tags {shortened(unknown)} of column {self.tags_in!r}",
+                why=f"it was trained for {shortened(own.names, 20)}",
+                fix="evaluate with rows that have these tags, or train the model for others: --do_train",
+            )
+        self.labels.tell(config)
+        self.limit = longest_row(self.arguments.max_seq_length, known_length(self.tokenizer), config)
+
+    # ---- features --------------------------------------------------------------------------------------------
+
+    def encode(self, rows: Columns, split: str) -> Mapping[str, Any]:
+        features = self._pieces(rows[self.words_in], padded=self.arguments.pad_to_max_length)
+        is_known = split != TEST or self.test_has_tags
+        # Without tags, zeros show which places are those of words.
+        tags = map(self.labels.ids, rows[self.tags_in]) if is_known else ([0] * len(w) for w in rows[self.words_in])
+        words_of = [features.word_ids(row) for row in range(len(rows[self.words_in]))]
+        features["labels"] = [self._spread(ids, words) for ids, words in zip(tags, words_of, strict=True)]
+        features[CUT] = [
+            len(words) - len({*seen} - {None}) if encoding.overflowing else 0
+            for words, seen, encoding in zip(rows[self.words_in], words_of, features.encodings, strict=True)
+        ]
+        return features
+
+    def _pieces(self, words: Sequence[Sequence[str]], *, padded: bool) -> Any:
+        return self.tokenizer(
+            words,
+            is_split_into_words=True,
+            padding=padding_to(self.limit, is_wanted=padded),
+            truncation=self.limit is not None,
+            max_length=self.limit,
+        )
+
+    def _spread(self, ids: Sequence[int], words: Sequence[int | None]) -> list[int]:
+        """The tags of words as labels of their pieces."""
+        return [
+            NO_LABEL if word is None else ids[word] if word != before else self._later(ids[word])
+            for word, before in zip(words, [None, *words], strict=False)
+        ]
+
+    def _later(self, tag: int) -> int:
+        """The label of a word's second piece and those after it."""
+        if not self.arguments.label_all_tokens:
+            return NO_LABEL
+        names = self.labels.names
+        inside = f"I-{names[tag][2:]}"
+        return names.index(inside) if names[tag].startswith("B-") and inside in names else tag
+
+    def arrange(self, features: Any, split: str, encode: Any) -> Any:
+        return tell_cut(features, split, self.limit, "words")
+
+    def collator(self, model: Any) -> Any:
+        return DataCollatorForTokenClassification(self.tokenizer, pad_to_multiple_of=8 if self.training.fp16 else None)
+
+    def trainer_parts(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
+        if not any(_names_entity(tag) for tag in self.labels.names):
+            return {"compute_metrics": metric("accuracy")}
+        by_type = self.arguments.return_entity_level_metrics
+        return {"compute_metrics": metric("seqeval", label_names=self.labels.names, by_type=by_type)}
+
+    # ---- results ---------------------------------------------------------------------------------------------
+
+    def predict(self, trainer: Any, features: Any, rows: Any) -> Any:
+        output = super().predict(trainer, features, rows)
+        if self.test_has_tags:
+            return output
+        times = {name: value for name, value in output.metrics.items() if name.endswith(("_runtime", "_per_second"))}
+        return output._replace(metrics=times)  # the rest was measured by zeros
+
+    def predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
+        for row, tags in zip(rows, self._tags_of_words(output, rows), strict=True):
+            words = row[self.words_in]
+            found = lenient_entities([tag or UNKNOWN_TAG for tag in tags]) if any(map(_names_entity, tags)) else []
+            entities = [
+                {"type": kind, "text": " ".join(words[first : last + 1]), "first": first, "last": last}
+                for kind, first, last in found
+            ]
+            yield {self.words_in: words, "prediction": tags, "entities": entities}
+
+    def write_more(self, output: Any, rows: Any, directory: Path) -> None:
+        with (directory / "predictions.txt").open("w", encoding="utf-8") as file:
+            for tags in self._tags_of_words(output, rows):
+                file.write(" ".join(tag or UNKNOWN_TAG for tag in tags) + "\n")
+
+    def _tags_of_words(self, output: Any, rows: Any) -> Iterator[list[str | None]]:
+        """A tag for every word; None for those that were cut off, or of which the tokenizer makes nothing."""
+        logits = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
+        for row, scores, labels in zip(rows, logits, output.label_ids, strict=True):
+            words = row[self.words_in]
+            seen = [word for word in self._pieces([words], padded=False).word_ids(0) if word is not None]
+            if not self.arguments.label_all_tokens:
+                seen = list(dict.fromkeys(seen))
+            tags: list[str | None] = [None] * len(words)
+            chosen = np.asarray(scores)[np.asarray(labels) != NO_LABEL].argmax(-1)
+            for word, tag in zip(reversed(seen), reversed(chosen), strict=True):  # the first piece has the last word
+                tags[word] = self.labels.names[int(tag)]
+            yield tags
+
+
+_AS_LISTS = 'write rows as lines of JSON, with lists: {{"{}": ["…", "…"]}}'
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)
+
+
+def _are_words(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(word, str) for word in value)
+
+
+def _names_entity(tag: str | None) -> bool:
+    return tag is not None and len(tag) > 2 and tag[1] == "-" and tag[0] in "BIESLU"
