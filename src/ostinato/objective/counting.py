@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -41,7 +42,9 @@ def loss_shifts_labels(model: nn.Module) -> bool | None:
     kind = getattr(model, "loss_type", None)
     if kind is not None:
         return kind == "ForCausalLM"
-    return None if getattr(model, "loss_function", None) is not None else False
+    # Looked for, not asked for: a bare encoder of transformers would warn that it takes the loss of a language model.
+    has_loss = inspect.getattr_static(model, "loss_function", vars(model).get("_modules", {}).get("loss_function"))
+    return None if has_loss is not None else False
 
 
 def observe_shift(model: nn.Module, batch: Batch) -> bool:

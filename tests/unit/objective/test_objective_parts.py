@@ -219,6 +219,20 @@ def test_what_a_model_says_about_shifting() -> None:
     assert loss_shifts_labels(SimpleNamespace(loss_type="ForCausalLM")) is True  # type: ignore[arg-type]
     assert loss_shifts_labels(SimpleNamespace(loss_type="ForMaskedLM")) is False  # type: ignore[arg-type]
     assert loss_shifts_labels(SimpleNamespace(loss_type=None, loss_function=len)) is None  # type: ignore[arg-type]
+    module = nn.Module()
+    module.loss_function = nn.CrossEntropyLoss()
+    assert loss_shifts_labels(module) is None
+
+
+def test_a_model_is_not_asked_for_a_loss_that_it_would_have_to_guess() -> None:
+    """A bare encoder of transformers warns when its loss function is looked up."""
+
+    class Encoder(nn.Module):
+        @property
+        def loss_function(self) -> object:
+            raise AssertionError("looked up")
+
+    assert loss_shifts_labels(Encoder()) is None
 
 
 @pytest.mark.parametrize(
