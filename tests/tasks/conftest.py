@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("transformers")
 datasets = pytest.importorskip("datasets")
+pytest.importorskip("scipy.io")  # `datasets` imports it with the first file, and it sets an environment variable
 
 
 @pytest.fixture(autouse=True)

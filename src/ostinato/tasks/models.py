@@ -101,6 +101,23 @@ def _found(kind: Any, named: str, what: str, **options: Any) -> Any:
         ) from error
 
 
+def find_file(arguments: ModelArguments, name: str) -> Path | None:
+    """A file that may lie beside a model's own, in its directory or on the hub."""
+    if arguments.model_name_or_path is None:
+        return None
+    found = import_transformers().utils.cached_file(
+        arguments.model_name_or_path,
+        name,
+        cache_dir=arguments.cache_dir,
+        revision=arguments.model_revision,
+        token=arguments.token,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    return None if found is None else Path(found)
+
+
 # ---- tokenizer ------------------------------------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ PREDICTIONS_NAME = "predictions.jsonl"
 
 def write_predictions(recipe: Recipe, output: Any, rows: Any, directory: Path, suffix: str = "") -> Path:
     """One line of JSON for each row: what was read, what was predicted."""
+    directory.mkdir(parents=True, exist_ok=True)  # nothing else is written there where nothing is trained
     path = directory / PREDICTIONS_NAME.replace(".", f"{suffix}.", 1)
     with path.open("w", encoding="utf-8") as file:
         for prediction in recipe.predictions(output, rows):

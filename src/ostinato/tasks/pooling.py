@@ -1,0 +1,106 @@
+"""From the vectors of a text's tokens to one vector of the text, and how a directory says which way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ostinato import ConfigError
+
+MODES = ("mean", "cls", "max")
+# The files that sentence-transformers looks for beside the encoder's own: all its versions read these names.
+_MODULES, _POOLING, _LENGTH = "modules.json", "1_Pooling", "sentence_bert_config.json"
+_PREFIX = "sentence_transformers.models."
+_FLAGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """The mean of the tokens, the first of them, or the largest value in each place; then perhaps length 1."""
+
+    mode: str = "mean"
+    normalize: bool = False
+
+    def __call__(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """One vector for each text: `tokens` (texts, length, size), `mask` (texts, length) with 0 for padding.
+
+        >>> tokens, mask = torch.tensor([[[1.0, 0.0], [3.0, 2.0], [9.0, 9.0]]]), torch.tensor([[1, 1, 0]])
+        >>> {mode: Pooling(mode)(tokens, mask).tolist() for mode in MODES}
+        {'mean': [[2.0, 1.0]], 'cls': [[1.0, 0.0]], 'max': [[3.0, 2.0]]}
+        """
+        if self.mode == "cls":
+            first = mask.long().argmax(dim=1)  # not 0 where padding is on the left
+            pooled = tokens[torch.arange(len(tokens), device=tokens.device), first]
+        elif self.mode == "max":
+            pooled = tokens.masked_fill(mask.unsqueeze(-1) == 0, torch.finfo(tokens.dtype).min).amax(dim=1)
+        else:
+            weights = mask.unsqueeze(-1).to(tokens.dtype)
+            pooled = (tokens * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-9)
+        return torch.nn.functional.normalize(pooled, dim=-1) if self.normalize else pooled
+
+    def __str__(self) -> str:
+        names = {"mean": "the mean of its tokens", "cls": "its first token", "max": "the largest values of its tokens"}
+        return names[self.mode] + (", brought to length 1" if self.normalize else "")
+
+    # ---- in a directory --------------------------------------------------------------------------------------
+
+    @classmethod
+    def saved_with(cls, find: Callable[[str], Path | None]) -> Pooling | None:
+        """The pooling of a model that was saved here or by sentence-transformers; None where nothing says so.
+
+        `find` finds a file of the model by its name.
+        """
+        listed = find(_MODULES)
+        if listed is None:
+            return None
+        modules = json.loads(listed.read_text(encoding="utf-8"))
+        places = {str(module["type"]).rpartition(".")[2]: str(module["path"]) for module in modules}
+        if further := sorted(places.keys() - {"Transformer", "Pooling", "Normalize"}):
+            raise ConfigError(
+                what=f"{listed} names a module {further[0]}",
+                why="a text's vector is made here by an encoder, a pooling and perhaps a normalisation",
+                fix="train it with sentence-transformers, or remove the module from the file to do without it",
+            )
+        file = find(f"{places.get('Pooling', _POOLING)}/config.json")
+        mode = cls.mode if file is None else _mode(json.loads(file.read_text(encoding="utf-8")), file)
+        return cls(mode, "Normalize" in places)
+
+    def save(self, directory: Path, *, size: int, max_length: int) -> None:
+        """Write the files by which sentence-transformers, and `saved_with`, know what to do with the encoder."""
+        kinds = ["Transformer", "Pooling", *(["Normalize"] if self.normalize else [])]
+        paths = ["", _POOLING, "2_Normalize"]
+        modules = [
+            {"idx": number, "name": str(number), "path": paths[number], "type": _PREFIX + kind}
+            for number, kind in enumerate(kinds)
+        ]
+        for path in filter(None, paths[: len(kinds)]):
+            (directory / path).mkdir(parents=True, exist_ok=True)
+        _write(directory / _MODULES, modules)
+        flags = {flag: mode == self.mode for mode, flag in _FLAGS.items()}
+        _write(directory / _POOLING / "config.json", {"word_embedding_dimension": size, **flags})
+        _write(directory / _LENGTH, {"max_seq_length": max_length, "do_lower_case": False})
+
+
+def _mode(content: Mapping[str, Any], path: Path) -> str:
+    if "pooling_mode" in content:  # as sentence-transformers writes it today
+        chosen = [str(content["pooling_mode"])]
+    else:
+        chosen = [name for name, is_on in content.items() if name.startswith("pooling_mode_") and is_on]
+        chosen = [mode for mode, flag in _FLAGS.items() if flag in chosen] if len(chosen) == 1 else chosen
+    if len(chosen) != 1 or chosen[0] not in MODES:
+        raise ConfigError(
+            what=f"{path} asks for the pooling {', '.join(chosen) or 'of no known name'}",
+            why=f"there are {', '.join(MODES)}",
+            fix="name another one with --pooling",
+        )
+    return chosen[0]
+
+
+def _write(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

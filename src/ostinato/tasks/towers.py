@@ -1,0 +1,129 @@
+"""Two towers that share an encoder: one vector for each text of a row, and what is learned from comparing them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity, cross_entropy, mse_loss, normalize
+
+from ostinato import DataCollatorForMultipleChoice, Trainer
+
+from .pooling import Pooling
+
+
+class Comparison(Protocol):
+    """What a row's vectors `(rows, towers, size)` are compared to, and what evaluation keeps of them."""
+
+    def loss(self, vectors: Tensor, labels: Tensor) -> Tensor:
+        """One number for a micro-batch: a mean over its rows."""
+        ...
+
+    def outcome(self, vectors: Tensor) -> Tensor:
+        """What metrics and predictions are made of."""
+        ...
+
+
+@dataclass(frozen=True)
+class CosineToScore:
+    """The cosine of two texts is to be their score: the mean of squared differences."""
+
+    def loss(self, vectors: Tensor, labels: Tensor) -> Tensor:
+        return mse_loss(self.outcome(vectors), labels.to(torch.float32))
+
+    def outcome(self, vectors: Tensor) -> Tensor:
+        return cosine_similarity(vectors[:, 0].float(), vectors[:, 1].float(), dim=-1)
+
+
+@dataclass(frozen=True)
+class InBatchNegatives:
+    """The second text is to be nearer to the first than those of the other rows of a micro-batch, and than the third
+    texts, the hard negatives, of all its rows. `labels` (rows, towers) number the texts: equal texts, equal numbers.
+    """
+
+    scale: float = 20.0
+    symmetric: bool = False
+
+    def loss(self, vectors: Tensor, labels: Tensor) -> Tensor:
+        unit = normalize(vectors.float(), dim=-1)
+        rows, towers = labels.shape
+        candidates = torch.cat([unit[:, tower] for tower in range(1, towers)])  # every second text, then every third
+        scores = unit[:, 0] @ candidates.T * self.scale
+        scores = scores.masked_fill(also_right(labels), -torch.inf)
+        right = torch.arange(rows, device=scores.device)
+        loss = cross_entropy(scores, right)
+        if not self.symmetric:
+            return loss
+        return (loss + cross_entropy(scores[:, :rows].T, right)) / 2
+
+    def outcome(self, vectors: Tensor) -> Tensor:
+        return vectors.float()
+
+
+def also_right(texts: Tensor) -> Tensor:
+    """Which candidates, besides a row's own second text, are no negatives for its first: a text equal to one of the
+    two, and the second text of a row with the same first.
+
+    >>> also_right(torch.tensor([[1, 2], [3, 4], [5, 2]])).int().tolist()  # rows 0 and 2 have the same second text
+    [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
+    """
+    rows = len(texts)
+    first, second = texts[:, 0], texts[:, 1]
+    candidates = texts[:, 1:].T.reshape(-1)
+    equal = (second[:, None] == candidates) | (first[:, None] == candidates)
+    equal[:, :rows] |= first[:, None] == first
+    equal[:, :rows].fill_diagonal_(False)
+    return equal
+
+
+class TwoTowerTrainer(Trainer):
+    """A trainer whose model is the encoder alone, so that it is saved and loaded as any encoder is."""
+
+    def __init__(self, *args: Any, pooling: Pooling, comparison: Comparison, max_length: int, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.pooling, self.comparison, self.max_length = pooling, comparison, max_length
+        self.label_names = ["labels"]
+
+    def vectors(self, model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
+        """A vector for each text, `(rows, towers, size)`. All texts go through the encoder at once: replicas on
+        several processes expect one forward for a backward."""
+        rows, towers, _ = inputs["input_ids"].shape
+        flat = {name: value.flatten(0, 1) for name, value in inputs.items() if name != "labels"}
+        return self.pooling(model(**flat)[0], flat["attention_mask"]).view(rows, towers, -1)
+
+    def compute_loss(
+        self, model: nn.Module, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        vectors = self.vectors(model, inputs)
+        loss = self.comparison.loss(vectors, inputs["labels"])
+        return (loss, {"loss": loss, "outcome": self.comparison.outcome(vectors)}) if return_outputs else loss
+
+    def prediction_step(
+        self, model: nn.Module, inputs: Any, prediction_loss_only: bool, ignore_keys: list[str] | None = None
+    ) -> tuple[Tensor | None, Any, Any]:
+        if "labels" in inputs:
+            return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+        with torch.no_grad():
+            return None, self.comparison.outcome(self.vectors(model, self._prepare_inputs(inputs))), None
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        super()._save(output_dir, state_dict)
+        home, config = Path(str(output_dir or self.args.output_dir)), cast(Any, self.model.config)
+        self.pooling.save(home, size=config.hidden_size, max_length=self.max_length)
+
+
+class TowerCollator:
+    """All texts of all rows padded to one length: tensors of (rows, towers, length)."""
+
+    def __init__(self, tokenizer: Any, pad_to_multiple_of: int | None = None) -> None:
+        self.texts = DataCollatorForMultipleChoice(tokenizer, pad_to_multiple_of=pad_to_multiple_of)
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        batch = self.texts([{name: value for name, value in row.items() if name != "labels"} for row in rows])
+        if "labels" in rows[0]:
+            batch["labels"] = torch.tensor([row["labels"] for row in rows])
+        return batch
