@@ -91,17 +91,13 @@ def read_splits(arguments: DataArguments, wanted: Sequence[str], **reader_option
     `reader_options` go to the reader of text files (`keep_linebreaks`).
     """
     _check_where(arguments, wanted)
-    if arguments.dataset_name is not None:
-        splits = _from_dataset(arguments, wanted)
-    else:
-        splits = {
-            name: _from_file(_file_of(arguments, name), name, **reader_options)
-            for name in wanted
-            if _file_of(arguments, name)
-        }
+    splits = _found(arguments, wanted, reader_options)
     share = arguments.validation_split_percentage
-    if VALIDATION in wanted and VALIDATION not in splits and share:
-        splits |= _divided(splits[TRAIN], share)
+    if share and {TRAIN, VALIDATION} & set(wanted) and not _has_validation(arguments, splits):
+        # Also where only one of them is wanted: what is kept for evaluation is not trained on, in any command.
+        train = splits.get(TRAIN) or _found(arguments, [TRAIN], reader_options).get(TRAIN)
+        parts = _divided(train, share, needs_both=VALIDATION in wanted) if train else {}
+        splits |= {name: part for name, part in parts.items() if name in wanted}
     for name in wanted:
         if name not in splits:
             raise _missing(arguments, name)
@@ -111,6 +107,19 @@ def read_splits(arguments: DataArguments, wanted: Sequence[str], **reader_option
         TEST: arguments.max_predict_samples,
     }
     return {name: split.first(limits[name.partition("_")[0]]) for name, split in splits.items()}
+
+
+def _found(arguments: DataArguments, wanted: Sequence[str], reader_options: Mapping[str, Any]) -> dict[str, Split]:
+    if arguments.dataset_name is not None:
+        return _from_dataset(arguments, wanted)
+    files = {name: file for name in wanted if (file := _file_of(arguments, name))}
+    return {name: _from_file(file, name, **reader_options) for name, file in files.items()}
+
+
+def _has_validation(arguments: DataArguments, splits: Mapping[str, Split]) -> bool:
+    if VALIDATION in splits or arguments.dataset_name is None:
+        return VALIDATION in splits or arguments.validation_file is not None
+    return VALIDATION in _from_dataset(arguments, [VALIDATION])
 
 
 def _check_where(arguments: DataArguments, wanted: Sequence[str]) -> None:
@@ -145,8 +154,10 @@ def _file_of(arguments: DataArguments, name: str) -> str | None:
     return getattr(arguments, f"{name}_file")
 
 
-def _divided(train: Split, percent: float) -> dict[str, Split]:
+def _divided(train: Split, percent: float, *, needs_both: bool) -> dict[str, Split]:
     count = round(len(train) * percent / 100)
+    if count == 0 and not needs_both:
+        return {TRAIN: train}
     if not 0 < count < len(train):
         raise ConfigError(
             what=f"--validation_split_percentage {percent:g} of {len(train)} rows are {count}",
