@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
 import ostinato
 
-from .reading import Split
+from .reading import Split, import_datasets
 from .recipe import Recipe
 
 # What a recipe holds that encoding does not depend on, or that is told otherwise.
@@ -56,13 +57,21 @@ def _fingerprint(recipe: Recipe, rows: Any, function: Callable[..., Any], purpos
     parts = [
         rows._fingerprint,
         ostinato.__version__,
-        inspect.getsource(type(recipe)) + inspect.getsource(inspect.getmodule(type(recipe)) or type(recipe)),
+        *(_source(kind) for kind in dict.fromkeys((*type(recipe).__mro__[:-1], type(function)))),
         getattr(function, "__qualname__", type(function).__qualname__),
         purpose,
         json.dumps(facts, default=_plain, sort_keys=True),
         tokenizer_facts(recipe.tokenizer),
     ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def _source(kind: type) -> str:
+    """The file that a class is from; of one that was written at a prompt or in a notebook, what it consists of."""
+    try:
+        return inspect.getsource(sys.modules[kind.__module__])
+    except (KeyError, OSError, TypeError):
+        return import_datasets().fingerprint.Hasher.hash(kind)
 
 
 def _plain(value: Any) -> Any:

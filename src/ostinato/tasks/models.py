@@ -222,7 +222,5 @@ def fit_embeddings(model: Any, tokenizer: Any) -> None:
     """Make room for tokens that the model does not know."""
     known = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > known:
-        get_logger().info(
-            f"ostinato: the tokenizer has {len(tokenizer)} tokens, the model {known}: made room for them"
-        )
+        get_logger().info(f"the tokenizer has {len(tokenizer)} tokens, the model {known}: made room for them")
         model.resize_token_embeddings(len(tokenizer))
