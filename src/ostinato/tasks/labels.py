@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -69,14 +70,18 @@ class Labels:
                         f"is it {near[0]!r}?" if near else "mend the row, or train with rows that have this label",
                     )
 
+    @cached_property
+    def _numbers(self) -> dict[Any, int]:
+        return {value: number for number, value in enumerate(self.values)}
+
     def knows(self, value: Any) -> bool:
         """Whether rows of this label can be learned from."""
-        return value in self.values if not isinstance(value, list) else all(map(self.knows, value))
+        return value in self._numbers if not isinstance(value, list) else all(map(self.knows, value))
 
     def ids(self, values: Iterable[Any]) -> list[Any]:
         """The numbers of labels; of rows with several, a 1.0 or 0.0 for each label."""
         if not self.are_several:
-            return [self.values.index(value) for value in values]
+            return [self._numbers[value] for value in values]
         return [[float(one in value) for one in self.values] for value in values]
 
     def as_in(self, config: Any) -> Labels:

@@ -8,6 +8,7 @@ from ostinato import ConfigError
 from ostinato.logging import get_logger
 
 CUT = "cut"  # the column of features that says how much of a row was cut off; `tell_cut` takes it away
+_LOOKED_AT, _WORTH_TELLING = 1000, 0.25  # rows; the share of padding
 _UNKNOWN = 1_000_000  # a tokenizer that knows no limit says 10**30
 _BEHIND_PADDING = {"roberta", "xlm-roberta", "camembert", "longformer", "mpnet"}  # count places from the pad token on
 
@@ -52,3 +53,15 @@ def tell_cut(features: Any, split: str, limit: int | None, unit: str = "") -> An
             f"{split}: {len(cut):,} of {len(features):,} rows are longer than {limit} tokens{lost} (--max_seq_length)"
         )
     return features.remove_columns(CUT)
+
+
+def tell_padding(features: Any, split: str) -> None:
+    """Say in one line how much of the features is padding, where rows are padded further than their batch needs."""
+    if "attention_mask" not in features.column_names:
+        return
+    masks = features[:_LOOKED_AT]["attention_mask"]
+    share = 1 - sum(map(sum, masks)) / max(sum(map(len, masks)), 1)
+    if share >= _WORTH_TELLING:
+        get_logger().info(
+            f"{split}: {share:.0%} of the tokens are padding; --pad_to_max_length false pads less, and is faster"
+        )

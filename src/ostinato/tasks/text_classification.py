@@ -14,6 +14,7 @@ from ostinato.metrics import metrics
 
 from .arguments import TextArguments, flag
 from .labels import Labels
+from .lengths import CUT, tell_cut, tell_padding
 from .reading import TEST, TRAIN, Split, shortened
 from .recipe import Columns, Recipe
 
@@ -138,13 +139,24 @@ class TextClassification(Recipe):
         features = self.tokenizer(
             *texts,
             padding="max_length" if asked.pad_to_max_length else False,
-            max_length=min(asked.max_seq_length, self.tokenizer.model_max_length),
+            max_length=self._limit,
             truncation=True,
         )
+        if features.encodings is not None:  # a tokenizer written in Python does not say what it cut
+            features[CUT] = [bool(one.overflowing) for one in features.encodings]
         given = rows.get(self.label_column)
         if given is not None and not (split == TEST and self._are_hidden(given)):
             features["labels"] = self.labels.ids(given) if self.labels else [float(value) for value in given]
         return features
+
+    @property
+    def _limit(self) -> int:
+        return min(self.arguments.max_seq_length, self.tokenizer.model_max_length)
+
+    def arrange(self, features: Any, split: str, encode: Any) -> Any:
+        if self.arguments.pad_to_max_length and split == TRAIN:
+            tell_padding(features, split)
+        return tell_cut(features, split, self._limit)
 
     def _are_hidden(self, values: Sequence[Any]) -> bool:
         """Whether a test set keeps its labels to itself, as GLUE's do with -1."""
