@@ -15,6 +15,8 @@ from typing import Any
 
 from ostinato import ConfigError
 
+VOCABULARY = 500  # pieces of a tokenizer that is made for a tiny model
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -67,7 +69,7 @@ def tiny(model_type: str, **others: int) -> str:
     >>> tiny("t5", d_model=64)
     '--model_type t5 --train_tokenizer --vocab_size 500 --config_overrides d_model=64'
     """
-    return f"--model_type {model_type} --train_tokenizer --vocab_size 500 --config_overrides " + ",".join(
+    return f"--model_type {model_type} --train_tokenizer --vocab_size {VOCABULARY} --config_overrides " + ",".join(
         f"{name}={value}" for name, value in others.items()
     )
 

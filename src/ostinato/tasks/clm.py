@@ -1,0 +1,47 @@
+"""Causal language modeling: every next token of a text. GPT and its like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ostinato import DataCollatorForLanguageModeling, default_data_collator
+
+from .arguments import flag
+from .blocks import Cutting, Grouping
+from .language_models import LanguageArguments, LanguageModel
+
+
+@dataclass
+class CausalArguments(LanguageArguments):
+    """Which texts, in blocks of what length."""
+
+    block_size: int | None = flag(
+        None, "Tokens of a block: texts are laid end to end and cut. As many as the model takes, at most 1024."
+    )
+    keep_linebreaks: bool = flag(True, "Whether a line of a text file keeps its end.")
+
+
+class CausalLanguageModeling(LanguageModel):
+    """Every next token; with --packing, every row for itself."""
+
+    name = "clm"
+    summary = "Train a causal language model, which predicts every next token of a text."
+    model_class = "AutoModelForCausalLM"
+    arguments_class = CausalArguments
+
+    def __init__(self, arguments: Any, training: Any) -> None:
+        super().__init__(arguments, training)
+        self.keeps_rows_apart = bool(training.packing)
+        self.needs_padding = self.keeps_rows_apart  # in evaluation, where rows are of several lengths
+
+    def reader_options(self) -> dict[str, Any]:
+        return {"keep_linebreaks": self.arguments.keep_linebreaks}
+
+    def cut(self) -> Grouping | Cutting:
+        return Cutting(self.length) if self.keeps_rows_apart else Grouping(self.length, labelled=True)
+
+    def collator(self, model: Any) -> Any:
+        if self.keeps_rows_apart:
+            return DataCollatorForLanguageModeling(self.tokenizer, mlm=False)
+        return default_data_collator

@@ -1,0 +1,118 @@
+"""Fill in the middle: a causal language model that has seen the end of a text before its middle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ostinato import ConfigError, DataCollatorForLanguageModeling
+
+from .arguments import flag
+from .blocks import Cutting, Grouping
+from .clm import CausalArguments, CausalLanguageModeling
+
+ADDED = 3  # tokens: one before each part of a text
+_PURPOSES = ("train", "validation", "test")
+
+
+@dataclass
+class FillInTheMiddleArguments(CausalArguments):
+    """Which texts, in blocks of what length, and how many of them are taken apart."""
+
+    fim_rate: float = flag(0.5, "The share of blocks that are taken apart; the others stay as they are.")
+    fim_spm_rate: float = flag(
+        0.5, "Of these, the share that begins with the suffix; the others begin with the prefix."
+    )
+    truncate_or_pad: bool = flag(
+        True, "Keep the length of a block: its last tokens make room for those that are added."
+    )
+    fim_prefix_token: str = flag("<fim_prefix>", "The token before the beginning of a text.")
+    fim_middle_token: str = flag("<fim_middle>", "The token before its middle, which comes last.")
+    fim_suffix_token: str = flag("<fim_suffix>", "The token before its end.")
+
+    def __post_init__(self) -> None:
+        for name in ("fim_rate", "fim_spm_rate"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"--{name} {getattr(self, name):g}", "it is a share of blocks", "0 to 1")
+
+
+class FillInTheMiddle(CausalLanguageModeling):
+    """Every next token, in texts whose middle was moved to the end."""
+
+    name = "fim"
+    summary = "Train a causal language model to fill in the middle of a text."
+    arguments_class = FillInTheMiddleArguments
+
+    def __init__(self, arguments: Any, training: Any) -> None:
+        super().__init__(arguments, training)
+        self.seed = int(training.seed)  # what is cached depends on it
+        self.keeps_length = bool(arguments.truncate_or_pad) and not self.keeps_rows_apart
+        self.needs_padding = not self.keeps_length
+
+    def settle_config(self, config: Any) -> None:
+        """The tokens are new to most tokenizers; the model gets room for them."""
+        self.tokenizer.add_tokens(self._marks(), special_tokens=True)
+
+    def _marks(self) -> list[str]:
+        asked = self.arguments
+        return [asked.fim_prefix_token, asked.fim_middle_token, asked.fim_suffix_token]
+
+    def extra_tokens(self) -> int:
+        return 0 if self.keeps_length else ADDED
+
+    def cut(self) -> Grouping | Cutting:
+        return Cutting(self.length) if self.keeps_rows_apart else Grouping(self.length)
+
+    def arrange(self, features: Any, split: str, encode: Callable[..., Any]) -> Any:
+        asked = self.arguments
+        move = MoveMiddle(
+            tuple(self.tokenizer.convert_tokens_to_ids(self._marks())),
+            rate=asked.fim_rate,
+            spm_rate=asked.fim_spm_rate,
+            keeps_length=self.keeps_length,
+            seed=(self.seed, _PURPOSES.index(split)),
+        )
+        return encode(super().arrange(features, split, encode), move, with_indices=True)
+
+    def collator(self, model: Any) -> Any:
+        return (
+            super().collator(model)
+            if self.keeps_length
+            else DataCollatorForLanguageModeling(self.tokenizer, mlm=False)
+        )
+
+
+class MoveMiddle:
+    """Blocks, some of them taken apart. Which and where follows from the seed and a block's number alone.
+
+    >>> move = MoveMiddle((97, 98, 99), rate=1, spm_rate=0, keeps_length=True, seed=(0,))
+    >>> move({"input_ids": [[1, 2, 3, 4, 5, 6, 7, 8]]}, [0])["input_ids"]
+    [[97, 1, 99, 2, 3, 98, 4, 5]]
+    """
+
+    def __init__(
+        self, marks: tuple[int, ...], *, rate: float, spm_rate: float, keeps_length: bool, seed: Sequence[int]
+    ) -> None:
+        self.marks, self.rate, self.spm_rate = marks, rate, spm_rate
+        self.keeps_length, self.seed = keeps_length, tuple(seed)
+
+    def __call__(self, rows: Mapping[str, list[Any]], numbers: Sequence[int]) -> dict[str, list[Any]]:
+        blocks = [self._moved(ids, number) for ids, number in zip(rows["input_ids"], numbers, strict=True)]
+        made = {"input_ids": blocks, "attention_mask": [[1] * len(block) for block in blocks]}
+        return {**made, "labels": [list(block) for block in blocks]} if self.keeps_length else made
+
+    def _moved(self, ids: list[int], number: int) -> list[int]:
+        dice = np.random.default_rng((*self.seed, number))
+        chance, suffix_chance = dice.random(2)
+        if chance >= self.rate or len(ids) <= ADDED:
+            return ids
+        text = ids[: len(ids) - ADDED] if self.keeps_length else ids
+        first, second = sorted(dice.integers(0, len(text) + 1, size=2))
+        prefix, middle, suffix = text[:first], text[first:second], text[second:]
+        before, between, behind = self.marks
+        if suffix_chance < self.spm_rate:
+            return [before, behind, *suffix, between, *prefix, *middle]
+        return [before, *prefix, behind, *suffix, between, *middle]

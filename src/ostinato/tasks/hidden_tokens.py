@@ -1,0 +1,71 @@
+"""What masked and permuted language models share: blocks or single lines, and a token to hide others behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ostinato import ConfigError
+
+from .arguments import flag
+from .blocks import Grouping
+from .language_models import LanguageArguments, LanguageModel
+from .reading import Split
+from .recipe import Columns
+
+
+@dataclass
+class HiddenArguments(LanguageArguments):
+    """Which texts, in rows of what length."""
+
+    max_seq_length: int | None = flag(
+        None, "Tokens of a block, or at most of a line. As many as the model takes, at most 1024."
+    )
+    line_by_line: bool = flag(False, "Every row of the file for itself, instead of rows laid end to end and cut.")
+    pad_to_max_length: bool = flag(
+        False, "With --line_by_line: pad to --max_seq_length, instead of every batch to its longest row."
+    )
+
+
+class HiddenTokens(LanguageModel):
+    """Tokens that are hidden, in their place."""
+
+    predicts_next = False
+    needs_padding = True  # lines are of several lengths
+    length_flag = "max_seq_length"
+
+    def study(self, splits: Mapping[str, Split]) -> None:
+        if self.training.packing:
+            raise ConfigError(
+                what=f"--packing with {self.name}",
+                why="packed rows have their own tokens for labels, and none would be hidden",
+                fix="leave it out: blocks have no padding either",
+            )
+        super().study(splits)
+
+    def settle_config(self, config: Any) -> None:
+        if self.tokenizer.mask_token is None:
+            raise ConfigError(
+                what=f"the tokenizer of {config.name_or_path or config.model_type} has no mask token",
+                why=f"{self.name} hides tokens behind it; its special tokens are "
+                f"{', '.join(self.tokenizer.all_special_tokens) or 'none'}",
+                fix="name a tokenizer that was made for it: --tokenizer_name PATH; or train a causal model: clm",
+            )
+
+    def encode(self, rows: Columns, split: str) -> Mapping[str, Any]:
+        asked, texts = self.arguments, rows[self.text_column]
+        if not asked.line_by_line:
+            return super().encode(rows, split)
+        texts = [text for text in texts if text.strip()]
+        if not texts:
+            return {"input_ids": []}
+        return self.tokenizer(
+            texts,
+            padding="max_length" if asked.pad_to_max_length else False,
+            truncation=True,
+            max_length=self.length,
+        )
+
+    def cut(self) -> Grouping | None:
+        return None if self.arguments.line_by_line else Grouping(self.length)

@@ -1,0 +1,192 @@
+"""What all language models share: a column of text, blocks, the accuracy of tokens, perplexity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from ostinato import Trainer
+from ostinato.logging import get_logger
+from ostinato.metrics import metric
+
+from .arguments import DataArguments, flag
+from .blocks import Cutting, Grouping, block_length, in_blocks, no_text
+from .reading import Split, read_splits
+from .recipe import Columns, Recipe
+
+IGNORED = -100
+
+
+@dataclass
+class LanguageArguments(DataArguments):
+    """Which texts, and how many blocks of them."""
+
+    text_column_name: str | None = flag(None, "The column with the text, if not 'text' or the first that holds texts.")
+    validation_split_percentage: float | None = flag(
+        5, "Without rows to evaluate on, so many percent from the beginning of the training rows are kept for that."
+    )
+    max_train_samples: int | None = flag(None, "Train on the first so many blocks.")
+    max_eval_samples: int | None = flag(None, "Evaluate on the first so many blocks.")
+    max_predict_samples: int | None = flag(None, "Predict the first so many blocks.")
+
+
+class LanguageModel(Recipe):
+    """Texts, as blocks of tokens. What is predicted, the subclasses say."""
+
+    needs_padding = False  # blocks are of one length
+    arguments_class = LanguageArguments
+    predicts_next: ClassVar[bool] = True  # the token behind each place, not the one in it
+    length_flag: ClassVar[str] = "block_size"
+
+    text_column: str
+    length: int  # tokens of a block
+    sources: dict[str, str]
+    predicted: Any = None  # the features that were predicted
+
+    # ---- rows ------------------------------------------------------------------------------------------------
+
+    def read(self, wanted: Sequence[str]) -> dict[str, Split]:
+        whole = replace(self.arguments, max_train_samples=None, max_eval_samples=None, max_predict_samples=None)
+        return read_splits(whole, wanted, **self.reader_options())
+
+    def reader_options(self) -> dict[str, Any]:
+        """How text files are read."""
+        return {}
+
+    def study(self, splits: Mapping[str, Split]) -> None:
+        first = next(iter(splits.values()))
+        self.text_column = self.arguments.text_column_name or _text_column(first)
+        for split in splits.values():
+            split.require([self.text_column], {self.text_column: "--text_column_name"})
+            split.check_texts(self.text_column)
+        self.sources = {split.name: split.source for split in splits.values()}
+
+    def texts(self, rows: Columns) -> Iterator[str]:
+        return iter(rows[self.text_column])
+
+    # ---- blocks ----------------------------------------------------------------------------------------------
+
+    def settle_model(self, model: Any) -> None:
+        asked = getattr(self.arguments, self.length_flag)
+        self.length = block_length(asked, self.length_flag, self.tokenizer, model, extra=self.extra_tokens())
+
+    def extra_tokens(self) -> int:
+        """How many tokens are added to a block after it was cut."""
+        return 0
+
+    def encode(self, rows: Columns, split: str) -> Mapping[str, Any]:
+        return self.tokenizer(rows[self.text_column], verbose=False)  # not cut yet: however long, no cause to warn
+
+    def cut(self) -> Grouping | Cutting | None:
+        """How rows become blocks; None leaves them as they are."""
+        return Grouping(self.length)
+
+    def arrange(self, features: Any, split: str, encode: Callable[..., Any]) -> Any:
+        cut, source = self.cut(), self.sources.get(split, split)
+        if cut is None and len(features) == 0:
+            raise no_text(source)
+        blocks = features if cut is None else in_blocks(features, encode, cut, source, self.length_flag)
+        asked = self.arguments
+        limits = {"train": asked.max_train_samples, "validation": asked.max_eval_samples}
+        most = limits.get(split, asked.max_predict_samples)
+        return blocks if most is None or most >= len(blocks) else blocks.select(range(most))
+
+    # ---- results ---------------------------------------------------------------------------------------------
+
+    def trainer_parts(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "compute_metrics": metric("token_accuracy", name="accuracy", shift=self.predicts_next),
+            "preprocess_logits_for_metrics": most_likely,
+        }
+
+    def complete(self, metrics: dict[str, float], prefix: str) -> None:
+        """Perplexity, under the name that transformers' scripts give it."""
+        loss = metrics.get(f"{prefix}_loss")
+        if loss is not None:
+            metrics["perplexity" if prefix == "eval" else f"{prefix}_perplexity"] = perplexity(loss)
+
+    def predict(self, trainer: Trainer, features: Any, rows: Any) -> Any:
+        """As ever, and the loss of every block."""
+        self.predicted = features
+        usual = trainer.preprocess_logits_for_metrics, trainer.compute_metrics
+        measure: Any = trainer.compute_metrics
+        trainer.preprocess_logits_for_metrics = partial(with_losses, shift=self.predicts_next)
+        if measure is not None:
+            trainer.compute_metrics = lambda output: measure((output.predictions[0], output.label_ids))
+        try:
+            return super().predict(trainer, features, rows)
+        finally:
+            trainer.preprocess_logits_for_metrics, trainer.compute_metrics = usual
+
+    def predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
+        for place, (tokens, loss, labels) in enumerate(zip(*output.predictions, output.label_ids, strict=True)):
+            told = self.readable(place, tokens, labels)
+            known = None if np.isnan(loss) else float(loss)
+            yield {**told, "loss": known, "perplexity": None if known is None else perplexity(known)}
+
+    def readable(self, place: int, tokens: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+        """A block in words, and the tokens predicted in it, given their ids and the right ones."""
+        there = labels != IGNORED
+        if self.predicts_next:
+            right = (tokens[:-1] == labels[1:])[there[1:]]
+            return {"text": self.tokenizer.decode(labels[there]), "tokens": len(right), "right": int(right.sum())}
+        pairs = zip(labels[there], tokens[there], strict=True)
+        return {
+            "text": self.tokenizer.decode(self.predicted[place]["input_ids"]),
+            "hidden": [{"token": self._word(token), "prediction": self._word(guess)} for token, guess in pairs],
+        }
+
+    def _word(self, token: Any) -> str:
+        return self.tokenizer.decode([int(token)])
+
+
+def _text_column(split: Split) -> str:
+    if "text" in split.columns:
+        return "text"
+    first = split.rows[0]
+    column = next((name for name in split.columns if isinstance(first[name], str)), None)
+    if column is None:
+        split.require(["text"], {"text": "--text_column_name"})
+    get_logger().info(f"{split.source}: no column 'text'; reads {column!r}")
+    return str(column)
+
+
+def perplexity(loss: float) -> float:
+    """How many tokens a model hesitates between, by its mean loss.
+
+    >>> perplexity(0.0), perplexity(1000.0)
+    (1.0, inf)
+    """
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
+
+
+def most_likely(logits: Any, labels: Any) -> Tensor:
+    """The token of the highest score, which is all that accuracy needs of the logits."""
+    return _scores(logits).argmax(dim=-1)
+
+
+def with_losses(logits: Any, labels: Tensor, *, shift: bool) -> tuple[Tensor, Tensor]:
+    """The most likely tokens, and the mean loss of every row (not a number where nothing is to be predicted)."""
+    scores = _scores(logits)
+    ahead = 1 if shift else 0
+    losses = [
+        cross_entropy(row[: len(row) - ahead].float(), right[ahead:], ignore_index=IGNORED)
+        for row, right in zip(scores, labels, strict=True)
+    ]
+    return scores.argmax(dim=-1), torch.stack(losses)
+
+
+def _scores(logits: Any) -> Tensor:
+    """The logits, without the states that some models return beside them."""
+    return logits[0] if isinstance(logits, tuple) else logits

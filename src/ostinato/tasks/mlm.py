@@ -1,0 +1,36 @@
+"""Masked language modeling: the hidden tokens of a text. BERT and its like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ostinato import DataCollatorForLanguageModeling
+
+from .arguments import flag
+from .hidden_tokens import HiddenArguments, HiddenTokens
+
+
+@dataclass
+class MaskedArguments(HiddenArguments):
+    """Which texts, in rows of what length, and how much of them is hidden."""
+
+    mlm_probability: float = flag(0.15, "The share of tokens that are hidden, anew each time a row is read.")
+
+
+class MaskedLanguageModeling(HiddenTokens):
+    """Tokens hidden at random, by what is left of the text."""
+
+    name = "mlm"
+    summary = "Train a masked language model, which predicts tokens that are hidden."
+    model_class = "AutoModelForMaskedLM"
+    arguments_class = MaskedArguments
+
+    def collator(self, model: Any) -> Any:
+        asked = self.arguments
+        is_ragged = asked.line_by_line and not asked.pad_to_max_length
+        return DataCollatorForLanguageModeling(
+            self.tokenizer,
+            mlm_probability=asked.mlm_probability,
+            pad_to_multiple_of=8 if is_ragged and self.training.fp16 else None,
+        )

@@ -1,0 +1,51 @@
+"""Permutation language modeling: spans of a text in an order drawn at random. XLNet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ostinato import DataCollatorForPermutationLanguageModeling
+
+from .arguments import flag
+from .hidden_tokens import HiddenArguments, HiddenTokens
+from .recipe import Columns
+
+
+@dataclass
+class PermutedArguments(HiddenArguments):
+    """Which texts, in rows of what length, and how much of them is predicted."""
+
+    max_seq_length: int | None = flag(512, "Tokens of a block, or at most of a line; an even number.")
+    plm_probability: float = flag(1 / 6, "The length of a span that is predicted, over that of what surrounds it.")
+    max_span_length: int = flag(5, "The most tokens of such a span.")
+
+
+class PermutationLanguageModeling(HiddenTokens):
+    """Spans of tokens, in a random order, each by what comes before it in that order."""
+
+    name = "plm"
+    summary = "Train a permutation language model (XLNet), which predicts spans in a random order."
+    model_class = "XLNetLMHeadModel"
+    arguments_class = PermutedArguments
+
+    def settle_model(self, model: Any) -> None:
+        super().settle_model(model)
+        self.length -= self.length % 2  # the second half of a row has the order of the first
+
+    def encode(self, rows: Columns, split: str) -> Mapping[str, Any]:
+        features = super().encode(rows, split)
+        if not self.arguments.line_by_line:
+            return features
+        return {"input_ids": [self._even(ids) for ids in features["input_ids"]]}
+
+    def _even(self, ids: list[int]) -> list[int]:
+        rest = [self.tokenizer.pad_token_id] * (len(ids) % 2)
+        return rest + ids if self.tokenizer.padding_side == "left" else ids + rest
+
+    def collator(self, model: Any) -> Any:
+        asked = self.arguments
+        return DataCollatorForPermutationLanguageModeling(
+            self.tokenizer, plm_probability=asked.plm_probability, max_span_length=asked.max_span_length
+        )

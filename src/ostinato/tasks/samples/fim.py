@@ -1,0 +1,23 @@
+"""Sentences without their middle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..tokenizers import GPT
+from . import Sample, command, tiny
+from .unigrams import MEANING, trained_on, unigram_perplexity, write_lines
+
+
+def make(directory: Path) -> Sample:
+    """What is missing in the middle?"""
+    files = write_lines(directory)
+    words = command(
+        files,
+        tiny("gpt2", n_embd=48, n_layer=2, n_head=2, n_positions=64),
+        "--do_train --do_eval --do_predict --block_size 64",
+        "--num_train_epochs 4 --per_device_train_batch_size 16 --learning_rate 3e-3 --eval_strategy epoch",
+        "--logging_steps 20 --report_to none",
+    )
+    baseline = unigram_perplexity(files, trained_on(files, GPT, keep_linebreaks=True), keep_linebreaks=True)
+    return Sample(words, "perplexity", baseline, MEANING, lower_is_better=True)

@@ -1,0 +1,29 @@
+"""Sentences, predicted in a random order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ..tokenizers import XLNET
+from . import Sample, command
+from .unigrams import MEANING, trained_on, unigram_perplexity, write_lines
+
+WORDS = replace(XLNET, pieces="wordpiece")  # of so few words, XLNet's own kind of tokenizer makes letters
+
+
+def make(directory: Path) -> Sample:
+    """Which tokens stand in these places?"""
+    files = write_lines(directory)
+    tokenizer = trained_on(files, WORDS)
+    tokenizer.save_pretrained(directory / "tokenizer")
+    words = command(
+        files,
+        f"--model_type xlnet --tokenizer_name {directory / 'tokenizer'}",
+        "--config_overrides d_model=48,n_layer=2,n_head=2,d_head=24,d_inner=96",
+        "--do_train --do_eval --do_predict --line_by_line --max_seq_length 32",
+        "--num_train_epochs 2 --per_device_train_batch_size 16 --learning_rate 1e-2 --eval_strategy epoch",
+        "--logging_steps 20 --report_to none",
+    )
+    baseline = unigram_perplexity(files, tokenizer)
+    return Sample(words, "perplexity", baseline, MEANING, lower_is_better=True)

@@ -1,0 +1,53 @@
+"""Lines of text for language models, and how well their tokens can be guessed by how frequent they are."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..tokenizers import Style, train_tokenizer
+from . import VOCABULARY
+from .language import SUBJECTS, pick, sentence_about, source
+
+LINES = {"train": 1200, "validation": 120, "test": 60}
+MEANING = "guessing every token by how frequent it is"
+
+
+def write_lines(directory: Path) -> dict[str, str]:
+    """A text file for each split, a sentence on each line; one that stays the same keeps its cache."""
+    numbers, files = source(0), {}
+    for split, count in LINES.items():
+        text = "".join(sentence_about(pick(tuple(SUBJECTS), numbers), numbers) + "\n" for _ in range(count))
+        path = directory / f"{split}.txt"
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+        files[split] = str(path)
+    return files
+
+
+def trained_on(files: Mapping[str, str], style: Style, *, keep_linebreaks: bool = False) -> Any:
+    """The tokenizer that --train_tokenizer makes of the training lines."""
+    return train_tokenizer(_lines(files["train"], keep_linebreaks), VOCABULARY, style)
+
+
+def unigram_perplexity(files: Mapping[str, str], tokenizer: Any, *, keep_linebreaks: bool = False) -> float:
+    """The least perplexity on the validation lines that can be had without looking at what stands around a token."""
+    lines = _lines(files["validation"], keep_linebreaks)
+    return math.exp(entropy([token for line in lines for token in tokenizer.tokenize(line)]))
+
+
+def _lines(file: str, keep_linebreaks: bool) -> list[str]:
+    return Path(file).read_text(encoding="utf-8").splitlines(keepends=keep_linebreaks)
+
+
+def entropy(tokens: Sequence[str]) -> float:
+    """In nats, of the tokens' own frequencies.
+
+    >>> round(math.exp(entropy(["a", "b", "a", "b"])), 6)
+    2.0
+    """
+    counts = Counter(tokens)
+    return -sum(count / counts.total() * math.log(count / counts.total()) for count in counts.values())
