@@ -21,6 +21,12 @@ ENGLISH_GERMAN = {  # words of one gender and number, so that a sentence can be 
     "doctor": "Arzt", "friend": "Freund", "son": "Sohn", "father": "Vater", "brother": "Bruder", "uncle": "Onkel",
 }  # fmt: skip
 
+ADJECTIVES = {"old": "alt", "young": "jung", "good": "gut", "small": "klein", "rich": "reich", "quiet": "still"}
+VERBS = {"sees": "sieht", "knows": "kennt", "greets": "grüßt", "hears": "hört", "asks": "fragt", "finds": "findet"}
+TIMES = {"today": "heute", "often": "oft", "soon": "bald", "again": "wieder"}
+DEEDS = ("won a race", "lost a bet", "wrote a book", "bought a boat", "built a house", "sold a painting",
+         "found a coin", "broke a record")  # fmt: skip
+
 
 def source(seed: int) -> random.Random:
     """Random numbers that are the same on every machine and in every version of Python since 3.2."""
@@ -42,3 +48,32 @@ def sentence_about(subject: str, numbers: random.Random) -> str:
 def pick(choices: Sequence[str], numbers: random.Random) -> str:
     """One of them."""
     return choices[numbers.randrange(len(choices))]
+
+
+def english_and_german(numbers: random.Random) -> tuple[str, str]:
+    """A sentence in both languages. German ends its adjectives by case, and has the verb before who acts.
+
+    >>> english_and_german(source(1))
+    ('often the small king asks the old brother', 'oft fragt der kleine König den alten Bruder')
+    """
+    time, quality, who, verb, other_quality, whom = (
+        pick(tuple(words), numbers) for words in (TIMES, ADJECTIVES, ENGLISH_GERMAN, VERBS, ADJECTIVES, ENGLISH_GERMAN)
+    )
+    return (
+        f"{time} the {quality} {who} {verb} the {other_quality} {whom}",
+        f"{TIMES[time]} {VERBS[verb]} der {ADJECTIVES[quality]}e {ENGLISH_GERMAN[who]} "
+        f"den {ADJECTIVES[other_quality]}en {ENGLISH_GERMAN[whom]}",
+    )
+
+
+def report_and_summary(numbers: random.Random) -> tuple[str, str]:
+    """Three sentences, one of which tells that somebody did something, and just that.
+
+    >>> report_and_summary(source(1))
+    ('x', 'y')
+    """
+    who, deed = pick(PEOPLE, numbers), pick(DEEDS, numbers)
+    subject = pick(tuple(SUBJECTS), numbers)
+    filler = [f"In {pick(PLACES, numbers)} they talk about the {pick(SUBJECTS[subject], numbers)}" for _ in range(2)]
+    filler.insert(numbers.randrange(3), f"In {pick(PLACES, numbers)} {who} {deed}")
+    return ". ".join(filler) + ".", f"{who} {deed}"

@@ -1,0 +1,134 @@
+"""Summarization: a long text becomes a short one, measured by ROUGE."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from ostinato import ConfigError
+from ostinato.logging import get_logger
+from ostinato.metrics import metric
+
+from .arguments import flag
+from .reading import Split
+from .texts_to_texts import TextToText, TextToTextArguments
+
+# Columns of well-known data sets, which have others before or between them.
+PAIRS = (
+    ("article", "highlights"),
+    ("document", "summary"),
+    ("dialogue", "summary"),
+    ("article", "summary"),
+    ("body", "summary"),
+    ("text", "summary"),
+    ("extract_text", "summary_text"),
+    ("news_body", "news_title"),
+    ("review_body", "review_title"),
+    ("description", "abstract"),
+)
+_SENTENCE_END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][\"'”’)\]]))\s+|(?<=[。！？])")
+
+
+@dataclass
+class SummarizationArguments(TextToTextArguments):
+    """Which columns, how long texts may be, and how they are written."""
+
+    text_column: str | None = flag(None, "The column with the long text, if it cannot be told by its name or place.")
+    summary_column: str | None = flag(None, "The column with the summary.")
+    lang: str | None = flag(None, "The language, for tokenizers of many: en_XX, say.")
+    resize_position_embeddings: bool | None = flag(
+        None,
+        "Where --max_source_length is more than the model has positions: `true` makes more of them, `false` refuses; "
+        "else more are made if the model can, or texts are cut.",
+    )
+
+
+class Summarization(TextToText):
+    """A summary for every text."""
+
+    name = "summarization"
+    summary = "Write a summary of every text."
+    arguments_class = SummarizationArguments
+    language_flags = ("--lang", "--lang")
+
+    def find_sides(self, split: Split) -> None:
+        asked, columns = self.arguments, split.columns
+        known = next((pair for pair in PAIRS if set(pair) <= set(columns)), None)
+        named = (asked.text_column, asked.summary_column)
+        texts = [name for name in columns if _holds_text(split.rows.features[name]) and name not in named]
+        free = iter(texts)
+        self.source_name = asked.text_column or (known[0] if known else next(free, "text"))
+        self.target_name = asked.summary_column or (known[1] if known else next(free, "summary"))
+
+    def require(self, split: Split, *sides: str) -> None:
+        split.require(sides, {self.source_name: "--text_column", self.target_name: "--summary_column"})
+
+    def languages(self) -> tuple[str | None, str | None]:
+        return self.arguments.lang, self.arguments.lang
+
+    def made_room(self, model: Any, positions: int) -> bool:
+        asked = self.arguments
+        if asked.resize_position_embeddings is False:
+            raise ConfigError(
+                what=f"--max_source_length {asked.max_source_length} is more than the model can read",
+                why=f"{type(model).__name__} has {positions} positions, and --resize_position_embeddings is false",
+                fix=f"--max_source_length {positions}, or --resize_position_embeddings true",
+            )
+        try:
+            model.resize_position_embeddings(asked.max_source_length)
+        except NotImplementedError:
+            if asked.resize_position_embeddings is None:
+                return False
+            raise ConfigError(
+                what="--resize_position_embeddings true",
+                why=f"{type(model).__name__} has {positions} positions and cannot be given more",
+                fix=f"--max_source_length {positions}",
+            ) from None
+        get_logger().info(f"the model was given {asked.max_source_length} positions; it had {positions}")
+        return True
+
+    def measure(self) -> Callable[[list[str], list[str]], dict[str, float]]:
+        can_stem = find_spec("nltk") is not None
+        if not can_stem:
+            get_logger().info("ROUGE compares words, not their stems, for which nltk is needed")
+        rouge, sentences = metric("rouge", stemmer=can_stem), sentence_splitter()
+
+        def compute(written: list[str], expected: list[str]) -> dict[str, float]:
+            sides = [["\n".join(sentences(text)) for text in texts] for texts in (written, expected)]
+            return {name: value * 100 for name, value in rouge(tuple(sides)).items()}
+
+        return compute
+
+    def card(self) -> dict[str, Any]:
+        language = self.arguments.lang
+        return {**super().card(), **({"language": language} if language else {})}
+
+
+def _holds_text(feature: Any) -> bool:
+    return getattr(feature, "dtype", None) in ("string", "large_string")
+
+
+def sentence_splitter() -> Callable[[str], list[str]]:
+    """What puts every sentence of a text on a line of its own, for ROUGE-Lsum: nltk's Punkt, if its data are there."""
+    try:
+        from nltk import sent_tokenize  # noqa: PLC0415
+
+        sent_tokenize("Yes. No.")
+    except (ImportError, LookupError):
+        get_logger().info(
+            "rougeLsum: sentences end at . ! ? before a space; nltk's data, which know better, are absent"
+        )
+        return sentences
+    return sent_tokenize
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text, as far as punctuation shows them.
+
+    >>> sentences("He left. (She stayed.) 'Why?' 3.5 of them")
+    ['He left.', '(She stayed.)', "'Why?'", '3.5 of them']
+    """
+    return [part.strip() for part in _SENTENCE_END.split(text) if part.strip()]

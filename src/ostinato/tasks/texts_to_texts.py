@@ -1,0 +1,316 @@
+"""What tasks have in common where a model reads a text and writes another: summarization, translation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ostinato import ConfigError, DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
+from ostinato.logging import get_logger
+
+from .arguments import DataArguments, flag
+from .languages import is_multilingual, set_languages, token_id
+from .reading import TEST, Split
+from .recipe import Columns, Recipe
+
+GENERATED_NAME = "generated_predictions.txt"
+IGNORED = -100  # labels with this number do not count in the loss
+_SOURCE_IS_CUT, _TARGET_IS_CUT = "_source_is_cut", "_target_is_cut"
+
+
+@dataclass
+class TextToTextArguments(DataArguments):
+    """How long texts may be, and how they are written."""
+
+    max_source_length: int = flag(1024, "Longer texts are cut to so many tokens before they are read.")
+    max_target_length: int = flag(128, "Longer texts to learn from are cut to so many tokens.")
+    val_max_target_length: int | None = flag(
+        None, "The same for evaluation, and how long a written text becomes at most. Else --max_target_length."
+    )
+    pad_to_max_length: bool = flag(
+        False, "Pad every row to the full length, instead of every batch to its longest row, which is faster."
+    )
+    num_beams: int | None = flag(None, "How many candidates the search for a text keeps. Else what the model says.")
+    ignore_pad_token_for_loss: bool = flag(True, "Whether the padding of labels is left out of the loss.")
+    source_prefix: str | None = flag(None, "A text before every source, as T5 wants it: 'summarize: '.")
+    forced_bos_token: str | None = flag(None, "The token that every written text begins with: a language, say.")
+
+    def __post_init__(self) -> None:
+        if self.val_max_target_length is None:
+            self.val_max_target_length = self.max_target_length
+
+
+class TextToText(Recipe):
+    """A source text, and the target that a model learns to write. Which is which, the task says."""
+
+    model_class = "AutoModelForSeq2SeqLM"
+    training_class = Seq2SeqTrainingArguments
+    trainer_class = Seq2SeqTrainer
+    language_flags: ClassVar[tuple[str, str]]  # the options that name the languages of source and target
+
+    source_name: str  # what the two sides are called in messages and in predictions
+    target_name: str
+    test_has_targets: bool = True
+    source_limit: int  # in tokens
+
+    def __init__(self, arguments: Any, training: Any) -> None:
+        super().__init__(arguments, training)
+        self.source_limit = arguments.max_source_length
+        # Evaluations during training write as the last one does.
+        training.generation_max_length = training.generation_max_length or arguments.val_max_target_length
+        training.generation_num_beams = arguments.num_beams or training.generation_num_beams
+        if training.do_predict and not training.predict_with_generate:
+            raise ConfigError(
+                what="--do_predict without --predict_with_generate",
+                why="nothing would be written: predictions are then the logits of texts that are known already",
+                fix="add --predict_with_generate",
+            )
+
+    # ---- what a task says ------------------------------------------------------------------------------------
+
+    def find_sides(self, split: Split) -> None:
+        """Settle `source_name` and `target_name` by the arguments and the first split."""
+        raise NotImplementedError
+
+    def require(self, split: Split, *sides: str) -> None:
+        """Refuse rows that have no place for one of the sides."""
+        raise NotImplementedError
+
+    def column_of(self, split: Split, side: str) -> str:
+        """The column that holds a side."""
+        return side
+
+    def side(self, rows: Columns, name: str) -> Sequence[Any]:
+        """The texts of one side; None where there is none."""
+        return rows[name] if name in rows else [None] * len(next(iter(rows.values())))
+
+    def languages(self) -> tuple[str | None, str | None]:
+        """Of source and target, as the tokenizer calls them."""
+        return None, None
+
+    def measure(self) -> Callable[[list[str], list[str]], dict[str, float]]:
+        """What judges written texts by those that were to be written."""
+        raise NotImplementedError
+
+    # ---- rows ------------------------------------------------------------------------------------------------
+
+    def read(self, wanted: Sequence[str]) -> dict[str, Split]:
+        splits = super().read(wanted)
+        self.find_sides(next(iter(splits.values())))
+        for name, split in splits.items():
+            self.require(split, self.source_name, *([] if name.startswith(TEST) else [self.target_name]))
+        get_logger().info(f"{self.name}: reads {self.source_name!r}, writes {self.target_name!r}")
+        return {name: self._complete(split) for name, split in splits.items()}
+
+    def _complete(self, split: Split) -> Split:
+        """The rows that have both sides. Of test rows none is left out, and their targets need not be known."""
+        lacking = dict(self._lacking(split))
+        if split.name.startswith(TEST):
+            self._check_test(split, lacking)
+            return split
+        if not lacking:
+            return split
+        row, name = next(iter(lacking.items()))
+        column = self.column_of(split, name)
+        if len(lacking) == len(split):
+            raise split.refuse(row, column, f"no text for {name!r}, and so in every row", "name other rows")
+        get_logger().info(
+            f"{split.source}: {len(lacking)} of {len(split)} rows are left out, as they lack a text; "
+            f"the first is row {row + 1}, column {column!r}, without {name!r}"
+        )
+        return replace(split, rows=split.rows.select([row for row in range(len(split)) if row not in lacking]))
+
+    def _lacking(self, split: Split) -> Iterator[tuple[int, str]]:
+        """The rows that lack a side, and which; other things than texts are refused."""
+        for row, (source, target) in enumerate(self._pairs(split)):
+            for name, value in ((self.target_name, target), (self.source_name, source)):
+                if value is not None and not isinstance(value, str):
+                    raise split.refuse(row, self.column_of(split, name), f"{name!r} is not a text", "mend the row")
+                if not (value or "").strip():
+                    yield row, name
+
+    def _check_test(self, split: Split, lacking: Mapping[int, str]) -> None:
+        for row, name in lacking.items():
+            if name == self.source_name:
+                raise split.refuse(
+                    row, self.column_of(split, name), f"{name!r} is empty", "mend the row, or leave it out"
+                )
+        self.test_has_targets = not lacking
+        if lacking:
+            get_logger().info(
+                f"{split.source}: {len(lacking)} of {len(split)} rows have no {self.target_name!r}: "
+                "texts are written and not judged"
+            )
+
+    def _pairs(self, split: Split) -> Iterator[tuple[Any, Any]]:
+        for rows in split.rows.iter(1000):
+            yield from zip(self.side(rows, self.source_name), self.side(rows, self.target_name), strict=True)
+
+    def texts(self, rows: Columns) -> Iterator[str]:
+        prefix = self.arguments.source_prefix or ""
+        yield from (prefix + text for text in self.side(rows, self.source_name))
+        yield from self.side(rows, self.target_name)
+
+    # ---- model -----------------------------------------------------------------------------------------------
+
+    def settle_config(self, config: Any) -> None:
+        if not config.is_encoder_decoder:
+            raise ConfigError(
+                what=f"a model of type {config.model_type!r} cannot learn {self.name}",
+                why="it has no encoder that reads and decoder that writes",
+                fix="name one that has both: t5, bart, mbart, marian, pegasus, …; for language models there is clm",
+            )
+        prefix = self.arguments.source_prefix
+        for task, options in (getattr(config, "task_specific_params", None) or {}).items():
+            if prefix is None and task.startswith(self.name) and options.get("prefix"):
+                get_logger().info(f"the model knows {task} by a prefix: --source_prefix {options['prefix']!r}")
+        if prefix:  # so that whoever loads the model finds it
+            config.task_specific_params = {self.name: {"prefix": prefix}}
+
+    def settle_model(self, model: Any) -> None:
+        self._settle_languages(model)
+        if model.config.decoder_start_token_id is None:
+            raise ConfigError(
+                what=f"{type(model).__name__} does not know what a text begins with",
+                why="its config has no decoder_start_token_id",
+                fix="add --config_overrides decoder_start_token_id=ID, often that of the pad or the end token",
+            )
+        self._settle_lengths(model)
+
+    def _settle_languages(self, model: Any) -> None:
+        tokenizer, forced = self.tokenizer, self.arguments.forced_bos_token
+        if is_multilingual(tokenizer):
+            source, target = self.languages()
+            set_languages(tokenizer, source, target, self.language_flags)
+            if model.config.decoder_start_token_id is None:  # the first mBART has texts begin with their language
+                start = token_id(tokenizer, str(target), self.language_flags[1])
+                model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = start
+            elif forced is None and model.generation_config.forced_bos_token_id is None:
+                get_logger().info(f"--forced_bos_token {target} would have every text begin in that language")
+        if forced is not None:
+            model.generation_config.forced_bos_token_id = token_id(tokenizer, forced, "--forced_bos_token")
+
+    def _settle_lengths(self, model: Any) -> None:
+        """Keep texts within the positions that a model has."""
+        asked = self.arguments
+        for name in ("max_target_length", "val_max_target_length"):
+            positions = _positions(model.config, "decoder")
+            if positions is not None and getattr(asked, name) > positions:
+                raise ConfigError(
+                    what=f"--{name} {getattr(asked, name)} is more than the model can write",
+                    why=f"{type(model).__name__} has {positions} positions",
+                    fix=f"--{name} {positions}",
+                )
+        positions = _positions(model.config, "encoder")
+        if positions is not None and asked.max_source_length > positions and not self.made_room(model, positions):
+            get_logger().info(
+                f"texts are cut to {positions} tokens, as many as the model has positions, "
+                f"instead of --max_source_length {asked.max_source_length}"
+            )
+            self.source_limit = positions
+
+    def made_room(self, model: Any, positions: int) -> bool:
+        """Whether the model got further positions for longer sources."""
+        return False
+
+    # ---- features --------------------------------------------------------------------------------------------
+
+    def encode(self, rows: Columns, split: str) -> Mapping[str, Any]:
+        asked = self.arguments
+        prefix = asked.source_prefix or ""
+        sources = [prefix + text for text in self.side(rows, self.source_name)]
+        features, source_is_cut = self._tokens({"text": sources}, self.source_limit)
+        features[_SOURCE_IS_CUT] = source_is_cut
+        if split != TEST or self.test_has_targets:
+            targets = {"text_target": list(self.side(rows, self.target_name))}
+            longest = asked.max_target_length if split == "train" else asked.val_max_target_length
+            labels, features[_TARGET_IS_CUT] = self._tokens(targets, longest)
+            features["labels"] = [self._counted(ids) for ids in labels["input_ids"]]
+        return features
+
+    def _tokens(self, texts: Mapping[str, list[str]], longest: int) -> tuple[dict[str, Any], list[bool]]:
+        """Texts as tokens, and which of them were cut."""
+        padding = "max_length" if self.arguments.pad_to_max_length else False
+        made = self.tokenizer(**texts, max_length=longest, padding=padding, truncation=True)
+        if made.encodings is not None:
+            return dict(made), [bool(one.overflowing) for one in made.encodings]
+        whole = self.tokenizer(**texts, verbose=False)["input_ids"]  # a tokenizer in Python keeps no remainder
+        return dict(made), [len(ids) > longest for ids in whole]
+
+    def _counted(self, ids: list[int]) -> list[int]:
+        """Labels; the padding of full length is not to count."""
+        if not (self.arguments.pad_to_max_length and self.arguments.ignore_pad_token_for_loss):
+            return ids
+        return [IGNORED if number == self.tokenizer.pad_token_id else number for number in ids]
+
+    def arrange(self, features: Any, split: str, encode: Callable[..., Any]) -> Any:
+        """Say how many rows were cut. It is kept with the features, so that it is said of cached ones too."""
+        asked = self.arguments
+        target_flag = "max_target_length" if split == "train" else "val_max_target_length"
+        for column, what, limit in (
+            (_SOURCE_IS_CUT, "sources", f"{self.source_limit} tokens (--max_source_length)"),
+            (_TARGET_IS_CUT, "targets", f"{getattr(asked, target_flag)} tokens (--{target_flag})"),
+        ):
+            if column in features.column_names:
+                cut = sum(features[column])
+                if cut:
+                    get_logger().info(f"{split}: {cut:,} of {len(features):,} {what} are cut to {limit}")
+                features = features.remove_columns(column)
+        return features
+
+    def collator(self, model: Any) -> Any:
+        return DataCollatorForSeq2Seq(
+            self.tokenizer,
+            model=model,
+            label_pad_token_id=IGNORED if self.arguments.ignore_pad_token_for_loss else self.tokenizer.pad_token_id,
+            pad_to_multiple_of=8 if self.training.fp16 else None,
+        )
+
+    # ---- results ---------------------------------------------------------------------------------------------
+
+    def trainer_parts(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
+        if not self.training.predict_with_generate:
+            if self.training.do_eval:
+                get_logger().info("only the loss is measured: metrics of written texts need --predict_with_generate")
+            return {}
+        measure = self.measure()
+
+        def compute(prediction: Any) -> dict[str, float]:
+            written = _first(prediction.predictions)
+            result = measure(self._decoded(written), self._decoded(prediction.label_ids))
+            pad = self.tokenizer.pad_token_id
+            lengths = np.count_nonzero((written != pad) & (written != IGNORED), axis=-1)
+            return {name: round(float(value), 4) for name, value in {**result, "gen_len": lengths.mean()}.items()}
+
+        return {"compute_metrics": compute}
+
+    def _decoded(self, ids: np.ndarray) -> list[str]:
+        ids = np.where(ids == IGNORED, self.tokenizer.pad_token_id, ids)
+        return [text.strip() for text in self.tokenizer.batch_decode(ids, skip_special_tokens=True)]
+
+    def predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
+        pairs = self._pairs(Split(TEST, rows, ""))
+        for (source, target), text in zip(pairs, self._decoded(_first(output.predictions)), strict=True):
+            reference = {self.target_name: target} if target is not None else {}
+            yield {self.source_name: source, **reference, "prediction": text}
+
+    def write_more(self, output: Any, rows: Any, directory: Path) -> None:
+        """The written texts alone, one a line."""
+        texts = self._decoded(_first(output.predictions))
+        lines = "".join(" ".join(text.splitlines()) + "\n" for text in texts)
+        (directory / GENERATED_NAME).write_text(lines, encoding="utf-8")
+
+
+def _first(predictions: Any) -> np.ndarray:
+    return predictions[0] if isinstance(predictions, tuple) else predictions
+
+
+def _positions(config: Any, side: str) -> int | None:
+    """How many tokens the encoder or the decoder can tell apart; None for models of relative positions."""
+    own = getattr(config, side, None)  # of two models put together
+    named = getattr(config, f"max_{side}_position_embeddings", None)  # as LED has them
+    return named or getattr(own or config, "max_position_embeddings", None)

@@ -1,0 +1,108 @@
+"""Translation from one language into another, measured by BLEU and chrF."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from ostinato import ConfigError, DataError
+from ostinato.logging import get_logger
+from ostinato.metrics import metrics
+
+from .arguments import flag
+from .reading import Split, shortened
+from .recipe import Columns
+from .texts_to_texts import TextToText, TextToTextArguments
+
+COLUMN = "translation"  # of rows that hold all languages in one place: {"en": ..., "de": ...}
+
+
+@dataclass
+class TranslationArguments(TextToTextArguments):
+    """From which language into which, how long texts may be, and how they are written."""
+
+    source_lang: str | None = flag(
+        None, "The language to translate from, as rows or the tokenizer call it: en, en_XX."
+    )
+    target_lang: str | None = flag(None, "The language to translate into.")
+
+
+class Translation(TextToText):
+    """A text in another language for every text."""
+
+    name = "translation"
+    summary = "Translate texts from one language into another."
+    arguments_class = TranslationArguments
+    language_flags = ("--source_lang", "--target_lang")
+
+    def find_sides(self, split: Split) -> None:
+        asked, known = self.arguments, _languages(split)
+        for code, option in ((asked.source_lang, "--source_lang"), (asked.target_lang, "--target_lang")):
+            if code is None:
+                raise ConfigError(
+                    what=f"{option} is missing",
+                    why="the languages are not told by the rows alone",
+                    fix=f"add --source_lang and --target_lang; {split.source} has {shortened(known)}",
+                )
+        if asked.source_lang == asked.target_lang:
+            raise ConfigError(
+                what=f"--source_lang and --target_lang are both {asked.source_lang!r}",
+                why="there would be nothing to translate",
+                fix=f"name two of {shortened(known)}",
+            )
+        self.source_name, self.target_name = (_as_in_rows(code, known) for code in self.languages())
+
+    def require(self, split: Split, *sides: str) -> None:
+        if COLUMN in split.columns:
+            example = '{"translation": {"en": "...", "de": "..."}}'
+            split.check(COLUMN, _is_translation, "this is not a text for each language", f"write {example}")
+        for side, option in zip(sides, self.language_flags, strict=False):
+            if side in _languages(split):
+                continue
+            held = "column" if COLUMN not in split.columns else f"language in its column {COLUMN!r}"
+            raise DataError(
+                what=f"{split.source} has no {held} {side!r}",
+                why=f"it has {shortened(_languages(split))}",
+                fix=f"name one of these with {option}",
+            )
+
+    def column_of(self, split: Split, side: str) -> str:
+        return COLUMN if COLUMN in split.columns else side
+
+    def side(self, rows: Columns, name: str) -> Sequence[Any]:
+        if COLUMN in rows:
+            return [(row or {}).get(name) for row in rows[COLUMN]]
+        return super().side(rows, name)
+
+    def languages(self) -> tuple[str, str]:
+        return self.arguments.source_lang, self.arguments.target_lang
+
+    def measure(self) -> Callable[[list[str], list[str]], dict[str, float]]:
+        names = ["bleu", "chrf"]
+        if find_spec("sacrebleu") is None:
+            get_logger().info("BLEU is not measured, for which sacrebleu is needed: pip install 'ostinato[text]'")
+            names = ["chrf"]
+        judge = metrics(names)
+        return lambda written, expected: dict(judge((written, expected)))
+
+    def card(self) -> dict[str, Any]:
+        return {**super().card(), "language": list(self.languages())}
+
+
+def _is_translation(value: Any) -> bool:
+    return value is None or isinstance(value, dict)
+
+
+def _languages(split: Split) -> list[str]:
+    """What rows tell apart: the languages under `translation`, or else the columns."""
+    if COLUMN not in split.columns:
+        return split.columns
+    first = (row for row in split.rows[:100][COLUMN] if isinstance(row, dict))
+    return list(dict.fromkeys(code for row in first for code in row))
+
+
+def _as_in_rows(code: str, known: Sequence[str]) -> str:
+    """What rows call a language that a tokenizer calls en_XX: the same, or what is before the line."""
+    return code if code in known else code.partition("_")[0]
