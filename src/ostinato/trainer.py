@@ -1272,7 +1272,8 @@ class Trainer(metaclass=TrainerType):
             return
         # Summed up first: processes may cut their batches into different numbers of micro-batches.
         own = sum(map(self._tokens_in, batches))
-        self.state.num_input_tokens_seen += int(self.strategy.sum(torch.tensor(own)))
+        processes = 1 if self._run is None else self._run.processes
+        self.state.num_input_tokens_seen += own if processes == 1 else int(self.strategy.sum(torch.tensor(own)))
 
     def _track_num_input_tokens(self, inputs: Batch) -> None:
         """Count the input tokens of one micro-batch over all processes."""

@@ -14,7 +14,7 @@ import atexit
 import math
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
 __all__ = ["PrinterCallback", "ProgressCallback"]
 
-SECONDS_BETWEEN_REFRESHES = 0.25  # drawing takes about two milliseconds
+SECONDS_BETWEEN_REFRESHES = 0.25
 SECONDS_BETWEEN_LINES = 0.1  # a line should not wait long: what the user prints would overtake it
+# Drawing takes some milliseconds. It waits until it has not taken more than this share of the time.
+SHARE_FOR_DRAWING, LONGEST_WAIT = 0.01, 1.0
 # Loaders over endless data are planned with a number of epochs that only means "many".
 MANY_EPOCHS = 10**6
 # A log whose names all begin like this is about one thing: `eval  loss 0.29  accuracy 0.89`.
@@ -268,8 +270,8 @@ class _Screen:
         self.max_str_len = max_str_len
         self.clock = Clock()
         self._live: Live | None = None
-        self._drawn_at = self._due_at = float("-inf")
-        self._waiting: list[Text] = []  # lines that came too fast to be drawn one by one
+        self._drawn_at = self._due_at = self._rested_at = float("-inf")
+        self._waiting: list[list[tuple[str, str]]] = []  # lines that came too fast to be drawn one by one
         self._widths: dict[str, int] = {}  # of the widest value so far, by name: lines stay in columns
         self._state: TrainerState | None = None  # None: an evaluation without training
         self._samples_per_step = 0
@@ -288,9 +290,7 @@ class _Screen:
 
     def say(self, line: str) -> None:
         """A line of words above the bar."""
-        from rich.text import Text  # noqa: PLC0415
-
-        self._waiting.append(Text(line))
+        self._waiting.append([(line, "")])
         self._draw_if_due()
 
     def show_loss(self, loss: float) -> None:
@@ -335,7 +335,7 @@ class _Screen:
             self.clock.trained()
             self._tokens_per_second = logs.get("train_tokens_per_second", self._tokens_per_second)
             self._numbers.update({name: logs[name] for name in ("loss", "learning_rate", "grad_norm") if name in logs})
-        self._due_at = self._drawn_at + (0.0 if is_first else SECONDS_BETWEEN_LINES)
+        self._due_at = self._drawn_at if is_first else max(self._drawn_at + SECONDS_BETWEEN_LINES, self._rested_at)
         self._draw_if_due()
 
     def finish(self, state: TrainerState) -> None:
@@ -362,17 +362,16 @@ class _Screen:
 
     def draw(self) -> None:
         """Print the lines that wait, and the bars as they are now."""
-        from rich.text import Text  # noqa: PLC0415
-
-        lines, self._waiting = self._waiting, []
+        begun, lines, self._waiting = time.monotonic(), self._waiting, []
         if self._state is not None or self._batches is not None:
             self._start()
         if lines:  # printing draws the live part anew as well
-            self.console.print(Text("\n").join(lines))
+            self.console.print(_Lines(lines), end="", crop=False)
         elif self._live is not None:
             self._live.refresh()
         self._drawn_at = time.monotonic()
-        self._due_at = self._drawn_at + SECONDS_BETWEEN_REFRESHES
+        self._rested_at = self._drawn_at + min((self._drawn_at - begun) / SHARE_FOR_DRAWING, LONGEST_WAIT)
+        self._due_at = max(self._drawn_at + SECONDS_BETWEEN_REFRESHES, self._rested_at)
 
     def _start(self) -> None:
         from rich.live import Live  # noqa: PLC0415
@@ -436,23 +435,24 @@ class _Screen:
 
     # ---- lines ---------------------------------------------------------------------------------
 
-    def _line(self, state: TrainerState, logs: Mapping[str, Any], best: str | None) -> Text:
+    def _line(self, state: TrainerState, logs: Mapping[str, Any], best: str | None) -> list[tuple[str, str]]:
         """A log in columns: what is known by its place needs no long name."""
         step = str(state.global_step).rjust(len(str(state.max_steps)))
-        line = _pairs([("step", step), ("epoch", epoch_text(logs.get("epoch", state.epoch)))])
+        epoch = epoch_text(logs.get("epoch", state.epoch))
+        line = [("step ", QUIET), (f"{step}  ", ""), ("epoch ", QUIET), (epoch, "")]
         numbers = shown(logs)
         subject = next((s for s in SUBJECTS if all(name.startswith(f"{s}_") for name in numbers)), None)
         if subject is not None and numbers:
-            line.append(f"  {subject}", style=f"bold {BLUE}")
+            line.append((f"  {subject}", f"bold {BLUE}"))
         for name in sorted(numbers, key=lambda name: name.endswith(SPEEDS)):  # speeds last
             short = name if subject is None else name.removeprefix(f"{subject}_")
             label, text = self._in_words(subject, short, numbers[name])
             if text:
-                line.append("  ").append_text(_pairs([(label, self._in_column(subject, short, text))]))
-                line.append(self._change(name, numbers[name]) if subject == "eval" else "", style=QUIET)
+                line.append((f"  {label} " if label else "  ", QUIET))
+                line.append((self._in_column(subject, short, text), ""))
+                line.append((self._change(name, numbers[name]) if subject == "eval" else "", QUIET))
             if name == best:
-                line.append(" best", style=f"bold {GREEN}")
-        line.rstrip()
+                line.append((" best", f"bold {GREEN}"))
         return line
 
     def _change(self, name: str, value: Any) -> str:
@@ -483,6 +483,37 @@ class _Screen:
 
     def _text(self, name: str, value: Any) -> str:
         return value_text(name, value, self.max_str_len)
+
+
+class _Lines:
+    """Lines of texts with styles; one that is too long is broken before a text that begins with two blanks.
+
+    Rich would look at every character for places to break lines at, which takes as long as all the rest.
+    """
+
+    def __init__(self, lines: list[list[tuple[str, str]]]) -> None:
+        self.lines = lines
+
+    def __rich_console__(self, console: Console, options: Any) -> Iterator[Any]:
+        from rich.segment import Segment  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
+
+        for line in self.lines:
+            whole = "".join([text for text, _ in line])
+            if len(line) == 1 or not whole.isprintable():  # words, or what a terminal would take for commands
+                yield Text.assemble(*line)
+                continue
+            used = 0
+            for place, (text, style) in enumerate(line):
+                if text.startswith("  "):  # a name, whose value follows
+                    width = len(text) + len(line[place + 1][0].rstrip() if place + 1 < len(line) else "")
+                    if used + width > options.max_width:
+                        yield Segment.line()
+                        yield Segment(" " * 4)
+                        used = 4
+                used += len(text)
+                yield Segment(text, console.get_style(style) if style else None)
+            yield Segment.line()
 
 
 def _open_screen(max_str_len: int) -> _Screen | None:

@@ -19,6 +19,9 @@ from .notices import note_once
 # Names that a log line has anyway.
 TAKEN = frozenset({"loss", "grad_norm", "learning_rate", "epoch", "step", "total_flos", "num_input_tokens_seen"})
 
+# Tensors that wait to be added up: few enough to be forgotten about, and so many that looking at them costs nothing.
+MOST_WAITING = 512
+
 Number = float | int | Tensor
 Exchange = Callable[[dict[str, tuple[float, float]]], dict[str, tuple[float, float]]]
 
@@ -35,20 +38,23 @@ class Tracked:
 
     def __init__(self) -> None:
         self.held: list[tuple[str, Number, Number]] = []  # of the step that is being taken
-        self._totals: dict[str, tuple[Number, Number]] = {}
+        self._waiting: list[tuple[str, Number, Number]] = []  # of earlier ones: a device may still compute them
+        self._known: set[str] = set()
+        self._totals: dict[str, tuple[float, float]] = {}
 
     def add(self, name: str, value: Number, weight: Number = 1.0) -> None:
-        """Take in one number. Nothing waits for a device: sums are made where the numbers are."""
-        if name not in self._totals:
+        """Take in one number. Nothing waits for a device."""
+        if name not in self._known:
             _check_name(name)
-        self.held.append((name, _summable(name, value), _summable(name, weight)))
+            self._known.add(name)
+        self.held.append((name, _kept(name, value), _kept(name, weight)))
 
     def commit(self) -> None:
         """Let what is held count."""
-        for name, value, weight in self.held:
-            total, weights = self._totals.get(name, (0.0, 0.0))
-            self._totals[name] = (total + value * weight, weights + weight)
+        self._waiting += self.held
         self.held.clear()
+        if len(self._waiting) >= MOST_WAITING:
+            self._add_up()
 
     def reject(self) -> None:
         """Forget what is held: the step it belongs to was not taken."""
@@ -63,14 +69,23 @@ class Tracked:
     def totals(self) -> dict[str, tuple[float, float]]:
         """Sum and weight by name, of all that was committed and not drained yet."""
         self.commit()
-        return {name: (float(total), float(weight)) for name, (total, weight) in self._totals.items()}
+        self._add_up()
+        return dict(self._totals)
 
     def restore(self, totals: Mapping[str, Any]) -> None:
         """Go on with the sums of a run that was saved in the middle."""
         self._totals = {name: (total, weight) for name, (total, weight) in totals.items()}
 
     def __bool__(self) -> bool:
-        return bool(self.held or self._totals)
+        return bool(self.held or self._waiting or self._totals)
+
+    def _add_up(self) -> None:
+        """One after the other, in the order they came: the sum is the same whenever it is asked for."""
+        numbers = _as_floats([number for _, *pair in self._waiting for number in pair])
+        for (name, *_), value, weight in zip(self._waiting, numbers[::2], numbers[1::2], strict=True):
+            total, weights = self._totals.get(name, (0.0, 0.0))
+            self._totals[name] = (total + value * weight, weights + weight)
+        self._waiting.clear()
 
 
 _listeners: list[Tracked | None] = []
@@ -118,7 +133,8 @@ def track(name: str, value: Number, weight: Number = 1.0) -> None:
         listener.add(name, value, weight)
 
 
-def _summable(name: str, number: Number) -> Number:
+def _kept(name: str, number: Number) -> Number:
+    """A number as it is now: the tensor may be written to later."""
     if isinstance(number, Tensor):
         if number.numel() != 1:
             raise ConfigError(
@@ -126,9 +142,22 @@ def _summable(name: str, number: Number) -> Number:
                 why="a log line has one number for each name",
                 fix="track its mean, with weight= the number of values",
             )
-        number = number.detach().reshape(())
-        return number if number.device.type == "mps" else number.double()
+        return number.detach().clone() if number.dim() == 0 else number.detach().reshape(()).clone()
     return float(number)
+
+
+def _as_floats(numbers: list[Number]) -> list[float]:
+    """All of them as plain numbers, for one look at each device."""
+    found: list[Any] = list(numbers)
+    alike: dict[tuple[torch.dtype, torch.device], list[int]] = {}
+    for place, number in enumerate(numbers):
+        if isinstance(number, Tensor):
+            alike.setdefault((number.dtype, number.device), []).append(place)
+    for places in alike.values():
+        values = torch.stack([found[place] for place in places]).tolist()
+        for place, value in zip(places, values, strict=True):
+            found[place] = float(value)
+    return found
 
 
 def _check_name(name: str) -> None:

@@ -61,9 +61,14 @@ class FileSink(Sink):
         os.replace(partial, self.path)
 
     def append(self, text: str) -> None:
-        # Opened for each line: a run that ends with an error leaves nothing open, and it costs less than a step does.
-        with self.path.open("a", encoding="utf-8", newline="") as file:
-            file.write(text)
+        # Opened for each line: a run that ends with an error leaves nothing open. Without a buffer it costs little.
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+        try:
+            data = text.encode("utf-8")
+            while data:
+                data = data[os.write(descriptor, data) :]
+        finally:
+            os.close(descriptor)
 
 
 class CsvSink(FileSink):

@@ -478,7 +478,7 @@ class Run:
         sums: dict[str, Any] = {}
         for parts in self.objective.parts:
             for name, share in parts.items():
-                sums[name] = share.double() + sums[name] if name in sums else share.double()
+                sums[name] = share.double() + sums[name] if name in sums else share
         self.objective.parts.clear()
         for name, total in sums.items():
             self.tracked.add(name, total)

@@ -113,6 +113,7 @@ class Metric(ABC):
     default_name: ClassVar[str]
     higher_is_better: ClassVar[bool] = True
     keeps_rows: ClassVar[bool] = False  # True where sums do not suffice: the state grows with the rows
+    counts: ClassVar[bool] = False  # True where sums are of whole numbers: however rows are grouped, they are the same
     grows: ClassVar[bool] = False  # True where later batches may bring classes that earlier ones had not
 
     def __init__(

@@ -32,6 +32,7 @@ class Accuracy(Metric):
     """
 
     default_name = "accuracy"
+    counts = True
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
         found = classes(predictions, references, self.name, self.ignore_index)
@@ -50,7 +51,7 @@ class ClassCounts(Metric):
     For an interval it keeps the true and the predicted class of every label, 16 bytes each.
     """
 
-    grows = True
+    counts = grows = True
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
         found = classes(predictions, references, self.name, self.ignore_index)

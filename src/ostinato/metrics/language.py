@@ -91,6 +91,7 @@ class TokenAccuracy(Metric):
     """
 
     default_name = "token_accuracy"
+    counts = True
 
     def __init__(self, *, shift: bool | None = None, **options: Unpack[Options]) -> None:
         super().__init__(**options)

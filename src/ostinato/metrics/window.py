@@ -6,12 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from ..core.eval_prediction import EvalPrediction
 from .base import TooFewRowsError
+from .registry import Combined
 from .streams import Stream
 
 States = list[dict[str, Any]]
+MOST_HELD = 1 << 16  # numbers of small batches that wait, to be measured together
 
 
 class MetricWindow:
@@ -23,6 +27,9 @@ class MetricWindow:
     def __init__(self, streams: Sequence[Stream], known: Mapping[str, Any]) -> None:
         self._wanted, self._known = streams, known
         self._open = [stream.opened(**known) for stream in streams]
+        self._joins = all(stream.takes == "ours" and _counts(stream.metric) for stream in streams)
+        self._held: list[EvalPrediction] = []
+        self._has_measured = False
 
     @property
     def foreign(self) -> list[str]:
@@ -30,9 +37,33 @@ class MetricWindow:
         return [stream.name for stream in self._open if stream.takes != "ours"]
 
     def add(self, prediction: EvalPrediction) -> None:
-        """Take in one batch."""
+        """Take in one batch. Small ones of metrics that count are measured together: each costs as much as all do."""
+        small = _small(prediction) if self._joins and self._has_measured else None
+        if small is None:
+            self._measure_held()
+            self._measure(prediction)  # the very first at once: what is wrong with it is wrong with all
+            return
+        if self._held and ((len(self._held) + 1) * _size(small) > MOST_HELD or not _are_alike(self._held[0], small)):
+            self._measure_held()
+        self._held.append(small)
+
+    def _measure(self, prediction: EvalPrediction) -> None:
+        self._has_measured = True
         for stream in self._open:
             stream.add(prediction)
+
+    def _measure_held(self) -> None:
+        held, self._held = self._held, []
+        if held:
+            self._measure(
+                EvalPrediction(
+                    torch.cat([one.predictions for one in held]),  # type: ignore[arg-type]
+                    torch.cat([one.label_ids for one in held]),  # type: ignore[arg-type]
+                    output_names=held[0].output_names,
+                    shifts_labels=held[0].shifts_labels,
+                    processing_class=held[0].processing_class,
+                )
+            )
 
     def drain(self, of_all: Callable[[States], list[States]]) -> dict[str, float]:
         """The results since the last time, over all processes; a metric that has seen too few rows is left out."""
@@ -50,6 +81,7 @@ class MetricWindow:
 
     def states(self) -> States:
         """What was seen since the last log, by metric, as plain numbers and lists."""
+        self._measure_held()
         return [
             {name: _plain(value) for name, value in stream.metric.state().items()} if stream.takes == "ours" else {}
             for stream in self._open
@@ -64,6 +96,39 @@ class MetricWindow:
             for states in seen:
                 if states and states[number]:
                     stream.metric.merge({name: _array(value) for name, value in states[number].items()})
+
+
+def _counts(metric: Any) -> bool:
+    return all(part.counts for part in (metric.parts if isinstance(metric, Combined) else [metric]))
+
+
+def _small(prediction: EvalPrediction) -> EvalPrediction | None:
+    """A copy of a batch that is small enough to wait for others; None: it is not, or has no rows to join."""
+    names = prediction.output_names or ()
+    logits: Any = prediction.logits if "logits" in names else prediction.predictions
+    labels: Any = prediction.label_ids
+    if not isinstance(logits, Tensor) or not isinstance(labels, Tensor) or logits.numel() > MOST_HELD // 8:
+        return None
+    if logits.dim() == 0 or labels.dim() == 0 or len(logits) != len(labels):
+        return None
+    return EvalPrediction(
+        logits.clone(),  # type: ignore[arg-type]
+        labels.clone(),  # type: ignore[arg-type]
+        output_names=("logits",) if "logits" in names else None,
+        shifts_labels=prediction.shifts_labels,
+        processing_class=prediction.processing_class,
+    )
+
+
+def _size(prediction: EvalPrediction) -> int:
+    return prediction.predictions.numel() + prediction.label_ids.numel()  # type: ignore[union-attr]
+
+
+def _are_alike(one: EvalPrediction, other: EvalPrediction) -> bool:
+    """Whether two batches differ in nothing but their rows."""
+    pairs: Any = [(one.predictions, other.predictions), (one.label_ids, other.label_ids)]
+    same = all(a.shape[1:] == b.shape[1:] and a.dtype == b.dtype and a.device == b.device for a, b in pairs)
+    return same and one.output_names == other.output_names and one.shifts_labels == other.shifts_labels
 
 
 def _plain(value: Any) -> Any:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import add
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..core.errors import ModelOutputError
@@ -70,6 +71,8 @@ def loss_of(outputs: Any, inputs: Mapping[str, Any]) -> Tensor:
 def one_number(loss: Any, source: str) -> Tensor:
     """The loss as a single number; `source` names whoever computed it."""
     loss = as_tensor(loss, source)
+    if loss.dim() == 0:
+        return loss
     if loss.numel() == 1:
         return loss.reshape(())
     shape = tuple(loss.shape)
@@ -92,7 +95,7 @@ def total_and_parts(loss: Any, source: str) -> tuple[Any, dict[str, Tensor]]:
     parts = {str(name): one_number(value, f"{source}, as {name!r},") for name, value in loss.items()}
     if not parts:
         raise LossTypeError(f"{source} returned an empty dict", "it has no loss", "return {'ce': ..., 'kl': ...}")
-    total = parts.pop("loss") if "loss" in parts else torch.stack(list(parts.values())).sum()
+    total = parts.pop("loss") if "loss" in parts else reduce(add, parts.values())
     return total, parts
 
 

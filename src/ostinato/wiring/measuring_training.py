@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from ..core.errors import MetricError
 from ..core.notices import note_once
@@ -58,12 +58,12 @@ def compute_loss(trainer: Trainer, model: nn.Module, inputs: Batch, **count: Any
     """The loss of a training batch; its predictions are shown to the metrics."""
     window = trainer._train_window
     assert window is not None
-    labels = detach(tuple(inputs.get(name) for name in trainer.label_names))
+    labels = tuple(_detached(inputs.get(name)) for name in trainer.label_names)
     result = trainer.compute_loss(model, inputs, return_outputs=True, **count)
     loss, outputs = loss_and_outputs(result, trainer._loss_source())
     if is_heard() and labels and all(label is not None for label in labels):
         ignored = ignored_at_inference(trainer.model)
-        logits = detach(logits_of(outputs, ignored, has_loss=True))
+        logits = tuple(map(_detached, logits_of(outputs, ignored, has_loss=True)))
         window.add(
             EvalPrediction(
                 predictions=_single(logits),
@@ -74,6 +74,10 @@ def compute_loss(trainer: Trainer, model: nn.Module, inputs: Batch, **count: Any
             )
         )
     return loss
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, Tensor) else detach(value)
 
 
 def _single(parts: tuple[Any, ...]) -> Any:

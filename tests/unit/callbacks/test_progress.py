@@ -377,6 +377,28 @@ def test_many_steps_draw_a_few_times_a_second(terminal: Terminal, clock: Time) -
     assert 15 <= text_of(terminal.close()).count("train ━") <= 25
 
 
+def test_drawing_that_takes_long_is_done_seldom(
+    terminal: Terminal, clock: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundredth of the time is for drawing, whatever the machine and the terminal are like."""
+    newest = progress._Screen._newest
+
+    def slow(screen: Any) -> Any:
+        clock.now += 0.01
+        return newest(screen)
+
+    monkeypatch.setattr(progress._Screen, "_newest", slow)
+    terminal.plug_in()
+    bar = ProgressCallback()
+    state = begun(bar, max_steps=5000)
+    for step in range(1, 5001):
+        clock.now += 0.001
+        step_to(bar, state, step)
+        bar.on_log(arguments(), state, CONTROL, logs={"loss": float(step)})
+    bar.stop()
+    assert 4 <= text_of(terminal.close()).count("train ━") <= 9
+
+
 def test_lines_that_come_fast_are_drawn_together_and_none_is_lost(terminal: Terminal, clock: Time) -> None:
     terminal.plug_in()
     bar = ProgressCallback()
@@ -391,6 +413,19 @@ def test_lines_that_come_fast_are_drawn_together_and_none_is_lost(terminal: Term
         f"step {step:3d}  epoch {step / 50:.2f}  loss {step}" for step in range(1, 501)
     ]
     assert text_of(written).count("train ━") < 20
+
+
+def test_a_long_line_is_broken_between_numbers(terminal: Terminal, clock: Time) -> None:
+    terminal.plug_in()
+    bar = ProgressCallback()
+    state = begun(bar)
+    step_to(bar, state, 1)
+    bar.on_log(arguments(), state, CONTROL, logs={"loss": 1.0, **{f"number_{n}": n / 7 for n in range(12)}})
+    bar.on_train_end(arguments(), state, CONTROL)
+    lines = [line for line in screen_of(terminal.close()) if "number_" in line]
+    assert len(lines) == 3 and all(len(line) <= 100 for line in lines) and lines[1].startswith("      number_4 0.5714")
+    numbers = [f"number_{n} {n / 7:.4g}" for n in range(12)]
+    assert " ".join(" ".join(lines).split()) == " ".join(["step 1 epoch 0.02 loss 1", *numbers])
 
 
 def test_an_evaluation_has_a_bar_of_its_own_that_goes_away(terminal: Terminal, clock: Time) -> None:

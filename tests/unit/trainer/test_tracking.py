@@ -13,7 +13,10 @@ from torch import nn
 
 import ostinato
 from ostinato.core.errors import ConfigError, MetricError
-from ostinato.core.tracking import Tracked, hearing, track
+from ostinato.core.eval_prediction import EvalPrediction
+from ostinato.core.tracking import MOST_WAITING, Tracked, hearing, track
+from ostinato.metrics.asked import asked
+from ostinato.metrics.window import MOST_HELD, MetricWindow
 
 
 class Net(nn.Module):
@@ -90,6 +93,37 @@ def test_from_a_callback_and_by_name(ours: Api) -> None:
     trainer.train()
     # What is reported after a step belongs to the next: its log line comes when the step is over.
     assert logged(trainer, "step_squared") == [2.5, 12.5]
+
+
+def test_a_tensor_counts_as_it_was_when_it_was_tracked() -> None:
+    """A buffer of the model's, say, which the next batch writes to."""
+    tracked, running = Tracked(), torch.tensor(1.0)
+    for _ in range(3):
+        tracked.add("running", running)
+        running += 1
+    assert tracked.drain() == {"running": 2.0}
+
+
+def test_the_sum_is_the_same_whenever_it_is_asked_for() -> None:
+    """A checkpoint asks in the middle of a window. Numbers of all kinds, more than may wait to be added up."""
+    generator = torch.Generator().manual_seed(0)
+    numbers = [torch.randn((), generator=generator) for _ in range(MOST_WAITING + 100)]
+    numbers[7], numbers[9] = torch.tensor(3), numbers[9].bfloat16()
+    weights = [torch.tensor([2.0]) if place % 3 == 0 else 1 / (place + 1) for place in range(len(numbers))]
+    means, total, whole = [], 0.0, 0.0
+    for asked_every in (10**6, 7, 1):
+        tracked = Tracked()
+        for place, (number, weight) in enumerate(zip(numbers, weights, strict=True)):
+            tracked.add("x", number, weight)
+            tracked.commit()
+            assert len(tracked._waiting) < MOST_WAITING
+            if place % asked_every == 1:
+                tracked.totals()
+        means.append(tracked.drain()["x"])
+        assert not tracked
+    for number, weight in zip(numbers, weights, strict=True):
+        total, whole = total + float(number) * float(weight), whole + float(weight)
+    assert means == [total / whole] * 3
 
 
 def test_an_evaluation_has_its_own(ours: Api) -> None:
@@ -218,6 +252,69 @@ def test_metrics_of_training_batches(ours: Api) -> None:
     trainer.train()
     expected = [sum(h for h, _ in part) / sum(n for _, n in part) for part in (hits[0:4], hits[4:8], hits[8:12])]
     assert logged(trainer, "accuracy") == pytest.approx(expected, rel=1e-12)
+
+
+def seen(predictions: Any, labels: Any) -> EvalPrediction:
+    return EvalPrediction(predictions, labels)
+
+
+def batches(count: int) -> list[EvalPrediction]:
+    """Of tagged tokens: rows of two lengths, some labels that do not count."""
+    generator = torch.Generator().manual_seed(1)
+    found = []
+    for number in range(count):
+        length = 5 if number % 4 else 6
+        labels = torch.randint(0, 3, (4, length), generator=generator)
+        logits = torch.randn(4, length, 3, generator=generator)
+        found.append(seen(logits, labels.where(labels != 1, -100)))
+    return found
+
+
+@pytest.mark.parametrize(
+    "wanted", [["accuracy"], [("f1", {"average": "macro"})], ["accuracy", "matthews_correlation"]]
+)
+def test_batches_that_are_measured_together_give_the_same(wanted: list[Any]) -> None:
+    one_by_one, together = (MetricWindow(asked(metrics=wanted).streams, {}) for _ in range(2))
+    one_by_one._joins = False
+    for _ in range(2):
+        for batch in batches(11):
+            one_by_one.add(batch)
+            together.add(batch)
+        assert together._held and not one_by_one._held
+        assert together.drain(lambda own: [own]) == one_by_one.drain(lambda own: [own])
+
+
+def test_metrics_whose_sums_depend_on_the_order_are_measured_batch_by_batch() -> None:
+    window = MetricWindow(asked(metrics=["accuracy", "mse"]).streams, {})
+    for number in range(3):
+        window.add(seen(torch.ones(4), torch.full((4,), number)))
+        assert not window._held
+
+
+def test_small_batches_wait_and_are_not_touched_by_what_comes_later() -> None:
+    window, alone = (MetricWindow(asked(metrics=["accuracy"]).streams, {}) for _ in range(2))
+    alone._joins = False
+    measured: list[int] = []
+    window._measure = lambda one: (measured.append(len(one.label_ids)), MetricWindow._measure(window, one))[0]  # type: ignore[method-assign]
+    logits, labels = torch.zeros(2, 4), torch.zeros(2, dtype=torch.long)
+    for number in range(10):  # written to in place, as graphs that are replayed do
+        logits.zero_()[:, number % 4] = 1.0
+        labels.fill_(number % 3)
+        alone.add(seen(logits, labels))
+        window.add(seen(logits, labels))
+    assert measured == [2] and window.states() == alone.states() and measured == [2, 18]
+    big = seen(torch.zeros(2, MOST_HELD), labels)
+    window.add(big)
+    assert measured == [2, 18, 2]
+    for _ in range(MOST_HELD // 4000 + 1):
+        window.add(seen(torch.zeros(2, 2000), labels))
+    assert len(measured) == 4  # what waits has a limit
+
+
+def test_a_metric_that_does_not_fit_is_said_at_the_first_batch() -> None:
+    window = MetricWindow(asked(metrics=["accuracy"]).streams, {})
+    with pytest.raises(MetricError):
+        window.add(seen(torch.zeros(4, 1), torch.zeros(4, dtype=torch.long)))
 
 
 def test_train_metrics_that_cannot_be() -> None:
