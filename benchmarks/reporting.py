@@ -1,0 +1,303 @@
+"""What looking at a run costs: everything reported against nothing, on steps of five milliseconds; and its memory.
+
+    python benchmarks/reporting.py                  # what it adds to a step, with a log every 10 steps and every step
+    python benchmarks/reporting.py --each           # each part by itself as well
+    python benchmarks/reporting.py --trackers wandb mlflow trackio    # these on top, one at a time
+    python benchmarks/reporting.py --memory         # resident memory over 50,000 steps
+
+*everything* is: the live bar on a terminal (a pseudo-terminal, which is read), journal and page, tensorboard, csv and
+jsonl, two losses and a number of the user's own, a metric of the training batches, tokens counted without padding.
+*nothing* has no log at all. Both train the same model in one process, in turns.
+
+A step takes 5 ms because its model multiplies matrices for as long as it takes; that time is taken out of the account,
+so that what is added can be seen on a busy machine as well, where the same computing takes 4 ms or 6. What others do
+on the machine can only add to the time of some steps: of all spans of 50 steps the lower quartile counts. The first
+steps of a leg, and what begins and ends a run (the page is written there), are told apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import logging
+import os
+import pty
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import ostinato
+from ostinato import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+
+LENGTH, VOCABULARY, WIDTH, ROWS = 32, 500, 16, 4
+WARM_UP = 20  # steps of every leg that are not counted
+SPAN = 50  # steps that are looked at together: with a log every 10 steps there are five in each
+TARGET, WORK = 5e-3, 4.2e-3  # seconds that a step should take, and that its model multiplies matrices for
+OURS = ("bar", "journal", "losses", "metrics", "tokens")
+EVERYTHING = (*OURS, "tensorboard", "csv", "jsonl")
+
+
+class Classifier(nn.Module):
+    """Two layers over the tokens of a row, and a class for each row."""
+
+    main_input_name = "input_ids"
+
+    def __init__(self, wait: float) -> None:
+        super().__init__()
+        self.wait = wait
+        self.embed = nn.Embedding(VOCABULARY, WIDTH)
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.ReLU(), nn.Linear(4 * WIDTH, WIDTH)) for _ in range(2)
+        )
+        self.head = nn.Linear(WIDTH, 5)
+        self.stamps: list[tuple[float, float]] = []  # CPU and wall time, at the beginning of each step
+        self.worked = 0.0  # CPU time that is taken out of the account
+        self.matrix = torch.randn(128, 128)
+
+    def forward(self, input_ids: Any, attention_mask: Any, labels: Any = None) -> dict[str, Any]:
+        begun, end = time.thread_time(), time.perf_counter() + self.wait
+        self.stamps.append((time.process_time() - self.worked, time.perf_counter()))
+        with torch.no_grad():
+            while time.perf_counter() < end:
+                torch.mm(self.matrix, self.matrix)
+        self.worked += time.thread_time() - begun
+        hidden = self.embed(input_ids)
+        for layer in self.layers:
+            hidden = hidden + layer(hidden)
+        mask = attention_mask.unsqueeze(-1)
+        logits = self.head((hidden * mask).sum(1) / mask.sum(1))
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+class TwoLosses(Trainer):
+    """A loss and what keeps logits small: the same arithmetic, whether it is told of or not."""
+
+    tells = True
+
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **more: Any) -> Any:
+        outputs = model(**inputs)
+        size = outputs["logits"].square().mean()
+        losses = {"classes": outputs["loss"], "logit_size": 1e-4 * size}
+        if self.tells:
+            ostinato.track("logits", size.detach(), weight=len(inputs["labels"]))
+        told = losses if self.tells else losses["classes"] + losses["logit_size"]
+        return (told, outputs) if return_outputs else told
+
+
+class Rows(torch.utils.data.Dataset[Any]):
+    """Ragged rows, padded."""
+
+    def __init__(self, count: int) -> None:
+        chance = torch.Generator().manual_seed(0)
+        self.ids = torch.randint(1, VOCABULARY, (256, LENGTH), generator=chance)
+        self.mask = (torch.arange(LENGTH) < torch.randint(8, LENGTH + 1, (256, 1), generator=chance)).long()
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        at = index % 256
+        return {"input_ids": self.ids[at], "attention_mask": self.mask[at], "labels": at % 5}
+
+
+@dataclass(frozen=True)
+class Leg:
+    """What one run took: by step, in spans of steps; and around its steps. Seconds."""
+
+    cpu: list[float]
+    wall: list[float]
+    around: float  # CPU time before the first and after the last step
+
+
+def train(
+    directory: str, steps: int, every: int, parts: list[str], *, wait: float = 0.0, callbacks: Any = None
+) -> Leg:
+    """One run; with no parts it reports nothing."""
+    torch.manual_seed(0)
+    model = Classifier(wait)
+    trackers = [name for name in parts if name not in OURS]
+    args = TrainingArguments(
+        directory, per_device_train_batch_size=ROWS, max_steps=steps, learning_rate=1e-3, save_strategy="no",
+        use_cpu=True, train_sampling_strategy="sequential", log_level="error",
+        logging_strategy="steps" if parts else "no", logging_steps=every,
+        report_to=trackers or "none", disable_tqdm="bar" not in parts,
+        journal="journal" in parts, write_report="journal" in parts,
+        include_num_input_tokens_seen="non_padding" if "tokens" in parts else "no",
+    )  # fmt: skip
+    begun = time.process_time()
+    trainer = TwoLosses(
+        model, args, train_dataset=Rows(ROWS * 1000), callbacks=callbacks,
+        train_metrics=["accuracy"] if "metrics" in parts else None,
+    )  # fmt: skip
+    trainer.tells = "losses" in parts
+    if "bar" not in parts:
+        trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    ended = time.process_time()
+    starts = model.stamps[WARM_UP::SPAN]
+    spans = list(pairwise(starts))
+    return Leg(
+        cpu=[(later[0] - earlier[0]) / SPAN for earlier, later in spans],
+        wall=[(later[1] - earlier[1]) / SPAN for earlier, later in spans],
+        around=ended - begun - model.worked - (model.stamps[-1][0] - model.stamps[0][0]),
+    )
+
+
+def lower_quartile(values: list[float]) -> float:
+    return statistics.quantiles(values, n=4)[0]
+
+
+def compare(rounds: int, steps: int, every: int, parts: list[str]) -> dict[str, Any]:
+    """Legs in turns, the order changing from round to round."""
+    legs: dict[bool, list[Leg]] = {True: [], False: []}
+    for number in range(rounds):
+        for reports in (True, False) if number % 2 else (False, True):
+            with tempfile.TemporaryDirectory() as directory:
+                gc.collect()
+                legs[reports].append(train(directory, steps, every, parts if reports else [], wait=WORK))
+    cpu, wall = (
+        {
+            reports: lower_quartile([span for leg in some for span in getattr(leg, clock)])
+            for reports, some in legs.items()
+        }
+        for clock in ("cpu", "wall")
+    )
+    around = {reports: statistics.median(leg.around for leg in some) for reports, some in legs.items()}
+    return {
+        "cpu": cpu[True] - cpu[False], "wall": wall[True] - wall[False], "around": around[True] - around[False],
+        "step": wall[False], "quiet": cpu[False],
+    }  # fmt: skip
+
+
+@dataclass
+class Memory(TrainerCallback):
+    """Looks at the resident memory from time to time, and at how much of it the history of logs is."""
+
+    every: int
+    seen: list[tuple[int, float, float]] = field(default_factory=list)  # step, MB resident, MB of log_history
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step % self.every == 0:
+            gc.collect()
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            resident = pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+            self.seen.append((state.global_step, resident, _size(state.log_history) / 1e6))
+
+
+def _size(history: list[dict[str, Any]]) -> int:
+    """The bytes of the history: its dicts and the numbers in them (names are shared)."""
+    return sys.getsizeof(history) + sum(sys.getsizeof(log) + sum(map(sys.getsizeof, log.values())) for log in history)
+
+
+def memory(steps: int, every: int) -> list[tuple[int, float, float]]:
+    """Resident memory over one long run with everything on; tiny steps."""
+    gauge = Memory(max(steps // 10, 1))
+    with tempfile.TemporaryDirectory() as directory:
+        train(directory, steps, every, list(EVERYTHING), callbacks=[gauge])
+    return gauge.seen
+
+
+def on_a_terminal(words: list[str]) -> Any:
+    """Run this program again with a pseudo-terminal for standard output, and return what it found."""
+    leader, follower = pty.openpty()
+    ending, answer = os.pipe()
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm-256color", "COLUMNS": "120"}
+    command = [sys.executable, __file__, *words, "--answer", str(answer)]
+    child = subprocess.Popen(command, stdout=follower, env=environment, pass_fds=[answer])
+    os.close(follower)
+    os.close(answer)
+
+    def drain() -> None:
+        try:
+            while os.read(leader, 65536):
+                pass
+        except OSError:  # the other end is closed
+            pass
+
+    reader = threading.Thread(target=drain, daemon=True)
+    reader.start()
+    with os.fdopen(ending) as found:
+        text = found.read()
+    if child.wait() != 0:
+        raise SystemExit(f"the measurement failed with exit code {child.returncode}")
+    reader.join()
+    os.close(leader)
+    return json.loads(text)
+
+
+def answer(options: argparse.Namespace) -> None:
+    """In the process that measures."""
+    torch.set_num_threads(1)
+    logging.getLogger("wandb").setLevel(logging.ERROR)
+    if options.memory:
+        found: Any = memory(options.memory_steps, options.every[0])
+    else:
+        found = compare(options.rounds, options.steps, options.every[0], options.parts)
+    with os.fdopen(options.answer, "w") as file:
+        json.dump(found, file)
+
+
+def show_memory(options: argparse.Namespace) -> None:
+    words = ["--memory", "--memory-steps", str(options.memory_steps), "--every", str(options.every[0])]
+    seen = on_a_terminal(words)
+    for step, resident, history in seen:
+        print(f"step {step:7,}   {resident:8.1f} MB resident, of which log_history {history:5.1f} MB")
+    (first, *_), (last, *_) = seen[1], seen[-1]
+    growth = [(b - a) for a, b in zip(seen[1][1:], seen[-1][1:], strict=True)]
+    per = (last - first) / 10_000
+    print(
+        f"growth per 10,000 steps after step {first:,}: {growth[0] / per:.2f} MB, of which log_history "
+        f"(kept as in transformers, and saved with checkpoints) {growth[1] / per:.2f} MB"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--every", type=int, nargs="+", default=[10, 1], help="logging_steps")
+    parser.add_argument("--trackers", nargs="+", default=[], help="trackers besides tensorboard, csv and jsonl")
+    parser.add_argument("--each", action="store_true", help="each part by itself as well")
+    parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--memory-steps", type=int, default=50_000)
+    parser.add_argument("--parts", nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--answer", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.answer is not None:
+        answer(options)
+    elif options.memory:
+        show_memory(options)
+    else:
+        os.environ.update({"WANDB_MODE": "offline", "WANDB_SILENT": "true"})
+        rows = [("everything", list(EVERYTHING))]
+        rows += [(f"with {name}", [*EVERYTHING, name]) for name in options.trackers]
+        rows += [(f"{name} alone", [name]) for name in EVERYTHING if options.each]
+        for name, parts in rows:
+            for every in options.every:
+                words = ["--rounds", str(options.rounds), "--steps", str(options.steps), "--every", str(every)]
+                print(f"{name:18} a log every {every:2} steps: {_told(on_a_terminal([*words, '--parts', *parts]))}")
+
+
+def _told(found: dict[str, Any]) -> str:
+    return (
+        f"{found['cpu'] * 1e6:5.0f} us CPU a step, {found['cpu'] / TARGET:5.1%} of 5 ms; wall "
+        f"{found['wall'] / TARGET:+5.1%} (steps of {found['step'] * 1e3:.1f} ms, "
+        f"{found['quiet'] * 1e6:.0f} us of them besides the model); "
+        f"{found['around'] * 1e3:.0f} ms CPU around the steps"
+    )
+
+
+if __name__ == "__main__":
+    main()
