@@ -107,6 +107,7 @@ from .wiring import (
     saving,
     telling,
     tracking,
+    utilization,
     verifying,
     whole_rehearsal,
 )
@@ -730,7 +731,10 @@ class Trainer(metaclass=TrainerType):
                 tokens, now = self.state.num_input_tokens_seen - self._initial_num_input_tokens_seen, time.time()
                 logs.update(speed_metrics("train", start_time, now=now))
                 resting = 0.0 if self._run is None else self._run.ledger.resting
-                logs["train_tokens_per_second"] = round(tokens / max(now - start_time - resting, 1e-6), 3)
+                speed = tokens / max(now - start_time - resting, 1e-6)
+                logs["train_tokens_per_second"] = round(speed, 3)
+                if self._run is not None and (share := utilization.utilization(self, self._run, speed)) is not None:
+                    logs["train_mfu"] = round(share, 4)
         self.state.log_history.append({**logs, "step": self.state.global_step})
         self.control = self.callback_handler.on_log(self.args, self.state, self.control, logs)
 

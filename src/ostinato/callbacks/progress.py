@@ -282,6 +282,7 @@ class _Screen:
         self._outcome: str | None = None
         self._watched: Watched | None = None
         self._tokens_per_second: float | None = None
+        self._utilization: float | None = None
         self._measured: dict[str, float] = {}  # by the evaluation before
 
     def begin_training(self, state: TrainerState, *, samples_per_step: int, watched: Watched | None = None) -> None:
@@ -334,6 +335,7 @@ class _Screen:
         if self._batches is None:
             self.clock.trained()
             self._tokens_per_second = logs.get("train_tokens_per_second", self._tokens_per_second)
+            self._utilization = logs.get("train_mfu", self._utilization)
             self._numbers.update({name: logs[name] for name in ("loss", "learning_rate", "grad_norm") if name in logs})
         self._due_at = self._drawn_at if is_first else max(self._drawn_at + SECONDS_BETWEEN_LINES, self._rested_at)
         self._draw_if_due()
@@ -426,6 +428,8 @@ class _Screen:
             pairs.append(("", f"{rate_text(speed * self._samples_per_step)} samples/s"))
         if self._tokens_per_second is not None:
             pairs.append(("", f"{rate_text(self._tokens_per_second)} tokens/s"))
+        if self._utilization is not None:
+            pairs.append(("MFU", f"{self._utilization:.0%}"))
         if self._watched is not None:
             pairs += shown_shares(self._watched.seconds())
         text = _pairs(pairs)

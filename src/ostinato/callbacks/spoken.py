@@ -69,6 +69,9 @@ def closing(args: Any, state: TrainerState, duration: str, results: str) -> str:
     if name and state.best_metric is not None:
         at = f" at step {state.best_global_step}" if state.best_global_step else ""
         parts.append(f"best {name.removeprefix('eval_')} {value_text(name, state.best_metric, 20)}{at}")
+    used = next((log["train_mfu"] for log in reversed(state.log_history) if "train_mfu" in log), None)
+    if used is not None:
+        parts.append(f"MFU {used:.0%}".replace("%", " %"))
     return f"{ended}: {'; '.join([*parts, f'results in {results}'])}"
 
 

@@ -66,6 +66,7 @@ _MEMORY = _Range("a number of MiB of at least 0, or None for no limit", lambda v
 _POSITIVE = _Range("a number of at least 0", lambda value: value >= 0)
 _NUMBER = _Range("a number", lambda value: not math.isnan(value))
 _FINITE = _Range("a finite number", math.isfinite)
+_PEAK = _Range("a number of operations a second above 0", lambda value: 0 < value < math.inf)
 _BETA = _Range("a number from 0 to below 1", lambda value: 0 <= value < 1)
 _SHARE = _Range("a number from 0 to 1", lambda value: 0 <= value <= 1)
 
@@ -100,6 +101,7 @@ _NUMBERS = {
     "nonfinite_patience": _COUNT_OR_NONE,
     "length_window": _WINDOW,
     "max_tokens_per_batch": _COUNT,
+    "peak_flops": _PEAK,
 }
 
 

@@ -22,7 +22,14 @@ _OURS = "<!-- Written by the trainer, who knows how this model was made, not wha
 # Texts that programs wrote: ours, transformers' and PEFT's. Any other is somebody's own.
 _WRITTEN_BY_PROGRAMS = (_OURS, "generated automatically according to the information the Trainer", "for Model ID")
 _TO_DO = "Nothing has been written here yet."
-_ABOUT_SPEED = ("runtime", "samples_per_second", "steps_per_second", "tokens_per_second", "model_preparation_time")
+_ABOUT_SPEED = (
+    "runtime",
+    "samples_per_second",
+    "steps_per_second",
+    "tokens_per_second",
+    "mfu",
+    "model_preparation_time",
+)
 _TASKS = {
     "SequenceClassification": "text-classification",
     "TokenClassification": "token-classification",

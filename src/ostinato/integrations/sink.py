@@ -61,7 +61,7 @@ class Held:
 
 
 # Numbers that a clock decides: no two attempts at a step agree on them, and the first one stays.
-CLOCKED = ("runtime", "per_second")
+CLOCKED = ("runtime", "per_second", "mfu")
 
 
 def _is(one: float, other: float) -> bool:

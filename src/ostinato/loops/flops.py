@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import Tensor
+
 from ..core.protocols import Batch
 
 
@@ -31,6 +33,14 @@ class FlopCounter:
         if shape not in self.known:
             self.known[shape] = float(self.count(batch))
         self.total += self.known[shape]
+
+    def per_token(self, batch: Batch, main_input: str) -> float | None:
+        """The operations for one of a batch's tokens, padding counted as one; None where the model does not say."""
+        tokens = _input(batch, main_input)
+        if self.count is None or not isinstance(tokens, Tensor) or tokens.numel() == 0:
+            return None
+        operations = self.known.get(tokens.shape) or float(self.count(batch))
+        return operations / tokens.numel() or None
 
     def take(self) -> float:
         """What has been counted since the last time."""

@@ -248,6 +248,7 @@ class Run:
     window: MetricWindow | None = None  # metrics of the training batches since the last log
     saves: Saves = field(default_factory=Saves)  # the checkpoint being written, if any
     show_skipping: Show | None = None  # shows how far a stream is read again, up to where the run stood
+    peak_flops: float | None = None  # operations a second of all devices, where tokens are counted and it is known
     stopping: bool = False  # somebody asked the run to stop, and it is going to
     agree_to_stop: Callable[[], bool] | None = None  # asks all processes, where there are several
     owed: Owed | None = None  # what was broken off when the run was stopped

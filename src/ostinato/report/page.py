@@ -163,6 +163,9 @@ def _entries(run: RunRecord) -> Iterator[tuple[str, str, str, str]]:
     if speed:
         unit = "tokens/s" if "speed/tokens" in run.curves else "rows/s"
         yield "Throughput", amount(statistics.median(speed.values)), unit, "median, while training"
+    used = run.curves.get("train_mfu")
+    if used:
+        yield "MFU", f"{100 * used.last:.1f}", "%", "of what the devices can do at most"
     memory = run.curves.get("memory/device_peak") or run.curves.get("memory/rss")
     highest = memory.highest() if memory else None
     if highest is not None:

@@ -114,7 +114,7 @@ def title_of(name: str) -> str:
     >>> title_of("eval_f1_macro"), title_of("learning_rate")
     ('Eval f1 macro', 'Learning rate')
     """
-    known = {"grad_norm": "Gradient norm", "learning_rate": "Learning rate", "loss": "Loss"}
+    known = {"grad_norm": "Gradient norm", "learning_rate": "Learning rate", "loss": "Loss", "train_mfu": "MFU"}
     words = name.replace("_", " ").strip()
     return known.get(name) or words[:1].upper() + words[1:]
 

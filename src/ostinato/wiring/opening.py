@@ -28,6 +28,7 @@ from ..objective.neftune import noisy_embeddings
 from ..objective.objective import Scale
 from ..optim import schedulers
 from . import explaining, measuring_training, resuming, saving, showing
+from .utilization import peak_of
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -78,6 +79,7 @@ def open_run(
         weigh=trainer._divisors,
         processes=trainer.args.world_size,
         count_tokens=trainer._count_tokens if trainer.args.include_num_input_tokens_seen != "no" else None,
+        peak_flops=peak_of(trainer),
         cuts=cuts_batches(loader),
         skipped=SkippedRows() if trainer.args.skip_bad_rows else None,
         sources=source_losses(trainer, loader),

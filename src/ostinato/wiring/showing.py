@@ -47,7 +47,7 @@ def watched(trainer: Trainer, run: Run) -> Watched:
             type(model).__name__,
             (sum(one.numel() for one in parameters), sum(one.numel() for one in parameters if one.requires_grad)),
             str(device) if run.processes == 1 else f"{run.processes} x {device.type}",
-            _precision(trainer, parameters),
+            precision_of(trainer, parameters),
             num_rows(run.loader),
             run.plan.max_steps,
             args.train_batch_size * args.gradient_accumulation_steps * run.processes,
@@ -60,7 +60,8 @@ def watched(trainer: Trainer, run: Run) -> Watched:
     )
 
 
-def _precision(trainer: Trainer, parameters: list[nn.Parameter]) -> str:
+def precision_of(trainer: Trainer, parameters: list[nn.Parameter]) -> str:
+    """The numbers that are computed with, in a word."""
     args = trainer.args
     if args.bf16:
         return "bf16"

@@ -81,6 +81,14 @@ class Own:
             "a save and a load, and leave no trace of them."
         },
     )
+    peak_flops: float | None = field(
+        default=None,
+        metadata={
+            "help": "Operations a second that one device can do at most, in the precision trained in: with "
+            "include_num_input_tokens_seen, the share of it that is used is logged as train_mfu. Known of common "
+            "accelerators."
+        },
+    )
     save_errors: str = field(
         default="warn",
         metadata={
