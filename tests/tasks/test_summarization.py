@@ -11,7 +11,6 @@ from rouge_score.rouge_scorer import RougeScorer
 from seq2seq_runs import SHORT, plain_program, save_model
 from task_runs import assert_same_run, measured, read_rows, write_rows
 
-from ostinato import ConfigError, DataError
 from ostinato.tasks import run
 from ostinato.tasks.samples.language import report_and_summary, source
 from ostinato.tasks.summarization import sentences
@@ -83,4 +82,3 @@ def test_losses_and_metrics_are_those_of_a_plain_program(variant: str) -> None:
     assert {"eval_rouge1", "eval_rougeLsum", "eval_gen_len", "eval_loss"} <= set(expected)
     assert expected["eval_rouge1"] > 0
     assert {name: finished.metrics[name] for name in expected} == expected
-
