@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from numbers import Real
 from typing import Any
 
 import torch
@@ -43,9 +44,9 @@ class EMACallback(QuietCallback, LendsWeights, TensorState):
         evaluate: bool = True,
         load_at_end: bool = True,
     ) -> None:
-        if not 0 <= decay < 1:
+        if not isinstance(decay, Real) or not 0 <= decay < 1:
             raise ConfigError(
-                what=f"EMACallback(decay={decay}) is not an average",
+                what=f"EMACallback(decay={decay!r}) is not an average",
                 why="decay is the share of the average that stays at every step",
                 fix="choose it between 0 and 1, for example 0.999",
             )

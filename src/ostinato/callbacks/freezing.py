@@ -32,9 +32,9 @@ class Until:
         >>> Until.of(100), Until.of("epoch 1")
         (Until(unit='step', number=100), Until(unit='epoch', number=1.0))
         """
-        if isinstance(given, int):
+        if isinstance(given, int) and given >= 0:
             return cls("step", given)
-        found = _UNTIL.fullmatch(given.strip())
+        found = _UNTIL.fullmatch(given.strip()) if isinstance(given, str) else None
         if found is None:
             raise ConfigError(
                 what=f"FreezeCallback does not know when {given!r} is",

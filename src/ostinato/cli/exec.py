@@ -19,7 +19,7 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
-from .scripts import FORMATS, WRONG_COMMAND_LINE, complain, run_module, run_script, tell_of
+from .scripts import FORMATS, WRONG_COMMAND_LINE, complain, no_script, run_module, run_script, tell_of
 
 SUMMARY = "run a script of transformers' Trainer on ours, unchanged"
 
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
         return complain("which script? ostinato exec SCRIPT ARGUMENTS...", WRONG_COMMAND_LINE)
     script = Path(options.script)
     if not options.is_module and not script.is_file():
-        return complain(f"there is no script {options.script!r}", WRONG_COMMAND_LINE)
+        return complain(no_script(options.script), WRONG_COMMAND_LINE)
     if options.set and (wrong := _set_defaults(options.set)):
         return complain(wrong, WRONG_COMMAND_LINE)
 

@@ -43,7 +43,7 @@ def tell(
     """Run the script until its trainer starts, ask it, print what it says."""
     script = Path(options.script)
     if not script.is_file():
-        return complain(f"there is no script {options.script!r}", WRONG_COMMAND_LINE)
+        return complain(no_script(options.script), WRONG_COMMAND_LINE)
     if _uses_theirs(script):
         return complain(
             f"{script} uses transformers' Trainer, which would train: write `from ostinato import Trainer`, or leave "
@@ -75,6 +75,13 @@ def complain(text: str, code: int) -> int:
     """Say what is wrong with the command line; returns the exit code."""
     print(f"ostinato: {text}", file=sys.stderr)
     return code
+
+
+def no_script(given: str) -> str:
+    """What is wrong with the name of a script."""
+    path = Path(given)
+    why = "it is a directory" if path.is_dir() else f"{path.absolute()} does not exist"
+    return f"there is no script {given!r}\n  why: {why}\n  fix: name a file of Python, from the directory you are in"
 
 
 def _never_started(script: str) -> str:

@@ -143,7 +143,14 @@ def _kept(name: str, number: Number) -> Number:
                 fix="track its mean, with weight= the number of values",
             )
         return number.detach().clone() if number.dim() == 0 else number.detach().reshape(()).clone()
-    return float(number)
+    try:
+        return float(number)
+    except (TypeError, ValueError):
+        raise ConfigError(
+            what=f"track({name!r}, ...) was given {number!r}, a {type(number).__name__}",
+            why="only numbers have a mean",
+            fix="track a number or a tensor of one; texts can be logged with trainer.log",
+        ) from None
 
 
 def _as_floats(numbers: list[Number]) -> list[float]:
@@ -163,7 +170,7 @@ def _as_floats(numbers: list[Number]) -> list[float]:
 def _check_name(name: str) -> None:
     if not isinstance(name, str) or not name or name in TAKEN:
         raise ConfigError(
-            what=f"{name!r} cannot be the name of a tracked number",
+            what=f"{name!r} cannot be the name of a tracked number, or of one of several losses",
             why="log lines have a number of that name already" if name in TAKEN else "names are strings",
-            fix="choose another name",
+            fix=f"choose another name, such as 'my_{name}'" if name in TAKEN else "choose a name",
         )

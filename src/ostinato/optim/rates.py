@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from numbers import Real
 from typing import Any
 
 import torch
@@ -63,9 +64,9 @@ def groups_with_rates(
     ... ]
     [('0', 0.5, 0.1), ('0', 0.5, 0.0), ('1', 1.0, 0.1), ('1', 1.0, 0.0)]
     """
-    if layer_decay is not None and not 0 < layer_decay <= 1:
+    if layer_decay is not None and not (isinstance(layer_decay, Real) and 0 < layer_decay <= 1):
         raise ConfigError(
-            what=f"layer_decay={layer_decay} is no share of a rate",
+            what=f"layer_decay={layer_decay!r} is no share of a rate",
             why="each layer has this share of the rate of the layer above it",
             fix="choose it between 0 and 1, for example 0.9",
         )
@@ -151,8 +152,12 @@ def _fits(name: str, pattern: str) -> bool:
 
 def _check_rules(rules: Mapping[str, float], trained: Mapping[str, Any]) -> None:
     for pattern, rate in rules.items():
-        if not rate >= 0:
-            raise ConfigError(what=f"the rate of {pattern!r} is {rate}", why="rates are not negative", fix="raise it")
+        if not isinstance(rate, Real) or not rate >= 0:
+            raise ConfigError(
+                what=f"the rate of {pattern!r} is {rate!r}",
+                why="a rate is a number that is not negative",
+                fix=f"{{{pattern!r}: 1e-4}}",
+            )
         if not any(_fits(name, pattern) for name in trained):
             parts = sorted({name.split(".")[0] for name in trained})
             raise ConfigError(

@@ -9,6 +9,7 @@ import sys
 import torch
 from torch import nn
 
+from ..config.nearest import nearest
 from ..config.plan import CompileSettings
 from ..core.compiled import uncompiled
 from ..core.errors import ConfigError
@@ -35,10 +36,12 @@ def _refusal(settings: CompileSettings, error: RuntimeError) -> CompileError:
     known = torch.compiler.list_backends(exclude_tags=())  # type: ignore[arg-type]
     if settings.backend not in known:
         usual = ["eager", "aot_eager", *torch.compiler.list_backends()]
+        meant = nearest(str(settings.backend), usual)
+        guess = f"did you mean {meant!r}? else " if meant else ""
         return CompileError(
             what=f"torch_compile_backend={settings.backend!r} is not known to torch",
             why=f"there are {', '.join(usual)}",
-            fix="leave it out for inductor, or import the package that registers the backend first",
+            fix=f"{guess}leave it out for inductor, or import the package that registers the backend first",
         )
     return CompileError(
         what=f"torch.compile refuses torch_compile_mode={settings.mode!r}", why=str(error), fix="name another, or none"

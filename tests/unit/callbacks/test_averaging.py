@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -168,9 +169,10 @@ def test_averages_of_another_model_are_refused(tmp_path: Path) -> None:
         make_trainer(tmp_path, [ema]).train()
 
 
-def test_decay_is_a_share() -> None:
-    with pytest.raises(ConfigError, match="is not an average"):
-        EMACallback(1.5)
+@pytest.mark.parametrize("decay", [1.5, -0.1, "0.9", None])
+def test_decay_is_a_share(decay: Any) -> None:
+    with pytest.raises(ConfigError, match=f"decay={decay!r}. is not an average"):
+        EMACallback(decay)
 
 
 def test_without_averages_nothing_is_written_and_nothing_changes(tmp_path: Path) -> None:

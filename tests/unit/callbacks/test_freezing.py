@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -72,6 +73,7 @@ def test_what_the_optimizer_does_not_hold_is_refused(tmp_path: Path) -> None:
         make_trainer(tmp_path, [FreezeCallback({"body": 2})], model=model).train()
 
 
-def test_a_time_that_is_none() -> None:
-    with pytest.raises(ConfigError, match="does not know when 'soon' is"):
-        FreezeCallback({"body": "soon"})
+@pytest.mark.parametrize("until", ["soon", -1, None, 2.5])
+def test_a_time_that_is_none(until: Any) -> None:
+    with pytest.raises(ConfigError, match=f"does not know when {until!r} is"):
+        FreezeCallback({"body": until})

@@ -135,6 +135,7 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ([], "which script?"),
         (["nothing.py"], "there is no script 'nothing.py'"),
+        (["."], "why: it is a directory"),
         (["--set", "isolate_rg=false", __file__], "did you mean 'isolate_rng'?"),
         (["--set", "isolate_rng", __file__], "'isolate_rng' has no value"),
         (["--set", "isolate_rng=maybe", __file__], "isolate_rng='maybe' is not a bool"),

@@ -82,7 +82,9 @@ def test_a_model_of_transformers() -> None:
     [
         ({"rules": {"haed": 1.0}}, "called 'haed'"),
         ({"rules": {"head": -1.0}}, "is -1.0"),
+        ({"rules": {"head": "fast"}}, "the rate of 'head' is 'fast'"),
         ({"layer_decay": 1.5}, "no share"),
+        ({"layer_decay": "0.9"}, "no share"),
     ],
 )
 def test_mistakes(options: dict, said: str) -> None:

@@ -167,7 +167,9 @@ def test_checkpointed_layers_report_once() -> None:
     assert tracked.totals() == {"calls": (1.0, 1.0)}
 
 
-@pytest.mark.parametrize(("name", "value"), [("loss", 1.0), ("", 1.0), ("kl", torch.ones(2))])
+@pytest.mark.parametrize(
+    ("name", "value"), [("loss", 1.0), ("", 1.0), ("kl", torch.ones(2)), ("kl", "high"), ("kl", None)]
+)
 def test_what_cannot_be_tracked(name: str, value: Any) -> None:
     with hearing(Tracked()), pytest.raises(ConfigError):
         track(name, value)
