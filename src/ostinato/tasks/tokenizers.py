@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,19 +77,22 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, style: Style) -> Any:
         made.normalizer = normalizers.BertNormalizer(lowercase=False)
         made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         made.decoder = decoders.WordPiece()
-        trainer: Any = trainers.WordPieceTrainer(**options)
+        made.model = models.WordPiece(_wordpieces(made, texts, options), unk_token=unknown)
+        made.add_special_tokens(special)
     elif style.pieces == "bytes":
         made = Tokenizer(models.BPE())
         made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         made.decoder = decoders.ByteLevel()
-        trainer = trainers.BpeTrainer(**options, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        made.train_from_iterator(texts, trainers.BpeTrainer(**options, initial_alphabet=alphabet))
     else:
         made = Tokenizer(models.Unigram())
         made.normalizer = normalizers.NFKC()
         made.pre_tokenizer = pre_tokenizers.Metaspace()
         made.decoder = decoders.Metaspace()
-        trainer = trainers.UnigramTrainer(**options, unk_token=unknown)
-    made.train_from_iterator(texts, trainer)
+        made.train_from_iterator(texts, trainers.UnigramTrainer(**options, unk_token=unknown))
+        pieces = _in_order(json.loads(made.to_str())["model"]["vocab"], special)
+        made.model = models.Unigram(pieces, [piece for piece, _ in pieces].index(unknown))
     if style.single is not None:
         made.post_processor = processors.TemplateProcessing(
             single=style.single,
@@ -98,3 +102,38 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, style: Style) -> Any:
     return import_transformers().PreTrainedTokenizerFast(
         tokenizer_object=made, padding_side="left" if style.left else "right", **style.special
     )
+
+
+def _wordpieces(like: Any, texts: Iterable[str], options: Mapping[str, Any]) -> dict[str, int]:
+    """The pieces and their numbers.
+
+    Trained twice: the trainer numbers letters in an order of chance, and of pairs that are equally common prefers
+    those with lower numbers, so that the letters have to be numbered beforehand.
+    """
+    from tokenizers import Tokenizer, models, trainers  # noqa: PLC0415
+
+    def trained(**more: Any) -> dict[str, int]:
+        made = Tokenizer(models.WordPiece(unk_token=like.model.unk_token))
+        made.normalizer, made.pre_tokenizer = like.normalizer, like.pre_tokenizer
+        made.train_from_iterator(texts, trainers.WordPieceTrainer(**{**options, **more}))
+        return made.get_vocab()
+
+    texts = list(texts) if iter(texts) is texts else texts
+    special = options["special_tokens"]
+    letters = sorted(trained(vocab_size=0).keys() - set(special))
+    return trained(special_tokens=[*special, *letters])
+
+
+def _in_order(pieces: Iterable[tuple[str, float]], special: Sequence[str]) -> list[tuple[str, float]]:
+    """Pieces of a unigram model by likelihood, without what is chance in them.
+
+    That is the last digits, and which of the letters that are no piece by themselves gets which of the lowest scores:
+    the trainer adds them at the end, each 0.0001 more likely than the one before.
+    """
+    scores = {piece: round(score, 9) for piece, score in pieces if piece not in special}
+    letters = [piece for piece in scores if len(piece) == 1]
+    lowest = min(scores.values())
+    added = sorted(piece for piece in letters if scores[piece] - lowest <= 0.0001 * len(letters))
+    scores |= dict(zip(added, sorted(scores[piece] for piece in added), strict=True))
+    others = sorted(scores, key=lambda piece: (-scores[piece], piece))
+    return [*((piece, 0.0) for piece in special), *((piece, scores[piece]) for piece in others)]
