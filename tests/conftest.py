@@ -25,8 +25,9 @@ torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell ignores Ctrl-C for what it starts in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Set by pytest itself while a test runs, and by torch when its optimizers are first used.
-VOLATILE = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}
+# Set by pytest itself while a test runs, by torch when its optimizers are first used, and by scikit-learn, which
+# transformers and `datasets` import late.
+VOLATILE = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"}
 
 # One per process, started by tqdm (in `datasets`) at its first bar and kept.
 SINGLETONS = {"tqdm_monitor"}

@@ -37,7 +37,7 @@ def sentence_about(subject: str, numbers: random.Random) -> str:
     """A sentence with words of one subject among words that could be anywhere.
 
     >>> sentence_about("music", source(1))
-    'Emil in Ulm thought of the melody and the melody this evening.'
+    'Paul in Oslo wrote about the melody and the choir yesterday.'
     """
     first, second = pick(SUBJECTS[subject], numbers), pick(SUBJECTS[subject], numbers)
     verb = pick(("talked about", "thought of", "wrote about", "remembered"), numbers)
