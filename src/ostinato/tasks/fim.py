@@ -88,9 +88,9 @@ class FillInTheMiddle(CausalLanguageModeling):
 class MoveMiddle:
     """Blocks, some of them taken apart. Which and where follows from the seed and a block's number alone.
 
-    >>> move = MoveMiddle((97, 98, 99), rate=1, spm_rate=0, keeps_length=True, seed=(0,))
-    >>> move({"input_ids": [[1, 2, 3, 4, 5, 6, 7, 8]]}, [0])["input_ids"]
-    [[97, 1, 99, 2, 3, 98, 4, 5]]
+    >>> move = MoveMiddle((97, 98, 99), rate=1, spm_rate=0, keeps_length=True, seed=(2,))
+    >>> move({"input_ids": [[1, 2, 3, 4, 5, 6, 7, 8, 9]]}, [0])["input_ids"]
+    [[97, 1, 2, 99, 6, 98, 3, 4, 5]]
     """
 
     def __init__(

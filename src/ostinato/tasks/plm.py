@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ostinato import DataCollatorForPermutationLanguageModeling
+from ostinato.logging import get_logger
 
 from .arguments import flag
 from .hidden_tokens import HiddenArguments, HiddenTokens
@@ -32,7 +33,9 @@ class PermutationLanguageModeling(HiddenTokens):
 
     def settle_model(self, model: Any) -> None:
         super().settle_model(model)
-        self.length -= self.length % 2  # the second half of a row has the order of the first
+        if self.length % 2:
+            self.length -= 1
+            get_logger().info(f"blocks have {self.length} tokens: their second half takes the order of the first")
 
     def encode(self, rows: Columns, split: str) -> Mapping[str, Any]:
         features = super().encode(rows, split)
