@@ -177,6 +177,50 @@ def test_no_callback_hears_of_it(tmp_path) -> None:
     assert Listening.heard == []
 
 
+class OwnLoop(Trainer):
+    """Computes its metrics from what the loop returns, as trainers with post-processing do."""
+
+    seen: list[int] = []
+    wants = 1
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        measure, self.compute_metrics = self.compute_metrics, None
+        output = super().evaluation_loop(*args, **kwargs)
+        self.compute_metrics = measure
+        self.seen.append(len(output.predictions))
+        if len(output.predictions) < self.wants:
+            raise KeyError("an example without features")
+        return output._replace(metrics={**output.metrics, "eval_rows": len(output.predictions)})
+
+
+def test_a_loop_of_ones_own_is_tried_with_the_first_rows(tmp_path) -> None:
+    class Listening(TrainerCallback):
+        def on_prediction_step(self, *args: Any, **kwargs: Any) -> None:
+            raise AssertionError("nobody hears of a rehearsal")
+
+    trainer = build(tmp_path, kind=OwnLoop, callbacks=[Listening()])
+    trainer.seen = []
+    before = snapshot(trainer)
+    trainer.rehearse()
+    assert trainer.seen == [4], "two batches of two rows"
+    assert_same(before, snapshot(trainer))
+
+
+def test_a_loop_of_ones_own_that_needs_all_rows_gets_them(tmp_path) -> None:
+    trainer = build(tmp_path, kind=OwnLoop)
+    trainer.seen, trainer.wants = [], 8
+    trainer.rehearse()
+    assert trainer.seen == [4, 8]
+    trainer.wants = 9
+    with pytest.raises(KeyError, match="an example without features"):
+        trainer.rehearse()
+
+
+def test_an_overridden_loop_sees_the_predictions_it_asks_for(tmp_path) -> None:
+    trainer = build(tmp_path, kind=OwnLoop, rehearse=False)
+    assert trainer.evaluate()["eval_rows"] == 8
+
+
 def test_a_stream_that_only_goes_forward_is_left_alone(tmp_path) -> None:
     class Once(IterableDataset):
         def __init__(self) -> None:
