@@ -116,6 +116,9 @@ class Recipe:
         """What was predicted, a readable dict for each row of the test set; `output` is that of `predict`."""
         return iter(())
 
+    def write_evaluated(self, rows: Any, directory: Path) -> None:
+        """Files about the evaluation that was just done of some rows; called on the main process."""
+
     def write_more(self, output: Any, rows: Any, directory: Path) -> None:
         """Further files of predictions, under the names that other tools look for."""
 

@@ -208,6 +208,8 @@ def _evaluate(work: Work) -> dict[str, float]:
         metrics = {f"{key}{suffix}": value for key, value in metrics.items()}
         trainer.log_metrics("eval", metrics)
         whole |= metrics
+        if trainer.is_world_process_zero():
+            work.recipe.write_evaluated(work.splits[name].rows, _home(work))
     trainer.save_metrics("eval", whole)
     return whole
 
@@ -223,11 +225,17 @@ def _predict(work: Work) -> dict[str, float]:
         trainer.log_metrics("predict", metrics)
         whole |= metrics
         if trainer.is_world_process_zero():
-            home = Path(str(work.asked.training.output_dir))
-            path = results.write_predictions(recipe, output, work.splits[name].rows, home, suffix)
+            path = results.write_predictions(recipe, output, work.splits[name].rows, _home(work), suffix)
             _tell(f"predictions: {path}")
     trainer.save_metrics("predict", whole)
     return whole
+
+
+def _home(work: Work) -> Path:
+    """Where results are written. Without training, nobody may have made it yet."""
+    home = Path(str(work.asked.training.output_dir))
+    home.mkdir(parents=True, exist_ok=True)
+    return home
 
 
 # ---- words ----------------------------------------------------------------------------------------------------------
