@@ -91,6 +91,7 @@ if TYPE_CHECKING:
         get_wsd_schedule,
     )
     from .seq2seq_trainer import Seq2SeqTrainer
+    from .tasks.answering import QuestionAnsweringSeq2SeqTrainer, QuestionAnsweringTrainer
     from .trainer import Trainer
 
 __version__ = "0.1.0"
@@ -175,6 +176,7 @@ _HOMES = {
         "get_wsd_schedule",
     ],
     "seq2seq_trainer": ["Seq2SeqTrainer"],
+    "tasks.answering": ["QuestionAnsweringSeq2SeqTrainer", "QuestionAnsweringTrainer"],
     "trainer": ["Trainer"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -232,6 +234,8 @@ __all__ = [
     "NotebookProgressCallback",
     "ProfilerCallback",
     "ProgressCallback",
+    "QuestionAnsweringSeq2SeqTrainer",
+    "QuestionAnsweringTrainer",
     "RunInfo",
     "RatesCallback",
     "SaveStrategy",
