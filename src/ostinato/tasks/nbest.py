@@ -1,0 +1,146 @@
+"""The best answers to a question, from what a model says of every token of every window over the context.
+
+A span of tokens is a candidate if it begins at one of the n most likely starts of its window, ends at one of the n
+most likely ends, lies in the context, and is not too long. Candidates of all windows are ranked together. Of equal
+ones that comes first which is in an earlier window, then the more likely start, then the earlier token.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Spans(NamedTuple):
+    """Candidates of one window: places in the context, and what speaks for their starts and their ends."""
+
+    begins: np.ndarray
+    ends: np.ndarray
+    start_scores: np.ndarray
+    end_scores: np.ndarray
+
+
+class Window(NamedTuple):
+    """One window: its number among all features, where its tokens stand, and the token that means "not here"."""
+
+    number: int
+    places: Sequence[Sequence[int] | None]
+    rest: int
+
+    def spans(self, starts: np.ndarray, ends: np.ndarray, *scores: np.ndarray, longest: int) -> Spans:
+        """Those of some pairs of tokens that can be answers."""
+        known = np.array([place is not None for place in self.places])
+        here = np.zeros(max(len(known), int(max(starts.max(), ends.max())) + 1), dtype=bool)
+        here[: len(known)] = known  # a row that was padded later has tokens without a place
+        fits = here[starts] & here[ends] & (starts <= ends) & (ends - starts < longest)
+        begins = np.array([self.places[token][0] for token in starts[fits]], dtype=np.int64)  # type: ignore[index]
+        finals = np.array([self.places[token][1] for token in ends[fits]], dtype=np.int64)  # type: ignore[index]
+        return Spans(begins, finals, *(one[fits] for one in scores))
+
+
+def likely_spans(window: Window, starts: np.ndarray, ends: np.ndarray, n_best: int, longest: int) -> Spans:
+    """The candidates of a window, from the logits of its tokens."""
+    first, last = _highest(starts, n_best), _highest(ends, n_best)
+    begin, end = (grid.ravel() for grid in np.meshgrid(first, last, indexing="ij"))
+    return window.spans(begin, end, starts[begin], ends[end], longest=longest)
+
+
+def _highest(values: np.ndarray, count: int) -> np.ndarray:
+    return np.argsort(-values, kind="stable")[:count]
+
+
+def ranked(
+    context: str, windows: Sequence[Spans], n_best: int, names: tuple[str, str] = ("start_logit", "end_logit")
+) -> list[dict[str, Any]]:
+    """The best candidates of all windows, as texts; the best first. `names` say what the scores are."""
+    begins, ends, starts, finals = (np.concatenate(parts) for parts in zip(*windows, strict=True))
+    return [
+        {
+            "text": context[begins[one] : ends[one]],
+            names[0]: float(starts[one]),
+            names[1]: float(finals[one]),
+            "score": float(starts[one] + finals[one]),
+        }
+        for one in _highest(starts + finals, n_best)
+    ]
+
+
+def with_probabilities(candidates: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The same with a share of 1 each, in place of their scores.
+
+    >>> with_probabilities([{"text": "Ulm", "score": 0.0}, {"text": "Oslo", "score": 0.0}])
+    [{'text': 'Ulm', 'probability': 0.5}, {'text': 'Oslo', 'probability': 0.5}]
+    """
+    scores = np.array([one["score"] for one in candidates], dtype=np.float64)
+    shares = np.exp(scores - scores.max(initial=-np.inf))
+    return [
+        {**{name: value for name, value in one.items() if name != "score"}, "probability": float(share)}
+        for one, share in zip(candidates, shares / shares.sum(), strict=True)
+    ]
+
+
+def by_example(examples: Any, features: Any) -> Iterator[tuple[Mapping[str, Any], list[Window]]]:
+    """Every example with its windows, in order."""
+    windows: dict[Any, list[Window]] = {}
+    wanted = ("example_id", "offset_mapping", "cls_index")
+    told = features.select_columns([name for name in wanted if name in features.column_names])
+    for number, row in enumerate(told):
+        window = Window(number, row["offset_mapping"], row.get("cls_index", 0))
+        windows.setdefault(row["example_id"], []).append(window)
+    for example in examples:
+        yield example, windows[example["id"]]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The answer to a question, and what else was likely."""
+
+    id: Any
+    text: str
+    n_best: Sequence[Mapping[str, Any]] = ()
+    null_odds: float | None = None  # what speaks for there being no answer
+
+    @property
+    def probability(self) -> float | None:
+        """How likely the answer is among the best."""
+        return next((one["probability"] for one in self.n_best if one["text"] == self.text), None)
+
+
+def with_silence(
+    example: Mapping[str, Any],
+    windows: Sequence[Spans],
+    silence: Mapping[str, Any] | None,
+    *,
+    n_best: int,
+    threshold: float,
+) -> Found:
+    """The answer, where saying nothing (`silence`) is a candidate among others; None: something is always said."""
+    candidates = ranked(example["context"], windows, n_best)
+    if silence is None:
+        return Found(example["id"], candidates[0]["text"] if candidates else "", with_probabilities(candidates))
+    best = next((one for one in candidates if one["text"]), None)
+    odds = silence["score"] - (0.0 if best is None else best["score"])
+    # Among the best in its place, or behind them: its probability is wanted in any case.
+    candidates = sorted([*candidates, silence], key=lambda one: -one["score"])
+    kept = candidates[:n_best]
+    kept += [] if silence in kept else [silence]
+    text = "" if best is None or odds > threshold else best["text"]
+    return Found(example["id"], text, with_probabilities(kept), odds)
+
+
+def write_answers(found: Sequence[Found], directory: Path, prefix: str) -> None:
+    """The files that tools for SQuAD look for: answers by id, the best ones, the odds of silence."""
+    files: dict[str, dict[str, Any]] = {
+        "predictions": {str(one.id): one.text for one in found},
+        "nbest_predictions": {str(one.id): one.n_best for one in found if one.n_best},
+        "null_odds": {str(one.id): one.null_odds for one in found if one.null_odds is not None},
+    }
+    for name, content in files.items():
+        if content:
+            text = json.dumps(content, indent=4, ensure_ascii=False)
+            (directory / f"{prefix}_{name}.json").write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,73 @@
+"""What all recipes for questions share: their rows, the trainer's extra parts, and what is written of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ostinato import EvalPrediction
+from ostinato.metrics import metric
+
+from .nbest import Found, write_answers
+from .questions import answers_of, read_questions, references
+from .reading import VALIDATION, Split
+from .recipe import Recipe
+
+
+class QuestionRecipe(Recipe):
+    """Rows with a question, a context and answers; what a model says of their features becomes answers."""
+
+    columns = ("question", "context", "answers")  # what these are called in the rows
+
+    def __init__(self, arguments: Any, training: Any) -> None:
+        super().__init__(arguments, training)
+        self.found: dict[str, Sequence[Found]] = {}  # answers of the last evaluation ("eval") and prediction
+
+    def read(self, wanted: Sequence[str]) -> dict[str, Split]:
+        return read_questions(self.arguments, wanted)
+
+    # ---- answers ---------------------------------------------------------------------------------------------
+
+    def trainer_parts(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "eval_examples": splits[VALIDATION].rows if VALIDATION in splits else None,
+            "post_process_function": self.answer,
+            "compute_metrics": metric("squad_v2" if self.arguments.version_2_with_negative else "squad"),
+        }
+
+    def answer(self, examples: Any, features: Any, predictions: Any, stage: str = "eval") -> EvalPrediction:
+        """Answers to examples, and what they are compared with; the trainer's `post_process_function`."""
+        found = list(self.find(examples, features, predictions))
+        self.found[stage] = found
+        told: Any = [self.told(one) for one in found]
+        truth: Any = references(examples, self.columns[2])
+        return EvalPrediction(predictions=told, label_ids=truth)
+
+    def find(self, examples: Any, features: Any, predictions: Any) -> Iterator[Found]:
+        """The answer to every example, in order."""
+        raise NotImplementedError
+
+    def told(self, found: Found) -> dict[str, Any]:
+        """An answer as SQuAD's metric wants it."""
+        silent = {"no_answer_probability": 0.0} if self.arguments.version_2_with_negative else {}
+        return {"id": found.id, "prediction_text": found.text, **silent}
+
+    # ---- results ---------------------------------------------------------------------------------------------
+
+    def predict(self, trainer: Any, features: Any, rows: Any) -> Any:
+        return trainer.predict(features, rows, metric_key_prefix="predict", **self.generation())
+
+    def predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
+        question, _, answers = self.columns
+        for row, found in zip(rows, self.found["predict"], strict=True):
+            told = {"id": row["id"], "question": row[question], "prediction": found.text}
+            if found.probability is not None:
+                told["probability"] = round(found.probability, 4)
+            yield told if answers not in row else {**told, "answers": list(answers_of(row[answers]).texts)}
+
+    def write_evaluated(self, rows: Any, directory: Path) -> None:
+        write_answers(self.found.get("eval", ()), directory, "eval")
+
+    def write_more(self, output: Any, rows: Any, directory: Path) -> None:
+        write_answers(self.found["predict"], directory, "predict")

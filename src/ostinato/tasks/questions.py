@@ -1,0 +1,182 @@
+"""Questions, the texts they are asked about, and their answers: rows in every form that SQuAD has given them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from ostinato import DataError
+from ostinato.logging import get_logger
+
+from .arguments import DataArguments, flag
+from .reading import TEST, TRAIN, VALIDATION, Split, read_splits
+
+_FORM = 'write {"text": ["..."], "answer_start": [12]}, with empty lists for a question without an answer'
+
+
+@dataclass
+class QuestionArguments(DataArguments):
+    """How texts become tokens, and which answers there may be."""
+
+    max_seq_length: int = flag(384, "Question and context have so many tokens at most.")
+    pad_to_max_length: bool = flag(
+        True, "Pad every row to --max_seq_length; `false` pads every batch to its longest row, which is faster."
+    )
+    version_2_with_negative: bool = flag(False, "Some questions have no answer, as in SQuAD 2.0.")
+    max_answer_length: int = flag(30, "An answer has so many tokens at most.")
+
+
+class Answers(NamedTuple):
+    """The answers to one question: their texts, and where in the context they begin."""
+
+    texts: Sequence[str]
+    starts: Sequence[Any]  # numbers, once they are checked
+
+
+def answers_of(value: Any) -> Answers:
+    """A row's answers, column by column or one by one, as SQuAD's file has them.
+
+    >>> answers_of({"text": ["Ulm", "in Ulm"], "answer_start": [9, 6]})
+    Answers(texts=['Ulm', 'in Ulm'], starts=[9, 6])
+    >>> answers_of([{"text": "Ulm", "answer_start": 9}])
+    Answers(texts=['Ulm'], starts=[9])
+    """
+    if isinstance(value, Mapping):
+        texts, starts = value["text"], value.get("answer_start")
+        return Answers([texts], [starts]) if isinstance(texts, str) else Answers(texts, starts or [])
+    return Answers([one["text"] for one in value], [one.get("answer_start") for one in value])
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+
+def read_questions(arguments: DataArguments, wanted: Sequence[str]) -> dict[str, Split]:
+    """Rows with one question each. SQuAD's own files, by article and paragraph, are read question by question."""
+    limits = {name: f"max_{short}_samples" for name, short in _LIMITS.items()}
+    everything = replace(arguments, **dict.fromkeys(limits.values(), None))
+    splits = {}
+    for name, split in read_splits(everything, wanted).items():
+        if "paragraphs" in split.columns:
+            rows = split.rows.map(_questions, batched=True, remove_columns=split.columns)
+            split = replace(split, rows=rows, source=f"{split.source}, by question")
+        split = split.first(getattr(arguments, limits[name]))
+        if "id" not in split.columns:
+            split = replace(split, rows=split.rows.add_column("id", [str(n) for n in range(len(split))]))
+        splits[name] = split
+    return splits
+
+
+_LIMITS = {TRAIN: "train", VALIDATION: "eval", TEST: "predict"}
+
+
+def _questions(articles: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """The questions of some articles."""
+    rows: dict[str, list[Any]] = {name: [] for name in ("id", "title", "context", "question", "answers")}
+    titles = articles.get("title") or [None] * len(articles["paragraphs"])
+    for title, paragraphs in zip(titles, articles["paragraphs"], strict=True):
+        for paragraph in paragraphs:
+            for asked in paragraph["qas"]:
+                answers = answers_of(asked.get("answers") or [])
+                rows["id"].append(asked["id"])
+                rows["title"].append(title)
+                rows["context"].append(paragraph["context"])
+                rows["question"].append(asked["question"])
+                rows["answers"].append({"text": answers.texts, "answer_start": answers.starts})
+    return rows
+
+
+# ---- checking -------------------------------------------------------------------------------------------------------
+
+
+def check_questions(
+    splits: Mapping[str, Split], *, with_places: bool, may_be_silent: bool, columns: Sequence[str]
+) -> None:
+    """Refuse rows that cannot be learned from or measured, by file, column and row.
+
+    `columns` are those of the question, the context and the answers. `with_places`: training needs to know where in
+    the context an answer stands. `may_be_silent`: questions without an answer are expected.
+    """
+    question, context, answers = columns
+    for name, split in splits.items():
+        split.require([question, context])
+        split.check_texts(question, context)
+        split.check(
+            context, lambda text: bool(text.strip()), "the context is empty", "add the text, or leave the row out"
+        )
+        if name != TRAIN:
+            _check_ids(split)
+        if name == TEST and answers not in split.columns:
+            continue
+        split.require([answers])
+        silent = sum(1 for row in _checked(split, context, answers, with_places and name == TRAIN) if not row.texts)
+        if silent and not may_be_silent and name != TEST:
+            get_logger().info(
+                f"{silent:,} of {len(split):,} questions of {split.source} have no answer: "
+                "add --version_2_with_negative to let the model leave a question unanswered"
+            )
+
+
+def _has_words(text: str) -> bool:
+    return bool(text.strip())
+
+
+def _check_ids(split: Split) -> None:
+    seen: dict[Any, int] = {}
+    for row, name in enumerate(split.column("id")):
+        first = seen.setdefault(name, row)
+        if first != row:
+            raise split.refuse(
+                row,
+                "id",
+                f"row {first + 1} has this id too",
+                "give every row an id of its own, or leave the column out: rows are then numbered",
+            )
+
+
+def _checked(split: Split, context: str, column: str, with_places: bool) -> Iterator[Answers]:
+    texts = split.column(context)
+    for row, value in enumerate(split.column(column)):
+        try:
+            answers = answers_of(value)
+            is_right = all(isinstance(text, str) for text in answers.texts)
+        except (TypeError, KeyError):
+            answers, is_right = Answers([], []), False
+        if not is_right:
+            raise split.refuse(row, column, "these are not answers", _FORM)
+        if with_places:
+            _check_places(split, row, column, texts[row], answers)
+        yield answers
+
+
+def _check_places(split: Split, row: int, column: str, context: str, answers: Answers) -> None:
+    texts, starts = answers
+    if len(texts) != len(starts):
+        raise split.refuse(row, column, f"{len(texts)} texts and {len(starts)} places (answer_start)", _FORM)
+    for text, start in zip(texts, starts, strict=True):
+        if not isinstance(start, int):
+            raise split.refuse(row, column, f"answer_start of {text!r} is {start!r}, not a number", _FORM)
+        there = context[start : start + len(text)] if start >= 0 else ""
+        if there == text:
+            continue
+        where = context.find(text)
+        raise DataError(
+            what=f"{split.source}, row {row + 1}, column {column!r}: {text!r} is not at character {start}",
+            why=f"{there!r} stands there"
+            if there
+            else f"the context has {len(context)} characters, which are counted from 0",
+            fix=f"it is at {where}: mend answer_start"
+            if where >= 0
+            else "it is nowhere in the context: mend the row, or leave it out",
+        )
+
+
+def references(rows: Any, answers: str = "answers") -> list[dict[str, Any]] | None:
+    """What answers are compared with, as SQuAD's metrics want it; None where rows keep it to themselves."""
+    if answers not in rows.column_names:
+        return None
+    told = [answers_of(value) for value in rows[answers]]
+    return [
+        {"id": name, "answers": {"text": list(one.texts), "answer_start": list(one.starts)}}
+        for name, one in zip(rows["id"], told, strict=True)
+    ]

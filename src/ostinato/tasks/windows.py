@@ -1,0 +1,136 @@
+"""A question and its context as features: as many windows over the context as it takes, and where the answer is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ostinato import ConfigError, DataError
+
+from .questions import Answers
+
+
+@dataclass(frozen=True)
+class WindowSettings:
+    """How contexts are cut."""
+
+    max_length: int
+    stride: int  # how many tokens of the context two windows share
+    pad: bool
+
+    def check(self, tokenizer: Any) -> None:
+        """Refuse a tokenizer that does not know where its tokens are, and windows that would not move on."""
+        if not getattr(tokenizer, "is_fast", False):
+            raise ConfigError(
+                what=f"{type(tokenizer).__name__} does not say where in a text its tokens stand",
+                why="answers are cut out of the context by these places, and only fast tokenizers have them",
+                fix="use a model with a tokenizer.json, and leave --use_fast_tokenizer on",
+            )
+        if self.stride >= self.max_length - tokenizer.num_special_tokens_to_add(pair=True):
+            raise ConfigError(
+                what=f"--doc_stride {self.stride} with windows of {self.max_length} tokens",
+                why="neighbouring windows share --doc_stride tokens of the context, so none would come further",
+                fix=f"--doc_stride {self.max_length // 3}, or a longer --max_seq_length",
+            )
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Features of some questions. Several may be of one question: `of` says which of them."""
+
+    columns: dict[str, Any]  # what the tokenizer made
+    of: Sequence[int]
+    offsets: Sequence[Sequence[tuple[int, int]]]
+    inside: Sequence[np.ndarray]  # for each window, the tokens of the context
+    rest: Sequence[int]  # for each window, the token that stands for "not here"
+
+    def places(self) -> list[list[tuple[int, int] | None]]:
+        """Where in the context each token stands, and None for the others, as post-processing wants it."""
+        return [
+            [offset if is_inside else None for offset, is_inside in zip(offsets, inside, strict=True)]
+            for offsets, inside in zip(self.offsets, self.inside, strict=True)
+        ]
+
+    def spans(self, answers: Sequence[Answers]) -> tuple[list[int], list[int]]:
+        """First and last token of the first answer to each window's question; where it is not inside, `rest` twice."""
+        starts, ends = [], []
+        for number, question in enumerate(self.of):
+            found = self._span(number, answers[question])
+            start, end = (self.rest[number],) * 2 if found is None else found
+            starts.append(start)
+            ends.append(end)
+        return starts, ends
+
+    def _span(self, number: int, answers: Answers) -> tuple[int, int] | None:
+        tokens = np.flatnonzero(self.inside[number])
+        if not answers.texts or not len(tokens):
+            return None
+        begin, end = answers.starts[0], answers.starts[0] + len(answers.texts[0])
+        begins, ends = np.array(self.offsets[number])[tokens].T
+        if not begins[0] <= begin <= end <= ends[-1]:
+            return None
+        first = int(np.searchsorted(begins, begin, side="right")) - 1  # the last token that does not begin later
+        last = int(np.searchsorted(ends, end, side="left"))  # the first that does not end sooner
+        return int(tokens[first]), int(tokens[last])
+
+
+def cut(
+    tokenizer: Any,
+    questions: Sequence[str],
+    contexts: Sequence[str],
+    settings: WindowSettings,
+    called: Callable[[int], str],
+) -> Windows:
+    """Windows over the contexts. `called` names a question in a message."""
+    questions = [question.lstrip() for question in questions]
+    question_first = tokenizer.padding_side == "right"  # else the end of a row is the context's
+    _check_room(tokenizer, questions, contexts, settings, called)
+    made = tokenizer(
+        *((questions, contexts) if question_first else (contexts, questions)),
+        truncation="only_second" if question_first else "only_first",
+        max_length=settings.max_length,
+        stride=settings.stride,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+        padding="max_length" if settings.pad else False,
+    )
+    of, offsets = made.pop("overflow_to_sample_mapping"), made.pop("offset_mapping")
+    context = int(question_first)
+    inside = [np.array([part == context for part in made.sequence_ids(number)]) for number in range(len(of))]
+    rest = [_rest(tokenizer, ids) for ids in made["input_ids"]]
+    return Windows(dict(made), of, offsets, inside, rest)
+
+
+def _rest(tokenizer: Any, ids: Sequence[int]) -> int:
+    """The place of the classification token, or of the token that rows begin with."""
+    for token in (tokenizer.cls_token_id, tokenizer.bos_token_id):
+        if token is not None and token in ids:
+            return ids.index(token)
+    return 0
+
+
+def _check_room(
+    tokenizer: Any,
+    questions: Sequence[str],
+    contexts: Sequence[str],
+    settings: WindowSettings,
+    called: Callable[[int], str],
+) -> None:
+    """Refuse a question so long that windows over its context would not come further."""
+    room = settings.max_length - tokenizer.num_special_tokens_to_add(pair=True)
+    lengths = [len(ids) for ids in tokenizer(list(questions), add_special_tokens=False)["input_ids"]]
+    for number, length in enumerate(lengths):
+        left = room - length
+        if left > settings.stride:
+            continue
+        needed = len(tokenizer(contexts[number], add_special_tokens=False)["input_ids"])
+        if needed > max(left, 0):
+            raise DataError(
+                what=f"{called(number)}: the question has {length} tokens",
+                why=f"of {settings.max_length} (--max_seq_length) they leave {max(left, 0)} for the context, which "
+                f"has {needed}; windows over it share {settings.stride} (--doc_stride)",
+                fix="a longer --max_seq_length, a smaller --doc_stride, or leave the row out",
+            )
