@@ -14,6 +14,7 @@ from .field_types import string_to_bool
 
 _DEFAULT_ALONE = "(default: %(default)s)"
 _FEW = 20  # options: more would fill a screen with usage
+_SHORT = 60  # characters of choices that may stand beside an option; more of them are told in its text
 _PERCENT = re.compile(r"%%|%(?!\((prog|default|type|choices|dest|metavar|nargs|const)\)s)")
 
 
@@ -39,8 +40,13 @@ class OptionHelp(argparse.ArgumentDefaultsHelpFormatter):
             return super()._get_help_string(action)
         if action.required:
             return text if "(required)" in text else f"{text} (required)"
+        if _are_many(action):
+            text = f"{text} One of {', '.join(map(str, action.choices or ()))}.".strip()
         default = action.default.value if isinstance(action.default, Enum) else action.default
-        return text if action.nargs == 0 else f"{text} (default: {str(default).replace('%', '%%')})".strip()
+        if action.nargs == 0 or (text and default in (None, "", [])):  # nothing, as everybody expects
+            return text
+        shown = repr(default) if isinstance(default, str) and not default.strip() else str(default)
+        return f"{text} (default: {shown.replace('%', '%%')})".strip()
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         """`--learning_rate FLOAT`; that `--learning-rate` does as well need not be said of every option."""
@@ -49,9 +55,18 @@ class OptionHelp(argparse.ArgumentDefaultsHelpFormatter):
         words = self._format_args(action, self._get_default_metavar_for_optional(action))
         return f"{', '.join(_without_doubles(action.option_strings))} {words}"
 
+    def _metavar_formatter(self, action: argparse.Action, default_metavar: str) -> Any:
+        if action.metavar is None and _are_many(action):
+            return lambda size: (default_metavar,) * size
+        return super()._metavar_formatter(action, default_metavar)
+
     def _get_default_metavar_for_optional(self, action: argparse.Action) -> str:
         kind = {str: "TEXT", string_to_bool: "BOOL"}.get(action.type)  # type: ignore[arg-type]
         return kind or (action.type.__name__.upper() if isinstance(action.type, type) else action.dest.upper())
+
+
+def _are_many(action: argparse.Action) -> bool:
+    return action.choices is not None and len(",".join(map(str, action.choices))) > _SHORT
 
 
 def _without_doubles(options: Sequence[str]) -> list[str]:
@@ -72,7 +87,10 @@ def _percent_safe(text: str) -> str:
 
 
 def by_subject(cls: type[Any]) -> Iterator[tuple[tuple[str, str | None], list[dataclasses.Field[Any]]]]:
-    """A dataclass's fields, grouped by the class that first declares them: its name, its docstring, the fields."""
+    """A dataclass's fields, grouped by the class that first declares them: its name, its docstring, the fields.
+
+    A class may say itself what its group is called; all its fields are then one group.
+    """
     title = getattr(cls, "_argument_group_name", None)
     if title is not None:
         yield (title, None), init_fields(cls)
@@ -81,7 +99,17 @@ def by_subject(cls: type[Any]) -> Iterator[tuple[tuple[str, str | None], list[da
     for field in init_fields(cls):
         groups.setdefault(_home(cls, field.name), []).append(field)
     for home, fields in groups.items():
-        yield (home.__name__, _first_line(home)), fields
+        yield (_in_words(home.__name__), _first_line(home)), fields
+
+
+def _in_words(name: str) -> str:
+    """`TextClassificationArguments` as a title.
+
+    >>> _in_words("TextClassificationArguments"), _in_words("Run"), _in_words("LoRAArguments")
+    ('Text classification arguments', 'Run', 'LoRA arguments')
+    """
+    first, *others = re.sub(r"(?<=[a-zA-Z])(?=[A-Z][a-z])", " ", name).split(" ")
+    return " ".join([first, *(word.lower() if word.istitle() else word for word in others)])
 
 
 def _home(cls: type, name: str) -> type:
