@@ -14,7 +14,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
+from ..core.errors import OstinatoError
+
+WRONG_COMMAND_LINE = 2
 SUMMARY = "train a model for a task: classification, question answering, translation, ..."
 
 
@@ -24,22 +28,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ..tasks import run  # noqa: PLC0415
+    from ..tasks.run import carry_out, understood  # noqa: PLC0415
 
     if options.task is None:
         return _list()
     try:
-        run(options.task, options.arguments)
+        asked = understood(options.task, options.arguments)
     except SystemExit as end:  # --help, or argparse has said what is wrong
         return int(end.code or 0)
+    except OstinatoError as error:
+        print(f"ostinato: {error}", file=sys.stderr)
+        return WRONG_COMMAND_LINE
+    carry_out(asked)
     return 0
 
 
 def _list() -> int:
     from ..tasks import ALIASES, RECIPES, find_recipe  # noqa: PLC0415
 
+    width = max(map(len, RECIPES)) + 2
     for name in RECIPES:
         also = ", ".join(alias for alias, task in ALIASES.items() if task == name)
-        print(f"{name:<28}{find_recipe(name).summary}{f' Also: {also}.' if also else ''}")
+        print(f"{name:<{width}}{find_recipe(name).summary}")
+        if also:
+            print(f"{'':<{width}}also: {also}")
     print("\nostinato train TASK --sample shows one at work; ostinato train TASK --help lists its flags.")
     return 0

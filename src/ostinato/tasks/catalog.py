@@ -43,7 +43,7 @@ ALIASES = {
 }
 
 # What some of these names say beyond the task.
-IMPLIED = {"pos": ("--task_name", "pos"), "chunk": ("--task_name", "chunk")}
+IMPLIED = {"pos": {"task_name": "pos"}, "chunk": {"task_name": "chunk"}}
 
 
 def find_recipe(name: str) -> type[Recipe]:
@@ -65,13 +65,13 @@ def find_recipe(name: str) -> type[Recipe]:
     return getattr(import_module(f".{module}", __package__), recipe)
 
 
-def implied_words(name: object) -> tuple[str, ...]:
-    """The options that a name stands for, besides its task; whatever the user says comes after them, and counts.
+def implied_options(name: object) -> dict[str, str]:
+    """The options that a name stands for, besides its task; whatever the user says counts more.
 
-    >>> implied_words("pos"), implied_words("ner")
-    (('--task_name', 'pos'), ())
+    >>> implied_options("pos"), implied_options("ner")
+    ({'task_name': 'pos'}, {})
     """
-    return IMPLIED.get(_plain(name), ()) if isinstance(name, str) else ()
+    return IMPLIED.get(_plain(name), {}) if isinstance(name, str) else {}
 
 
 def _plain(name: str) -> str:

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ostinato import ConfigError
+from ostinato import ConfigError, HfArgumentParser
 
 ENDINGS = (".yaml", ".yml", ".json")
 
 
-def with_config(words: Sequence[str]) -> list[str]:
-    """The options of the files named by --config, before those of the command line, which count more.
+@dataclass(frozen=True)
+class Options:
+    """What files and the command line say. The words of files come first, so those of the command line count."""
 
-    >>> with_config(["--seed", "1"])
+    words: list[str]
+    defaults: dict[str, Any] = field(default_factory=dict)  # null and []: what no word can say
+
+
+def with_config(words: Sequence[str], parser: HfArgumentParser) -> Options:
+    """The options of the files named by --config, and those of the command line.
+
+    Every value of a file is tried on the `parser` alone, so that a wrong one is answered with the file's name. The
+    parser must raise (`exit_on_error=False`) and take no abbreviations (`allow_abbrev=False`).
+
+    >>> with_config(["--seed", "1"], HfArgumentParser()).words
     ['--seed', '1']
     """
     if len(words) == 1 and words[0].endswith(ENDINGS) and not words[0].startswith("-"):
-        return _as_words(_read(words[0]), words[0])  # as `python run_glue.py arguments.json`
-    before: list[str] = []
+        words = ["--config", words[0]]  # as `python run_glue.py arguments.json`
+    whole = Options([])
     rest: list[str] = []
     remaining = iter(words)
     for word in remaining:
@@ -34,30 +48,64 @@ def with_config(words: Sequence[str]) -> list[str]:
         else:
             rest.append(word)
             continue
-        before += _as_words(_read(file), file)
-    return [*before, *rest]
+        _add(whole, _read(file), file, parser)
+    return Options([*whole.words, *rest], whole.defaults)
 
 
-def _as_words(content: Mapping[str, Any], file: str) -> list[str]:
-    words: list[str] = []
-    for name, value in content.items():
-        if value is None:
-            continue
-        if isinstance(value, Mapping):
-            words += [f"--{name}", json.dumps(value)]
-        elif isinstance(value, list):
-            words += [f"--{name}", *map(str, value)]
-        else:
-            words.append(f"--{name}={str(value).lower() if isinstance(value, bool) else value}")
+def _add(whole: Options, content: Mapping[str, Any], file: str, parser: HfArgumentParser) -> None:
     if "config" in content:
         raise ConfigError(f"{file} names another file", "options are read from one file", "leave `config` out of it")
-    return words
+    for name, value in content.items():
+        words = _as_words(name, value)
+        _check(name, words, file, parser)
+        whole.words.extend(words)
+        if not words:
+            whole.defaults[name.replace("-", "_")] = value
+        else:
+            whole.defaults.pop(name.replace("-", "_"), None)
+
+
+def _as_words(name: str, value: Any) -> list[str]:
+    if value is None or value == []:
+        return []
+    if isinstance(value, Mapping):
+        return [f"--{name}", json.dumps(value)]
+    if isinstance(value, list):
+        return [f"--{name}", *(json.dumps(each) if isinstance(each, Mapping) else str(each) for each in value)]
+    return [f"--{name}={str(value).lower() if isinstance(value, bool) else value}"]
+
+
+def _check(name: str, words: list[str], file: str, parser: HfArgumentParser) -> None:
+    try:
+        _, unknown = parser.parse_known_args(words or [f"--{name}=0"])
+    except argparse.ArgumentError as error:
+        if words:
+            raise ConfigError(
+                what=f"{file}: the value of {name!r} cannot be used",
+                why=error.message,
+                fix="mend it; it is read as on the command line",
+            ) from None
+        return  # null, for an option that takes other words than 0
+    if unknown:
+        names = [each.name for kind in parser.dataclass_types for each in fields(kind)]
+        near = get_close_matches(str(name).replace("-", "_"), names, n=1)
+        raise ConfigError(
+            what=f"{file}: there is no option {name!r}",
+            why=f"the nearest is {near[0]!r}" if near else "no option has a name like it",
+            fix=f"write {near[0]}" if near else "--help lists every option",
+        )
 
 
 def _read(file: str) -> Mapping[str, Any]:
     path = Path(file)
     if not path.is_file():
-        raise ConfigError(f"--config {file}: there is no such file", f"looked in {path.parent.resolve()}", "check it")
+        beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
+        near = get_close_matches(path.name, [name for name in beside if name.endswith(ENDINGS)], n=1)
+        raise ConfigError(
+            what=f"--config {file}: there is no such file",
+            why=f"looked in {path.parent.resolve()}",
+            fix=f"is it {path.with_name(near[0])}?" if near else "check the path",
+        )
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".json":
         return _named(_parsed(json.loads, text, file, "JSON", ValueError), file)
@@ -79,5 +127,5 @@ def _parsed(parse: Any, text: str, file: str, kind: str, errors: type[Exception]
 
 def _named(content: Any, file: str) -> Mapping[str, Any]:
     if isinstance(content, Mapping):
-        return content
+        return {str(name): value for name, value in content.items()}
     raise ConfigError(f"{file} holds a {type(content).__name__}", "options are names with values", "write name: value")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,14 @@ import torch
 from ostinato import ConfigError, HfArgumentParser, Trainer, TrainingArguments, set_seed
 from ostinato.logging import get_logger
 
-from . import models, results
+from . import models, results, telling
 from .arguments import CommandArguments, DataArguments, ModelArguments
-from .catalog import find_recipe, implied_words
-from .configs import with_config
+from .catalog import find_recipe, implied_options
+from .configs import Options, with_config
 from .encoding import encode_split
 from .reading import TEST, TRAIN, VALIDATION, Split, import_datasets
 from .recipe import Recipe, Sample
 from .tokenizers import style_of, train_tokenizer
-
-_BEFORE_A_LONG_RUN = ["--rehearse", "true"]  # whatever the user says comes after it, and counts
 
 
 @dataclass
@@ -41,14 +39,17 @@ def run(recipe: str | type[Recipe], words: Sequence[str] | None = None) -> Finis
     >>> run("text-classification", ["--sample"]).metrics["eval_accuracy"]  # doctest: +SKIP
     0.98
     """
-    kind = find_recipe(recipe) if isinstance(recipe, str) else recipe
-    given = [*implied_words(recipe), *(sys.argv[1:] if words is None else words)]
-    asked, sample = _parsed(kind, given)
-    work = _prepared(kind, asked)
+    return carry_out(understood(recipe, sys.argv[1:] if words is None else words))
+
+
+def carry_out(asked: Asked) -> Finished:
+    """Do what a command line asks for."""
+    work = _prepared(asked)
     if asked.command.plan:
-        print(work.trainer.plan())  # noqa: T201
+        if work.trainer.is_world_process_zero():
+            print(telling.plan_of(work.recipe, work.splits, work.features, work.trainer))  # noqa: T201
         return Finished(work.trainer)
-    finished = Finished(work.trainer, sample=sample)
+    finished = Finished(work.trainer, sample=asked.sample)
     if asked.training.do_train:
         finished.metrics |= _train(work)
     if asked.training.do_eval:
@@ -57,8 +58,8 @@ def run(recipe: str | type[Recipe], words: Sequence[str] | None = None) -> Finis
         finished.metrics |= _predict(work)
     if asked.training.do_train:
         results.publish(work.trainer, results.card_facts(work.recipe, asked.model, asked.data))
-    if sample is not None:
-        _tell(_verdict(sample, finished.metrics))
+    if asked.sample is not None:
+        _tell(telling.verdict(asked.sample, finished.metrics))
     return finished
 
 
@@ -67,45 +68,67 @@ def run(recipe: str | type[Recipe], words: Sequence[str] | None = None) -> Finis
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line says."""
+    """What a command line says."""
 
+    kind: type[Recipe]
     command: CommandArguments
     data: DataArguments
     model: ModelArguments
     training: TrainingArguments
+    sample: Sample | None = None
 
 
-def _parsed(kind: type[Recipe], words: Sequence[str]) -> tuple[Asked, Sample | None]:
-    output = ["--output_dir", f"runs/{kind.name}"]
-    asked = _read(kind, [*output, *words])
+def understood(recipe: str | type[Recipe], words: Sequence[str]) -> Asked:
+    """What the words of a command line, and the files of options that it names, ask for.
+
+    The words of a sample come first, then those of files, then those of the command line: the last one counts. What the
+    name of the task implies comes before all of them.
+    """
+    kind = find_recipe(recipe) if isinstance(recipe, str) else recipe
+    options = with_config(list(words), _parser(kind, exit_on_error=False, allow_abbrev=False))
+    options = replace(options, defaults={**implied_options(recipe), **options.defaults})
+    asked = _read(kind, options)
     if not asked.command.sample:
-        _check(kind, asked)
-        return asked, None
+        _check(asked)
+        return asked
     home = Path(str(asked.training.output_dir))
-    sample = kind.sample(home / "data")
-    _tell(f"--sample stands for: ostinato train {kind.name} {shlex.join([*sample.words, '--output_dir', str(home)])}")
+    with asked.training.main_process_first(desc="making the sample"):
+        sample = kind.sample(home / "data")
+    more = [word for word in options.words if word not in ("--sample", "--plan")]
+    stands_for = shlex.join([*sample.words, "--output_dir", str(home), *more])
+    _tell(f"--sample stands for: ostinato train {kind.name} {stands_for}")
     torch.set_num_threads(1)  # so small a model only loses by threads that wait for one another
-    return _read(kind, [*output, *sample.words, *words]), sample
+    asked = replace(_read(kind, replace(options, words=[*sample.words, *options.words])), sample=sample)
+    _check(asked)
+    return asked
 
 
-def _read(kind: type[Recipe], words: Sequence[str]) -> Asked:
-    parser = HfArgumentParser(
+def _parser(kind: type[Recipe], **options: Any) -> HfArgumentParser:
+    return HfArgumentParser(
         [CommandArguments, kind.arguments_class, ModelArguments, kind.training_class],
         prog=f"ostinato train {kind.name}",
-        description=kind.summary,
+        description=f"{kind.summary} Say what to do with --do_train, --do_eval, --do_predict, with which rows "
+        "(--train_file, --dataset_name, ...) and which model (--model_name_or_path, or --model_type); "
+        "or see it work with --sample.",
+        **options,
     )
-    words = [*_BEFORE_A_LONG_RUN, *with_config(words)]
-    command, data, model, training = parser.parse_args_into_dataclasses(words, look_for_args_file=False)
-    return Asked(command, data, model, training)
 
 
-def _check(kind: type[Recipe], asked: Asked) -> None:
+def _read(kind: type[Recipe], options: Options) -> Asked:
+    parser = _parser(kind)
+    # A recipe tries everything before a long run, unless it is told not to.
+    parser.set_defaults(**{"output_dir": f"runs/{kind.name}", "rehearse": True, **options.defaults})
+    command, data, model, training = parser.parse_args_into_dataclasses(options.words, look_for_args_file=False)
+    return Asked(kind, command, data, model, training)
+
+
+def _check(asked: Asked) -> None:
     training = asked.training
     if not (training.do_train or training.do_eval or training.do_predict):
         raise ConfigError(
             what="there is nothing to do",
             why="none of --do_train, --do_eval and --do_predict was given",
-            fix=f"add --do_train --do_eval, or see the recipe work: ostinato train {kind.name} --sample",
+            fix=f"add --do_train --do_eval, or see the recipe work: ostinato train {asked.kind.name} --sample",
         )
 
 
@@ -123,14 +146,14 @@ class Work:
     trainer: Trainer
 
 
-def _prepared(kind: type[Recipe], asked: Asked) -> Work:
+def _prepared(asked: Asked) -> Work:
     training = asked.training
-    recipe = kind(asked.data, training)
+    recipe = asked.kind(asked.data, training)
     if training.disable_tqdm or not sys.stderr.isatty():  # a pipe would get every redraw
         import_datasets().disable_progress_bars()
     with training.main_process_first(desc="reading the rows"):
         splits = recipe.read(_wanted(training))
-    _tell(f"{kind.name}: " + "; ".join(f"{name} {split}" for name, split in splits.items()))
+    _tell(f"{recipe.name}: " + "; ".join(f"{name} {split}" for name, split in splits.items()))
     recipe.study(splits)
     set_seed(training.seed)
     model = _model(recipe, asked.model, splits)
@@ -189,7 +212,8 @@ def _trained_tokenizer(recipe: Recipe, asked: ModelArguments, config: Any, split
 def _train(work: Work) -> dict[str, float]:
     trainer = work.trainer
     resume: Any = work.asked.training.resume_from_checkpoint
-    outcome = trainer.train(resume_from_checkpoint=True if str(resume).lower() == "true" else resume)
+    said = {"true": True, "false": None, "none": None}  # "true": from the last checkpoint there is
+    outcome = trainer.train(resume_from_checkpoint=said.get(str(resume).lower(), resume))
     trainer.save_model()  # the tokenizer too
     metrics = {**outcome.metrics, "train_samples": len(work.features[TRAIN])}
     trainer.log_metrics("train", metrics)
@@ -243,11 +267,3 @@ def _home(work: Work) -> Path:
 
 def _tell(text: str) -> None:
     get_logger().info(text)
-
-
-def _verdict(sample: Sample, metrics: Mapping[str, float]) -> str:
-    if sample.metric not in metrics:
-        return f"--sample: {sample.metric} was not measured"
-    value, better = metrics[sample.metric], "below" if sample.lower_is_better else "above"
-    outcome = better if sample.is_beaten_by(metrics) else f"not {better}"
-    return f"--sample: {sample.metric} {value:.4g}, {outcome} {sample.baseline:.4g} ({sample.meaning})"
