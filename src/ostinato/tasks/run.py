@@ -81,8 +81,8 @@ class Asked:
 def understood(recipe: str | type[Recipe], words: Sequence[str]) -> Asked:
     """What the words of a command line, and the files of options that it names, ask for.
 
-    The words of a sample come first, then those of files, then those of the command line: the last one counts. What the
-    name of the task implies comes before all of them.
+    The words of a sample come first, then those of files, then those of the command line: the last one counts. What
+    the name of the task implies comes before all of them.
     """
     kind = find_recipe(recipe) if isinstance(recipe, str) else recipe
     options = with_config(list(words), _parser(kind, exit_on_error=False, allow_abbrev=False))
