@@ -14,7 +14,8 @@ def make(directory: Path) -> Sample:
     """Who did what?"""
     numbers, files, baseline = source(0), {}, 0.0
     for split, count in (("train", 800), ("validation", 100), ("test", 100)):
-        rows = [dict(zip(("text", "summary"), report_and_summary(numbers), strict=True)) for _ in range(count)]
+        pairs = [report_and_summary(numbers) for _ in range(count)]
+        rows = [{"text": text, "summary": summary} for text, summary in pairs]
         files[split] = write_rows(directory / f"{split}.jsonl", rows)
         if split == "validation":
             first = [row["text"].partition(".")[0] for row in rows]
