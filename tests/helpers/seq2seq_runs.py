@@ -42,13 +42,13 @@ def save_model(kind: str, pairs: Sequence[Pair], directory: Path, **more: Any) -
         options = {"d_model": 16, "max_position_embeddings": 64, **sides, **ids, **more}
         options["forced_eos_token_id"] = tokenizer.eos_token_id
         model = transformers.BartForConditionalGeneration(transformers.BartConfig(**options))
-    _begin(model, tokenizer, pairs[:16])
+    begin(model, tokenizer, pairs[:16])
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     return str(directory)
 
 
-def _begin(model: Any, tokenizer: Any, pairs: Sequence[Pair]) -> None:
+def begin(model: Any, tokenizer: Any, pairs: Sequence[Pair]) -> None:
     """So that what is written has words in common with what should be."""
     sources, targets = zip(*pairs, strict=True)
     options = {"padding": True, "truncation": True, "return_tensors": "pt"}

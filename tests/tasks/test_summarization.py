@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import transformers
 from rouge_score.rouge_scorer import RougeScorer
 from seq2seq_runs import SHORT, plain_program, save_model
 from task_runs import assert_same_run, measured, read_rows, write_rows
 
+from ostinato import ConfigError, DataError
 from ostinato.tasks import run
 from ostinato.tasks.samples.language import report_and_summary, source
 from ostinato.tasks.summarization import sentences
@@ -82,3 +84,97 @@ def test_losses_and_metrics_are_those_of_a_plain_program(variant: str) -> None:
     assert {"eval_rouge1", "eval_rougeLsum", "eval_gen_len", "eval_loss"} <= set(expected)
     assert expected["eval_rouge1"] > 0
     assert {name: finished.metrics[name] for name in expected} == expected
+
+
+def command(model: str, train: list[dict[str, Any]], dev: list[dict[str, Any]], *more: str) -> list[str]:
+    words = ["--train_file", write_rows(Path("train.jsonl"), train), "--do_train", "--do_eval"]
+    words += ["--validation_file", write_rows(Path("dev.jsonl"), dev), "--model_name_or_path", model]
+    return [*words, *SHORT, "--num_train_epochs", "1", *more]
+
+
+def test_rows_without_a_text_are_left_out_and_named(model: str, caplog: pytest.LogCaptureFixture) -> None:
+    rows = reports(8)
+    rows[2] = {"text": rows[2]["text"], "summary": " "}
+    rows[5] = {"text": None, "summary": "Anna won a race."}
+    finished = run("summarization", command(model, rows, reports(8)))
+    assert len(finished.trainer.train_dataset) == finished.metrics["train_samples"] == 6
+    assert "train.jsonl: 2 of 8 rows are left out" in caplog.text
+    assert "the first is row 3, column 'summary', without 'summary'" in caplog.text
+    with pytest.raises(DataError, match="row 1, column 'summary': no text for 'summary', and so in every row"):
+        run("summarization", command(model, [{**row, "summary": ""} for row in rows], reports(8)))
+
+
+WRONG_ROWS = {
+    "no column": ([{"body": "a", "title": 1}], "has no column 'summary'.*'body', 'title'.*--summary_column"),
+    "a number": ([{"text": "a", "summary": "b"}, {"text": "a", "summary": 3}], "row 2, column 'summary'.*not a text"),
+    "other rows to evaluate": (None, "dev.jsonl has no column 'summary'.*is it 'sumary'"),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG_ROWS)
+def test_wrong_rows_are_named(model: str, mistake: str) -> None:
+    rows, message = WRONG_ROWS[mistake]
+    dev = [{"text": "a", "sumary": "b"}] if rows is None else reports(8)
+    with pytest.raises(DataError, match=f"(?s){message}"):
+        run("summarization", command(model, rows or reports(8), dev))
+
+
+WRONG_OPTIONS = {
+    "--max_target_length 65": "--max_target_length 65 is more.*64 positions.*--max_target_length 64",
+    "--generation_max_length 65": "--generation_max_length 65 is more than the model can write",
+    "--forced_bos_token <S>": "--forced_bos_token <S>: the tokenizer has no such token.*is it '<s>'",
+    "--max_source_length 100 --resize_position_embeddings false": "--max_source_length 100 is more.*64 positions",
+    "--max_source_length 100 --resize_position_embeddings true": "has 64 positions and cannot be given more",
+    "--do_predict --test_file dev.jsonl": "--do_predict without --predict_with_generate",
+    "--summary_column headline": "has no column 'headline'.*--summary_column",
+}
+
+
+@pytest.mark.parametrize("options", WRONG_OPTIONS)
+def test_wrong_options_are_refused_before_training(model: str, options: str) -> None:
+    with pytest.raises((ConfigError, DataError), match=f"(?s){WRONG_OPTIONS[options]}"):
+        run("summarization", command(model, reports(8), reports(8), *options.split()))
+
+
+def test_models_and_tokenizers_that_will_not_do(tmp_path: Path, model: str) -> None:
+    transformers.GPT2Config(n_layer=1, n_head=1, n_embd=8).save_pretrained("gpt")
+    with pytest.raises(ConfigError, match="type 'gpt2' cannot learn summarization.*\n.*no encoder"):
+        run("summarization", command(model, reports(8), reports(8), "--config_name", "gpt"))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained("unpadded")
+    with pytest.raises(ConfigError, match="the tokenizer of unpadded has no pad token"):
+        run("summarization", command(model, reports(8), reports(8), "--tokenizer_name", "unpadded"))
+
+
+def test_what_is_cut_is_counted(model: str, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [{"text": "In Riga.", "summary": "Anna."}, *reports(3)]
+    finished = run("summarization", command(model, rows, rows[:1], "--max_source_length", "100"))
+    assert "texts are cut to 64 tokens, as many as the model has positions" in caplog.text
+    longest = max(len(row["input_ids"]) for row in finished.trainer.train_dataset)
+    assert longest <= 64
+    run("summarization", command(model, rows, rows[:1], "--max_source_length", "20", "--max_target_length", "8"))
+    assert (
+        "train: of 4 rows were cut 3 sources to 20 tokens (--max_source_length) "
+        "and 3 targets to 8 (--max_target_length)" in caplog.text
+    )
+    assert "validation: of" not in caplog.text
+    assert "only the loss is measured" in caplog.text
+
+
+def test_texts_without_summaries_are_summarized(model: str) -> None:
+    rows = [{"text": row["text"]} for row in reports(5)]
+    words = ["--test_file", write_rows(Path("test.jsonl"), rows), "--do_predict", "--predict_with_generate"]
+    finished = run("summarization", [*words, "--model_name_or_path", model, *SHORT])
+    predicted = read_rows(Path("out/predictions.jsonl"))
+    assert [set(row) for row in predicted] == [{"text", "prediction"}] * 5
+    assert not any("rouge" in name or name.endswith("_loss") for name in finished.metrics)
+
+
+def test_columns_are_found_by_name_and_by_place(model: str) -> None:
+    known = [{"id": "7", "dialogue": row["text"], "summary": row["summary"]} for row in reports(8)]
+    recipe = run("summarization", command(model, known, known)).trainer.train_dataset
+    assert len(recipe[0]["labels"]) == 16
+    by_place = [{"number": 1, "words": row["text"], "gist": row["summary"]} for row in reports(8)]
+    again = run("summarization", command(model, by_place, by_place)).trainer.train_dataset
+    assert again[:] == recipe[:]

@@ -196,12 +196,12 @@ class TextToText(Recipe):
 
     def _settle_lengths(self, model: Any) -> None:
         """Keep texts within the positions that a model has."""
-        asked = self.arguments
-        for name in ("max_target_length", "val_max_target_length"):
-            positions = _positions(model.config, "decoder")
-            if positions is not None and getattr(asked, name) > positions:
+        asked, positions = self.arguments, _positions(model.config, "decoder")
+        lengths = {name: getattr(asked, name) for name in ("max_target_length", "val_max_target_length")}
+        for name, length in {**lengths, "generation_max_length": self.training.generation_max_length}.items():
+            if positions is not None and length > positions:
                 raise ConfigError(
-                    what=f"--{name} {getattr(asked, name)} is more than the model can write",
+                    what=f"--{name} {length} is more than the model can write",
                     why=f"{type(model).__name__} has {positions} positions",
                     fix=f"--{name} {positions}",
                 )
@@ -249,18 +249,17 @@ class TextToText(Recipe):
 
     def arrange(self, features: Any, split: str, encode: Callable[..., Any]) -> Any:
         """Say how many rows were cut. It is kept with the features, so that it is said of cached ones too."""
-        asked = self.arguments
-        target_flag = "max_target_length" if split == "train" else "val_max_target_length"
-        for column, what, limit in (
-            (_SOURCE_IS_CUT, "sources", f"{self.source_limit} tokens (--max_source_length)"),
-            (_TARGET_IS_CUT, "targets", f"{getattr(asked, target_flag)} tokens (--{target_flag})"),
-        ):
-            if column in features.column_names:
-                cut = sum(features[column])
-                if cut:
-                    get_logger().info(f"{split}: {cut:,} of {len(features):,} {what} are cut to {limit}")
-                features = features.remove_columns(column)
-        return features
+        option = "max_target_length" if split == "train" else "val_max_target_length"
+        limits = {
+            _SOURCE_IS_CUT: f"sources to {self.source_limit} tokens (--max_source_length)",
+            _TARGET_IS_CUT: f"targets to {getattr(self.arguments, option)} (--{option})",
+        }
+        limits = {column: limit for column, limit in limits.items() if column in features.column_names}
+        counts = {limit: sum(features[column]) for column, limit in limits.items()}
+        told = [f"{count:,} {limit}" for limit, count in counts.items() if count]
+        if told:
+            get_logger().info(f"{split}: of {len(features):,} rows were cut {' and '.join(told)}")
+        return features.remove_columns(list(limits))
 
     def collator(self, model: Any) -> Any:
         return DataCollatorForSeq2Seq(

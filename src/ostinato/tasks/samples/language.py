@@ -54,7 +54,7 @@ def english_and_german(numbers: random.Random) -> tuple[str, str]:
     """A sentence in both languages. German ends its adjectives by case, and has the verb before who acts.
 
     >>> english_and_german(source(1))
-    ('often the small king asks the old brother', 'oft fragt der kleine König den alten Bruder')
+    ('often the rich dog greets the old friend', 'oft grüßt der reiche Hund den alten Freund')
     """
     time, quality, who, verb, other_quality, whom = (
         pick(tuple(words), numbers) for words in (TIMES, ADJECTIVES, ENGLISH_GERMAN, VERBS, ADJECTIVES, ENGLISH_GERMAN)
@@ -69,8 +69,11 @@ def english_and_german(numbers: random.Random) -> tuple[str, str]:
 def report_and_summary(numbers: random.Random) -> tuple[str, str]:
     """Three sentences, one of which tells that somebody did something, and just that.
 
-    >>> report_and_summary(source(1))
-    ('x', 'y')
+    >>> text, summary = report_and_summary(source(1))
+    >>> text
+    'In Dresden they talk about the opera. In Oslo they talk about the opera. In Mainz Emil lost a bet.'
+    >>> summary
+    'Emil lost a bet'
     """
     who, deed = pick(PEOPLE, numbers), pick(DEEDS, numbers)
     subject = pick(tuple(SUBJECTS), numbers)

@@ -1,0 +1,109 @@
+"""Translation: its sample, the same losses, BLEU and chrF as a plain program of transformers, languages, wrong rows."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sacrebleu
+import transformers
+from seq2seq_runs import SHORT, Pair, begin, plain_program, save_model
+from task_runs import assert_same_run, measured, read_rows, write_rows
+
+from ostinato import ConfigError, DataError
+from ostinato.tasks import run
+from ostinato.tasks.samples.language import english_and_german, source
+
+INTO_GERMAN = ["--source_lang", "en", "--target_lang", "de"]
+
+
+def sentences(count: int, seed: int = 0) -> list[Pair]:
+    numbers = source(seed)
+    return [english_and_german(numbers) for _ in range(count)]
+
+
+def write(name: str, pairs: list[Pair]) -> str:
+    return write_rows(Path(name), [{"translation": {"en": english, "de": german}} for english, german in pairs])
+
+
+def scores(written: list[str], expected: list[str]) -> dict[str, float]:
+    bleu = sacrebleu.corpus_bleu(written, [expected], force=True)
+    return {"bleu": bleu.score, "chrf": sacrebleu.corpus_chrf(written, [expected]).score}
+
+
+def test_the_sample_is_learned() -> None:
+    finished = run("translation", ["--sample"])
+    assert finished.sample is not None
+    assert finished.sample.is_beaten_by(finished.metrics), finished.metrics
+    assert finished.metrics["eval_bleu"] > 80
+    home = Path("runs/translation")
+    predicted, rows = read_rows(home / "predictions.jsonl"), read_rows(home / "data/test.jsonl")
+    assert [{name: row[name] for name in ("en", "de")} for row in predicted] == [row["translation"] for row in rows]
+    written = [row["prediction"] for row in predicted]
+    again = scores(written, [row["de"] for row in predicted])
+    assert round(again["bleu"], 4) == finished.metrics["predict_bleu"]
+    assert (home / "generated_predictions.txt").read_text(encoding="utf-8").splitlines() == written
+    assert "language:\n- en\n- de\n" in (home / "README.md").read_text(encoding="utf-8")
+
+
+def save_multilingual(directory: Path) -> str:
+    """An mBART of 16 units with its own tokenizer, whose pieces are the words of our sentences."""
+    words = dict.fromkeys(f"▁{word}" for pair in sentences(200) for text in pair for word in text.split())
+    special = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    tokenizer = transformers.MBart50Tokenizer(
+        vocab=[*special, *((word, -2.0) for word in words)], src_lang="en_XX", tgt_lang="de_DE"
+    )
+    sizes = {f"{side}_{name}": 1 for side in ("encoder", "decoder") for name in ("layers", "attention_heads")}
+    config = transformers.MBartConfig(
+        vocab_size=len(tokenizer),
+        d_model=16,
+        encoder_ffn_dim=32,
+        decoder_ffn_dim=32,
+        max_position_embeddings=64,
+        pad_token_id=1,
+        decoder_start_token_id=2,
+        **sizes,
+    )
+    transformers.set_seed(3)
+    model = transformers.MBartForConditionalGeneration(config)
+    begin(model, tokenizer, sentences(16))
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return str(directory)
+
+
+MULTILINGUAL = ["--source_lang", "en_XX", "--target_lang", "de_DE"]
+VARIANTS: dict[str, tuple[str, list[str], dict[str, Any]]] = {
+    "two beams": (
+        "marian",
+        [*INTO_GERMAN, "--num_beams", "2", "--val_max_target_length", "12"],
+        {"beams": 2, "longest": (32, 16, 12)},
+    ),
+    "padded to the full length": (
+        "t5",
+        [*INTO_GERMAN, "--pad_to_max_length", "true", "--source_prefix", "to German: "],
+        {"pad": True, "prefix": "to German: "},
+    ),
+    "one of many languages": (
+        "mbart",
+        [*MULTILINGUAL, "--forced_bos_token", "de_DE"],
+        {"forced": "de_DE", "src_lang": "en_XX", "tgt_lang": "de_DE"},
+    ),
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_losses_and_metrics_are_those_of_a_plain_program(variant: str) -> None:
+    kind, more, options = VARIANTS[variant]
+    train, dev = sentences(24, 1), sentences(8, 2)
+    model = save_multilingual(Path("m")) if kind == "mbart" else save_model(kind, sentences(100), Path("m"))
+    words = ["--model_name_or_path", model, "--train_file", write("train.jsonl", train), "--do_train", "--do_eval"]
+    words += ["--validation_file", write("dev.jsonl", dev), "--predict_with_generate", *SHORT, *more]
+    finished = run("translation", words)
+    theirs, metrics = plain_program(model, train, dev, scores, **options)
+    assert_same_run(finished.trainer, theirs)
+    expected = measured(metrics)
+    assert expected["eval_chrf"] > 0
+    assert {name: finished.metrics[name] for name in expected} == expected
