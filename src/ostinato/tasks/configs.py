@@ -1,4 +1,4 @@
-"""A file of options: `--config run.yaml`, or the file alone in place of all options."""
+"""A file of options: `--config run.yaml`, or the file alone as the first word."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def with_config(words: Sequence[str], parser: HfArgumentParser) -> Options:
     >>> with_config(["--seed", "1"], HfArgumentParser()).words
     ['--seed', '1']
     """
-    if len(words) == 1 and words[0].endswith(ENDINGS) and not words[0].startswith("-"):
-        words = ["--config", words[0]]  # as `python run_glue.py arguments.json`
+    if words and words[0].endswith(ENDINGS) and not words[0].startswith("-"):
+        words = ["--config", *words]  # as `python run_glue.py arguments.json`
     whole = Options([])
     rest: list[str] = []
     remaining = iter(words)

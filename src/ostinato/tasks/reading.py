@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,12 +13,14 @@ from typing import Any
 from ostinato import ConfigError, DataError
 
 from .arguments import DataArguments
+from .unreadable import not_utf8, opened, why_unreadable
 
 # What `datasets` calls the reader of a file, by the file's ending; ".gz" may follow.
 READERS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet", ".txt": "text"}
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 _FLAGS = {TRAIN: "--do_train", VALIDATION: "--do_eval", TEST: "--do_predict"}
 _SHOWN = 5  # values of a row in a message
+_SAVED_DATASET, _SAVED_SPLITS = "state.json", "dataset_dict.json"  # what save_to_disk writes beside the rows
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,12 @@ class Split:
 
     def check(self, column: str, is_right: Callable[[Any], bool], what: str, fix: str) -> None:
         """Refuse the first row whose value in a column is not right."""
-        for row, value in enumerate(self.column(column)):
-            if not is_right(value):
-                raise self.refuse(row, column, what, fix)
+        try:
+            for row, value in enumerate(self.column(column)):
+                if not is_right(value):
+                    raise self.refuse(row, column, what, fix)
+        except UnicodeDecodeError as error:  # JSON is not decoded before it is looked at
+            raise not_utf8(Path(self.source)) or error from None
 
     def check_texts(self, *columns: str) -> None:
         """Refuse rows where one of these columns holds no text."""
@@ -176,6 +180,8 @@ def _divided(train: Split, percent: float, *, needs_both: bool) -> dict[str, Spl
 
 def _from_file(file: str | None, name: str, **reader_options: Any) -> Split:
     path = Path(str(file))
+    if path.is_dir():
+        return Split(name, _from_directory(path, name), str(file))
     ending = next((ending for ending in reversed(path.suffixes) if ending.lower() != ".gz"), "").lower()
     if ending not in READERS:
         raise ConfigError(
@@ -195,6 +201,8 @@ def _from_file(file: str | None, name: str, **reader_options: Any) -> Split:
     if path.stat().st_size == 0:
         raise _no_rows(str(file))
     options = dict(reader_options) if READERS[ending] == "text" else {}
+    if READERS[ending] == "csv":
+        options = {"keep_default_na": False, "na_values": [""]}  # "NA", "null" and "None" are texts like any other
     if ending == ".tsv":
         options["delimiter"] = "\t"
     if ending == ".json" and _keeps_rows_under_data(path):
@@ -204,19 +212,39 @@ def _from_file(file: str | None, name: str, **reader_options: Any) -> Split:
 
 def _read(path: Path, reader: str, options: Mapping[str, Any]) -> Any:
     datasets = import_datasets()
+    loudness = datasets.logging.get_verbosity()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what it would say of a broken file is said below
     try:
         rows = datasets.load_dataset(reader, data_files={TRAIN: str(path)}, split=TRAIN, **options)
-    except (StopIteration, ValueError) as error:
-        raise _why_unreadable(path, reader, error) or _no_rows(str(path)) from error
-    except Exception as error:  # datasets and pyarrow raise types of their own, of no common kind
-        raise _why_unreadable(path, reader, error) or DataError(
+    except Exception as error:  # datasets, pandas and pyarrow raise types of their own, of no common kind
+        if isinstance(error, ValueError) and "corresponds to no data" in str(error):
+            raise _no_rows(str(path)) from None
+        raise why_unreadable(path, reader) or DataError(
             what=f"{path} cannot be read as {reader}",
             why=" ".join(str(error.__cause__ or error).split()),
             fix="mend the file, or give it the ending that says what is in it",
         ) from error
+    finally:
+        datasets.logging.set_verbosity(loudness)
     if len(rows) == 0:
         raise _no_rows(str(path))
     return rows
+
+
+def _from_directory(path: Path, name: str) -> Any:
+    """The rows that `Dataset.save_to_disk` has written; a directory with several splits has another flag."""
+    if (path / _SAVED_DATASET).is_file():
+        return import_datasets().load_from_disk(str(path))
+    several = (path / _SAVED_SPLITS).is_file()
+    raise ConfigError(
+        what=f"--{name}_file {path} is a directory",
+        why="`datasets` has saved several splits in it" if several else "rows are read from one file",
+        fix=f"--dataset_name {path}" if several else f"name a file: {shortened(_readable(path)) or 'there is none'}",
+    )
+
+
+def _readable(directory: Path) -> list[str]:
+    return sorted(str(each) for each in directory.iterdir() if READERS.keys() & {end.lower() for end in each.suffixes})
 
 
 def _no_rows(source: str) -> DataError:
@@ -224,44 +252,15 @@ def _no_rows(source: str) -> DataError:
 
 
 def _keeps_rows_under_data(path: Path) -> bool:
-    with path.open(encoding="utf-8") as file:
-        beginning = file.read(1 << 16).lstrip()
-    if not beginning.startswith("{") or '"data"' not in beginning:
-        return False
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+        with opened(path) as file:
+            beginning = file.read(1 << 16).lstrip()
+            if not beginning.startswith("{") or '"data"' not in beginning:
+                return False
+            content = json.loads(beginning + file.read())
+    except (ValueError, OSError):
         return False  # rows line by line, or broken: the reader finds out
     return isinstance(content.get("data"), list)
-
-
-def _why_unreadable(path: Path, reader: str, error: Exception) -> DataError | None:
-    """Which line of a file is at fault, if that can be found."""
-    if path.suffix == ".gz" or reader not in ("json", "csv"):
-        return None
-    with path.open(encoding="utf-8", errors="replace", newline="") as file:
-        if reader == "csv":
-            widths = [len(row) for row in csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ",") if row]
-            wrong = next((n for n, width in enumerate(widths) if n and width > widths[0]), None)
-            return wrong and DataError(
-                what=f"{path}, row {wrong}: {widths[wrong]} values for {widths[0]} columns",
-                why="a value with a comma in it has to stand in quotes",
-                fix="mend the row",
-            )  # type: ignore[return-value]
-        if path.suffix == ".json":
-            return None
-        for number, line in enumerate(file, start=1):
-            try:
-                row = json.loads(line) if line.strip() else {}
-            except ValueError as problem:
-                return DataError(f"{path}, row {number}: this is not JSON", f"{problem}", "mend the row")
-            if not isinstance(row, dict):
-                return DataError(
-                    f"{path}, row {number}: a {type(row).__name__}, not an object",
-                    "a row is names with values",
-                    'write {"text": "..."}',
-                )
-    return None
 
 
 # ---- datasets -------------------------------------------------------------------------------------------------------
@@ -280,13 +279,14 @@ def import_datasets() -> Any:
 
 def _from_dataset(arguments: DataArguments, wanted: Sequence[str]) -> dict[str, Split]:
     datasets, name = import_datasets(), str(arguments.dataset_name)
-    saved = Path(name) / "dataset_dict.json"
+    home = Path(name)
     try:
-        whole = (
-            datasets.load_from_disk(name)
-            if saved.is_file()
-            else datasets.load_dataset(name, arguments.dataset_config_name)
-        )
+        if (home / _SAVED_DATASET).is_file():
+            whole: Any = {TRAIN: datasets.load_from_disk(name)}
+        elif (home / _SAVED_SPLITS).is_file():
+            whole = datasets.load_from_disk(name)
+        else:
+            whole = datasets.load_dataset(name, arguments.dataset_config_name)
     except Exception as error:
         raise ConfigError(
             what=f"--dataset_name {name} cannot be read",

@@ -32,7 +32,8 @@ def _first(recipe: Recipe, features: Any) -> str:
     if ids is None or recipe.tokenizer is None:
         return "it has no input_ids to show"
     several = ids if ids and isinstance(ids[0], list) else [ids]
-    text = " | ".join(recipe.tokenizer.decode(each) for each in several)
+    padding = recipe.tokenizer.pad_token_id
+    text = " | ".join(recipe.tokenizer.decode([one for one in each if one != padding]) for each in several)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 

@@ -1,0 +1,99 @@
+"""Which line of a file is at fault when it cannot be read."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+from typing import IO
+
+from ostinato import DataError
+
+
+def opened(path: Path) -> IO[str]:
+    """A text file, compressed or not."""
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8", newline="")
+    return path.open(encoding="utf-8", newline="")
+
+
+def why_unreadable(path: Path, reader: str) -> DataError | None:
+    """Which line or row of a file is at fault, if that can be found."""
+    try:
+        if reader == "csv":
+            return _row_that_is_too_long(path)
+        if reader == "json":
+            return _line_that_is_no_row(path)
+        with opened(path) as file:
+            for _ in file:
+                pass
+    except UnicodeDecodeError:
+        return not_utf8(path)
+    except (OSError, EOFError, csv.Error):
+        pass  # what the reader says of it has to do
+    return None
+
+
+def not_utf8(path: Path) -> DataError | None:
+    """The error about the first line that is not UTF-8."""
+    if not path.is_file():
+        return None
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                return DataError(
+                    what=f"{path}, line {number}: this is not UTF-8",
+                    why=f"the bytes from {error.start} on are {line[error.start : error.start + 8]!r}",
+                    fix=f"convert the file, if it is Latin-1: iconv -f latin1 -t utf8 {path}",
+                )
+    return None
+
+
+def _row_that_is_too_long(path: Path) -> DataError | None:
+    is_tabbed = ".tsv" in path.suffixes
+    with opened(path) as file:
+        rows = (row for row in csv.reader(file, delimiter="\t" if is_tabbed else ",") if row)
+        columns = len(next(rows, []))
+        for number, row in enumerate(rows, start=1):
+            if len(row) > columns:
+                return DataError(
+                    what=f"{path}, row {number}: {len(row)} values for {columns} columns",
+                    why=f"a value with a {'tab' if is_tabbed else 'comma'} in it has to stand in quotes",
+                    fix="mend the row",
+                )
+    return None
+
+
+def _line_that_is_no_row(path: Path) -> DataError | None:
+    with opened(path) as file:
+        if ".jsonl" not in path.suffixes:
+            text = file.read()
+            try:
+                json.loads(text)
+                return None
+            except ValueError as problem:
+                if not _is_row(text.partition("\n")[0]):
+                    return DataError(f"{path} is not JSON", f"{problem}", "mend that place")
+            file.seek(0)  # rows line by line after all
+        for number, line in enumerate(file, start=1):
+            try:
+                row = json.loads(line) if line.strip() else {}
+            except ValueError as problem:
+                return DataError(f"{path}, line {number}: this is not JSON", f"{problem}", "mend the line")
+            if not isinstance(row, dict):
+                return DataError(
+                    f"{path}, line {number}: a {type(row).__name__}, not an object",
+                    "a row is names with values",
+                    'write {"text": "..."}',
+                )
+    return None
+
+
+def _is_row(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
