@@ -61,7 +61,7 @@ def ranked(
     begins, ends, starts, finals = (np.concatenate(parts) for parts in zip(*windows, strict=True))
     return [
         {
-            "text": context[begins[one] : ends[one]],
+            "text": context[begins[one] : ends[one]].strip(),  # some tokenizers count the space before a word to it
             names[0]: float(starts[one]),
             names[1]: float(finals[one]),
             "score": float(starts[one] + finals[one]),
@@ -86,14 +86,15 @@ def with_probabilities(candidates: Sequence[Mapping[str, Any]]) -> list[dict[str
 
 def by_example(examples: Any, features: Any) -> Iterator[tuple[Mapping[str, Any], list[Window]]]:
     """Every example with its windows, in order."""
-    windows: dict[Any, list[Window]] = {}
-    wanted = ("example_id", "offset_mapping", "cls_index")
-    told = features.select_columns([name for name in wanted if name in features.column_names])
-    for number, row in enumerate(told):
-        window = Window(number, row["offset_mapping"], row.get("cls_index", 0))
-        windows.setdefault(row["example_id"], []).append(window)
+    numbers: dict[Any, list[int]] = {}
+    for number, name in enumerate(features["example_id"]):
+        numbers.setdefault(name, []).append(number)
+    places = features.select_columns(
+        [name for name in ("offset_mapping", "cls_index") if name in features.column_names]
+    )
     for example in examples:
-        yield example, windows[example["id"]]
+        rows = ((number, places[number]) for number in numbers[example["id"]])  # read when needed: they are large
+        yield example, [Window(number, row["offset_mapping"], row.get("cls_index", 0)) for number, row in rows]
 
 
 @dataclass(frozen=True)

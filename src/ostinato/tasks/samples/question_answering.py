@@ -33,7 +33,7 @@ def make(directory: Path) -> Sample:
 
 
 def write_questions(directory: Path, names: int = 20) -> tuple[dict[str, str], float]:
-    """Write rows with so many names of each kind: the files, and how often the commonest answer is right."""
+    """Write rows with so many names of each kind; the files, and how often the commonest answer is right, in %."""
     numbers, files, baseline = source(0), {}, 0.0
     for split, count in SIZES:
         rows = [question(f"{split}-{n}", numbers, names) for n in range(count)]

@@ -1,0 +1,121 @@
+"""Question answering by models that write the answer: the question and its context go in, the answer comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ostinato import ConfigError, DataCollatorForSeq2Seq, QuestionAnsweringSeq2SeqTrainer, Seq2SeqTrainingArguments
+
+from .arguments import flag
+from .nbest import Found
+from .question_recipe import QuestionRecipe
+from .questions import QuestionArguments, answers_of, check_questions
+from .reading import TEST, VALIDATION, Split
+from .recipe import Columns
+
+_IGNORED = -100
+
+
+@dataclass
+class QuestionAnsweringSeq2SeqArguments(QuestionArguments):
+    """Which columns are read, and how answers are written."""
+
+    question_column: str = flag("question", "The column with the question.")
+    context_column: str = flag("context", "The column with the text that the question is about.")
+    answer_column: str = flag("answers", "The column with the answers.")
+    val_max_answer_length: int | None = flag(
+        None, "In evaluation an answer has so many tokens at most; else --max_answer_length."
+    )
+    num_beams: int | None = flag(None, "How many beams write an answer in evaluation.")
+    ignore_pad_token_for_loss: bool = flag(True, "Padding of answers does not count in the loss.")
+    doc_stride: int = flag(128, "Accepted and needless: a context that is too long is cut off, not into windows.")
+    n_best_size: int = flag(20, "Accepted and needless: one answer is written.")
+    null_score_diff_threshold: float = flag(0.0, "Accepted and needless: to be silent is to write nothing.")
+
+
+class QuestionAnsweringSeq2Seq(QuestionRecipe):
+    """The answer is written."""
+
+    name = "question-answering-seq2seq"
+    summary = "Answer questions about a text in words, with an encoder-decoder model."
+    model_class = "AutoModelForSeq2SeqLM"
+    arguments_class = QuestionAnsweringSeq2SeqArguments
+    training_class = Seq2SeqTrainingArguments
+    trainer_class = QuestionAnsweringSeq2SeqTrainer
+
+    def __init__(self, arguments: Any, training: Any) -> None:
+        super().__init__(arguments, training)
+        if training.do_predict and not training.predict_with_generate:
+            raise ConfigError(
+                what="--do_predict without --predict_with_generate",
+                why="answers are generated, and nothing would be",
+                fix="add --predict_with_generate, or leave out --do_predict",
+            )
+        self.columns = (arguments.question_column, arguments.context_column, arguments.answer_column)
+        if training.generation_max_length is None:  # so that evaluations in training write as those after it do
+            training.generation_max_length = arguments.val_max_answer_length or arguments.max_answer_length
+        if arguments.num_beams is not None:
+            training.generation_num_beams = arguments.num_beams
+
+    def study(self, splits: Mapping[str, Split]) -> None:
+        options = ("--question_column", "--context_column", "--answer_column")
+        for name, split in splits.items():
+            needed = self.columns[:2] if name == TEST else self.columns
+            split.require(needed, dict(zip(self.columns, options, strict=True)))
+        silent = self.arguments.version_2_with_negative
+        check_questions(splits, with_places=False, may_be_silent=silent, columns=self.columns)
+
+    def texts(self, rows: Columns) -> Iterator[str]:
+        return iter(self._asked(rows))
+
+    def _asked(self, rows: Columns) -> list[str]:
+        question, context, _ = self.columns
+        return [
+            f"question: {asked.lstrip()} context: {told.lstrip()}"
+            for asked, told in zip(rows[question], rows[context], strict=True)
+        ]
+
+    # ---- features --------------------------------------------------------------------------------------------
+
+    def encode(self, rows: Columns, split: str) -> Mapping[str, Any]:
+        asked, tokenizer, answers = self.arguments, self.tokenizer, self.columns[2]
+        padding = "max_length" if asked.pad_to_max_length else False
+        length = min(asked.max_seq_length, tokenizer.model_max_length)
+        features = dict(tokenizer(self._asked(rows), max_length=length, padding=padding, truncation=True))
+        if split == TEST and answers not in rows:
+            return {**features, "example_id": rows["id"]}
+        told = [next(iter(answers_of(value).texts), "") for value in rows[answers]]
+        longest = asked.max_answer_length if split != VALIDATION else self.longest_evaluated
+        labels = tokenizer(text_target=told, max_length=longest, padding=padding, truncation=True)["input_ids"]
+        if asked.pad_to_max_length and asked.ignore_pad_token_for_loss:
+            labels = [[_IGNORED if one == tokenizer.pad_token_id else one for one in ids] for ids in labels]
+        return {**features, "labels": labels, "example_id": rows["id"]}
+
+    @property
+    def longest_evaluated(self) -> int:
+        """How many tokens an answer may have in evaluation."""
+        return self.arguments.val_max_answer_length or self.arguments.max_answer_length
+
+    def collator(self, model: Any) -> Any:
+        ignored = _IGNORED if self.arguments.ignore_pad_token_for_loss else self.tokenizer.pad_token_id
+        multiple = 8 if self.training.fp16 else None
+        return DataCollatorForSeq2Seq(
+            self.tokenizer, model=model, label_pad_token_id=ignored, pad_to_multiple_of=multiple
+        )
+
+    # ---- answers ---------------------------------------------------------------------------------------------
+
+    def trainer_parts(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
+        parts = super().trainer_parts(splits, features)
+        return parts if self.training.predict_with_generate else {**parts, "compute_metrics": None}
+
+    def find(self, examples: Any, features: Any, predictions: Any) -> Iterator[Found]:
+        ids = predictions.predictions
+        ids = np.where(ids < 0, self.tokenizer.pad_token_id, ids)
+        written = (text.strip() for text in self.tokenizer.batch_decode(ids, skip_special_tokens=True))
+        by_id = dict(zip(features["example_id"], written, strict=True))
+        return (Found(name, by_id[name]) for name in examples["id"])
