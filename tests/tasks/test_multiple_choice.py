@@ -190,6 +190,20 @@ def test_wrong_rows_are_named(model: str, mistake: str) -> None:
         run("swag", words)
 
 
+def test_a_choice_has_two_endings(model: str) -> None:
+    rows = [{name: value for name, value in GOOD.items() if name not in ("ending1", "ending2", "ending3")}]
+    words = [
+        "--train_file",
+        write_rows(Path("train.jsonl"), rows),
+        "--do_train",
+        "--model_name_or_path",
+        model,
+        *SHORT,
+    ]
+    with pytest.raises(DataError, match=r"train\.jsonl has one ending to choose from"):
+        run("swag", words)
+
+
 def test_a_tokenizer_without_pad_token_is_refused(model: str) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)
     tokenizer.pad_token = None

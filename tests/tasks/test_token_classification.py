@@ -359,6 +359,12 @@ def test_wrong_rows_are_named(model: str, mistake: str) -> None:
         run("ner", words)
 
 
+def test_a_word_to_a_line_is_no_row(model: str) -> None:
+    Path("train.txt").write_text("Anna B-PERSON\nwent O\n")
+    with pytest.raises(DataError, match=r"train\.txt holds lines of text"):
+        run("ner", ["--train_file", "train.txt", "--do_train", "--model_name_or_path", model, *SHORT])
+
+
 def test_a_model_is_not_evaluated_on_tags_that_it_does_not_know(model: str) -> None:
     file = write_rows(Path("train.jsonl"), sentences(20))
     run("ner", ["--train_file", file, "--do_train", "--model_name_or_path", model, *SHORT])

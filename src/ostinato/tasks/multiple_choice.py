@@ -48,8 +48,13 @@ class MultipleChoice(Recipe):
 
     def study(self, splits: Mapping[str, Split]) -> None:
         first = next(iter(splits.values()))
-        first.require([CONTEXT, "ending0", "ending1"])
         self.endings, self.is_begun = _endings(first), BEGINNING in first.columns
+        if len(self.endings) < 2:
+            raise DataError(
+                what=f"{first.source} has {'one ending' if self.endings else 'no endings'} to choose from",
+                why=f"its columns are {', '.join(map(repr, first.columns))}",
+                fix="give every row two endings or more, in columns 'ending0', 'ending1', …",
+            )
         for split in splits.values():
             self._check_texts(split)
             if not split.name.startswith(TEST):

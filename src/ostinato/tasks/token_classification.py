@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ostinato import ConfigError, DataCollatorForTokenClassification
+from ostinato import ConfigError, DataCollatorForTokenClassification, DataError
 from ostinato.logging import get_logger
 from ostinato.metrics import lenient_entities, metric
 
@@ -62,6 +62,8 @@ class TokenClassification(Recipe):
         self.words_in, self.tags_in = self._columns(next(iter(splits.values())))
         tagged = []
         for split in splits.values():
+            if split.columns == ["text"]:
+                raise DataError(f"{split.source} holds lines of text", "a row has a list of words", _FIX_LINES)
             split.require([self.words_in], {self.words_in: "--text_column_name"})
             split.check(self.words_in, _are_words, "this is not a list of words", _AS_LISTS.format(self.words_in))
             if split.name.startswith(TEST) and not self._shows_tags(split):
@@ -218,6 +220,7 @@ class TokenClassification(Recipe):
             yield tags
 
 
+_FIX_LINES = 'write every sentence as a line of JSON: {"tokens": ["Anna", "left"], "ner_tags": ["B-PER", "O"]}'
 _AS_LISTS = 'write rows as lines of JSON, with lists: {{"{}": ["…", "…"]}}'
 
 
