@@ -77,6 +77,7 @@ def test_what_happens_to_a_block_follows_from_the_seed_and_its_number() -> None:
     whole = mover()({"input_ids": [BLOCK] * 50}, range(50))["input_ids"]
     parts = [mover()({"input_ids": [BLOCK]}, [number])["input_ids"][0] for number in reversed(range(50))]
     assert whole == parts[::-1]
+    assert len({tuple(block) for block in whole}) > 20  # each in another way
     assert whole != mover(seed=1)({"input_ids": [BLOCK] * 50}, range(50))["input_ids"]
 
 
