@@ -34,7 +34,7 @@ __all__ = ["PrinterCallback", "ProgressCallback"]
 SECONDS_BETWEEN_REFRESHES = 0.25
 SECONDS_BETWEEN_LINES = 0.1  # a line should not wait long: what the user prints would overtake it
 # Drawing takes some milliseconds. It waits until it has not taken more than this share of the time.
-SHARE_FOR_DRAWING, LONGEST_WAIT = 0.01, 1.0
+SHARE_FOR_DRAWING, LONGEST_WAIT = 0.005, 1.0
 # Loaders over endless data are planned with a number of epochs that only means "many".
 MANY_EPOCHS = 10**6
 # A log whose names all begin like this is about one thing: `eval  loss 0.29  accuracy 0.89`.

@@ -97,7 +97,7 @@ class CsvSink(FileSink):
             self.columns += new
             self.replace(_row(row) for row in [self.columns, *([*row, *blanks] for row in rows)])
         values = [repr(numbers[name]) if name in numbers else "" for name in self.columns[1:]]
-        self.append(_row([str(step), *values]))
+        self.append(f"{','.join([str(step), *values])}\n")  # numbers need no quotes
 
 
 def _rows(path: Path) -> Iterator[list[str]]:

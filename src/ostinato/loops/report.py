@@ -45,7 +45,8 @@ def step_logs(
         logs["grad_norm"] = grad_norm.item() if isinstance(grad_norm, Tensor) else grad_norm
     logs["learning_rate"] = learning_rate if learning_rate is not None else trainer._get_learning_rate()
     if run.window is not None:
-        logs.update(run.window.drain(partial(states_of_all, trainer.strategy)))
+        of_all = partial(states_of_all, trainer.strategy) if run.processes > 1 else None
+        logs.update(run.window.drain(of_all))
     return logs
 
 

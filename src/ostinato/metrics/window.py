@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,11 +24,13 @@ class MetricWindow:
     What it has seen can be saved and added to as far as its metrics are ours. Others begin anew when a run is resumed.
     """
 
-    def __init__(self, streams: Sequence[Stream], known: Mapping[str, Any]) -> None:
+    def __init__(self, streams: Sequence[Stream], known: Mapping[str, Any], ignored: Sequence[str] = ()) -> None:
         self._wanted, self._known = streams, known
+        self.ignored = list(ignored)  # outputs of the model that are of no interest
         self._open = [stream.opened(**known) for stream in streams]
         self._joins = all(stream.takes == "ours" and _counts(stream.metric) for stream in streams)
-        self._held: list[EvalPrediction] = []
+        self._held: list[_Small] = []
+        self._held_size = 0
         self._has_measured = False
 
     @property
@@ -38,14 +40,15 @@ class MetricWindow:
 
     def add(self, prediction: EvalPrediction) -> None:
         """Take in one batch. Small ones of metrics that count are measured together: each costs as much as all do."""
-        small = _small(prediction) if self._joins and self._has_measured else None
+        small = _Small.of(prediction) if self._joins and self._has_measured else None
         if small is None:
             self._measure_held()
             self._measure(prediction)  # the very first at once: what is wrong with it is wrong with all
             return
-        if self._held and ((len(self._held) + 1) * _size(small) > MOST_HELD or not _are_alike(self._held[0], small)):
+        if self._held and (small.kind != self._held[0].kind or self._held_size + small.size > MOST_HELD):
             self._measure_held()
         self._held.append(small)
+        self._held_size += small.size
 
     def _measure(self, prediction: EvalPrediction) -> None:
         self._has_measured = True
@@ -53,23 +56,18 @@ class MetricWindow:
             stream.add(prediction)
 
     def _measure_held(self) -> None:
-        held, self._held = self._held, []
-        if held:
-            self._measure(
-                EvalPrediction(
-                    torch.cat([one.predictions for one in held]),  # type: ignore[arg-type]
-                    torch.cat([one.label_ids for one in held]),  # type: ignore[arg-type]
-                    output_names=held[0].output_names,
-                    shifts_labels=held[0].shifts_labels,
-                    processing_class=held[0].processing_class,
-                )
-            )
+        if self._held:
+            held, self._held, self._held_size = self._held, [], 0
+            self._measure(_joined(held))
 
-    def drain(self, of_all: Callable[[States], list[States]]) -> dict[str, float]:
-        """The results since the last time, over all processes; a metric that has seen too few rows is left out."""
-        seen = of_all(self.states())
-        if len(seen) > 1:
-            self.restore(seen)
+    def drain(self, of_all: Callable[[States], list[States]] | None = None) -> dict[str, float]:
+        """The results since the last time, over all processes; a metric that has seen too few rows is left out.
+
+        `of_all` tells what every process has seen, where there are several.
+        """
+        self._measure_held()
+        if of_all is not None:
+            self.restore(of_all(self.states()))
         results: dict[str, float] = {}
         for stream in self._open:
             try:
@@ -102,33 +100,38 @@ def _counts(metric: Any) -> bool:
     return all(part.counts for part in (metric.parts if isinstance(metric, Combined) else [metric]))
 
 
-def _small(prediction: EvalPrediction) -> EvalPrediction | None:
-    """A copy of a batch that is small enough to wait for others; None: it is not, or has no rows to join."""
-    names = prediction.output_names or ()
-    logits: Any = prediction.logits if "logits" in names else prediction.predictions
-    labels: Any = prediction.label_ids
-    if not isinstance(logits, Tensor) or not isinstance(labels, Tensor) or logits.numel() > MOST_HELD // 8:
-        return None
-    if logits.dim() == 0 or labels.dim() == 0 or len(logits) != len(labels):
-        return None
-    return EvalPrediction(
-        logits.clone(),  # type: ignore[arg-type]
-        labels.clone(),  # type: ignore[arg-type]
-        output_names=("logits",) if "logits" in names else None,
-        shifts_labels=prediction.shifts_labels,
-        processing_class=prediction.processing_class,
-    )
+class _Small(NamedTuple):
+    """A copy of a batch that is small enough to wait for others."""
+
+    logits: Tensor
+    labels: Tensor
+    size: int
+    kind: tuple[Any, ...]  # what batches that are joined have in common
+    shifts_labels: bool
+    processing_class: Any
+
+    @classmethod
+    def of(cls, prediction: EvalPrediction) -> _Small | None:
+        """None: it is not small, or has no rows to join."""
+        logits: Any = prediction.predictions
+        labels: Any = prediction.label_ids
+        if isinstance(logits, tuple) and "logits" in (prediction.output_names or ()):
+            logits = prediction.logits
+        if not isinstance(logits, Tensor) or not isinstance(labels, Tensor):
+            return None
+        shape, wanted, size = logits.shape, labels.shape, logits.numel() + labels.numel()
+        if size > MOST_HELD // 8 or not shape or not wanted or shape[0] != wanted[0]:
+            return None
+        shifts = prediction.shifts_labels
+        kind = (shape[1:], logits.dtype, logits.device, wanted[1:], labels.dtype, labels.device, shifts)
+        return cls(logits.clone(), labels.clone(), size, kind, shifts, prediction.processing_class)
 
 
-def _size(prediction: EvalPrediction) -> int:
-    return prediction.predictions.numel() + prediction.label_ids.numel()  # type: ignore[union-attr]
-
-
-def _are_alike(one: EvalPrediction, other: EvalPrediction) -> bool:
-    """Whether two batches differ in nothing but their rows."""
-    pairs: Any = [(one.predictions, other.predictions), (one.label_ids, other.label_ids)]
-    same = all(a.shape[1:] == b.shape[1:] and a.dtype == b.dtype and a.device == b.device for a, b in pairs)
-    return same and one.output_names == other.output_names and one.shifts_labels == other.shifts_labels
+def _joined(held: list[_Small]) -> EvalPrediction:
+    logits: Any = torch.cat([one.logits for one in held])
+    labels: Any = torch.cat([one.labels for one in held])
+    first = held[0]
+    return EvalPrediction(logits, labels, shifts_labels=first.shifts_labels, processing_class=first.processing_class)
 
 
 def _plain(value: Any) -> Any:

@@ -47,7 +47,7 @@ def open_window(trainer: Trainer) -> MetricWindow | None:
             fix="def compute_loss(self, model, inputs, return_outputs=False, ...), which ends with: "
             "return (loss, outputs) if return_outputs else loss",
         )
-    window = MetricWindow(wanted.streams, known_to(trainer))
+    window = MetricWindow(wanted.streams, known_to(trainer), ignored_at_inference(trainer.model))
     if window.foreign and trainer.args.world_size > 1:
         names = ", ".join(window.foreign)
         note_once(f"train_metrics: {names} is of the rows of one process, unless it asks the others itself")
@@ -60,15 +60,14 @@ def compute_loss(trainer: Trainer, model: nn.Module, inputs: Batch, **count: Any
     assert window is not None
     labels = tuple(_detached(inputs.get(name)) for name in trainer.label_names)
     result = trainer.compute_loss(model, inputs, return_outputs=True, **count)
-    loss, outputs = loss_and_outputs(result, trainer._loss_source())
+    loss, outputs = loss_and_outputs(result, trainer.objective.source)
     if is_heard() and labels and all(label is not None for label in labels):
-        ignored = ignored_at_inference(trainer.model)
-        logits = tuple(map(_detached, logits_of(outputs, ignored, has_loss=True)))
+        logits = tuple(map(_detached, logits_of(outputs, window.ignored, has_loss=True)))
         window.add(
             EvalPrediction(
                 predictions=_single(logits),
                 label_ids=_single(labels),
-                output_names=names_of(outputs, ignored, has_loss=True),
+                output_names=names_of(outputs, window.ignored, has_loss=True),
                 shifts_labels=bool(trainer._loss_shifts_labels),
                 processing_class=trainer.processing_class,
             )

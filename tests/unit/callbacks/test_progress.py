@@ -380,7 +380,7 @@ def test_many_steps_draw_a_few_times_a_second(terminal: Terminal, clock: Time) -
 def test_drawing_that_takes_long_is_done_seldom(
     terminal: Terminal, clock: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hundredth of the time is for drawing, whatever the machine and the terminal are like."""
+    """A two-hundredth of the time is for drawing, whatever the machine and the terminal are like."""
     newest = progress._Screen._newest
 
     def slow(screen: Any) -> Any:

@@ -283,7 +283,7 @@ def test_batches_that_are_measured_together_give_the_same(wanted: list[Any]) -> 
             one_by_one.add(batch)
             together.add(batch)
         assert together._held and not one_by_one._held
-        assert together.drain(lambda own: [own]) == one_by_one.drain(lambda own: [own])
+        assert together.drain() == one_by_one.drain()
 
 
 def test_metrics_whose_sums_depend_on_the_order_are_measured_batch_by_batch() -> None:
