@@ -71,7 +71,6 @@ def test_losses_and_metrics_are_those_of_a_plain_program(model: str, way: str) -
     words = ["--train_file", write_text(Path("train.txt"), train), "--do_train", "--do_eval", *WAYS[way]]
     words += ["--validation_file", write_text(Path("dev.txt"), dev), "--model_name_or_path", model]
     words += ["--max_seq_length", "32", "--num_train_epochs", "1", "--per_device_eval_batch_size", "32", *SHORT]
-    words += ["--isolate_rng", "false"]  # what is hidden is drawn as transformers draws it
     finished = run("mlm", words)
     by_line, pad = "--line_by_line" in words, "--pad_to_max_length" in words
     other, metrics = theirs(

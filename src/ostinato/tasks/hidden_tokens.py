@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ostinato import ConfigError
 
@@ -32,6 +32,7 @@ class HiddenTokens(LanguageModel):
     """Tokens that are hidden, in their place."""
 
     predicts_next = False
+    defaults: ClassVar[Mapping[str, Any]] = {"isolate_rng": False}  # hides the tokens that transformers would hide
     needs_padding = True  # lines are of several lengths
     length_flag = "max_seq_length"
 

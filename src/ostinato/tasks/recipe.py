@@ -38,6 +38,7 @@ class Recipe:
     arguments_class: ClassVar[type[DataArguments]] = DataArguments
     training_class: ClassVar[type[TrainingArguments]] = TrainingArguments
     trainer_class: ClassVar[type[Trainer]] = Trainer
+    defaults: ClassVar[Mapping[str, Any]] = {}  # of arguments that are better otherwise here
     needs_padding: bool = True  # a tokenizer without a pad token is then refused; may depend on the arguments
 
     def __init__(self, arguments: Any, training: Any) -> None:

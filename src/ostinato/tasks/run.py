@@ -117,7 +117,7 @@ def _parser(kind: type[Recipe], **options: Any) -> HfArgumentParser:
 def _read(kind: type[Recipe], options: Options) -> Asked:
     parser = _parser(kind)
     # A recipe tries everything before a long run, unless it is told not to.
-    parser.set_defaults(**{"output_dir": f"runs/{kind.name}", "rehearse": True, **options.defaults})
+    parser.set_defaults(**{"output_dir": f"runs/{kind.name}", "rehearse": True, **kind.defaults, **options.defaults})
     command, data, model, training = parser.parse_args_into_dataclasses(options.words, look_for_args_file=False)
     return Asked(kind, command, data, model, training)
 
