@@ -150,6 +150,11 @@ class ProgressCallback(QuietCallback):
             self._screen.skip(None if done is None else (done, total, unit))
         return self._screen is not None
 
+    def show_saving(self, name: str | None, done: int, total: int) -> None:
+        """Training stands still until this is written, of which so many bytes are; None when it is over."""
+        if self._screen is not None:
+            self._screen.save(None if name is None else (name, done, total))
+
     # ---- a run in words ----------------------------------------------------------------
 
     def _say(self, line: str) -> None:
@@ -279,6 +284,7 @@ class _Screen:
         self._batches: tuple[int, int | None] | None = None
         self._skipped: tuple[int, int, str] | None = None
         self._skipping_since = 0.0
+        self._saved: tuple[str, int, int] | None = None
         self._outcome: str | None = None
         self._watched: Watched | None = None
         self._tokens_per_second: float | None = None
@@ -313,6 +319,15 @@ class _Screen:
         if skipped is None:
             self.clock.rested()
         self.draw()
+
+    def save(self, saved: tuple[str, int, int] | None) -> None:
+        """Something is being written while training waits: its name, how many of how many bytes; None: it is over."""
+        is_news = (saved is None) != (self._saved is None)
+        self._saved = saved
+        if is_news:
+            self.draw()
+        else:
+            self._draw_if_due()
 
     def begin_evaluation(self, num_batches: int | None) -> None:
         self._batches = (0, num_batches)
@@ -350,6 +365,7 @@ class _Screen:
             self._outcome = f"interrupted after {duration_text(self.clock.mark - self.clock.begun)}"
         if self._state is not None:
             self._batches = None
+        self._saved = None
         self.draw()
         live, self._live = self._live, None
         if live is not None:
@@ -411,6 +427,12 @@ class _Screen:
             text = _count("batch", *self._batches, [])
             text.pad_right(width - text.cell_len)  # one bar under the other
             rows.append(_row("eval", *self._batches, text))
+        if self._saved is not None:
+            name, done, total = self._saved
+            share = [("", f"{100 * done // total:3d}%"), ("", size_text(done, total))] if total else []
+            text = _pairs([*share, ("", name)])
+            text.pad_right(width - text.cell_len)
+            rows.append(_row("save", done, total or None, text))
         return Group(*rows)
 
     def _position(self, state: TrainerState) -> list[tuple[str, str]]:
@@ -576,6 +598,11 @@ def _pairs(pairs: list[tuple[str, str]]) -> Text:
 
 def rate_text(per_second: float) -> str:
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
+
+
+def size_text(done: int, total: int) -> str:
+    """0.41/1.20 GB, 24/80 MB."""
+    return f"{done / 1e9:.2f}/{total / 1e9:.2f} GB" if total >= 1e9 else f"{done / 1e6:.0f}/{total / 1e6:.0f} MB"
 
 
 def duration_text(seconds: float | None) -> str:

@@ -12,17 +12,25 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TypeAlias
 
 from ..core.errors import CheckpointError
 from .snapshot import StandingMemory
 
 _NICENESS = 5  # where cores are few, training goes first
+_SILENT = 0.2  # seconds of waiting that need no explanation
+_BETWEEN_LOOKS = 0.1
+
+# What is being written (None: nothing any more), and how many of how many bytes of it are on the disk, where that is
+# known. Called while training stands still for it.
+ShowSaving: TypeAlias = Callable[[str | None, int, int], None]
 
 
 class Saves:
     """The saves of one run: the one being written, and how the last one ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, show: ShowSaving | None = None) -> None:
+        self.show = show
         self.landed = False  # one has ended, and what follows from it is not done yet
         self.may_defer = False  # the loop asks for it, and looks for the end of it later
         self.failure: CheckpointError | None = None  # of the last save, if the disk did not take it
@@ -30,6 +38,8 @@ class Saves:
         self.lost_best: CheckpointError | None = None  # the best model so far, if the disk did not take it
         self.has_told_waiting = False
         self.memory = StandingMemory()
+        self._name = ""
+        self._progress: Callable[[], tuple[int, int]] = _unknown
         self._thread: threading.Thread | None = None
         self._forgotten: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -44,10 +54,19 @@ class Saves:
         finally:
             self.may_defer = False
 
-    def start(self, write: Callable[[], None], then: Callable[[BaseException | None], None], name: str) -> None:
-        """Write in the background; `then` is called by `settle`, with the error if there was one."""
+    def start(
+        self,
+        write: Callable[[], None],
+        then: Callable[[BaseException | None], None],
+        name: str,
+        progress: Callable[[], tuple[int, int]] | None = None,
+    ) -> None:
+        """Write in the background; `then` is called by `settle`, with the error if there was one.
+
+        `progress` tells how many of how many bytes are written.
+        """
         self.wait()
-        self._then = then
+        self._then, self._name, self._progress = then, name, progress or _unknown
         self._thread = threading.Thread(target=self._run, args=(write,), name=f"ostinato: {name}", daemon=True)
         self._thread.start()
 
@@ -60,10 +79,31 @@ class Saves:
         if self._thread is None and not self.landed:
             return
         if self._thread is not None:
-            self._thread.join()
+            self._join(self._thread)
         then, error = self._then, self._error
         self._thread, self._then, self._error, self.landed = None, _nothing, None, False
         then(error)
+
+    def _join(self, thread: threading.Thread) -> None:
+        """Wait for a save, and show how far it is, should it take a while."""
+        if self.show is not None:
+            thread.join(_SILENT)
+            if thread.is_alive():
+                with self.showing(self._name) as show:
+                    while thread.is_alive():
+                        show(self._name, *self._progress())
+                        thread.join(_BETWEEN_LOOKS)
+        thread.join()
+
+    @contextmanager
+    def showing(self, name: str) -> Iterator[ShowSaving]:
+        """Inside, training stands still for what is being written, and whoever watches can see it."""
+        show = self.show or _nobody_looks
+        show(name, 0, 0)
+        try:
+            yield show
+        finally:
+            show(None, 0, 0)
 
     def wait(self) -> float:
         """Return once nothing is being written; how many seconds that took."""
@@ -105,6 +145,14 @@ class Saves:
         except BaseException as error:  # is raised in the thread that trains
             self._error = error
         self.landed = True
+
+
+def _unknown() -> tuple[int, int]:
+    return 0, 0
+
+
+def _nobody_looks(name: str | None, done: int, total: int) -> None:
+    pass
 
 
 def _nothing(error: BaseException | None) -> None:

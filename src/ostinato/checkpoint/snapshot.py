@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -97,6 +97,7 @@ class Snapshot:
         self._kept: dict[Path, memoryview] = {}
         self.sealed: dict[Path, Sealed] = {}
         self.size = 0
+        self.written = 0  # bytes of it, by whoever brings it to the disk
         if memory is not None:
             memory.begin()
 
@@ -128,10 +129,15 @@ class Snapshot:
         """Bring to the disk what was kept."""
         for path, content in self._kept.items():
             try:
-                self.sealed[path] = disk().write(path, in_pieces(content), direct=True)
+                self.sealed[path] = disk().write(path, self._counted(in_pieces(content)), direct=True)
             except OSError as error:
                 raise files.cannot_write(path, error) from error
         self._kept.clear()  # the memory is free for the next
+
+    def _counted(self, pieces: Iterator[memoryview]) -> Iterator[memoryview]:
+        for piece in pieces:
+            yield piece
+            self.written += len(piece)
 
 
 def free_memory() -> int | None:

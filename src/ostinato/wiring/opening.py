@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoint.run_home import best_of_run
+from ..checkpoint.saves import Saves
 from ..config import mistakes
 from ..config.plan import ReportSettings
 from ..core.state import TrainerState
@@ -88,6 +89,7 @@ def open_run(
         steps_schedule=not schedulers.steps_on_metric(trainer.lr_scheduler),
         report_always=trainer._is_overridden("_maybe_log_save_evaluate"),
         inspect=partial(explaining.inspect, trainer, loader),
+        saves=Saves(showing.saving(trainer)),
         show_skipping=showing.skipping(trainer),
         trial=trial,
         ignore_keys=ignore_keys,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -179,10 +179,19 @@ def carry_out(trainer: Trainer, save: Save) -> None:
     assert run is not None
     run.saves.failed_step = None
     if _writes_by_hooks(trainer):
-        _by_hooks(trainer, run.saves, save)
+        with _shown(trainer, run.saves, save):
+            _by_hooks(trainer, run.saves, save)
+    elif run.saves.may_defer and trainer.is_in_train and not somebody_looks(trainer):
+        _by_snapshot(trainer, run.saves, save, later=True)
     else:
-        later = run.saves.may_defer and trainer.is_in_train and not somebody_looks(trainer)
-        _by_snapshot(trainer, run.saves, save, later=later)
+        with _shown(trainer, run.saves, save):
+            _by_snapshot(trainer, run.saves, save, later=False)
+
+
+def _shown(trainer: Trainer, saves: Saves, save: Save) -> AbstractContextManager[Any]:
+    """Training stands still for it: where it is large, that can be seen."""
+    large = saves.show is not None and _forecast(trainer, only_model=save.only_model) >= _WORTH_PREPARING
+    return saves.showing(save.target.name) if large else nullcontext()
 
 
 def _writes_by_hooks(trainer: Trainer) -> bool:
@@ -275,7 +284,7 @@ def _by_snapshot(trainer: Trainer, saves: Saves, save: Save, *, later: bool) -> 
         ended(error)
         return
     if later:
-        saves.start(write, ended, save.target.name)
+        saves.start(write, ended, save.target.name, lambda: (snapshot.written, snapshot.size))
     else:
         ended(None)
 

@@ -11,6 +11,7 @@ from torch import nn
 from ..callbacks.notebook import NotebookProgressCallback
 from ..callbacks.progress import ProgressCallback
 from ..callbacks.spoken import Watched, header
+from ..checkpoint.saves import ShowSaving
 from ..data.columns import bare_model
 from ..data.sizes import has_length
 from ..loops.run import Run
@@ -30,6 +31,12 @@ def skipping(trainer: Trainer) -> Callable[[int | None, int, str], bool] | None:
     """What shows how far a stream is read again, up to where the run stood."""
     bars = [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, ProgressCallback)]
     return bars[0].show_skipping if bars else None
+
+
+def saving(trainer: Trainer) -> ShowSaving | None:
+    """What shows that training stands still for a save."""
+    bars = [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, ProgressCallback)]
+    return bars[0].show_saving if bars else None
 
 
 def watched(trainer: Trainer, run: Run) -> Watched:

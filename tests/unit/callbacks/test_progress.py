@@ -340,6 +340,28 @@ def test_what_is_read_again_has_a_bar_while_it_lasts(terminal: Terminal, clock: 
     assert "skip" not in text_of(written).splitlines()[-1]
 
 
+def test_a_save_that_training_waits_for_has_a_bar(terminal: Terminal, clock: Time) -> None:
+    terminal.plug_in()
+    bar = ProgressCallback()
+    state = begun(bar)
+    step_to(bar, state, 50)
+    bar.show_saving("checkpoint-50", 0, 0)
+    for done in (300_000_000, 900_000_000):
+        clock.now += 2
+        bar.show_saving("checkpoint-50", done, 1_200_000_000)
+    bar.show_saving(None, 0, 0)
+    step_to(bar, state, 51)
+    bar.stop()
+    written = terminal.close()
+    drawn = re.findall(r"save  [ ━╺╸]*(.*?checkpoint-50)", text_of(written))
+    assert drawn == [
+        "checkpoint-50",
+        "25%  0.30/1.20 GB  checkpoint-50",
+        "75%  0.90/1.20 GB  checkpoint-50",
+    ]
+    assert not any("save" in line for line in screen_of(written))
+
+
 def test_without_a_terminal_nothing_is_shown_of_what_is_read_again() -> None:
     bar = ProgressCallback()
     begun(bar)

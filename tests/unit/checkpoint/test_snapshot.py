@@ -147,6 +147,34 @@ def test_what_follows_may_be_written_in_the_background_too():
     assert done == [1]
 
 
+def test_one_that_is_waited_for_is_shown(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ostinato.checkpoint.saves._SILENT", 0.001)
+    gate, seen = threading.Event(), []
+
+    def show(name: str | None, done: int, total: int) -> None:
+        seen.append((name, done, total))
+        if done:
+            gate.set()
+
+    saves = Saves(show)
+    saves.start(lambda: gate.wait(10) and None, lambda error: None, "checkpoint-7", lambda: (len(seen), 9))
+    saves.wait()
+    assert seen[:2] == [("checkpoint-7", 0, 0), ("checkpoint-7", 1, 9)] and seen[-1] == (None, 0, 0)
+    seen.clear()
+    saves.start(lambda: None, lambda error: None, "quick")
+    saves._thread.join()
+    saves.wait()
+    assert not seen
+
+
+def test_a_snapshot_tells_how_much_of_it_is_written(tmp_path: Path):
+    snapshot = Snapshot(StandingMemory())
+    snapshot(tmp_path / "a.safetensors", {"a": torch.ones(1000)})
+    assert snapshot.written == 0 < snapshot.size
+    snapshot.write()
+    assert snapshot.written == snapshot.size
+
+
 def test_one_that_is_forgotten_is_not_waited_for_until_its_place_is_needed():
     saves, gate, ended = Saves(), threading.Event(), []
     saves.start(lambda: gate.wait(10) and None, ended.append, "slow")
