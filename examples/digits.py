@@ -85,6 +85,7 @@ def show(rows, answers, checkpoint) -> None:
     console.print(
         f"[bold]Saved:[/] {checkpoint}\n\n"
         "[bold]What to try next[/]\n"
+        "  Open runs/digits/report.html in a browser: the run on one page.\n"
         "  Change the model or an argument in examples/digits.py and run it again.\n"
         "  Call trainer.train(resume_from_checkpoint=True) with more epochs: it goes on.\n"
         "  In a script of yours, import Trainer and TrainingArguments from ostinato.\n"

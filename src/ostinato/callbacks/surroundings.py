@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ..config.secrets import without_secrets
+from ..core.memory import resident_bytes
 
 # Those that may change what a run computes. Only what is imported is looked up: looking takes time.
 _PACKAGES = (
@@ -33,7 +34,6 @@ _PACKAGES = (
     "sklearn",
 )
 _DISTRIBUTIONS = {"sklearn": "scikit-learn"}
-_PAGE = os.sysconf("SC_PAGE_SIZE") if "sysconf" in vars(os) else 4096
 _LONGEST_WORD = 2_000
 
 
@@ -72,9 +72,7 @@ def command() -> dict[str, Any]:
     words = list(getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv])
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     return {
-        "words": [
-            word if len(word) <= _LONGEST_WORD else f"{word[:_LONGEST_WORD]}…" for word in without_secrets(words)
-        ],
+        "words": [_shortened(word) for word in without_secrets(words)],
         "directory": _working_directory(),
         "script": main,
         "notebook": "ipykernel" in sys.modules,
@@ -134,25 +132,16 @@ def _is_commit(text: str) -> bool:
 
 
 class MemoryGauge:
-    """How much memory the process and its device use; a look takes two microseconds and waits for nothing."""
+    """How much memory the process and its device use; a look takes some microseconds and waits for nothing."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device if device.type == "cuda" else None
-        self._statm: int | None = None
-        with suppress(OSError):
-            self._statm = os.open("/proc/self/statm", os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
 
     def read(self) -> dict[str, int]:
         """Bytes: `rss` of the process now (Linux), `device_peak` of torch on a CUDA device so far."""
         found = {}
-        if self._statm is not None:
-            found["rss"] = int(os.pread(self._statm, 64, 0).split()[1]) * _PAGE
+        if (resident := resident_bytes()) is not None:
+            found["rss"] = resident
         if self._device is not None:
             found["device_peak"] = torch.cuda.max_memory_allocated(self._device)
         return found
-
-    def close(self) -> None:
-        """Let go of what was opened."""
-        if self._statm is not None:
-            os.close(self._statm)
-            self._statm = None

@@ -28,10 +28,15 @@ STAGES = {
 def resident_bytes() -> int | None:
     """The memory of this process that is in main memory; None where the system does not tell."""
     try:
-        with open("/proc/self/statm", "rb") as pages:
-            return int(pages.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        descriptor = os.open("/proc/self/statm", os.O_RDONLY)  # without a buffer: logs ask, too
+    except OSError:
+        return None
+    try:
+        return int(os.read(descriptor, 128).split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return None
+    finally:
+        os.close(descriptor)
 
 
 def device_bytes() -> tuple[int, int] | None:

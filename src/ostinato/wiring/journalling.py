@@ -48,7 +48,6 @@ def journalled(trainer: Trainer, trial: Any, checkpoint: str | None) -> Iterator
                 raise
     finally:
         journal.close()
-        view.gauge.close()
         if trainer.args.write_report and journal.has_begun and not view.is_forsaken:
             _write_page(view.directory, view.run_id)
 
