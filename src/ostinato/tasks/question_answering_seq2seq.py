@@ -70,9 +70,10 @@ class QuestionAnsweringSeq2Seq(QuestionRecipe):
         check_questions(splits, with_places=False, may_be_silent=silent, columns=self.columns)
 
     def texts(self, rows: Columns) -> Iterator[str]:
-        return iter(self._asked(rows))
+        return iter(self.asked(rows))
 
-    def _asked(self, rows: Columns) -> list[str]:
+    def asked(self, rows: Columns) -> list[str]:
+        """What the model reads."""
         question, context, _ = self.columns
         return [
             f"question: {asked.lstrip()} context: {told.lstrip()}"
@@ -82,16 +83,16 @@ class QuestionAnsweringSeq2Seq(QuestionRecipe):
     # ---- features --------------------------------------------------------------------------------------------
 
     def encode(self, rows: Columns, split: str) -> Mapping[str, Any]:
-        asked, tokenizer, answers = self.arguments, self.tokenizer, self.columns[2]
-        padding = "max_length" if asked.pad_to_max_length else False
-        length = min(asked.max_seq_length, tokenizer.model_max_length)
-        features = dict(tokenizer(self._asked(rows), max_length=length, padding=padding, truncation=True))
+        settings, tokenizer, answers = self.arguments, self.tokenizer, self.columns[2]
+        padding = "max_length" if settings.pad_to_max_length else False
+        length = min(settings.max_seq_length, tokenizer.model_max_length)
+        features = dict(tokenizer(self.asked(rows), max_length=length, padding=padding, truncation=True))
         if split == TEST and answers not in rows:
             return {**features, "example_id": rows["id"]}
         told = [next(iter(answers_of(value).texts), "") for value in rows[answers]]
-        longest = asked.max_answer_length if split != VALIDATION else self.longest_evaluated
+        longest = settings.max_answer_length if split != VALIDATION else self.longest_evaluated
         labels = tokenizer(text_target=told, max_length=longest, padding=padding, truncation=True)["input_ids"]
-        if asked.pad_to_max_length and asked.ignore_pad_token_for_loss:
+        if settings.pad_to_max_length and settings.ignore_pad_token_for_loss:
             labels = [[_IGNORED if one == tokenizer.pad_token_id else one for one in ids] for ids in labels]
         return {**features, "labels": labels, "example_id": rows["id"]}
 
