@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from importlib import import_module
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -31,6 +32,7 @@ def rewrite_logs(logs: Mapping[str, Any]) -> dict[str, Any]:
     return {_folder(name): value for name, value in logs.items()}
 
 
+@lru_cache(maxsize=1024)  # every log has the same names
 def _folder(name: str) -> str:
     for prefix in ("eval", "test"):
         if name.startswith(f"{prefix}_"):
