@@ -1,4 +1,4 @@
-"""Beginnings with four endings, one of which has its words in order."""
+"""Beginnings with four endings, three of which begin in their middle."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHOICES = 4
 
 
 def make(directory: Path) -> Sample:
-    """Which of four endings is one?"""
+    """Which of four endings has its words in order?"""
     numbers, files, baseline = source(0), {}, 0.0
     for split, count in (("train", 400), ("validation", 120), ("test", 120)):
         rows = []
@@ -37,7 +37,5 @@ def make(directory: Path) -> Sample:
 def _ending(subject: str, numbers: random.Random, *, in_order: bool) -> str:
     verb = pick(("likes", "hears", "sees", "wants"), numbers)
     words = [verb, "the", pick(SUBJECTS[subject], numbers), "and", "the", pick(SUBJECTS[subject], numbers)]
-    order = words
-    while not in_order and order == words:
-        order = sorted(words, key=lambda _: numbers.random())
-    return " ".join(order) + "."
+    first = 0 if in_order else numbers.randrange(1, len(words))
+    return " ".join([*words[first:], *words[:first]]) + "."
