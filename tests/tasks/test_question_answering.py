@@ -138,17 +138,18 @@ def plain_program(model: str, train: list[Any], dev: list[Any], *, pad: bool, si
         trainer.train()
         shown = [{name: each[name] for name in ("input_ids", "attention_mask")} for row in windows for each in row]
         starts, ends = trainer.predict(shown).predictions
-        answers, number = [], 0
+        answers, odds, number = [], {}, 0
         for row, features in zip(dev, windows, strict=True):
             seen = [(starts[number + n], ends[number + n], each["places"]) for n, each in enumerate(features)]
             number += len(features)
             best = best_by_hand(row["context"], seen, n_best=20, longest=30)
-            says_nothing = not best or (silent and silence_by_hand(seen, [0] * len(seen)) > best[0][1])
+            odds[row["id"]] = silence_by_hand(seen, [0] * len(seen)) - (best[0][1] if best else 0)
+            says_nothing = not best or (silent and odds[row["id"]] > 0)
             answers.append("" if says_nothing else best[0][0])
         metrics = squad_by_hand(answers, [row["answers"]["text"] for row in dev])
         names = {"exact_match": "exact"} if silent else {}
         trainer.log({f"eval_{names.get(name, name)}": value for name, value in metrics.items()})
-    return trainer, dict(zip([row["id"] for row in dev], answers, strict=True))
+    return trainer, dict(zip([row["id"] for row in dev], answers, strict=True)), odds
 
 
 KINDS = {
@@ -168,8 +169,10 @@ def test_losses_and_answers_are_those_of_a_plain_program(model: str, kind: str) 
     silent = "silent" in options
     words += ["--version_2_with_negative"] if silent else []
     finished = run("run_qa.py", [*words, "--pad_to_max_length", str(pad)])
-    theirs, answers = plain_program(model, train, dev, pad=pad, silent=silent)
+    theirs, answers, odds = plain_program(model, train, dev, pad=pad, silent=silent)
     assert json.loads(Path("out/eval_predictions.json").read_text(encoding="utf-8")) == answers
+    if silent:
+        assert json.loads(Path("out/eval_null_odds.json").read_text()) == pytest.approx(odds)
     told = measured(theirs.state.log_history[-1])
     last = finished.trainer.state.log_history[-1]
     for name in [name for name in last if name not in told and name != "epoch"]:

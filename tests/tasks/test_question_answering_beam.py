@@ -154,6 +154,9 @@ def test_losses_and_answers_are_those_of_a_plain_program(model: str) -> None:
     assert json.loads(Path("out/eval_predictions.json").read_text(encoding="utf-8")) == {
         row["id"]: answer for row, answer in zip(dev, told, strict=True)
     }
+    best = json.loads(Path("out/eval_nbest_predictions.json").read_text(encoding="utf-8"))
+    assert [best[row["id"]][0]["text"] if row["id"] in best else "" for row in dev] == answers
+    assert any(answers)
     silence = json.loads(Path("out/eval_null_odds.json").read_text())
     assert list(silence.values()) == pytest.approx(odds)
     expected = squad_by_hand(told, [row["answers"]["text"] for row in dev])
