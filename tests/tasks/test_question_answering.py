@@ -95,7 +95,7 @@ def plain_features(tokenizer: Any, row: dict[str, Any], *, pad: bool, learns: bo
     features = []
     for number, ids in enumerate(made["input_ids"]):
         parts, places = made.sequence_ids(number), made["offset_mapping"][number]
-        feature = {"input_ids": ids, "attention_mask": made["attention_mask"][number]}
+        feature = {name: made[name][number] for name in tokenizer.model_input_names}
         if learns:
             feature["start_positions"] = feature["end_positions"] = ids.index(tokenizer.cls_token_id)
             texts, starts = answers_of(row["answers"])
@@ -136,7 +136,7 @@ def plain_program(model: str, train: list[Any], dev: list[Any], *, pad: bool, si
             data_collator=transformers.default_data_collator if pad else None,
         )
         trainer.train()
-        shown = [{name: each[name] for name in ("input_ids", "attention_mask")} for row in windows for each in row]
+        shown = [{name: each[name] for name in tokenizer.model_input_names} for row in windows for each in row]
         starts, ends = trainer.predict(shown).predictions
         answers, odds, number = [], {}, 0
         for row, features in zip(dev, windows, strict=True):

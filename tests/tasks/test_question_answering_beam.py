@@ -80,11 +80,8 @@ def plain_features(tokenizer: Any, row: dict[str, Any], *, learns: bool) -> list
     for number, ids in enumerate(made["input_ids"]):
         parts, places = made.sequence_ids(number), made["offset_mapping"][number]
         rest = ids.index(tokenizer.cls_token_id)
-        feature: dict[str, Any] = {
-            "input_ids": ids,
-            "attention_mask": made["attention_mask"][number],
-            "cls_index": rest,
-        }
+        feature: dict[str, Any] = {name: made[name][number] for name in tokenizer.model_input_names}
+        feature["cls_index"] = rest
         feature["p_mask"] = [0.0 if part == 0 or token == rest else 1.0 for token, part in enumerate(parts)]
         if learns:
             feature.update(start_positions=rest, end_positions=rest, is_impossible=1.0)

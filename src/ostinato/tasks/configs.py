@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ def with_config(words: Sequence[str], parser: HfArgumentParser) -> Options:
     """
     if words and words[0].endswith(ENDINGS) and not words[0].startswith("-"):
         words = ["--config", *words]  # as `python run_glue.py arguments.json`
-    whole = Options([])
+    of_files: dict[str, list[str]] = {}  # by name: a later file counts more
+    defaults: dict[str, Any] = {}
     rest: list[str] = []
     remaining = iter(words)
     for word in remaining:
@@ -48,21 +50,13 @@ def with_config(words: Sequence[str], parser: HfArgumentParser) -> Options:
         else:
             rest.append(word)
             continue
-        _add(whole, _read(file), file, parser)
-    return Options([*whole.words, *rest], whole.defaults)
-
-
-def _add(whole: Options, content: Mapping[str, Any], file: str, parser: HfArgumentParser) -> None:
-    if "config" in content:
-        raise ConfigError(f"{file} names another file", "options are read from one file", "leave `config` out of it")
-    for name, value in content.items():
-        words = _as_words(name, value)
-        _check(name, words, file, parser)
-        whole.words.extend(words)
-        if not words:
-            whole.defaults[name.replace("-", "_")] = value
-        else:
-            whole.defaults.pop(name.replace("-", "_"), None)
+        for name, value in _read(file).items():
+            of_files[name] = _as_words(name, value)
+            _check(name, of_files[name], file, parser)
+            defaults.pop(name, None)
+            if not of_files[name]:
+                defaults[name] = value
+    return Options([*chain.from_iterable(of_files.values()), *rest], defaults)
 
 
 def _as_words(name: str, value: Any) -> list[str]:
@@ -88,7 +82,7 @@ def _check(name: str, words: list[str], file: str, parser: HfArgumentParser) -> 
         return  # null, for an option that takes other words than 0
     if unknown:
         names = [each.name for kind in parser.dataclass_types for each in fields(kind)]
-        near = get_close_matches(str(name).replace("-", "_"), names, n=1)
+        near = get_close_matches(name, names, n=1)
         raise ConfigError(
             what=f"{file}: there is no option {name!r}",
             why=f"the nearest is {near[0]!r}" if near else "no option has a name like it",
@@ -127,5 +121,9 @@ def _parsed(parse: Any, text: str, file: str, kind: str, errors: type[Exception]
 
 def _named(content: Any, file: str) -> Mapping[str, Any]:
     if isinstance(content, Mapping):
-        return {str(name): value for name, value in content.items()}
+        if "config" in content:
+            raise ConfigError(
+                f"{file} names another file", "options are read from one file", "leave `config` out of it"
+            )
+        return {str(name).replace("-", "_"): value for name, value in content.items()}
     raise ConfigError(f"{file} holds a {type(content).__name__}", "options are names with values", "write name: value")

@@ -16,7 +16,12 @@ from .reading import Split, import_datasets
 from .recipe import Recipe
 
 # What a recipe holds that encoding does not depend on, or that is told otherwise.
-_NOT_PART_OF_THE_KEY = {"tokenizer", "training"}
+_NOT_PART_OF_THE_KEY = {"arguments", "tokenizer", "training"}
+# Flags that change how rows are encoded, or how many, and not into what: that of the rows is in their own fingerprint.
+_NO_MATTER = {
+    *("preprocessing_num_workers", "overwrite_cache"),
+    *("max_train_samples", "max_eval_samples", "max_predict_samples"),
+}
 
 
 def encode_split(recipe: Recipe, split: Split) -> Any:
@@ -36,8 +41,18 @@ def encode_split(recipe: Recipe, split: Split) -> Any:
             **options,
         )
 
-    features = mapped(split.rows, _Encode(recipe, purpose))
-    return recipe.arrange(features, purpose, mapped)
+    features = recipe.arrange(mapped(split.rows, _Encode(recipe, purpose)), purpose, mapped)
+    _forget_last_call(recipe.tokenizer)
+    return features
+
+
+def _forget_last_call(tokenizer: Any) -> None:
+    """A fast tokenizer remembers the length it last cut texts to, and would be saved with it, unless all features were
+    found in the cache: the files of a run must not depend on that."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        backend.no_truncation()
+        backend.no_padding()
 
 
 class _Encode:
@@ -54,13 +69,14 @@ def _fingerprint(recipe: Recipe, rows: Any, function: Callable[..., Any], purpos
     """A name for the result, made of everything it depends on. `datasets` would hash the pickled function, and with
     it a tokenizer that remembers how it was last called, so that nothing would ever be found again."""
     facts = {name: value for name, value in vars(recipe).items() if name not in _NOT_PART_OF_THE_KEY}
+    flags = {name: value for name, value in vars(recipe.arguments).items() if name not in _NO_MATTER}
     parts = [
         rows._fingerprint,
         ostinato.__version__,
         *(_source(kind) for kind in dict.fromkeys((*type(recipe).__mro__[:-1], type(function)))),
         getattr(function, "__qualname__", type(function).__qualname__),
         purpose,
-        json.dumps(facts, default=_plain, sort_keys=True),
+        json.dumps([facts, flags], default=_plain, sort_keys=True),
         tokenizer_facts(recipe.tokenizer),
     ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]

@@ -182,8 +182,8 @@ def fit_config(config: Any, tokenizer: Any) -> None:
     """Tell the config of a new model the size and the special ids of a tokenizer."""
     config.vocab_size = len(tokenizer)
     for name in _IDS:
-        if getattr(tokenizer, name, None) is not None and hasattr(config, name):
-            setattr(config, name, getattr(tokenizer, name))
+        if hasattr(config, name):  # None where the tokenizer has none: the config's own number is of another token
+            setattr(config, name, getattr(tokenizer, name, None))
     if getattr(config, "is_encoder_decoder", False):
         starts_with_pad = tokenizer.bos_token is None
         config.decoder_start_token_id = tokenizer.pad_token_id if starts_with_pad else tokenizer.eos_token_id

@@ -81,8 +81,8 @@ class Recipe:
     def encode(self, rows: Columns, split: str) -> Mapping[str, Any]:
         """Some rows, column by column, as features, column by column. There may be more features than rows.
 
-        `split` is "train", "validation" or "test". What `encode` does may depend on `arguments`, `training`,
-        `tokenizer`, `config` and what `study` has found, and on nothing else: its result is cached by these.
+        `split` is "train", "validation" or "test". What `encode` does may depend on `arguments`, `tokenizer`, `config`
+        and what `study` has found, and on nothing else, `training` included: its result is cached by these.
         """
         raise NotImplementedError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .models import import_transformers
@@ -19,6 +19,7 @@ class Style:
     single: str | None = None  # around one text, in the language of `tokenizers`' TemplateProcessing
     pair: str | None = None
     left: bool = False  # pads on the left
+    segments: bool = False  # says of every token whether it is of the first or of the second text
 
 
 BERT = Style(
@@ -26,6 +27,7 @@ BERT = Style(
     special={f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")},
     single="[CLS] $A [SEP]",
     pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+    segments=True,
 )
 _ANGLED = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "mask_token": "<mask>"}
 BART = Style(
@@ -47,6 +49,7 @@ XLNET = Style(
     single="$A:0 <sep>:0 <cls>:2",
     pair="$A:0 <sep>:0 $B:1 <sep>:1 <cls>:2",
     left=True,
+    segments=True,
 )
 _BY_TYPE = {
     **dict.fromkeys(("t5", "mt5", "umt5", "longt5", "pegasus", "marian"), T5),
@@ -62,7 +65,9 @@ def style_of(config: Any, model_class: str) -> Style:
         return _BY_TYPE[config.model_type]
     if getattr(config, "is_encoder_decoder", False):
         return BART
-    return GPT if "CausalLM" in model_class else BERT
+    if "CausalLM" in model_class:
+        return GPT
+    return replace(BERT, segments=getattr(config, "type_vocab_size", 0) > 1)
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int, style: Style) -> Any:
@@ -100,7 +105,10 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, style: Style) -> Any:
             special_tokens=[(token, made.token_to_id(token)) for token in special],
         )
     return import_transformers().PreTrainedTokenizerFast(
-        tokenizer_object=made, padding_side="left" if style.left else "right", **style.special
+        tokenizer_object=made,
+        padding_side="left" if style.left else "right",
+        model_input_names=["input_ids", *(["token_type_ids"] if style.segments else []), "attention_mask"],
+        **style.special,
     )
 
 
