@@ -103,8 +103,10 @@ class TextToText(Recipe):
         self.find_sides(next(iter(splits.values())))
         for name, split in splits.items():
             self.require(split, self.source_name, *([] if name.startswith(TEST) else [self.target_name]))
-        get_logger().info(f"{self.name}: reads {self.source_name!r}, writes {self.target_name!r}")
         return {name: self._complete(split) for name, split in splits.items()}
+
+    def study(self, splits: Mapping[str, Split]) -> None:
+        get_logger().info(f"reads {self.source_name!r}, writes {self.target_name!r}")
 
     def _complete(self, split: Split) -> Split:
         """The rows that have both sides. Of test rows none is left out, and their targets need not be known."""
