@@ -15,13 +15,14 @@ from types import ModuleType
 import ostinato
 
 from ..core.errors import OstinatoError
-from . import convert, explain, plan, report, train, verify
+from . import convert, explain, generate, plan, report, train, verify
 from . import exec as execute
 
 COMMANDS: dict[str, ModuleType] = {
     "convert": convert,
     "exec": execute,
     "explain": explain,
+    "generate": generate,
     "plan": plan,
     "report": report,
     "train": train,
