@@ -170,6 +170,7 @@ WRONG = {
     "--model_name_or_path GPT --prompt LONG": "the prompt is too long: [0-9]+ tokens(?s:.*)48 positions",
     "--model_name_or_path GPT --prompt Anna --stream --num_beams 2": "--stream with several texts at once",
     "--model_name_or_path GPT --prompt Anna --temperature 0": "cannot be written so(?s:.*)temperature",
+    "--model_name_or_path GPT --prompt Anna --output none/texts.jsonl": "--output none/texts.jsonl",
     "--model_name_or_path GPT --prompt Anna --target_lang de": "has but one language",
 }
 

@@ -14,6 +14,7 @@ from task_runs import assert_same_run, measured, read_rows, write_rows
 
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
+from ostinato.tasks.generation import Writer
 from ostinato.tasks.samples.language import english_and_german, source
 
 INTO_GERMAN = ["--source_lang", "en", "--target_lang", "de"]
@@ -176,8 +177,13 @@ def test_a_tokenizer_of_many_languages_has_to_know_ours(caplog: pytest.LogCaptur
     beginnings = [tokenizer.convert_ids_to_tokens(row[name][0]) for name in ("input_ids", "labels")]
     assert beginnings == ["en_XX", "de_DE"]
     run("translation", [*words, *MULTILINGUAL, "--forced_bos_token", "de_DE"])
-    loaded = transformers.AutoModelForSeq2SeqLM.from_pretrained("out")
-    assert loaded.generation_config.forced_bos_token_id == tokenizer.convert_tokens_to_ids("de_DE")
+    writer = Writer.load("out", use_cpu=True)
+    assert writer.model.generation_config.forced_bos_token_id == tokenizer.convert_tokens_to_ids("de_DE")
+    assert (writer.tokenizer.src_lang, writer.tokenizer.tgt_lang) == ("en_XX", "de_DE")
+    writer.set_languages(None, "fr_XX")
+    assert writer.model.generation_config.forced_bos_token_id == tokenizer.convert_tokens_to_ids("fr_XX")
+    with pytest.raises(ConfigError, match="--source_lang en: the tokenizer has no such token"):
+        writer.set_languages("en", None)
 
 
 def test_without_sacrebleu_chrf_remains(

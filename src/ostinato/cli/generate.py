@@ -75,6 +75,8 @@ def run(options: argparse.Namespace) -> int:
             why="something has to write",
             fix="add --model_name_or_path DIR with the output_dir of a training, or --sample",
         )
+    if options.output is not None and not Path(options.output).parent.is_dir():
+        raise ConfigError(f"--output {options.output}", "there is no such directory", "make it, or name another")
     prompts = _prompts(options)
     if not sys.stderr.isatty():  # a pipe would get every redraw
         generation.import_transformers().utils.logging.disable_progress_bar()
