@@ -174,6 +174,23 @@ def test_labels_keep_the_order_of_a_model_that_knows_them(model: str) -> None:
     assert again.trainer.eval_dataset[0]["labels"] == trained.label2id[sentences(1)[0]["label"]]
 
 
+@pytest.mark.parametrize("kind", ["one", "several", "a number"])
+def test_a_trained_model_predicts_rows_without_labels(model: str, kind: str) -> None:
+    labels = {
+        "one": lambda label: label,
+        "several": lambda label: [label, "any"],
+        "a number": lambda label: len(label) / 2,
+    }
+    rows = [{"text": row["sentence"], "label": labels[kind](row["label"])} for row in sentences(40)]
+    test = write_rows(Path("test.jsonl"), ({"text": row["text"]} for row in rows))
+    both = ["--train_file", write_rows(Path("train.jsonl"), rows), "--test_file", test, "--do_train", "--do_predict"]
+    run("text-classification", [*both, "--model_name_or_path", model, *SHORT])
+    expected = read_rows(Path("out/predictions.jsonl"))
+    later = ["--test_file", test, "--do_predict", "--model_name_or_path", "out", *SHORT, "--output_dir", "later"]
+    run("text-classification", later)
+    assert read_rows(Path("later/predictions.jsonl")) == expected
+
+
 WRONG_ROWS = {
     "no such label": ([{"sentence": "a", "label": "sprt"}], "dev.jsonl, row 1, column 'label'.*sprt.*is it 'sport'"),
     "no label": (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -92,8 +92,9 @@ class TextClassification(Recipe):
             split.require([self.label_column], {self.label_column: "--label_column_name"})
         if labelled and not self._is_regression(labelled[0]):
             self.labels = Labels.of(labelled, self.label_column)
-        kind = f"one of {len(self.labels.names)}: {shortened(self.labels.names)}" if self.labels else "a number"
-        get_logger().info(f"reads {' and '.join(self.texts_in)}; predicts {self.label_column}, {kind}")
+        kind = f", one of {len(self.labels.names)}: {shortened(self.labels.names)}" if self.labels else ", a number"
+        told = f"predicts {self.label_column}{kind if labelled else ''}"
+        get_logger().info(f"reads {' and '.join(self.texts_in)}; {told}")
 
     def _text_columns(self, split: Split) -> tuple[str, ...]:
         asked, columns = self.arguments, split.columns
@@ -121,6 +122,10 @@ class TextClassification(Recipe):
         return (text for column in self.texts_in for text in rows[column])
 
     def settle_config(self, config: Any) -> None:
+        if self.labels is None and not self.training.do_train and _classifies(config):
+            # Rows to predict alone: the model says what there is.
+            several = config.problem_type == "multi_label_classification"
+            self.labels = replace(Labels.of_model(config), are_several=several)
         if self.labels is None:
             config.num_labels, config.problem_type = 1, "regression"
             return
@@ -197,3 +202,7 @@ class TextClassification(Recipe):
                 yield {**told, "prediction": float(scores.squeeze())}
             else:
                 yield {**told, **self.labels.readable(scores)}
+
+
+def _classifies(config: Any) -> bool:
+    return config.num_labels > 1 and config.problem_type != "regression"
