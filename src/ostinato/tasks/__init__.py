@@ -4,10 +4,14 @@
 
     recipe.py       what a recipe may say of itself, with a default for each
     run.py          the order: arguments, rows, model, encoding, training, evaluation, prediction
+    catalog.py      which task is which recipe           configs.py    files of options
     arguments.py    flags that all tasks share           reading.py    rows from files and data sets, checked
     models.py       config, tokenizer, model             tokenizers.py a tokenizer trained on the spot
     encoding.py     rows to features, cached             results.py    what is written at the end
-    samples.py      a whole run on rows of our own making
+    telling.py      what a command says                  samples/      a whole run on rows of our own making
+    generation.py   what a trained model writes: `ostinato generate`
+
+What two or three recipes share has a file by its subject: labels, lengths, blocks, windows, nbest, towers, ...
 
 A recipe uses the public API alone, so one of your own can do whatever those here do: subclass `Recipe`, call `run`.
 """
