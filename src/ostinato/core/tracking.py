@@ -49,6 +49,13 @@ class Tracked:
             self._known.add(name)
         self.held.append((name, _kept(name, value), _kept(name, weight)))
 
+    def add_ours(self, name: str, value: Tensor) -> None:
+        """Take in a number that is ours: cut off from its graph, and nobody writes to it later."""
+        if name not in self._known:
+            _check_name(name)
+            self._known.add(name)
+        self.held.append((name, value, 1.0))
+
     def commit(self) -> None:
         """Let what is held count."""
         self._waiting += self.held

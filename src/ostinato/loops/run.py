@@ -482,7 +482,7 @@ class Run:
                 sums[name] = share.double() + sums[name] if name in sums else share
         self.objective.parts.clear()
         for name, total in sums.items():
-            self.tracked.add(name, total)
+            self.tracked.add_ours(name, total)
         self.tracked.commit()
 
     def is_finite(self, state: TrainerState, update: Update) -> bool:

@@ -40,15 +40,25 @@ class MetricWindow:
 
     def add(self, prediction: EvalPrediction) -> None:
         """Take in one batch. Small ones of metrics that count are measured together: each costs as much as all do."""
-        small = _Small.of(prediction) if self._joins and self._has_measured else None
-        if small is None:
+        logits: Any = prediction.predictions
+        if isinstance(logits, tuple) and "logits" in (prediction.output_names or ()):
+            logits = prediction.logits
+        if not self.hold(logits, prediction.label_ids, prediction.processing_class, shifts=prediction.shifts_labels):
             self._measure_held()
             self._measure(prediction)  # the very first at once: what is wrong with it is wrong with all
-            return
+
+    def hold(self, logits: Any, labels: Any, processing_class: Any = None, *, shifts: bool = False) -> bool:
+        """Take in a batch that is to be measured later; False: it has to be measured now, and was not taken."""
+        if not self._joins or not self._has_measured:
+            return False
+        small = _Small.of(logits, labels, processing_class, shifts=shifts)
+        if small is None:
+            return False
         if self._held and (small.kind != self._held[0].kind or self._held_size + small.size > MOST_HELD):
             self._measure_held()
         self._held.append(small)
         self._held_size += small.size
+        return True
 
     def _measure(self, prediction: EvalPrediction) -> None:
         self._has_measured = True
@@ -111,20 +121,15 @@ class _Small(NamedTuple):
     processing_class: Any
 
     @classmethod
-    def of(cls, prediction: EvalPrediction) -> _Small | None:
+    def of(cls, logits: Any, labels: Any, processing_class: Any, *, shifts: bool) -> _Small | None:
         """None: it is not small, or has no rows to join."""
-        logits: Any = prediction.predictions
-        labels: Any = prediction.label_ids
-        if isinstance(logits, tuple) and "logits" in (prediction.output_names or ()):
-            logits = prediction.logits
         if not isinstance(logits, Tensor) or not isinstance(labels, Tensor):
             return None
         shape, wanted, size = logits.shape, labels.shape, logits.numel() + labels.numel()
         if size > MOST_HELD // 8 or not shape or not wanted or shape[0] != wanted[0]:
             return None
-        shifts = prediction.shifts_labels
         kind = (shape[1:], logits.dtype, logits.device, wanted[1:], labels.dtype, labels.device, shifts)
-        return cls(logits.clone(), labels.clone(), size, kind, shifts, prediction.processing_class)
+        return cls(logits.detach().clone(), labels.clone(), size, kind, shifts, processing_class)
 
 
 def _joined(held: list[_Small]) -> EvalPrediction:

@@ -62,17 +62,26 @@ def compute_loss(trainer: Trainer, model: nn.Module, inputs: Batch, **count: Any
     result = trainer.compute_loss(model, inputs, return_outputs=True, **count)
     loss, outputs = loss_and_outputs(result, trainer.objective.source)
     if is_heard() and labels and all(label is not None for label in labels):
-        logits = tuple(map(_detached, logits_of(outputs, window.ignored, has_loss=True)))
-        window.add(
-            EvalPrediction(
-                predictions=_single(logits),
-                label_ids=_single(labels),
-                output_names=names_of(outputs, window.ignored, has_loss=True),
-                shifts_labels=bool(trainer._loss_shifts_labels),
-                processing_class=trainer.processing_class,
-            )
-        )
+        _show(trainer, window, outputs, labels)
     return loss
+
+
+def _show(trainer: Trainer, window: MetricWindow, outputs: Any, labels: tuple[Any, ...]) -> None:
+    shifts, tokenizer = bool(trainer._loss_shifts_labels), trainer.processing_class
+    # What most batches are like, and steps are short: the rest takes longer than it takes to measure one.
+    plain = isinstance(outputs, dict) and "logits" in outputs and "logits" not in window.ignored and len(labels) == 1
+    if plain and window.hold(outputs["logits"], labels[0], tokenizer, shifts=shifts):
+        return
+    logits = tuple(map(_detached, logits_of(outputs, window.ignored, has_loss=True)))
+    window.add(
+        EvalPrediction(
+            predictions=_single(logits),
+            label_ids=_single(labels),
+            output_names=names_of(outputs, window.ignored, has_loss=True),
+            shifts_labels=shifts,
+            processing_class=tokenizer,
+        )
+    )
 
 
 def _detached(value: Any) -> Any:
