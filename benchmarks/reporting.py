@@ -219,8 +219,11 @@ def on_a_terminal(words: list[str]) -> Any:
     leader, follower = pty.openpty()
     ending, answer = os.pipe()
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm-256color", "COLUMNS": "120"}
-    command = [sys.executable, __file__, *words, "--answer", str(answer)]
-    child = subprocess.Popen(command, stdout=follower, env=environment, pass_fds=[answer])
+    environment |= {"PYTHONPATH": str(Path(ostinato.__file__).parents[1]), "WANDB_MODE": "offline"}
+    command = [sys.executable, str(Path(__file__).resolve()), *words, "--answer", str(answer)]
+    home = tempfile.TemporaryDirectory()  # trackers write to where they are started, and to the user's home
+    environment |= {"HOME": home.name, "WANDB_SILENT": "true"}
+    child = subprocess.Popen(command, stdout=follower, env=environment, pass_fds=[answer], cwd=home.name)
     os.close(follower)
     os.close(answer)
 
@@ -239,6 +242,7 @@ def on_a_terminal(words: list[str]) -> Any:
         raise SystemExit(f"the measurement failed with exit code {child.returncode}")
     reader.join()
     os.close(leader)
+    home.cleanup()
     return json.loads(text)
 
 
@@ -284,7 +288,6 @@ def main() -> None:
     elif options.memory:
         show_memory(options)
     else:
-        os.environ.update({"WANDB_MODE": "offline", "WANDB_SILENT": "true"})
         rows = [("everything", list(EVERYTHING))]
         rows += [(f"with {name}", [*EVERYTHING, name]) for name in options.trackers]
         rows += [(f"{name} alone", [name]) for name in EVERYTHING if options.each]
