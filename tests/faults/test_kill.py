@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-KILLS = int(os.environ.get("OSTINATO_KILLS", "8"))
+KILLS = int(os.environ.get("OSTINATO_KILLS", "4"))
 SHORT = ["rows, augmented by workers", "accumulation, evaluation, best", "stream"]
 
 

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import runs
 
 CUT = 77  # the exit code of a process whose power went
-CUTS = int(os.environ.get("OSTINATO_POWER_CUTS", "6"))
+CUTS = int(os.environ.get("OSTINATO_POWER_CUTS", "4"))
 
 
 class PowerCut(disk.Disk):

@@ -288,8 +288,10 @@ def test_a_second_run_encodes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_several_processes_encode_the_same() -> None:
     alone = run(TASK, command("--max_steps", "1")).trainer.train_dataset
     words = command("--max_steps", "1", "--preprocessing_num_workers", "2", "--overwrite_cache")
+    environment = os.environ
     together = run(TASK, words).trainer.train_dataset
     assert list(alone) == list(together)
+    assert os.environ is environment  # datasets would leave a copy in its place
 
 
 def test_no_more_rows_than_asked_for() -> None:

@@ -30,7 +30,11 @@ SCHEMES = {"IOB2": "BI", "IOE2": "IE", "IOBES": "BIES", "BILOU": "BILU"}
 
 
 class Entity(NamedTuple):
-    """A type and the first and last token of what it names."""
+    """A type and the first and last token of what it names.
+
+    >>> Entity("PER", 0, 1).type
+    'PER'
+    """
 
     type: str
     first: int

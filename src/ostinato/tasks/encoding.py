@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
@@ -30,20 +32,36 @@ def encode_split(recipe: Recipe, split: Split) -> Any:
 
     def mapped(rows: Any, function: Callable[..., Any], **options: Any) -> Any:
         settings = recipe.arguments
-        return rows.map(
-            function,
-            batched=True,
-            remove_columns=rows.column_names,
-            num_proc=settings.preprocessing_num_workers,
-            load_from_cache_file=not settings.overwrite_cache,
-            new_fingerprint=_fingerprint(recipe, rows, function, purpose),
-            desc=f"Encoding {split.name} rows",
-            **options,
-        )
+        with _same_environment():
+            return rows.map(
+                function,
+                batched=True,
+                remove_columns=rows.column_names,
+                num_proc=settings.preprocessing_num_workers,
+                load_from_cache_file=not settings.overwrite_cache,
+                new_fingerprint=_fingerprint(recipe, rows, function, purpose),
+                desc=f"Encoding {split.name} rows",
+                **options,
+            )
 
     features = recipe.arrange(mapped(split.rows, _Encode(recipe, purpose)), purpose, mapped)
     _forget_last_call(recipe.tokenizer)
     return features
+
+
+@contextmanager
+def _same_environment() -> Iterator[None]:
+    """With worker processes `datasets` puts a copy in the place of os.environ: whoever has kept the first, as rich
+    does, would not see what changes later."""
+    environment, before = os.environ, dict(os.environ)
+    try:
+        yield
+    finally:
+        if os.environ is not environment:
+            os.environ = environment  # noqa: B003
+            for name in environment.keys() - before.keys():
+                del environment[name]
+            environment.update(before)
 
 
 def _forget_last_call(tokenizer: Any) -> None:

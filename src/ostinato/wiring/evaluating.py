@@ -93,8 +93,9 @@ def eval_plan(
         prediction_padding=trainer._prediction_padding,
         without_labels=partial(explaining.without_labels, trainer, loader, data),
         measuring=metrics,
-        # A subclass that overrides the loop is handed its output, and may want to look at it.
-        keep_predictions=not trainer._occasion.only_metrics or trainer._is_overridden("evaluation_loop"),
+        # A subclass that overrides the loop and measures nothing in it will measure what it is handed.
+        keep_predictions=not trainer._occasion.only_metrics
+        or (not metrics and trainer._is_overridden("evaluation_loop")),
         about=partial(measuring.about, trainer),
         breaks_off=interrupting.breaks_off(trainer),
         store=partial(row_store, trainer, loader),
