@@ -10,10 +10,12 @@ import pytest
 import ostinato
 
 TASKS = Path(ostinato.__file__).parent / "tasks"
+OF_THE_MAIN = {"configs.py"}  # no recipe: it reads files of options as the parser does
 PUBLIC_MODULES = {"ostinato.metrics", "ostinato.logging", "ostinato.tasks"}
+RECIPES = sorted(path for path in TASKS.rglob("*.py") if path.name not in OF_THE_MAIN)
 
 
-@pytest.mark.parametrize("path", sorted(TASKS.rglob("*.py")), ids=lambda path: str(path.relative_to(TASKS)))
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: str(path.relative_to(TASKS)))
 def test_a_recipe_imports_nothing_that_is_not_public(path: Path) -> None:
     depth = len(path.relative_to(TASKS).parts)  # so many dots still mean this room
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

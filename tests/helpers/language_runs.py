@@ -8,6 +8,7 @@ from typing import Any
 
 import transformers
 from apis import guest
+from task_runs import plain_arguments
 
 from ostinato.tasks.samples.language import SUBJECTS, sentence_about, source
 from ostinato.tasks.tokenizers import Style, train_tokenizer
@@ -69,17 +70,7 @@ def plain_run(
     with guest("transformers"):
         trainer = transformers.Trainer(
             model=model,
-            args=transformers.TrainingArguments(
-                "theirs",
-                per_device_train_batch_size=8,
-                logging_steps=1,
-                learning_rate=1e-3,
-                report_to="none",
-                seed=SEED,
-                save_strategy="no",
-                disable_tqdm=True,
-                **arguments,
-            ),
+            args=plain_arguments(1e-3, **arguments),
             train_dataset=train,
             eval_dataset=dev,
             data_collator=collator,

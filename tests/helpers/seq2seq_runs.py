@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import transformers
 from apis import guest
+from task_runs import plain_arguments
 
 from ostinato.tasks.tokenizers import BART, T5, train_tokenizer
 
@@ -102,17 +103,11 @@ def plain_program(
     with guest("transformers"):
         trainer = transformers.Seq2SeqTrainer(
             model=network,
-            args=transformers.Seq2SeqTrainingArguments(
-                "theirs",
+            args=plain_arguments(
+                1e-2,
+                transformers.Seq2SeqTrainingArguments,
                 num_train_epochs=2,
-                per_device_train_batch_size=8,
-                logging_steps=1,
-                learning_rate=1e-2,
-                report_to="none",
-                seed=7,
-                save_strategy="no",
                 per_device_eval_batch_size=16,
-                disable_tqdm=True,
                 predict_with_generate=True,
                 generation_max_length=longest[2],
                 generation_num_beams=beams,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 
 _TIMED = ("_runtime", "_per_second")
 
@@ -43,3 +44,27 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> str:
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def save_bert(tokenizer: Any, directory: Path, **more: Any) -> str:
+    """A directory with a BERT of 16 units and its tokenizer."""
+    config = transformers.BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        pad_token_id=tokenizer.pad_token_id,
+        **more,
+    )
+    transformers.set_seed(3)
+    transformers.BertModel(config).save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return str(directory)
+
+
+def plain_arguments(learning_rate: float, kind: Any = transformers.TrainingArguments, **more: Any) -> Any:
+    """What a plain program trains by: batches of eight, every loss logged, nothing else done."""
+    quiet = {"report_to": "none", "save_strategy": "no", "disable_tqdm": True}
+    common = {"per_device_train_batch_size": 8, "logging_steps": 1, "learning_rate": learning_rate, "seed": 7}
+    return kind("theirs", **{**quiet, **common, **more})

@@ -11,7 +11,7 @@ import pytest
 import transformers
 from answers_by_hand import best_by_hand, silence_by_hand, squad_by_hand
 from apis import guest
-from task_runs import assert_same_run, measured, read_rows, write_rows
+from task_runs import assert_same_run, measured, plain_arguments, read_rows, save_bert, write_rows
 
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
@@ -44,18 +44,7 @@ def model(tmp_path: Path) -> str:
     """A directory with a small BERT and its tokenizer."""
     texts = [text for row in questions(200) for text in (row["question"], row["context"])]
     tokenizer = train_tokenizer(texts, 400, BERT)
-    config = transformers.BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    transformers.set_seed(3)
-    transformers.BertModel(config).save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    return str(tmp_path / "model")
+    return save_bert(tokenizer, tmp_path / "model")
 
 
 def test_the_sample_is_learned() -> None:
@@ -120,17 +109,7 @@ def plain_program(model: str, train: list[Any], dev: list[Any], *, pad: bool, si
     with guest("transformers"):
         trainer = transformers.Trainer(
             model=network,
-            args=transformers.TrainingArguments(
-                "theirs",
-                num_train_epochs=2,
-                per_device_train_batch_size=8,
-                logging_steps=1,
-                learning_rate=2e-3,
-                report_to="none",
-                seed=7,
-                save_strategy="no",
-                disable_tqdm=True,
-            ),
+            args=plain_arguments(2e-3, num_train_epochs=2),
             train_dataset=[each for row in train for each in plain_features(tokenizer, row, pad=pad, learns=True)],
             processing_class=tokenizer,
             data_collator=transformers.default_data_collator if pad else None,

@@ -12,7 +12,7 @@ import torch
 import transformers
 from answers_by_hand import squad_by_hand
 from apis import guest
-from task_runs import assert_same_run, read_rows, write_rows
+from task_runs import assert_same_run, plain_arguments, read_rows, write_rows
 
 from ostinato.tasks import run
 from ostinato.tasks.samples.language import source
@@ -123,17 +123,7 @@ def test_losses_and_answers_are_those_of_a_plain_program(model: str) -> None:
     with guest("transformers"):
         theirs = transformers.Trainer(
             model=network,
-            args=transformers.TrainingArguments(
-                "theirs",
-                num_train_epochs=2,
-                per_device_train_batch_size=8,
-                logging_steps=1,
-                learning_rate=2e-3,
-                report_to="none",
-                seed=7,
-                save_strategy="no",
-                disable_tqdm=True,
-            ),
+            args=plain_arguments(2e-3, num_train_epochs=2),
             train_dataset=[each for row in train for each in plain_features(tokenizer, row, learns=True)],
             processing_class=tokenizer,
             data_collator=transformers.default_data_collator,

@@ -11,7 +11,7 @@ import pytest
 import transformers
 from answers_by_hand import squad_by_hand
 from apis import guest
-from task_runs import assert_same_run, measured, read_rows, write_rows
+from task_runs import assert_same_run, measured, plain_arguments, read_rows, write_rows
 
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
@@ -88,17 +88,11 @@ def plain_program(model: str, train: list[Any], dev: list[Any], *, pad: bool, be
     with guest("transformers"):
         trainer = transformers.Seq2SeqTrainer(
             model=network,
-            args=transformers.Seq2SeqTrainingArguments(
-                "theirs",
+            args=plain_arguments(
+                2e-3,
+                transformers.Seq2SeqTrainingArguments,
                 num_train_epochs=2,
-                per_device_train_batch_size=8,
-                logging_steps=1,
-                learning_rate=2e-3,
-                report_to="none",
-                seed=7,
-                save_strategy="no",
                 eval_strategy="epoch",
-                disable_tqdm=True,
                 predict_with_generate=True,
                 generation_max_length=6,
                 generation_num_beams=beams,

@@ -13,7 +13,7 @@ import torch
 import transformers
 from apis import guest
 from scipy.stats import spearmanr
-from task_runs import assert_same_run, read_rows, write_rows
+from task_runs import assert_same_run, plain_arguments, read_rows, save_bert, write_rows
 from torch.nn.functional import cosine_similarity, cross_entropy, mse_loss
 
 from ostinato import ConfigError, DataError
@@ -59,18 +59,7 @@ def model(tmp_path: Path) -> str:
     rows = [*scored(100), *pairs(100, hard=True)]
     texts = (text for row in rows for text in row.values() if isinstance(text, str))
     tokenizer = train_tokenizer(texts, 400, BERT)
-    config = transformers.BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    transformers.set_seed(3)
-    transformers.BertModel(config).save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    return str(tmp_path / "model")
+    return save_bert(tokenizer, tmp_path / "model")
 
 
 # ---- the sample ---------------------------------------------------------------------------------------------------
@@ -142,18 +131,7 @@ def plain_program(model: str, rows: list[dict[str, Any]], *, loss: str, pooling:
     with guest("transformers"):
         trainer = ByHand(
             model=transformers.AutoModel.from_pretrained(model),
-            args=transformers.TrainingArguments(
-                "theirs",
-                num_train_epochs=2,
-                per_device_train_batch_size=8,
-                logging_steps=1,
-                learning_rate=1e-3,
-                report_to="none",
-                seed=7,
-                save_strategy="no",
-                disable_tqdm=True,
-                remove_unused_columns=False,
-            ),
+            args=plain_arguments(1e-3, num_train_epochs=2, remove_unused_columns=False),
             train_dataset=rows,  # type: ignore[arg-type]
             data_collator=lambda some: {**batched(tokenizer, some), "rows": some},
         )

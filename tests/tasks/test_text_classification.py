@@ -12,7 +12,7 @@ import pytest
 import transformers
 from apis import guest
 from sklearn.metrics import f1_score, matthews_corrcoef
-from task_runs import assert_same_run, measured, read_rows, write_rows
+from task_runs import assert_same_run, measured, plain_arguments, read_rows, save_bert, write_rows
 
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
@@ -35,18 +35,7 @@ def sentences(count: int, seed: int = 0) -> list[dict[str, Any]]:
 def model(tmp_path: Path) -> str:
     """A directory with a small BERT and its tokenizer."""
     tokenizer = train_tokenizer((row["sentence"] for row in sentences(200)), 400, BERT)
-    config = transformers.BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    transformers.set_seed(3)
-    transformers.BertModel(config).save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    return str(tmp_path / "model")
+    return save_bert(tokenizer, tmp_path / "model")
 
 
 def test_the_sample_is_learned() -> None:
@@ -90,17 +79,7 @@ def plain_program(model: str, train: list[Any], dev: list[Any], *, label: str, p
     with guest("transformers"):
         trainer = transformers.Trainer(
             model=network,
-            args=transformers.TrainingArguments(
-                "theirs",
-                num_train_epochs=2,
-                per_device_train_batch_size=8,
-                logging_steps=1,
-                learning_rate=1e-3,
-                report_to="none",
-                seed=7,
-                save_strategy="no",
-                disable_tqdm=True,
-            ),
+            args=plain_arguments(1e-3, num_train_epochs=2),
             train_dataset=[features(row) for row in train],
             eval_dataset=[features(row) for row in dev],
             processing_class=tokenizer,

@@ -7,12 +7,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
-from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ostinato import ConfigError, HfArgumentParser
+
+from ..config.parser_files import read_json, read_yaml
 
 ENDINGS = (".yaml", ".yml", ".json")
 
@@ -100,30 +101,7 @@ def _read(file: str) -> Mapping[str, Any]:
             why=f"looked in {path.parent.resolve()}",
             fix=f"is it {path.with_name(near[0])}?" if near else "check the path",
         )
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".json":
-        return _named(_parsed(json.loads, text, file, "JSON", ValueError), file)
-    try:
-        yaml = import_module("yaml")
-    except ImportError:
-        raise ConfigError(
-            f"{file} cannot be read", "YAML needs PyYAML", "pip install 'ostinato[yaml]', or write JSON"
-        ) from None
-    return _named(_parsed(yaml.safe_load, text, file, "YAML", yaml.YAMLError) or {}, file)
-
-
-def _parsed(parse: Any, text: str, file: str, kind: str, errors: type[Exception]) -> Any:
-    try:
-        return parse(text)
-    except errors as error:
-        raise ConfigError(f"{file} is not valid {kind}", " ".join(str(error).split()), "mend that place") from error
-
-
-def _named(content: Any, file: str) -> Mapping[str, Any]:
-    if isinstance(content, Mapping):
-        if "config" in content:
-            raise ConfigError(
-                f"{file} names another file", "options are read from one file", "leave `config` out of it"
-            )
-        return {str(name).replace("-", "_"): value for name, value in content.items()}
-    raise ConfigError(f"{file} holds a {type(content).__name__}", "options are names with values", "write name: value")
+    content = read_json(path) if path.suffix == ".json" else read_yaml(path)
+    if "config" in content:
+        raise ConfigError(f"{file} names another file", "options are read from one file", "leave `config` out of it")
+    return {str(name).replace("-", "_"): value for name, value in content.items()}

@@ -110,9 +110,19 @@ class Labels:
             chances = 1 / (1 + np.exp(-scores.astype(np.float64)))
             chosen = [i for i, chance in enumerate(chances) if chance > 0.5]
             return {"prediction": [self.names[i] for i in chosen], "scores": [round(chances[i], 4) for i in chosen]}
-        chances = np.exp(scores.astype(np.float64) - scores.max())
-        best = int(scores.argmax())
-        return {"prediction": self.names[best], "score": round(float(chances[best] / chances.sum()), 4)}
+        best, chance = likeliest(scores)
+        return {"prediction": self.names[best], "score": round(chance, 4)}
+
+
+def likeliest(scores: np.ndarray) -> tuple[int, float]:
+    """The number of the highest logit, and its probability.
+
+    >>> likeliest(np.array([0.0, 0.0]))
+    (0, 0.5)
+    """
+    chances = np.exp(scores.astype(np.float64) - scores.max())
+    best = int(scores.argmax())
+    return best, float(chances[best] / chances.sum())
 
 
 def _is_label(value: Any) -> bool:

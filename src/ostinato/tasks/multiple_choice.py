@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ostinato import DataCollatorForMultipleChoice, DataError, default_data_collator
 from ostinato.logging import get_logger
 from ostinato.metrics import metric
 
 from .arguments import TextArguments, flag
+from .labels import likeliest
 from .lengths import CUT, known_length, longest_row, padding_to, tell_cut
 from .reading import TEST, Split
 from .recipe import Columns, Recipe
@@ -136,11 +135,9 @@ class MultipleChoice(Recipe):
     def predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
         logits = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
         for row, scores in zip(rows, logits, strict=True):
-            chances = np.exp(scores.astype(np.float64) - scores.max())
-            best = int(scores.argmax())
+            best, chance = likeliest(scores)
             told = {name: row[name] for name in (CONTEXT, BEGINNING) if name in row}
-            score = round(float(chances[best] / chances.sum()), 4)
-            yield {**told, "prediction": best, "ending": row[self.endings[best]], "score": score}
+            yield {**told, "prediction": best, "ending": row[self.endings[best]], "score": round(chance, 4)}
 
 
 def _endings(split: Split) -> tuple[str, ...]:

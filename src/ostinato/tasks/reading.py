@@ -39,7 +39,7 @@ class Split:
         return len(self.rows)
 
     def __str__(self) -> str:
-        return f"{self.source} ({len(self):,} rows)"
+        return f"{self.source} ({len(self):,} {'row' if len(self) == 1 else 'rows'})"
 
     def column(self, name: str) -> Sequence[Any]:
         """All values of a column; if there is no such column, an error that names those there are."""
