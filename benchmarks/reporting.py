@@ -7,17 +7,19 @@
 
 *everything* is: the live bar on a terminal (a pseudo-terminal, which is read), journal and page, tensorboard, csv and
 jsonl, two losses and a number of the user's own, a metric of the training batches, tokens counted without padding.
-*nothing* has no log at all. Both train the same model in one process, in turns.
+*nothing* has no log at all. Both train the same model, each in a process of its own. They take turns: one takes 50
+steps while the other waits, so that both see the same machine, however busy it is. Every pair of neighbouring spans
+gives a difference, and their median counts.
 
 A step takes 5 ms because its model multiplies matrices for as long as it takes; that time is taken out of the account,
-so that what is added can be seen on a busy machine as well, where the same computing takes 4 ms or 6. What others do
-on the machine can only add to the time of some steps: of all spans of 50 steps the lower quartile counts. The first
-steps of a leg, and what begins and ends a run (the page is written there), are told apart.
+so that the rest can be seen. The first steps of a run, and what begins and ends it (the page is written there), are
+told apart. `besides the model` tells how fast the machine is: 0.8 ms where nobody else is on it.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import json
 import logging
@@ -29,8 +31,7 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +62,19 @@ class Classifier(nn.Module):
             nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.ReLU(), nn.Linear(4 * WIDTH, WIDTH)) for _ in range(2)
         )
         self.head = nn.Linear(WIDTH, 5)
-        self.stamps: list[tuple[float, float]] = []  # CPU and wall time, at the beginning of each step
+        self.steps = 0
+        self.turns: Turns | None = None
+        self.begun = self.ended = 0.0  # CPU time, at the beginning of the first step and of the last
         self.worked = 0.0  # CPU time that is taken out of the account
         self.matrix = torch.randn(128, 128)
 
     def forward(self, input_ids: Any, attention_mask: Any, labels: Any = None) -> dict[str, Any]:
+        if self.steps >= WARM_UP and (self.steps - WARM_UP) % SPAN == 0 and self.turns is not None:
+            self.turns.change(self.worked)
+        self.ended = time.process_time() - self.worked
+        self.begun = self.begun or self.ended
+        self.steps += 1
         begun, end = time.thread_time(), time.perf_counter() + self.wait
-        self.stamps.append((time.process_time() - self.worked, time.perf_counter()))
         with torch.no_grad():
             while time.perf_counter() < end:
                 torch.mm(self.matrix, self.matrix)
@@ -112,6 +119,29 @@ class Rows(torch.utils.data.Dataset[Any]):
         return {"input_ids": self.ids[at], "attention_mask": self.mask[at], "labels": at % 5}
 
 
+@dataclass
+class Turns:
+    """A process' share of the time: it waits for a byte, takes some steps, and passes the byte on."""
+
+    receive: int
+    send: int
+    cpu: list[float] = field(default_factory=list)  # a step, in each span; what threads do meanwhile is counted
+    wall: list[float] = field(default_factory=list)
+    _since: tuple[float, float] | None = None
+
+    def change(self, worked: float) -> None:
+        arrived = time.perf_counter()
+        if self._since is not None:
+            with contextlib.suppress(BrokenPipeError):  # the other one is through
+                os.write(self.send, b"x")
+        os.read(self.receive, 1)
+        cpu = time.process_time() - worked
+        if self._since is not None:
+            self.cpu.append((cpu - self._since[0]) / SPAN)
+            self.wall.append((arrived - self._since[1]) / SPAN)
+        self._since = (cpu, time.perf_counter())
+
+
 @dataclass(frozen=True)
 class Leg:
     """What one run took: by step, in spans of steps; and around its steps. Seconds."""
@@ -122,11 +152,13 @@ class Leg:
 
 
 def train(
-    directory: str, steps: int, every: int, parts: list[str], *, wait: float = 0.0, callbacks: Any = None
-) -> Leg:
+    directory: str, steps: int, every: int, parts: list[str], *,
+    wait: float = 0.0, callbacks: Any = None, turns: Turns | None = None,
+) -> Leg:  # fmt: skip
     """One run; with no parts it reports nothing."""
     torch.manual_seed(0)
     model = Classifier(wait)
+    model.turns = turns
     trackers = [name for name in parts if name not in OURS]
     args = TrainingArguments(
         directory, per_device_train_batch_size=ROWS, max_steps=steps, learning_rate=1e-3, save_strategy="no",
@@ -146,38 +178,40 @@ def train(
         trainer.remove_callback(PrinterCallback)
     trainer.train()
     ended = time.process_time()
-    starts = model.stamps[WARM_UP::SPAN]
-    spans = list(pairwise(starts))
     return Leg(
-        cpu=[(later[0] - earlier[0]) / SPAN for earlier, later in spans],
-        wall=[(later[1] - earlier[1]) / SPAN for earlier, later in spans],
-        around=ended - begun - model.worked - (model.stamps[-1][0] - model.stamps[0][0]),
+        cpu=[] if turns is None else turns.cpu,
+        wall=[] if turns is None else turns.wall,
+        around=ended - begun - model.worked - (model.ended - model.begun),
     )
 
 
-def lower_quartile(values: list[float]) -> float:
-    return statistics.quantiles(values, n=4)[0]
+def leg(options: argparse.Namespace) -> dict[str, Any]:
+    """In a process that takes turns with another."""
+    with tempfile.TemporaryDirectory() as directory:
+        found = train(
+            directory, options.steps, options.every[0], options.parts, wait=WORK, turns=Turns(*options.turns)
+        )  # fmt: skip
+    os.close(options.turns[1])
+    return asdict(found)
 
 
-def compare(rounds: int, steps: int, every: int, parts: list[str]) -> dict[str, Any]:
-    """Legs in turns, the order changing from round to round."""
-    legs: dict[bool, list[Leg]] = {True: [], False: []}
-    for number in range(rounds):
-        for reports in (True, False) if number % 2 else (False, True):
-            with tempfile.TemporaryDirectory() as directory:
-                gc.collect()
-                legs[reports].append(train(directory, steps, every, parts if reports else [], wait=WORK))
-    cpu, wall = (
-        {
-            reports: lower_quartile([span for leg in some for span in getattr(leg, clock)])
-            for reports, some in legs.items()
-        }
-        for clock in ("cpu", "wall")
-    )
-    around = {reports: statistics.median(leg.around for leg in some) for reports, some in legs.items()}
+def compare(steps: int, every: int, parts: list[str]) -> dict[str, Any]:
+    """One run that reports, and one that does not."""
+    (to_loud, from_quiet), (to_quiet, from_loud) = os.pipe(), os.pipe()
+    words = ["--steps", str(steps), "--every", str(every)]
+    loud = OnATerminal([*words, "--parts", *parts], (to_loud, from_loud))
+    quiet = OnATerminal([*words, "--parts"], (to_quiet, from_quiet))
+    os.write(from_quiet, b"x")  # the first turn
+    for end in (to_loud, from_quiet, to_quiet, from_loud):
+        os.close(end)
+    told, told_not = loud.answer(), quiet.answer()
+
+    def added(clock: str) -> float:
+        return statistics.median(a - b for a, b in zip(told[clock], told_not[clock], strict=False))
+
     return {
-        "cpu": cpu[True] - cpu[False], "wall": wall[True] - wall[False], "around": around[True] - around[False],
-        "step": wall[False], "quiet": cpu[False],
+        "cpu": added("cpu"), "wall": added("wall"), "around": told["around"] - told_not["around"],
+        "step": statistics.median(told_not["wall"]), "quiet": statistics.median(told_not["cpu"]),
     }  # fmt: skip
 
 
@@ -185,8 +219,8 @@ def compare(rounds: int, steps: int, every: int, parts: list[str]) -> dict[str, 
 class Memory(TrainerCallback):
     """Looks at the resident memory from time to time.
 
-    The history of logs grows by design, as in transformers. It is weighed and emptied at every look, and so are our
-    stamps: what grows then is something else.
+    The history of logs grows by design, as in transformers. It is weighed and emptied at every look: what grows
+    then is something else.
     """
 
     every: int
@@ -195,7 +229,7 @@ class Memory(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step % self.every == 0:
             history = _size(state.log_history) / 1e6
-            del kwargs["model"].stamps[1:], state.log_history[:]
+            state.log_history.clear()
             gc.collect()
             pages = int(Path("/proc/self/statm").read_text().split()[1])
             self.seen.append((state.global_step, pages * os.sysconf("SC_PAGE_SIZE") / 1e6, history))
@@ -214,53 +248,57 @@ def memory(steps: int, every: int) -> list[tuple[int, float, float]]:
     return gauge.seen
 
 
-def on_a_terminal(words: list[str]) -> Any:
-    """Run this program again with a pseudo-terminal for standard output, and return what it found."""
-    leader, follower = pty.openpty()
-    ending, answer = os.pipe()
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm-256color", "COLUMNS": "120"}
-    environment |= {"PYTHONPATH": str(Path(ostinato.__file__).parents[1]), "WANDB_MODE": "offline"}
-    command = [sys.executable, str(Path(__file__).resolve()), *words, "--answer", str(answer)]
-    home = tempfile.TemporaryDirectory()  # trackers write to where they are started, and to the user's home
-    environment |= {"HOME": home.name, "WANDB_SILENT": "true"}
-    child = subprocess.Popen(command, stdout=follower, env=environment, pass_fds=[answer], cwd=home.name)
-    os.close(follower)
-    os.close(answer)
+class OnATerminal:
+    """This program once more, with a pseudo-terminal for standard output."""
 
-    def drain() -> None:
+    def __init__(self, words: list[str], turns: tuple[int, int] | None = None) -> None:
+        self._leader, follower = pty.openpty()
+        self._ending, answer = os.pipe()
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm-256color", "COLUMNS": "120"}
+        environment |= {"PYTHONPATH": str(Path(ostinato.__file__).parents[1]), "WANDB_MODE": "offline"}
+        command = [sys.executable, str(Path(__file__).resolve()), *words, "--answer", str(answer)]
+        command += ["--turns", *map(str, turns)] if turns else []
+        self._home = tempfile.TemporaryDirectory()  # trackers write to where they are started, and to the user's home
+        environment |= {"HOME": self._home.name, "WANDB_SILENT": "true"}
+        self._child = subprocess.Popen(
+            command, stdout=follower, env=environment, pass_fds=[answer, *(turns or ())], cwd=self._home.name
+        )  # fmt: skip
+        os.close(follower)
+        os.close(answer)
+        self._reader = threading.Thread(target=self._drain, daemon=True)
+        self._reader.start()
+
+    def _drain(self) -> None:
         try:
-            while os.read(leader, 65536):
+            while os.read(self._leader, 65536):
                 pass
         except OSError:  # the other end is closed
             pass
 
-    reader = threading.Thread(target=drain, daemon=True)
-    reader.start()
-    with os.fdopen(ending) as found:
-        text = found.read()
-    if child.wait() != 0:
-        raise SystemExit(f"the measurement failed with exit code {child.returncode}")
-    reader.join()
-    os.close(leader)
-    home.cleanup()
-    return json.loads(text)
+    def answer(self) -> Any:
+        """What it found."""
+        with os.fdopen(self._ending) as found:
+            text = found.read()
+        if self._child.wait() != 0:
+            raise SystemExit(f"the measurement failed with exit code {self._child.returncode}")
+        self._reader.join()
+        os.close(self._leader)
+        self._home.cleanup()
+        return json.loads(text)
 
 
 def answer(options: argparse.Namespace) -> None:
     """In the process that measures."""
     torch.set_num_threads(1)
     logging.getLogger("wandb").setLevel(logging.ERROR)
-    if options.memory:
-        found: Any = memory(options.memory_steps, options.every[0])
-    else:
-        found = compare(options.rounds, options.steps, options.every[0], options.parts)
+    found: Any = memory(options.memory_steps, options.every[0]) if options.memory else leg(options)
     with os.fdopen(options.answer, "w") as file:
         json.dump(found, file)
 
 
 def show_memory(options: argparse.Namespace) -> None:
     words = ["--memory", "--memory-steps", str(options.memory_steps), "--every", str(options.every[0])]
-    seen = on_a_terminal(words)
+    seen = OnATerminal(words).answer()
     for step, resident, _ in seen:
         print(f"step {step:7,}   {resident:8.1f} MB resident")
     (first, before, _), (last, after, history) = seen[1], seen[-1]
@@ -273,14 +311,14 @@ def show_memory(options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--every", type=int, nargs="+", default=[10, 1], help="logging_steps")
     parser.add_argument("--trackers", nargs="+", default=[], help="trackers besides tensorboard, csv and jsonl")
     parser.add_argument("--each", action="store_true", help="each part by itself as well")
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--memory-steps", type=int, default=50_000)
-    parser.add_argument("--parts", nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--parts", nargs="*", help=argparse.SUPPRESS)
+    parser.add_argument("--turns", type=int, nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--answer", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.answer is not None:
@@ -293,8 +331,9 @@ def main() -> None:
         rows += [(f"{name} alone", [name]) for name in EVERYTHING if options.each]
         for name, parts in rows:
             for every in options.every:
-                words = ["--rounds", str(options.rounds), "--steps", str(options.steps), "--every", str(every)]
-                print(f"{name:18} a log every {every:2} steps: {_told(on_a_terminal([*words, '--parts', *parts]))}")
+                print(
+                    f"{name:18} a log every {every:2} steps: {_told(compare(options.steps, every, parts))}", flush=True
+                )
 
 
 def _told(found: dict[str, Any]) -> str:
