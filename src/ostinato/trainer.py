@@ -77,7 +77,7 @@ from .loops.evaluate import PADDING, speed_metrics
 from .loops.finish import finish
 from .loops.flops import FlopCounter, input_that_decides, operations, tells_operations
 from .loops.run import Run
-from .loops.tokens import count_tokens
+from .loops.tokens import TokenCounter
 from .loops.train import emit, train
 from .metrics.window import MetricWindow
 from .objective.counting import count_targets, loss_shifts_labels, observe_shift, weigh
@@ -1268,28 +1268,17 @@ class Trainer(metaclass=TrainerType):
         if self._run is not None:
             self._run.meter.last_step = step
 
-    def _count_tokens(self, batches: list[Batch]) -> None:
-        """Count the input tokens of an update."""
-        if self._is_overridden("_track_num_input_tokens"):
-            for batch in batches:
-                self._track_num_input_tokens(batch)
-            return
-        # Summed up first: processes may cut their batches into different numbers of micro-batches.
-        own = sum(map(self._tokens_in, batches))
-        processes = 1 if self._run is None else self._run.processes
-        self.state.num_input_tokens_seen += own if processes == 1 else int(self.strategy.sum(torch.tensor(own)))
-
-    def _track_num_input_tokens(self, inputs: Batch) -> None:
-        """Count the input tokens of one micro-batch over all processes."""
-        self.state.num_input_tokens_seen += int(self.strategy.sum(torch.tensor(self._tokens_in(inputs))))
-
-    def _tokens_in(self, inputs: Batch) -> int:
-        return count_tokens(
-            inputs,
-            main_input=getattr(self.model, "main_input_name", "input_ids"),
+    def _token_counter(self) -> TokenCounter:
+        """What counts as an input token, as the arguments, the model and the tokenizer say."""
+        return TokenCounter(
+            getattr(self.model, "main_input_name", "input_ids"),
             mode=str(self.args.include_num_input_tokens_seen),
             pad_token_id=getattr(self.processing_class, "pad_token_id", None),
         )
+
+    def _track_num_input_tokens(self, inputs: Batch) -> None:
+        """Count the input tokens of one micro-batch over all processes."""
+        self.state.num_input_tokens_seen += int(self.strategy.sum(torch.tensor(self._token_counter()(inputs))))
 
     def _is_overridden(self, method: str) -> bool:
         return getattr(type(self), method) is not getattr(Trainer, method) or method in vars(self)

@@ -149,7 +149,10 @@ def _kept(name: str, number: Number) -> Number:
                 why="a log line has one number for each name",
                 fix="track its mean, with weight= the number of values",
             )
-        return number.detach().clone() if number.dim() == 0 else number.detach().reshape(()).clone()
+        own = number.detach().clone() if number.requires_grad else number.clone()
+        return own if own.dim() == 0 else own.reshape(())
+    if type(number) is float:
+        return number
     try:
         return float(number)
     except (TypeError, ValueError):

@@ -476,8 +476,9 @@ class Run:
 
     def _commit_tracked(self) -> None:
         """Let the numbers of the update count; its named losses add up to it, and weigh as one step."""
-        sums: dict[str, Any] = {}
-        for parts in self.objective.parts:
+        first, *more = self.objective.parts or [{}]
+        sums: dict[str, Any] = first
+        for parts in more:
             for name, share in parts.items():
                 sums[name] = share.double() + sums[name] if name in sums else share
         self.objective.parts.clear()

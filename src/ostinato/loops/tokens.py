@@ -11,18 +11,31 @@ from ..core.notices import note_once
 from ..core.protocols import Batch
 
 
-def count_tokens(batch: Batch, *, main_input: str, mode: str, pad_token_id: int | None) -> int:
-    """The elements of a batch's main input; with `mode="non_padding"` those that are not padding."""
-    tokens: Any = batch.get(main_input) if isinstance(batch, Mapping) else None
-    if not isinstance(tokens, Tensor):
-        note_once(f"input tokens are not counted: the batch has no tensor {main_input!r}, the model's main input")
-        return 0
-    if mode != "non_padding":
+class TokenCounter:
+    """The elements of a batch's main input; with `mode="non_padding"` those that are not padding.
+
+    >>> import torch
+    >>> count = TokenCounter("input_ids", mode="non_padding", pad_token_id=0)
+    >>> count({"input_ids": torch.tensor([[5, 6, 0], [7, 0, 0]])})
+    3
+    """
+
+    def __init__(self, main_input: str, *, mode: str, pad_token_id: int | None) -> None:
+        self.main_input, self.pad_token_id = main_input, pad_token_id
+        self.counts_padding = mode != "non_padding"
+
+    def __call__(self, batch: Batch) -> int:
+        tokens: Any = batch.get(self.main_input) if isinstance(batch, Mapping) else None
+        if not isinstance(tokens, Tensor):
+            name = self.main_input
+            note_once(f"input tokens are not counted: the batch has no tensor {name!r}, the model's main input")
+            return 0
+        if self.counts_padding:
+            return tokens.numel()
+        mask = batch.get("attention_mask")
+        if isinstance(mask, Tensor):
+            return int(mask.sum().item())
+        if self.pad_token_id is not None:
+            return int((tokens != self.pad_token_id).sum().item())
+        note_once("all input tokens are counted: neither an attention_mask nor a pad token tells which are padding")
         return tokens.numel()
-    mask = batch.get("attention_mask")
-    if isinstance(mask, Tensor):
-        return int(mask.sum())
-    if pad_token_id is not None:
-        return int((tokens != pad_token_id).sum())
-    note_once("all input tokens are counted: neither an attention_mask nor a pad token tells which are padding")
-    return tokens.numel()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,8 +29,12 @@ class MetricWindow:
         self.ignored = list(ignored)  # outputs of the model that are of no interest
         self._open = [stream.opened(**known) for stream in streams]
         self._joins = all(stream.takes == "ours" and _counts(stream.metric) for stream in streams)
-        self._held: list[_Small] = []
+        self._held: list[tuple[Tensor, Tensor]] = []  # logits and labels of batches that wait
         self._held_size = 0
+        self._alike: tuple[Any, ...] | None = None  # what the batch held last was like, in every respect
+        self._kind: tuple[Any, ...] | None = None  # what batches that are joined have in common
+        self._size = 0  # of the batch held last
+        self._shown: tuple[bool, Any] = (False, None)  # whether the loss shifts labels, and the tokenizer
         self._has_measured = False
 
     @property
@@ -51,13 +55,29 @@ class MetricWindow:
         """Take in a batch that is to be measured later; False: it has to be measured now, and was not taken."""
         if not self._joins or not self._has_measured:
             return False
-        small = _Small.of(logits, labels, processing_class, shifts=shifts)
-        if small is None:
+        if not isinstance(logits, Tensor) or not isinstance(labels, Tensor):
             return False
-        if self._held and (small.kind != self._held[0].kind or self._held_size + small.size > MOST_HELD):
+        alike = (logits.shape, labels.shape, logits.dtype, labels.dtype, logits.device, labels.device, shifts)
+        if alike != self._alike and not self._may_wait(alike):
+            return False
+        if self._held_size + self._size > MOST_HELD:
             self._measure_held()
-        self._held.append(small)
-        self._held_size += small.size
+        self._shown = (shifts, processing_class)
+        labels = labels.detach() if labels.requires_grad else labels
+        self._held.append((logits.detach().clone(), labels.clone()))  # both may be written to before they are read
+        self._held_size += self._size
+        return True
+
+    def _may_wait(self, alike: tuple[Any, ...]) -> bool:
+        """Whether a batch unlike the one before can wait: it is small, and has rows to join."""
+        shape, wanted, *rest = alike
+        size = shape.numel() + wanted.numel()
+        if size > MOST_HELD // 8 or not shape or not wanted or shape[0] != wanted[0]:
+            return False
+        kind = (shape[1:], wanted[1:], *rest)
+        if kind != self._kind:
+            self._measure_held()
+        self._alike, self._kind, self._size = alike, kind, size
         return True
 
     def _measure(self, prediction: EvalPrediction) -> None:
@@ -68,7 +88,10 @@ class MetricWindow:
     def _measure_held(self) -> None:
         if self._held:
             held, self._held, self._held_size = self._held, [], 0
-            self._measure(_joined(held))
+            shifts, processing_class = self._shown
+            logits: Any = torch.cat([logits for logits, _ in held])
+            labels: Any = torch.cat([labels for _, labels in held])
+            self._measure(EvalPrediction(logits, labels, shifts_labels=shifts, processing_class=processing_class))
 
     def drain(self, of_all: Callable[[States], list[States]] | None = None) -> dict[str, float]:
         """The results since the last time, over all processes; a metric that has seen too few rows is left out.
@@ -108,35 +131,6 @@ class MetricWindow:
 
 def _counts(metric: Any) -> bool:
     return all(part.counts for part in (metric.parts if isinstance(metric, Combined) else [metric]))
-
-
-class _Small(NamedTuple):
-    """A copy of a batch that is small enough to wait for others."""
-
-    logits: Tensor
-    labels: Tensor
-    size: int
-    kind: tuple[Any, ...]  # what batches that are joined have in common
-    shifts_labels: bool
-    processing_class: Any
-
-    @classmethod
-    def of(cls, logits: Any, labels: Any, processing_class: Any, *, shifts: bool) -> _Small | None:
-        """None: it is not small, or has no rows to join."""
-        if not isinstance(logits, Tensor) or not isinstance(labels, Tensor):
-            return None
-        shape, wanted, size = logits.shape, labels.shape, logits.numel() + labels.numel()
-        if size > MOST_HELD // 8 or not shape or not wanted or shape[0] != wanted[0]:
-            return None
-        kind = (shape[1:], logits.dtype, logits.device, wanted[1:], labels.dtype, labels.device, shifts)
-        return cls(logits.detach().clone(), labels.clone(), size, kind, shifts, processing_class)
-
-
-def _joined(held: list[_Small]) -> EvalPrediction:
-    logits: Any = torch.cat([one.logits for one in held])
-    labels: Any = torch.cat([one.labels for one in held])
-    first = held[0]
-    return EvalPrediction(logits, labels, shifts_labels=first.shifts_labels, processing_class=first.processing_class)
 
 
 def _plain(value: Any) -> Any:

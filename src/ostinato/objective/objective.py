@@ -80,8 +80,11 @@ class Objective:
         if not isinstance(loss, Tensor) or loss.dim() > 0:
             total, parts = total_and_parts(loss, self.source)
             if parts:
-                self.parts.append({name: self.share_of(part, num_items).detach() for name, part in parts.items()})
+                self.parts.append({name: self._scaled(part.detach(), num_items) for name, part in parts.items()})
             loss = one_number(total, self.source)
+        return self._scaled(loss, num_items)
+
+    def _scaled(self, loss: Tensor, num_items: Tensor | int | None) -> Tensor:
         if self.scale == "share" and (num_items is not None or self.stated):
             # Only what was divided by the count of all processes has to make up for their averaging.
             return loss if self.processes == 1 or num_items is None or self.makes_up else loss * self.processes

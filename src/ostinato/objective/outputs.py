@@ -92,7 +92,12 @@ def total_and_parts(loss: Any, source: str) -> tuple[Any, dict[str, Tensor]]:
     """
     if not isinstance(loss, Mapping):
         return loss, {}
-    parts = {str(name): one_number(value, f"{source}, as {name!r},") for name, value in loss.items()}
+    parts = {
+        str(name): value
+        if isinstance(value, Tensor) and value.dim() == 0  # nearly always
+        else one_number(value, f"{source}, as {name!r},")
+        for name, value in loss.items()
+    }
     if not parts:
         raise LossTypeError(f"{source} returned an empty dict", "it has no loss", "return {'ce': ..., 'kl': ...}")
     total = parts.pop("loss") if "loss" in parts else reduce(add, parts.values())

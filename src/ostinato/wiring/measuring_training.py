@@ -58,15 +58,15 @@ def compute_loss(trainer: Trainer, model: nn.Module, inputs: Batch, **count: Any
     """The loss of a training batch; its predictions are shown to the metrics."""
     window = trainer._train_window
     assert window is not None
-    labels = tuple(_detached(inputs.get(name)) for name in trainer.label_names)
+    labels = [inputs.get(name) for name in trainer.label_names]  # now: some losses take them out of the batch
     result = trainer.compute_loss(model, inputs, return_outputs=True, **count)
     loss, outputs = loss_and_outputs(result, trainer.objective.source)
-    if is_heard() and labels and all(label is not None for label in labels):
+    if labels and is_heard() and not any(label is None for label in labels):
         _show(trainer, window, outputs, labels)
     return loss
 
 
-def _show(trainer: Trainer, window: MetricWindow, outputs: Any, labels: tuple[Any, ...]) -> None:
+def _show(trainer: Trainer, window: MetricWindow, outputs: Any, labels: list[Any]) -> None:
     shifts, tokenizer = bool(trainer._loss_shifts_labels), trainer.processing_class
     # What most batches are like, and steps are short: the rest takes longer than it takes to measure one.
     plain = isinstance(outputs, dict) and "logits" in outputs and "logits" not in window.ignored and len(labels) == 1
@@ -76,7 +76,7 @@ def _show(trainer: Trainer, window: MetricWindow, outputs: Any, labels: tuple[An
     window.add(
         EvalPrediction(
             predictions=_single(logits),
-            label_ids=_single(labels),
+            label_ids=_single(tuple(map(_detached, labels))),
             output_names=names_of(outputs, window.ignored, has_loss=True),
             shifts_labels=shifts,
             processing_class=tokenizer,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from ..checkpoint.run_home import best_of_run
 from ..checkpoint.saves import Saves
 from ..config import mistakes
 from ..config.plan import ReportSettings
+from ..core.protocols import Batch
 from ..core.state import TrainerState
 from ..core.tracking import hearing
 from ..data import loaders
@@ -79,7 +83,7 @@ def open_run(
         flops=trainer._flop_counter(),
         weigh=trainer._divisors,
         processes=trainer.args.world_size,
-        count_tokens=trainer._count_tokens if trainer.args.include_num_input_tokens_seen != "no" else None,
+        count_tokens=counting_tokens(trainer),
         peak_flops=peak_of(trainer),
         cuts=cuts_batches(loader),
         skipped=SkippedRows() if trainer.args.skip_bad_rows else None,
@@ -115,6 +119,24 @@ def open_run(
         )
     )
     return run
+
+
+def counting_tokens(trainer: Trainer) -> Callable[[list[Batch]], None] | None:
+    """What counts the input tokens of an update; None where nobody asked for it."""
+    if trainer.args.include_num_input_tokens_seen == "no":
+        return None
+    count, alone = trainer._token_counter(), trainer.args.world_size == 1
+
+    def each(batches: list[Batch]) -> None:
+        for batch in batches:
+            trainer._track_num_input_tokens(batch)
+
+    def together(batches: list[Batch]) -> None:
+        # Summed up first: processes may cut their batches into different numbers of micro-batches.
+        own = sum(map(count, batches))
+        trainer.state.num_input_tokens_seen += own if alone else int(trainer.strategy.sum(torch.tensor(own)))
+
+    return each if trainer._is_overridden("_track_num_input_tokens") else together
 
 
 def source_losses(trainer: Trainer, loader: Any) -> SourceLosses | None:
