@@ -70,6 +70,7 @@ from .explain.journey import Journey
 from .explain.run_plan import RunPlan
 from .explain.weights import check_weights
 from .integrations.model_card import Asked, as_list
+from .integrations.tracker import TrackerCallback
 from .integrations.uploads import PushInProgress
 from .loops import predict as predicting
 from .loops import report
@@ -416,7 +417,7 @@ class Trainer(metaclass=TrainerType):
                             ignore_keys_for_eval=ignore_keys_for_eval,
                         )
             except BaseException:
-                self._stop_progress()
+                self._break_off()
                 raise
             finally:
                 self.is_in_train = False
@@ -431,11 +432,16 @@ class Trainer(metaclass=TrainerType):
         theirs = [kind for kind in listening if not kind.__module__.startswith(f"{__package__}.")]
         return bool(theirs) or any(map(self._is_overridden, _MAY_ADD_METRICS))
 
-    def _stop_progress(self) -> None:
-        """No event tells callbacks that training broke off; a bar left running would garble what comes next."""
+    def _break_off(self) -> None:
+        """No event tells callbacks that training broke off.
+
+        A bar left running would garble what comes next, and what waits to be sent to a tracker might be lost.
+        """
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, (ProgressCallback, NotebookProgressCallback)):
                 callback.stop()
+            elif isinstance(callback, TrackerCallback):
+                callback.flush()
 
     def _inner_training_loop(
         self,

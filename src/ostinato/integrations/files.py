@@ -6,12 +6,12 @@ import csv
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..callbacks.base import QuietCallback
-from .sink import Held, Numbers, RunInfo, Sink
+from .sink import Held, Logged, Numbers, RunInfo, Sink
 from .tracker import TrackerCallback
 
 CSV_NAME = "metrics.csv"
@@ -20,12 +20,13 @@ HYPER_PARAMETERS_NAME = "hparams.json"
 
 
 class FileSink(Sink):
-    """A file with one line per log, in the hands of the operating system before the next step begins.
+    """A file with one line per log, at most a second behind.
 
     A resumed run cuts the file back to before the checkpoint's step and goes on from there.
     """
 
     file_name = ""
+    patience = 1.0
 
     def __init__(self, file_name: str | None = None) -> None:
         self.file_name = file_name or self.file_name
@@ -60,8 +61,11 @@ class FileSink(Sink):
             file.writelines(lines)
         os.replace(partial, self.path)
 
+    def log(self, numbers: Numbers, step: int) -> None:
+        self.log_all([Logged(numbers, step, 0.0)])
+
     def append(self, text: str) -> None:
-        # Opened for each line: a run that ends with an error leaves nothing open. Without a buffer it costs little.
+        # Opened each time: a run that ends with an error leaves nothing open. Without a buffer it costs little.
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
         try:
             data = text.encode("utf-8")
@@ -89,15 +93,18 @@ class CsvSink(FileSink):
         kept = [row for row in rows[1:] if len(row) == len(self.columns) and int(row[0]) < step]
         self.replace(_row(row) for row in [self.columns, *kept])
 
-    def log(self, numbers: Numbers, step: int) -> None:
-        new = [name for name in numbers if name not in self.columns]
+    def log_all(self, logs: Sequence[Logged]) -> None:
+        new = list(dict.fromkeys(name for numbers, _, _ in logs for name in numbers if name not in self.columns))
         if new:
             blanks = [""] * len(new)
             rows = list(_rows(self.path))[1:]
             self.columns += new
             self.replace(_row(row) for row in [self.columns, *([*row, *blanks] for row in rows)])
+        self.append("".join(self._line(numbers, step) for numbers, step, _ in logs))
+
+    def _line(self, numbers: Numbers, step: int) -> str:
         values = [repr(numbers[name]) if name in numbers else "" for name in self.columns[1:]]
-        self.append(f"{','.join([str(step), *values])}\n")  # numbers need no quotes
+        return f"{','.join([str(step), *values])}\n"  # numbers need no quotes
 
 
 def _rows(path: Path) -> Iterator[list[str]]:
@@ -128,13 +135,21 @@ class JsonlSink(FileSink):
                     kept.append(line)
         self.replace(kept)
 
-    def log(self, numbers: Numbers, step: int) -> None:
-        plain = {name: _json_number(value) for name, value in numbers.items()}
-        self.append(json.dumps({"step": step, **plain}) + "\n")
+    def log_all(self, logs: Sequence[Logged]) -> None:
+        self.append("".join(f"{_as_json({'step': step, **numbers})}\n" for numbers, step, _ in logs))
+
+
+_encode = json.JSONEncoder(allow_nan=False).encode
+
+
+def _as_json(numbers: Numbers) -> str:
+    try:
+        return _encode(numbers)
+    except ValueError:  # JSON has no word for what is not finite
+        return _encode({name: _json_number(value) for name, value in numbers.items()})
 
 
 def _json_number(value: float) -> float | str:
-    """JSON has no word for what is not finite."""
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..core.notices import note_once
 from ..core.state import TrainerControl, TrainerState
-from .sink import Held, Numbers, RunInfo, Sink
+from .sink import Held, Logged, Numbers, RunInfo, Sink
 from .tracker import TrackerCallback
 
 _YES = ("1", "true", "yes", "on", "y", "t")
 _AT_ONCE = 100  # parameters that the service takes in one request
+_POINTS_AT_ONCE = 1000
 
 
 def _asked(name: str) -> bool:
@@ -27,6 +30,8 @@ class MlflowSink(Sink):
     A resumed run goes on with the run's id. Points are in the store when `log` returns; what the store has of the
     steps to come is read from it, because a point cannot be taken out again.
     """
+
+    patience = 1.0  # a request takes about as long for many points as for one
 
     def __init__(self, module: Any) -> None:
         self.module = module
@@ -76,10 +81,17 @@ class MlflowSink(Sink):
         return held
 
     def log(self, numbers: Numbers, step: int) -> None:
-        moment = self.module.utils.time.get_current_time_millis()
+        self.log_all([Logged(numbers, step, time.time())])
+
+    def log_all(self, logs: Sequence[Logged]) -> None:
         metric = self.module.entities.Metric
-        points = [metric(_allowed(name), float(value), moment, step) for name, value in numbers.items()]
-        self.client.log_batch(self.run_id, metrics=points)
+        points = [
+            metric(_allowed(name), float(value), int(1000 * moment), step)
+            for numbers, step, moment in logs
+            for name, value in numbers.items()
+        ]
+        for first in range(0, len(points), _POINTS_AT_ONCE):
+            self.client.log_batch(self.run_id, metrics=points[first : first + _POINTS_AT_ONCE])
 
     def finish(self) -> None:
         if self._ends_it and self.module.active_run() is not None:

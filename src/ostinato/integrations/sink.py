@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 Numbers = Mapping[str, float]
+
+
+class Logged(NamedTuple):
+    """The numbers of one log, as a tracker is given them."""
+
+    numbers: Numbers  # names are complete (`train/loss`)
+    step: int
+    time: float  # when they were logged, in seconds since the epoch
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,10 @@ class Sink:
     Anything may raise: the callback around it says so once, and training goes on.
     """
 
+    # Seconds that numbers may wait for those of later steps, where taking many at once is much cheaper. They do not
+    # wait while the run evaluates or saves, nor after its end, whichever way it ends. 0: `log` is called at once.
+    patience: ClassVar[float] = 0.0
+
     def start(self, run: RunInfo) -> str | None:
         """Open the tracker's run and return its id, by which a resumed run finds it again."""
         raise NotImplementedError
@@ -81,6 +93,11 @@ class Sink:
     def log(self, numbers: Numbers, step: int) -> None:
         """Hand over numbers of one step; names are complete (`train/loss`)."""
         raise NotImplementedError
+
+    def log_all(self, logs: Sequence[Logged]) -> None:
+        """Hand over what has waited, in the order in which it was logged."""
+        for numbers, step, _ in logs:
+            self.log(numbers, step)
 
     def finish(self) -> None:
         """The run has ended. Another `start` with its id may follow."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from importlib import import_module
@@ -17,7 +18,7 @@ from ..config.secrets import is_secret, redacted
 from ..config.trackers import KNOWN, is_installed, missing
 from ..core.notices import note_once, warn
 from ..core.state import ExportableState, TrainerControl, TrainerState
-from .sink import Held, RunInfo, Sink
+from .sink import Held, Logged, RunInfo, Sink
 
 SUMMARY = ("train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss", "total_flos")
 GIVES_UP_AFTER = 3  # logs in a row that a tracker did not take
@@ -79,6 +80,8 @@ class TrackerCallback(TrainerCallback, ExportableState):
         self._given = sink
         self._sink: Sink | None = None
         self._held: Held | None = None
+        self._waiting: list[Logged] = []  # not handed over yet, under the names they were logged with
+        self._handed_over_at = float("-inf")
         self._failures = 0
         self._is_off = self._has_warned = False
         self._is_training = self._has_trained = False
@@ -99,6 +102,7 @@ class TrackerCallback(TrainerCallback, ExportableState):
         self, args: Any, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
     ) -> None:
         self._failures, self._is_off = 0, False
+        self._handed_over_at = float("-inf")  # the first numbers of a run do not wait
         goes_on = state.global_step > 0
         if not goes_on and self._has_trained:
             self._finish()
@@ -121,9 +125,11 @@ class TrackerCallback(TrainerCallback, ExportableState):
             return
         if self._sink is None:  # an evaluation before training, or a prediction after it
             self.setup(args, state, model)
-        self._log(numbers_of(logs), state.global_step)
+        self._waiting.append(Logged(numbers_of(logs), state.global_step, time.time()))
         if not self._is_training:
             self.flush()  # nobody may ever end this one
+        elif self._is_due(control):
+            self._hand_over()
 
     def on_predict(self, args: Any, state: TrainerState, control: TrainerControl, metrics: Any, **kwargs: Any) -> None:
         if self.logs_predictions:
@@ -164,24 +170,45 @@ class TrackerCallback(TrainerCallback, ExportableState):
     def _catch_up(self, sink: Sink, run: RunInfo, state: TrainerState) -> None:
         """Bring the tracker to where the checkpoint is: what it lost is logged again, what it has is left alone."""
         self._held = held = sink.held(run)
+        now = time.time()
         for entry in state.log_history:
             step = int(entry.get("step", 0))
             if step >= held.complete_before:
-                self._log(numbers_of({name: value for name, value in entry.items() if name != "step"}), step)
+                numbers = numbers_of({name: value for name, value in entry.items() if name != "step"})
+                self._waiting.append(Logged(numbers, step, now))
+        self._hand_over()
 
-    def _log(self, logs: dict[str, float], step: int) -> None:
-        if self._sink is None:
+    def _is_due(self, control: TrainerControl) -> bool:
+        """Whether what waits has waited long enough, or the next step is not what comes next."""
+        patience = 0.0 if self._sink is None else self._sink.patience
+        long_enough = not patience or time.monotonic() - self._handed_over_at >= patience
+        return long_enough or control.should_evaluate or control.should_save or control.should_training_stop
+
+    def _hand_over(self) -> None:
+        """Give the tracker what waits: at once where it takes many at once, one by one where it does not."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
             return
-        numbers = rewrite_logs(logs) if self.prefixed else logs
+        self._handed_over_at = time.monotonic()
+        ready = [one for one in map(self._as_it_is_called, waiting) if one.numbers]
+        together = self._sink is not None and self._sink.patience
+        for logs in [ready] if together and ready else [[one] for one in ready]:
+            if self._sink is None:
+                return
+            with self._never_stopping("did not take what was logged"):
+                self._sink.log_all(logs)
+                self._failures = 0
+        summary = next((one.numbers for one in waiting if "train_runtime" in one.numbers), None)
+        if summary is not None and self._sink is not None:
+            with self._never_stopping("did not take the summary"):
+                self._sink.summarize({name: summary[name] for name in SUMMARY if name in summary})
+
+    def _as_it_is_called(self, logged: Logged) -> Logged:
+        """The numbers under the names that the tracker knows them by, without those that it has already."""
+        numbers = rewrite_logs(logged.numbers) if self.prefixed else dict(logged.numbers)
         if self._held is not None:
-            numbers = self._not_held(self._held, numbers, step)
-        if not numbers:
-            return
-        with self._never_stopping("did not take what was logged"):
-            self._sink.log(numbers, step)
-            if "train_runtime" in logs:
-                self._sink.summarize({name: logs[name] for name in SUMMARY if name in logs})
-            self._failures = 0
+            numbers = self._not_held(self._held, numbers, logged.step)
+        return logged._replace(numbers=numbers)
 
     def _not_held(self, held: Held, numbers: dict[str, float], step: int) -> dict[str, float]:
         left = {}
@@ -198,6 +225,7 @@ class TrackerCallback(TrainerCallback, ExportableState):
         return left
 
     def _finish(self) -> None:
+        self._hand_over()
         sink, self._sink, self._held = self._sink, None, None
         if sink is not None:
             with self._never_stopping("could not be ended"):
@@ -205,6 +233,7 @@ class TrackerCallback(TrainerCallback, ExportableState):
 
     def flush(self) -> None:
         """Let nothing be lost that was logged so far."""
+        self._hand_over()
         if self._sink is not None:
             with self._never_stopping("could not write"):
                 self._sink.flush()

@@ -227,6 +227,68 @@ def test_a_tracker_that_never_answers_is_given_up(tmp_path) -> None:
     assert sum(event.startswith("log") for event in sink.events) == 3
 
 
+# ---- waiting for one another ----------------------------------------------------------------------
+
+
+class Patient(Memory):
+    """Takes many logs at once, and remembers which came together."""
+
+    patience = 3600.0
+
+    def __init__(self, *args, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        self.together: list[list[int]] = []
+        self.times: list[float] = []
+
+    def log_all(self, logs) -> None:
+        self.together.append([one.step for one in logs])
+        self.times += [one.time for one in logs]
+        super().log_all(logs)
+
+
+def test_what_is_logged_in_quick_succession_is_handed_over_together(tmp_path) -> None:
+    sink = Patient()
+    made = trainer(tmp_path, TrackerCallback(sink), eval_strategy="no", save_strategy="no")
+    made.train()
+    assert sink.runs["run 0"] == logged(made)
+    assert sink.together == [[1], [2, 3, 4, 5, 6], [6]]  # the first at once; the last two: nothing follows them
+    assert sink.times == sorted(sink.times) and len(set(sink.times)) == 7
+
+
+def test_nothing_waits_while_the_run_evaluates_or_saves(tmp_path) -> None:
+    sink = Patient()
+    seen: dict[str, list[int]] = {}
+
+    class Looks(ostinato.TrainerCallback):
+        def on_prediction_step(self, args, state, control, **kwargs) -> None:
+            seen.setdefault(f"evaluating at {state.global_step}", [step for step, _ in sink.runs["run 0"]])
+
+        def on_save(self, args, state, control, **kwargs) -> None:
+            seen.setdefault(f"saved at {state.global_step}", [step for step, _ in sink.runs["run 0"]])
+
+    trainer(tmp_path, TrackerCallback(sink), Looks(), save_steps=5).train()
+    assert seen == {
+        "evaluating at 3": [1, 2, 3],
+        "saved at 5": [1, 2, 3, 3, 4, 5],
+        "evaluating at 6": [1, 2, 3, 3, 4, 5, 6],
+        "saved at 6": [1, 2, 3, 3, 4, 5, 6, 6],
+    }
+
+
+def test_what_waits_is_handed_over_when_training_breaks_off(tmp_path) -> None:
+    sink = Patient()
+    cut_short(tmp_path, 5, TrackerCallback(sink), eval_strategy="no", save_strategy="no")
+    assert [step for step, _ in sink.runs["run 0"]] == [1, 2, 3, 4, 5]
+
+
+def test_what_waited_for_a_tracker_that_fails_is_lost_and_the_next_is_not(tmp_path, capsys) -> None:
+    sink = Patient(("log 2",))
+    made = trainer(tmp_path, TrackerCallback(sink), eval_strategy="no", save_steps=3)
+    made.train()
+    assert [step for step, _ in sink.runs["run 0"]] == [1, 4, 5, 6, 6]
+    assert capsys.readouterr().err.count("the tracker Patient") == 1
+
+
 # ---- files ---------------------------------------------------------------------------------------
 
 
