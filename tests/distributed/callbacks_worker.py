@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -39,11 +42,26 @@ class Net(nn.Module):
 
 
 class Writes(TrainerCallback):
-    """Writes the control file in the third step."""
+    """Writes the control file while a step is taken."""
+
+    def __init__(self, texts: dict[int, str]) -> None:
+        self.texts = texts
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if RANK == 0 and state.global_step == 2:
-            Path(args.output_dir, "control").write_text("save\nstop\n")
+        if RANK == 0 and state.global_step + 1 in self.texts:
+            Path(args.output_dir, "control").write_text(self.texts[state.global_step + 1])
+
+
+class Sleeps:
+    """Stands in for `time.sleep`: does something instead."""
+
+    def __init__(self, then: Callable[[], Any]) -> None:
+        self.count, self.then = 0, then
+
+    def __call__(self, seconds: float) -> None:
+        self.count += 1
+        if self.count == 3:
+            self.then()
 
 
 class Hurries(TimeLimitCallback):
@@ -58,10 +76,16 @@ def trainer(out: Path, callbacks: list[Any], **options: Any) -> Trainer:
     set_seed(1)
     draw = torch.Generator().manual_seed(7)
     rows = [{"x": torch.randn(4, generator=draw), "labels": torch.tensor(float(n % 3))} for n in range(32)]
-    settings = {"use_cpu": True, "report_to": "none", "disable_tqdm": True, "learning_rate": 0.05, "save_steps": 2}
-    args = TrainingArguments(
-        str(out), per_device_train_batch_size=2, max_steps=12, logging_steps=2, **{**settings, **options}
-    )
+    settings = {
+        "use_cpu": True,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "learning_rate": 0.05,
+        "max_steps": 12,
+        "logging_steps": 2,
+        "save_steps": 2,
+    }
+    args = TrainingArguments(str(out), per_device_train_batch_size=2, **{**settings, **options})
     return Trainer(Net(), args, train_dataset=rows, eval_dataset=rows[:8], callbacks=callbacks)
 
 
@@ -94,18 +118,59 @@ def average_and_freeze(out: Path) -> dict[str, Any]:
     }
 
 
-def refused(out: Path) -> str:
+def obey(out: Path) -> dict[str, Any]:
+    """Every command, a pause among them; only the first process can see the file."""
+    writes = Writes({3: "save\nevaluate\nlog\nlr x0.5\n", 13: "pause\nlr 0.01\n"})
+    options = {"max_steps": 24, "logging_steps": 8, "save_steps": 100, "eval_strategy": "steps", "eval_steps": 100}
+    obedient = trainer(out, [writes, ControlFileCallback()], **options)
+    sleeps = Sleeps(lambda: (out / "control").write_text("log\nresume\n") if RANK == 0 else None)
+    with patch.object(control_file.time, "sleep", sleeps):
+        obedient.train()
+    history = obedient.state.log_history
+    return {
+        "sleeps": sleeps.count,
+        "weights": numbers(obedient.model),
+        "rates": {entry["step"]: entry["learning_rate"] for entry in history if "learning_rate" in entry},
+        "evaluated": [entry["step"] for entry in history if "eval_loss" in entry],
+    }
+
+
+def stopped_in_a_pause(out: Path) -> dict[str, Any]:
+    """A signal to one process that waits ends all of them."""
+    waiting = trainer(out, [Writes({3: "pause\n"}), ControlFileCallback()], max_steps=30)
+    sleeps = Sleeps(lambda: os.kill(os.getpid(), signal.SIGTERM) if RANK == 1 else None)
+    with patch.object(control_file.time, "sleep", sleeps):
+        try:
+            waiting.train()
+        except SystemExit as left:
+            return {"code": left.code, "step": waiting.state.global_step}
+    return {}
+
+
+def refused(out: Path, callbacks: list[Any]) -> str:
     try:
-        trainer(out, [FreezeCallback({"body": 5})]).train()
+        trainer(out, callbacks).train()
     except ConfigError as error:
         return error.what
     return "not refused"
 
 
+def unseen(path: Path) -> str | None:
+    raise AssertionError("only the first process has the file on its disk")
+
+
 def main(out: Path) -> None:
     control_file.SECONDS_BETWEEN_LOOKS = 0.0
-    found: dict[str, Any] = {"average": average_and_freeze(out / "average"), "refused": refused(out / "refused")}
-    stopped = trainer(out / "stopped", [Writes(), ControlFileCallback()])
+    if RANK == 1:
+        control_file._text_of = unseen
+    found: dict[str, Any] = {
+        "average": average_and_freeze(out / "average"),
+        "obeyed": obey(out / "obeyed"),
+        "in a pause": stopped_in_a_pause(out / "paused"),
+        "frozen": refused(out / "frozen", [FreezeCallback({"body": 5})]),
+        "one": refused(out / "one", [ControlFileCallback()] if RANK == 0 else []),
+    }
+    stopped = trainer(out / "stopped", [Writes({3: "stop\n"}), ControlFileCallback()])
     stopped.train()
     hurried = trainer(out / "hurried", [Hurries(hours=1)])
     hurried.train()

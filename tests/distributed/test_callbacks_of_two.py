@@ -7,6 +7,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 WORKER = Path(__file__).with_name("callbacks_worker.py")
 
@@ -21,8 +24,25 @@ def test_two_processes(tmp_path: Path) -> None:
     assert first["average"]["resumed"] is True
     assert first["average"]["held"] == [True] * 5 + [False] * 7
     assert len(first["average"]["lost"]) == 6
-    assert "needs ddp_find_unused_parameters=True" in first["refused"]
+    assert_obeyed(tmp_path / "obeyed", first["obeyed"])
+    assert first["in a pause"] == {"code": 128 + 15, "step": 11}, "the step that began with the pause is the last"
+    assert (tmp_path / "paused" / "checkpoint-11").is_dir()
+    assert "needs ddp_find_unused_parameters=True" in first["frozen"]
+    assert first["one"] == "not all processes have the same number of ControlFileCallback"
     assert first["stopped"] == first["hurried"] == 10, "processes ask one another every ten steps"
     assert (tmp_path / "stopped" / "checkpoint-10").is_dir()
-    answers = (tmp_path / "stopped" / "control.done").read_text()
-    assert "save: not done: with several processes" in answers and "stop: done" in answers
+    assert (tmp_path / "stopped" / "control.done").read_text() == "step 10: stop: done\n"
+
+
+def assert_obeyed(out: Path, found: dict[str, Any]) -> None:
+    """Both processes ask after steps 10 and 20, and wait before step 21."""
+    assert found["sleeps"] == 3
+    assert found["evaluated"] == [10, 24]
+    assert (out / "checkpoint-10").is_dir() and not (out / "control.paused").exists()
+    # A line from 0.05 to 0 over 24 steps: the second half of it is halved, and its last four steps begin with 0.01.
+    usual = {step: 0.05 * (25 - int(step)) / 24 for step in found["rates"]}
+    expected = {"8": usual["8"], "10": usual["10"], "16": usual["16"] / 2, "21": 0.01, "24": 0.01 / 4}
+    assert found["rates"] == pytest.approx(expected)
+    assert (out / "control.done").read_text() == "step 20: log: done\nstep 20: resume: done\n"
+    journal = (out / "events.jsonl").read_text()
+    assert all(f"control file: '{command}" in journal for command in ("save", "evaluate", "log", "lr x0.5", "pause"))

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.choices import IntervalStrategy, SaveStrategy
-from ..core.notices import note, warn
+from ..core.notices import note, note_once, warn
 from ..core.state import TrainerControl, TrainerState
 from ..core.stopping import ask_to_stop, is_stopping
 from .base import QuietCallback
@@ -29,71 +29,97 @@ from .rates import scale_rates
 SECONDS_BETWEEN_LOOKS = 1.0
 _LONGEST = 4096  # bytes: a file of commands is short, and anybody may have written it
 _COMMANDS = ("save", "evaluate", "log", "lr RATE", "lr xFACTOR", "pause", "resume", "stop")
+# Whoever may write there must not make a run read another file, nor wait for one that has no end.
+_AS_IT_IS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+class Processes:
+    """Those that take part in a run, as the callback sees them. By itself it is alone."""
+
+    ask_every = 1  # steps: how often all of them ask the first what it has read
+
+    def told_by_first(self, text: str) -> str:
+        """The text that the first of them has. All have to ask."""
+        return text
+
+    def are_stopping(self) -> bool:
+        """Whether any of them was asked to stop. All have to ask."""
+        return is_stopping()
+
+    def have_waited(self, seconds: float) -> None:
+        """Told after a pause: nothing was trained for so long."""
 
 
 class ControlFileCallback(QuietCallback):
     """Obeys commands that are written into the file `control` in the run's directory, after the step at hand.
 
     The file is looked for once a second. Once obeyed it is called `control.done`, and says what came of each line.
-    With several processes `stop` is the only command.
+    With several processes the first reads the file, all ask it every ten steps, and do the same after the same step.
 
     >>> Trainer(..., callbacks=[ControlFileCallback()])  # doctest: +SKIP
     """
 
     def __init__(self, name: str = "control") -> None:
         self.name = name
+        self._processes = Processes()
         self._look_at = 0.0
         self._unfinished: str | None = None  # a text without an end of line, seen once
         self._pauses = False
 
+    def join(self, processes: Processes) -> None:
+        """Obey together with these, until the run that begins has ended."""
+        self._processes = processes
+
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._file = Path(args.output_dir or ".") / self.name
-        self._reads = state.is_world_process_zero
-        self._several = args.world_size > 1
+        self._is_first = self._reads = state.is_world_process_zero
         self._look_at, self._unfinished, self._pauses = 0.0, None, False
-        if self._reads and (lines := self._take()):
+        if lines := self._take(finished=True):
             self._answer([f"{line[:80]}: not done: written before this run began" for line in lines])
             note(f"{self._file} is not obeyed: it was written before this run began")
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if (now := time.monotonic()) < self._look_at:
-            return
-        self._look_at = now + SECONDS_BETWEEN_LOOKS
-        if self._reads:
-            self._obey(args, state, control, kwargs)
+        if state.global_step % self._processes.ask_every == 0:
+            self._obey(self._new_lines(), args, state, control, kwargs)
 
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._pauses:  # now: what was asked for together with it is done
             self._pauses = False
             self._wait(args, state, control, kwargs)
 
+    def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._processes = Processes()
+
     # ---- the file
 
-    def _read(self) -> list[str]:
-        """The commands in the file, if there is one and it is written to its end."""
-        try:
-            if not stat.S_ISREG(os.lstat(self._file).st_mode):
-                return []
-            with open(self._file, "rb") as file:
-                text = file.read(_LONGEST).decode("utf-8", errors="replace")
-        except OSError:  # most of the time there is none
+    def _new_lines(self) -> list[str]:
+        """What is in the file, if it is time to look for it."""
+        if (now := time.monotonic()) < self._look_at:
             return []
-        if not text.endswith("\n") and text != self._unfinished:
+        self._look_at = now + SECONDS_BETWEEN_LOOKS
+        return self._take()
+
+    def _take(self, *, finished: bool = False) -> list[str]:
+        """The commands in the file, which is put aside: whatever happens, they are obeyed once.
+
+        A text that does not end with a line is perhaps being written, unless it is known to be `finished`.
+        """
+        if not self._reads or (text := _text_of(self._file)) is None:
+            return []
+        if not (finished or text.endswith("\n") or text == self._unfinished):
             self._unfinished = text
             return []
         self._unfinished = None
-        return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
-
-    def _take(self) -> list[str]:
-        """The commands in the file, which is put aside: whatever happens, they are obeyed once."""
-        if lines := self._read():
-            try:
-                os.replace(self._file, self._beside("done"))
-            except OSError as error:
-                warn(f"{self._file} is not obeyed: it cannot be put aside: {error}")
-                self._reads = False
-                return []
-        return lines
+        aside = self._beside("done")
+        try:
+            os.replace(self._file, aside)
+        except OSError as error:
+            warn(f"{self._file} is not obeyed: it cannot be put aside: {error}")
+            self._reads = False
+            return []
+        # Read again: somebody may have written to it since, and nobody does any more.
+        lines = [line.strip() for line in (_text_of(aside) or "").splitlines()]
+        return [line for line in lines if line and not line.startswith("#")]
 
     def _answer(self, answers: list[str]) -> None:
         with suppress(OSError):
@@ -104,14 +130,17 @@ class ControlFileCallback(QuietCallback):
 
     # ---- the commands
 
-    def _obey(self, args: Any, state: TrainerState, control: TrainerControl, given: dict[str, Any]) -> list[str]:
-        lines = self._take()
+    def _obey(
+        self, lines: list[str], args: Any, state: TrainerState, control: TrainerControl, given: dict[str, Any]
+    ) -> list[str]:
+        """Do what the first process has read; its lines."""
+        lines = self._processes.told_by_first("\n".join(lines)).splitlines()
         answers = []
         for line in lines:
             answer = self._do(line, args, control, given)
             answers.append(f"step {state.global_step}: {line[:80]}: {answer}")
             note(f"step {state.global_step}: {self.name} file: {line[:80]!r}: {answer}")
-        if lines:
+        if answers and self._is_first:
             self._answer(answers)
         return lines
 
@@ -121,8 +150,6 @@ class ControlFileCallback(QuietCallback):
         if command == "stop" and not words:
             ask_to_stop(f"{self.name}: stop")
             return "done"
-        if self._several and command in ("save", "evaluate", "log", "lr", "pause", "resume"):
-            return "not done: with several processes `stop` is the only command"
         if command == "lr" and len(words) == 1:
             return _change_rate(words[0], given["optimizer"], given["lr_scheduler"])
         simple: dict[str, Callable[[], str]] = {
@@ -141,18 +168,49 @@ class ControlFileCallback(QuietCallback):
         return "done"
 
     def _wait(self, args: Any, state: TrainerState, control: TrainerControl, given: dict[str, Any]) -> None:
-        """Stand still until somebody says otherwise. A signal is obeyed as ever."""
+        """Stand still until somebody says otherwise. A signal to any of the processes is obeyed as ever.
+
+        Every process asks the first again and again: an exchange that waits for a whole pause would run out of time.
+        """
         paused, began = self._beside("paused"), time.monotonic()
-        paused.write_text(f"after step {state.global_step}; delete this file to go on\n", encoding="utf-8")
+        if self._is_first:
+            with suppress(OSError):  # as if it were deleted at once
+                paused.write_text(f"after step {state.global_step}; delete this file to go on\n", encoding="utf-8")
         note(f"paused after step {state.global_step}: `echo resume > {self._file}` goes on")
         # What else is asked for meanwhile is done at the end of the step that begins here.
-        while paused.exists() and not is_stopping():
-            if "resume" in self._obey(args, state, control, given):
+        while not self._processes.are_stopping():
+            lines = self._take()
+            if self._is_first and not paused.exists():
+                lines.append("resume")
+            if "resume" in self._obey(lines, args, state, control, given):
                 break
             time.sleep(SECONDS_BETWEEN_LOOKS / 4)
         self._pauses = False
-        paused.unlink(missing_ok=True)
-        note(f"going on with step {state.global_step + 1} after a pause of {time.monotonic() - began:.0f} s")
+        if self._is_first:
+            with suppress(OSError):
+                paused.unlink(missing_ok=True)
+        seconds = time.monotonic() - began
+        self._processes.have_waited(seconds)
+        note(f"going on with step {state.global_step + 1} after a pause of {seconds:.0f} s")
+
+
+def _text_of(path: Path) -> str | None:
+    """What is written in a file of commands; None if there is none."""
+    try:
+        with open(os.open(path, _AS_IT_IS), "rb") as file:
+            is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            content = file.read(_LONGEST + 1) if is_file else b""
+    except FileNotFoundError:  # most of the time
+        return None
+    except OSError:
+        is_file, content = False, b""
+    if not is_file:
+        note_once(f"{path} is not obeyed: it is not a file that can be read")
+        return None
+    if len(content) > _LONGEST:
+        return f"a file of more than {_LONGEST} bytes\n"
+    text = content.decode("utf-8-sig", errors="replace")
+    return "".join(each if each.isprintable() or each == "\n" else " " for each in text)
 
 
 def _raise_flag(control: TrainerControl, flag: str) -> str:

@@ -32,7 +32,7 @@ from ..loops.run import LossMeter, Plan, Run
 from ..objective.neftune import noisy_embeddings
 from ..objective.objective import Scale
 from ..optim import schedulers
-from . import explaining, measuring_training, resuming, saving, showing
+from . import explaining, measuring_training, obeying, resuming, saving, showing
 from .utilization import peak_of
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ def open_run(
     trainer.model_wrapped.zero_grad()
     trainer.model_wrapped.train()  # all of it: around parts that were loaded for use it may say that it is already
     showing.let_watch(trainer, run)
+    obeying.let_obey(trainer, run)
     trainer._has_surroundings = any(
         trainer._is_overridden(name)
         for name in (

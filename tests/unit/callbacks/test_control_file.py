@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from legs import assert_same_weights, logs_of, make_trainer
@@ -68,25 +69,63 @@ def test_what_is_not_known_is_named_and_ignored(tmp_path: Path, capsys: pytest.C
     assert "no such command" in capsys.readouterr().err
 
 
-def test_bytes_that_are_no_text_and_long_files_do_no_harm(tmp_path: Path) -> None:
-    class Bytes(Writes):
-        def on_optimizer_step(self, args, state, control, **kwargs) -> None:
-            if state.global_step == 1:
-                Path(args.output_dir, "control").write_bytes(b"\xff\xfe\x00" * 100_000 + b"\n")
+def test_what_cannot_be_a_terminal_s_is_not_repeated(tmp_path: Path) -> None:
+    writes = Writes(at_2="\x1b[2J\x07stop\r\n\ufeffsave\u2028stop\n  # a remark\n\tlog\t\n")
+    assert run(tmp_path, writes).state.global_step == 6
+    answers = (tmp_path / "control.done").read_text()
+    assert answers.replace("\n", "").isprintable()
+    assert [line.rpartition(": ")[2] == "done" for line in answers.splitlines()] == [False, False, True]
 
-    assert run(tmp_path, Bytes()).state.global_step == 6
+
+class Puts(Writes):
+    """Puts something else where the file should be."""
+
+    def __init__(self, put) -> None:
+        super().__init__()
+        self.put = put
+
+    def on_optimizer_step(self, args, state, control, **kwargs) -> None:
+        if state.global_step == 1:
+            self.put(Path(args.output_dir, "control"))
 
 
-def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").write_text("stop\n")
-    (tmp_path / "out").mkdir()
+def test_bytes_that_are_no_text_do_no_harm(tmp_path: Path) -> None:
+    assert run(tmp_path, Puts(lambda file: file.write_bytes(b"\xff\xfe\x00" * 1000 + b"\n"))).state.global_step == 6
+    assert "no such command" in (tmp_path / "control.done").read_text()
 
-    class Links(Writes):
-        def on_optimizer_step(self, args, state, control, **kwargs) -> None:
-            if state.global_step == 1:
-                Path(args.output_dir, "control").symlink_to(tmp_path / "elsewhere")
 
-    assert run(tmp_path / "out", Links()).state.global_step == 6
+def test_a_long_file_is_not_obeyed_at_all(tmp_path: Path) -> None:
+    trainer = run(tmp_path, Puts(lambda file: file.write_text("log\n" * 10_000 + "stop\n")))
+    assert trainer.state.global_step == 6
+    assert (tmp_path / "control.done").read_text().startswith("step 2: a file of more than 4096 bytes: not done")
+
+
+def link_to_a_file(path: Path) -> None:
+    path.with_name("elsewhere").write_text("stop\n")
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize("put", [link_to_a_file, Path.mkdir, os.mkfifo])
+def test_what_is_not_a_file_is_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], put) -> None:
+    assert run(tmp_path, Puts(put)).state.global_step == 6
+    assert os.path.lexists(tmp_path / "control"), "it is left alone"
+    assert capsys.readouterr().err.count("control is not obeyed: it is not a file that can be read") == 1
+
+
+def test_what_is_added_at_the_last_moment_is_obeyed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look at the file and putting it aside."""
+    look = control_file._text_of
+
+    def look_too_early(path: Path) -> str | None:
+        text = look(path)
+        if text is not None and path.name == "control":
+            path.write_text(text + "log\n")
+        return text
+
+    monkeypatch.setattr(control_file, "_text_of", look_too_early)
+    writes = Writes(at_2="save\n")
+    run(tmp_path, writes)
+    assert (tmp_path / "control.done").read_text().splitlines() == ["step 2: save: done", "step 2: log: done"]
 
 
 def test_stop_saves_and_returns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,6 +188,37 @@ def test_a_pause_ends_when_it_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not (tmp_path / "control.paused").exists()
 
 
+def test_a_pause_that_cannot_be_marked_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody could end it by deleting the mark."""
+    write_text = Path.write_text
+
+    def full(path: Path, *args, **options) -> int:
+        if path.name == "control.paused":
+            raise OSError(28, "No space left on device")
+        return write_text(path, *args, **options)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(control_file.time, "sleep", Sleeps(lambda: None))
+    assert run(tmp_path, Writes(at_2="pause\n")).state.global_step == 6
+
+
+def test_a_pause_is_no_time_of_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, ends = 0.0, tmp_path / "control.paused"
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += 1000.0
+        ends.unlink()
+
+    clock = SimpleNamespace(sleep=sleep, monotonic=lambda: now + time.monotonic())
+    monkeypatch.setattr(control_file, "time", clock)
+    trainer = make_trainer(tmp_path, [Writes(at_2="pause\n"), ControlFileCallback()], save_strategy="no")
+    began = time.time()
+    trainer.train()
+    assert trainer._run.started - began >= 1000.0
+    assert trainer._run.ledger.began - time.perf_counter() > 900.0, "the seconds of the pause are not among its own"
+
+
 def test_a_signal_ends_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_file.time, "sleep", Sleeps(lambda: os.kill(os.getpid(), signal.SIGTERM)))
     with pytest.raises(SystemExit):
@@ -156,8 +226,9 @@ def test_a_signal_ends_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (tmp_path / "checkpoint-3").is_dir()
 
 
-def test_what_was_there_before_is_not_obeyed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tmp_path.joinpath("control").write_text("stop\n")
+@pytest.mark.parametrize("text", ["stop\n", "stop"])
+def test_what_was_there_before_is_not_obeyed(tmp_path: Path, text: str) -> None:
+    tmp_path.joinpath("control").write_text(text)
     assert run(tmp_path, Writes()).state.global_step == 6
     assert "written before this run began" in (tmp_path / "control.done").read_text()
 
@@ -170,7 +241,7 @@ def test_what_a_run_does_not_do_is_not_begun(tmp_path: Path) -> None:
 def test_it_looks_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_file, "SECONDS_BETWEEN_LOOKS", 1000.0)
     looks = []
-    original = ControlFileCallback._read
-    monkeypatch.setattr(ControlFileCallback, "_read", lambda self: looks.append(time.time()) or original(self))
+    original = control_file._text_of
+    monkeypatch.setattr(control_file, "_text_of", lambda path: looks.append(path) or original(path))
     run(tmp_path, Writes())
     assert len(looks) == 2, "when training begins, and after the first step"
