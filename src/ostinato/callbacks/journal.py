@@ -19,7 +19,7 @@ from ..core.notices import warn
 from ..core.run_files import JOURNAL_NAME
 from ..core.state import TrainerControl, TrainerState
 from .base import QuietCallback
-from .journal_file import JournalFile
+from .journal_file import JournalFile, as_json, numbers_as_json
 
 VERSION = 1
 _HELD = 100  # notices before the run begins
@@ -61,7 +61,7 @@ class JournalCallback(QuietCallback):
     def __init__(self) -> None:
         self._file: JournalFile | None = None
         self._view: RunView | None = None
-        self._run_id = ""
+        self._run_id, self._head = "", ""  # what every line begins with, up to its time
         self._begun = False
         self._held: list[dict[str, Any]] = []  # what was said before the run began
         self._best: Any = None
@@ -82,6 +82,7 @@ class JournalCallback(QuietCallback):
     def open(self, view: RunView) -> None:
         """A run is being opened; nothing is written yet."""
         self._view, self._begun, self._held, self._run_id = view, False, [], view.run_id
+        self._head = f'{{"v":{VERSION},"run":{as_json(view.run_id)},"time":'
 
     def hear(self, kind: str, text: str) -> None:
         """Something was said to the user."""
@@ -132,12 +133,17 @@ class JournalCallback(QuietCallback):
         if not self._begun or logs is None:
             return
         self._note_best(args, state)
-        entry: dict[str, Any] = {"event": "log", "step": state.global_step, "epoch": state.epoch, "logs": logs}
-        if self._view is not None:
-            entry["seconds"], entry["memory"] = _rounded(self._view.seconds()), self._view.memory()
+        # Many runs log every step: this one line is put together from its parts, without a dict of all of them.
+        at: dict[str, Any] = {"step": state.global_step, "epoch": state.epoch}
         if state.num_input_tokens_seen:
-            entry["tokens"] = state.num_input_tokens_seen
-        self._write(entry)
+            at["tokens"] = state.num_input_tokens_seen
+        line = (
+            f'{self._head}{time.time():.3f},"event":"log",{numbers_as_json(at)[1:-1]},"logs":{numbers_as_json(logs)}'
+        )
+        if self._view is not None:
+            spent = ",".join([f'"{purpose}":{part:.4f}' for purpose, part in self._view.seconds().items()])
+            line += f',"seconds":{{{spent}}},"memory":{numbers_as_json(self._view.memory())}'
+        self._append(line + "}")
 
     def on_evaluate(
         self, args: Any, state: TrainerState, control: TrainerControl, metrics: Any = None, **kwargs: Any
@@ -179,8 +185,11 @@ class JournalCallback(QuietCallback):
             self._write({"event": "best", "step": self._evaluated_at, "metric": metric, "value": self._best})
 
     def _write(self, entry: Mapping[str, Any]) -> None:
+        self._append(as_json({"v": VERSION, "run": self._run_id, "time": round(time.time(), 3), **entry}))
+
+    def _append(self, line: str) -> None:
         assert self._file is not None
-        self._file.append({"v": VERSION, "run": self._run_id, "time": round(time.time(), 3), **entry})
+        self._file.append_line(line)
         if self._view is None:  # after the run nobody closes it
             self._file.close()
 

@@ -12,6 +12,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from ..core.notices import warn
 
 _DEPTH = 8
 _LONGEST = 4_000  # characters of a text that JSON has no form for
+_BITS = 10_000  # of an integer: Python refuses to write out much longer ones
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
@@ -38,14 +40,19 @@ class JournalFile:
 
     def append(self, entry: Mapping[str, Any]) -> None:
         """Write one line. A disk that does not take it is said once; what was missed is told when it does again."""
+        self.append_line(as_json(entry))
+
+    def append_line(self, line: str) -> None:
+        """The same for an entry that is JSON already."""
         try:
             if self._descriptor is None:
                 self._open()
             if self._missed:
+                entry = json.loads(line)
                 missed = {name: entry[name] for name in ("v", "run", "time") if name in entry}
                 self._write(_encode({**missed, "event": "gap", "lines": self._missed}))
                 self._missed = 0
-            self._write(as_json(entry))
+            self._write(line)
         except OSError as error:
             self._missed += 1
             if not self._has_warned:
@@ -82,16 +89,39 @@ class JournalFile:
             raise OSError(f"only {written} of {len(data)} bytes were written: no space left")
 
 
-def as_json(entry: Mapping[str, Any]) -> str:
-    """One line of JSON; what JSON has no form for becomes text.
+def as_json(value: Any) -> str:
+    """JSON on one line; what JSON has no form for becomes text.
 
     >>> as_json({"loss": float("nan"), "path": Path("out")})
     '{"loss":"NaN","path":"out"}'
     """
     try:
-        return _encode(entry)
+        return _encode(value)
     except (TypeError, ValueError, RecursionError):  # a number that is not finite, a tensor, anything
-        return _encode(plain(entry))
+        return _encode(plain(value))
+
+
+def numbers_as_json(numbers: Any) -> str:
+    """The same, in half the time for a dict of finite numbers: setting up an encoder takes longer than writing them.
+
+    >>> numbers_as_json({"loss": 0.5, "tokens": 128})
+    '{"loss":0.5,"tokens":128}'
+    """
+    if type(numbers) is not dict:
+        return as_json(numbers)
+    parts = []
+    for name, value in numbers.items():
+        kind = type(value)  # not isinstance: a bool, or a number of numpy, is written otherwise
+        is_plain = math.isfinite(value) if kind is float else kind is int and value.bit_length() < _BITS
+        if not is_plain or type(name) is not str:
+            return as_json(numbers)
+        parts.append(f"{_quoted(name)}:{value!r}")
+    return "{" + ",".join(parts) + "}"
+
+
+@lru_cache(maxsize=1_000)
+def _quoted(name: str) -> str:
+    return _encode(name)
 
 
 def plain(value: Any, depth: int = _DEPTH) -> Any:
@@ -99,7 +129,7 @@ def plain(value: Any, depth: int = _DEPTH) -> Any:
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):
-        return int(value)
+        return int(value) if value.bit_length() < _BITS else f"an integer of {value.bit_length()} bits"
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else _not_finite(value)
     if isinstance(value, Mapping) and depth:

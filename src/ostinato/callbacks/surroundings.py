@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import sys
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import torch
@@ -35,6 +37,7 @@ _PACKAGES = (
 )
 _DISTRIBUTIONS = {"sklearn": "scikit-learn"}
 _LONGEST_WORD = 2_000
+_SECONDS_BETWEEN_LOOKS = 0.25  # at the memory: a look takes as long as writing a line of the journal
 
 
 def environment(device: torch.device) -> dict[str, Any]:
@@ -132,13 +135,21 @@ def _is_commit(text: str) -> bool:
 
 
 class MemoryGauge:
-    """How much memory the process and its device use; a look takes some microseconds and waits for nothing."""
+    """How much memory the process and its device use. It looks a few times a second, however often it is asked."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device if device.type == "cuda" else None
+        self._found: dict[str, int] = {}
+        self._looks_again = -math.inf
 
     def read(self) -> dict[str, int]:
-        """Bytes: `rss` of the process now (Linux), `device_peak` of torch on a CUDA device so far."""
+        """Bytes, as last seen: `rss` of the process (Linux), `device_peak` of torch on a CUDA device so far."""
+        now = monotonic()
+        if now >= self._looks_again:
+            self._found, self._looks_again = self._look(), now + _SECONDS_BETWEEN_LOOKS
+        return self._found
+
+    def _look(self) -> dict[str, int]:
         found = {}
         if (resident := resident_bytes()) is not None:
             found["rss"] = resident

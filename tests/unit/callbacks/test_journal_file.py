@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from ostinato.callbacks import journal_file
-from ostinato.callbacks.journal_file import JournalFile, as_json
+from ostinato.callbacks import journal_file, surroundings
+from ostinato.callbacks.journal_file import JournalFile, as_json, numbers_as_json
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -132,6 +132,7 @@ def test_a_place_that_cannot_be_written_to(tmp_path: Path, capsys: Any, obstacle
         (True, True),
         (None, None),
         (10**30, 10**30),
+        pytest.param(10**5_000, "an integer of 16610 bits", id="huge"),
     ],
 )
 def test_whatever_is_logged_becomes_json(value: Any, written: Any) -> None:
@@ -154,3 +155,34 @@ def test_what_cannot_even_be_printed() -> None:
 def test_floats_come_back_bit_for_bit() -> None:
     for value in (0.1, 1 / 3, 5e-324, 1.7976931348623157e308, float(np.float32(0.1))):
         assert json.loads(as_json({"value": value}))["value"] == value
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"loss": 0.1, "tokens": 3, 'ünï "x"\n': -0.0},
+        {},
+        {"loss": math.nan},
+        {"loss": 10**400},
+        pytest.param({"loss": 10**5_000}, id="huge"),
+        {"flag": True},
+        {"loss": np.float64(0.5)},
+        {1: 2.0},
+        {"nested": {"a": 1}},
+        [1.0],
+    ],
+)
+def test_numbers_are_written_like_everything_else(numbers: Any) -> None:
+    assert numbers_as_json(numbers) == as_json(numbers)
+
+
+def test_memory_is_looked_at_a_few_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, looks = [100.0], iter(range(1, 100))
+    monkeypatch.setattr(surroundings, "monotonic", lambda: now[0])
+    monkeypatch.setattr(surroundings, "resident_bytes", lambda: next(looks))
+    gauge = surroundings.MemoryGauge(torch.device("cpu"))
+    seen = []
+    for _ in range(200):
+        seen.append(gauge.read()["rss"])
+        now[0] += 0.005
+    assert seen[0] == 1 and seen[-1] == 4
