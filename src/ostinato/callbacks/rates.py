@@ -56,13 +56,13 @@ def scale_rates(optimizer: Any, scheduler: Any, factor: float) -> None:
     Both are saved with checkpoints, so a resumed run goes on with the rates it had.
     """
     for group in optimizer.param_groups:
-        for name in ("lr", "initial_lr"):
+        for name in ("lr", "initial_lr", "max_lr", "min_lr"):  # the last two by OneCycleLR
             if isinstance(group.get(name), Tensor):
                 group[name].mul_(factor)
             elif name in group:
                 group[name] *= factor
     for schedule in _all_of(scheduler):
-        for name in ("base_lrs", "_last_lr"):  # by these torch's schedules go
+        for name in ("base_lrs", "max_lrs", "_last_lr"):  # by these torch's schedules go
             if name in vars(schedule):
                 setattr(schedule, name, [rate * factor for rate in getattr(schedule, name)])
 
