@@ -49,7 +49,7 @@ class Tracked:
             self._known.add(name)
         self.held.append((name, _kept(name, value), _kept(name, weight)))
 
-    def add_ours(self, name: str, value: Tensor) -> None:
+    def add_ours(self, name: str, value: Number) -> None:
         """Take in a number that is ours: cut off from its graph, and nobody writes to it later."""
         if name not in self._known:
             _check_name(name)
@@ -149,8 +149,8 @@ def _kept(name: str, number: Number) -> Number:
                 why="a log line has one number for each name",
                 fix="track its mean, with weight= the number of values",
             )
-        own = number.detach().clone() if number.requires_grad else number.clone()
-        return own if own.dim() == 0 else own.reshape(())
+        own = cut_off(number if number.dim() == 0 else number.reshape(()))
+        return own.clone() if isinstance(own, Tensor) else own
     if type(number) is float:
         return number
     try:
@@ -161,6 +161,12 @@ def _kept(name: str, number: Number) -> Number:
             why="only numbers have a mean",
             fix="track a number or a tensor of one; texts can be logged with trainer.log",
         ) from None
+
+
+def cut_off(number: Tensor) -> Number:
+    """A tensor of one number without its graph; the number itself where no device is to be waited for."""
+    # Reading it takes a fraction of the time that any operation of torch takes.
+    return float(number.tolist()) if number.is_cpu else number.detach()
 
 
 def _as_floats(numbers: list[Number]) -> list[float]:

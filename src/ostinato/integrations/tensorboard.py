@@ -38,7 +38,10 @@ class TensorBoardSink(Sink):
         directory = directory_of(run)
         goes_on = run.run_id is not None and directory.is_dir()
         self.writer = import_module("torch.utils.tensorboard").SummaryWriter(
-            log_dir=str(directory), purge_step=run.step if goes_on else None
+            log_dir=str(directory),
+            purge_step=run.step if goes_on else None,
+            max_queue=1000,  # its thread need not be waited for
+            flush_secs=10,  # what a killed process may lose
         )
         self._went_on = goes_on
         if not goes_on:

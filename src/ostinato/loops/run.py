@@ -23,7 +23,7 @@ from ..core.ledger import TimeLedger
 from ..core.notices import note_once
 from ..core.protocols import Batch, Strategy, TrainHooks
 from ..core.state import TrainerState
-from ..core.tracking import Tracked
+from ..core.tracking import Number, Tracked
 from ..data.bad_rows import SkippedRows
 from ..data.batching import Begin, batching_of
 from ..data.courses import AnyCourse
@@ -477,10 +477,10 @@ class Run:
     def _commit_tracked(self) -> None:
         """Let the numbers of the update count; its named losses add up to it, and weigh as one step."""
         first, *more = self.objective.parts or [{}]
-        sums: dict[str, Any] = first
+        sums = dict(first)
         for parts in more:
             for name, share in parts.items():
-                sums[name] = share.double() + sums[name] if name in sums else share
+                sums[name] = _as_double(share) + sums[name] if name in sums else share
         self.objective.parts.clear()
         for name, total in sums.items():
             self.tracked.add_ours(name, total)
@@ -510,6 +510,10 @@ class Run:
             contents=update.batches,
         )
         return False
+
+
+def _as_double(number: Number) -> Number:
+    return number.double() if isinstance(number, Tensor) else number
 
 
 def totals_of_all(strategy: Strategy, totals: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:

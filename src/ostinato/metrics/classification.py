@@ -36,8 +36,12 @@ class Accuracy(Metric):
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
         found = classes(predictions, references, self.name, self.ignore_index)
+        hit = found.truth == found.guess
+        if found.one_each:
+            values = {"correct": hit.astype(np.int64), "labels": np.ones(len(hit), dtype=np.int64)}
+            return Measured(found.rows, found.row, values)
         labels = np.bincount(found.row, minlength=found.rows)
-        correct = np.bincount(found.row[found.truth == found.guess], minlength=found.rows)
+        correct = np.bincount(found.row[hit], minlength=found.rows)
         row = np.flatnonzero(labels)
         return Measured(found.rows, row, {"correct": correct[row], "labels": labels[row]})
 

@@ -15,6 +15,7 @@ from ..core.notices import note_once
 from ..core.tree import numpify
 
 _ABSENT = object()
+FEW = 4096  # numbers for which numpy, which does one thing at a time, is faster than torch
 
 # ------------------------------------------------------------------------------------------- as a compute_metrics call
 
@@ -139,10 +140,11 @@ class Classes:
     """The labels that count, one after the other, and what was predicted for them."""
 
     rows: int
-    row: np.ndarray
+    row: np.ndarray  # of each of them
     truth: np.ndarray
     guess: np.ndarray
     num_classes: int  # columns of the logits; 0 where class ids were given
+    one_each: bool  # no row has more than one
 
 
 def classes(
@@ -151,14 +153,17 @@ def classes(
     """Logits (one more dimension than the labels, argmax is taken) or class ids (the labels' shape), with labels.
 
     >>> classes([[0.1, 0.9], [0.8, 0.2]], [1, -100], "accuracy", -100)
-    Classes(rows=2, row=array([0]), truth=array([1]), guess=array([1]), num_classes=2)
+    Classes(rows=2, row=array([0]), truth=array([1]), guess=array([1]), num_classes=2, one_each=True)
     """
     labels = class_labels(references, name)
     ids, labels, num_classes = class_ids(single(predictions, name), labels, name, class_axis)
     mask = counted(labels, ignore_index)
-    truth, guess = labels[mask], ids[mask]
+    if labels.ndim == 1 and mask.all():  # a class for each row: nothing to look for
+        truth, guess, row = labels, ids, np.arange(len(labels))
+    else:
+        truth, guess, row = labels[mask], ids[mask], rows_of(mask)
     _check_range(truth, guess, num_classes, name)
-    return Classes(len(labels), rows_of(mask), truth, guess, num_classes)
+    return Classes(len(labels), row, truth, guess, num_classes, labels.ndim == 1)
 
 
 def class_labels(references: Any, name: str) -> np.ndarray:
@@ -214,13 +219,14 @@ def argmax(logits: Any, axis: int, name: str) -> np.ndarray:
             why="a model with num_labels=1 predicts a value, or one logit for two classes",
             fix="for a value use 'mse' or 'pearson'; for two classes pass ids: (logits[:, 0] > 0)",
         )
+    if isinstance(logits, Tensor) and logits.is_cpu and logits.numel() <= FEW:
+        logits = numpify(logits)
     if isinstance(logits, Tensor):
-        best = logits.argmax(axis)
-        top = logits.gather(axis, best.unsqueeze(axis))
+        top, best = logits.max(axis)  # NaN, where there is one
         ids, unknown = numpify(best), int(torch.isnan(top).sum())
     else:
-        ids = logits.argmax(axis)
-        unknown = int(np.isnan(np.take_along_axis(logits, np.expand_dims(ids, axis), axis)).sum())
+        ids, top = logits.argmax(axis), logits.max(axis)
+        unknown = int(np.count_nonzero(top != top))
     if unknown:
         note_once(
             f"{name}: {unknown} predictions of a batch are NaN; the class with the NaN is taken", key=f"{name}.nan"
@@ -230,7 +236,7 @@ def argmax(logits: Any, axis: int, name: str) -> np.ndarray:
 
 def _whole(ids: np.ndarray, labels: np.ndarray, name: str) -> np.ndarray:
     if ids.dtype.kind != "f":
-        return ids.astype(np.int64)
+        return ids.astype(np.int64, copy=False)
     whole = ids.astype(np.int64)
     if not np.array_equal(whole, ids):
         several = "; if several labels hold at once, use a multilabel_ metric" if labels.ndim == 2 else ""
@@ -243,7 +249,8 @@ def _whole(ids: np.ndarray, labels: np.ndarray, name: str) -> np.ndarray:
 
 
 def _check_range(truth: np.ndarray, guess: np.ndarray, num_classes: int, name: str) -> None:
-    for role, ids in (("label", truth), ("predicted class", guess)):
+    # What argmax has found is in range.
+    for role, ids in (("label", truth), *((("predicted class", guess),) if not num_classes else ())):
         if len(ids) and ids.min() < 0:
             raise MetricError(
                 what=f"{name}: {role} {ids.min()} is not a class",

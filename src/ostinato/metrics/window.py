@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from .streams import Stream
 
 States = list[dict[str, Any]]
 MOST_HELD = 1 << 16  # numbers of small batches that wait, to be measured together
+FEW = 256  # numbers that are copied faster one by one than as tensors
 
 
 class MetricWindow:
@@ -25,11 +27,10 @@ class MetricWindow:
     """
 
     def __init__(self, streams: Sequence[Stream], known: Mapping[str, Any], ignored: Sequence[str] = ()) -> None:
-        self._wanted, self._known = streams, known
         self.ignored = list(ignored)  # outputs of the model that are of no interest
         self._open = [stream.opened(**known) for stream in streams]
         self._joins = all(stream.takes == "ours" and _counts(stream.metric) for stream in streams)
-        self._held: list[tuple[Tensor, Tensor]] = []  # logits and labels of batches that wait
+        self._held: list[tuple[Any, Any]] = []  # logits and labels of batches that wait
         self._held_size = 0
         self._alike: tuple[Any, ...] | None = None  # what the batch held last was like, in every respect
         self._kind: tuple[Any, ...] | None = None  # what batches that are joined have in common
@@ -63,8 +64,7 @@ class MetricWindow:
         if self._held_size + self._size > MOST_HELD:
             self._measure_held()
         self._shown = (shifts, processing_class)
-        labels = labels.detach() if labels.requires_grad else labels
-        self._held.append((logits.detach().clone(), labels.clone()))  # both may be written to before they are read
+        self._held.append((_copy(logits), _copy(labels)))  # both may be written to before they are read
         self._held_size += self._size
         return True
 
@@ -72,7 +72,7 @@ class MetricWindow:
         """Whether a batch unlike the one before can wait: it is small, and has rows to join."""
         shape, wanted, *rest = alike
         size = shape.numel() + wanted.numel()
-        if size > MOST_HELD // 8 or not shape or not wanted or shape[0] != wanted[0]:
+        if size > MOST_HELD // 8 or not shape.numel() or not shape or not wanted or shape[0] != wanted[0]:
             return False
         kind = (shape[1:], wanted[1:], *rest)
         if kind != self._kind:
@@ -89,8 +89,7 @@ class MetricWindow:
         if self._held:
             held, self._held, self._held_size = self._held, [], 0
             shifts, processing_class = self._shown
-            logits: Any = torch.cat([logits for logits, _ in held])
-            labels: Any = torch.cat([labels for _, labels in held])
+            logits, labels = _joined([logits for logits, _ in held]), _joined([labels for _, labels in held])
             self._measure(EvalPrediction(logits, labels, shifts_labels=shifts, processing_class=processing_class))
 
     def drain(self, of_all: Callable[[States], list[States]] | None = None) -> dict[str, float]:
@@ -107,7 +106,8 @@ class MetricWindow:
                 results |= {name: float(value) for name, value in stream.result().items()}
             except TooFewRowsError:
                 continue
-        self._open = [stream.opened(**self._known) for stream in self._wanted]
+            finally:
+                stream.close()
         return results
 
     def states(self) -> States:
@@ -127,6 +127,19 @@ class MetricWindow:
             for states in seen:
                 if states and states[number]:
                     stream.metric.merge({name: _array(value) for name, value in states[number].items()})
+
+
+def _copy(tensor: Tensor) -> Any:
+    """A copy: a tensor, or its rows as plain numbers."""
+    return tensor.tolist() if tensor.is_cpu and tensor.numel() <= FEW else tensor.detach().clone()
+
+
+def _joined(parts: list[Any]) -> Any:
+    """The rows of all parts, one after the other."""
+    dtype = next((part.dtype for part in parts if isinstance(part, Tensor)), None)
+    if dtype is None:
+        return np.array(list(chain.from_iterable(parts)))
+    return torch.cat([part if isinstance(part, Tensor) else torch.tensor(part, dtype=dtype) for part in parts])
 
 
 def _counts(metric: Any) -> bool:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from ..core.notices import note_once
 from ..core.protocols import Batch
 from ..core.random import RandomState
-from ..core.tracking import hearing
+from ..core.tracking import Number, cut_off, hearing
 from .counting import trial
 from .outputs import BareTensorError as BareTensorError
 from .outputs import loss_of, one_number, total_and_parts
@@ -49,7 +49,7 @@ class Objective:
     source: str = "the model"  # who computes the loss, in words
     overridden: bool = False  # a subclass computes it
     makes_up: bool = False  # and multiplies its shares by the number of processes
-    parts: list[dict[str, Tensor]] = field(default_factory=list)  # named losses of the update's micro-batches
+    parts: list[dict[str, Number]] = field(default_factory=list)  # named losses of the update's micro-batches
 
     @property
     def wants_count(self) -> bool:
@@ -80,7 +80,7 @@ class Objective:
         if not isinstance(loss, Tensor) or loss.dim() > 0:
             total, parts = total_and_parts(loss, self.source)
             if parts:
-                self.parts.append({name: self._scaled(part.detach(), num_items) for name, part in parts.items()})
+                self.parts.append({name: cut_off(self._scaled(part, num_items)) for name, part in parts.items()})
             loss = one_number(total, self.source)
         return self._scaled(loss, num_items)
 

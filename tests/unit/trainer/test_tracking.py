@@ -286,6 +286,23 @@ def test_batches_that_are_measured_together_give_the_same(wanted: list[Any]) -> 
         assert together.drain() == one_by_one.drain()
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_batches_of_few_numbers_and_of_many_are_joined_without_rounding(dtype: torch.dtype) -> None:
+    one_by_one, together = (MetricWindow(asked(metrics=["accuracy"]).streams, {}) for _ in range(2))
+    one_by_one._joins = False
+    generator = torch.Generator().manual_seed(2)
+    for rows_in_batch in (3, 500, 1, 40, 0, 500, 2):
+        labels = torch.randint(0, 3, (rows_in_batch,), generator=generator)
+        logits = torch.ones(rows_in_batch, 3, dtype=dtype)  # told apart by the last bit alone
+        logits[torch.arange(rows_in_batch), labels] += torch.finfo(dtype).eps
+        batch = seen(logits.requires_grad_(), labels)
+        one_by_one.add(batch)
+        together.add(batch)
+        if rows_in_batch == 1:
+            assert len(together._held) == 2
+    assert together.drain() == one_by_one.drain() == {"accuracy": 1.0}
+
+
 def test_metrics_whose_sums_depend_on_the_order_are_measured_batch_by_batch() -> None:
     window = MetricWindow(asked(metrics=["accuracy", "mse"]).streams, {})
     for number in range(3):
