@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .errors import ConfigError
 from .notices import note_once
+from .tree import read
 
 # Names that a log line has anyway.
 TAKEN = frozenset({"loss", "grad_norm", "learning_rate", "epoch", "step", "total_flos", "num_input_tokens_seen"})
@@ -165,8 +166,7 @@ def _kept(name: str, number: Number) -> Number:
 
 def cut_off(number: Tensor) -> Number:
     """A tensor of one number without its graph; the number itself where no device is to be waited for."""
-    # Reading it takes a fraction of the time that any operation of torch takes.
-    return float(number.tolist()) if number.is_cpu else number.detach()
+    return float(read(number)) if number.is_cpu else number.detach()
 
 
 def _as_floats(numbers: list[Number]) -> list[float]:

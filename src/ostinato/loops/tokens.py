@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..core.notices import note_once
 from ..core.protocols import Batch
+from ..core.tree import read
 
 
 class TokenCounter:
@@ -34,8 +35,8 @@ class TokenCounter:
             return tokens.numel()
         mask = batch.get("attention_mask")
         if isinstance(mask, Tensor):
-            return int(mask.sum().tolist())  # takes half the time of `item`
+            return int(read(mask.sum()))
         if self.pad_token_id is not None:
-            return int((tokens != self.pad_token_id).sum().tolist())
+            return int(read((tokens != self.pad_token_id).sum()))
         note_once("all input tokens are counted: neither an attention_mask nor a pad token tells which are padding")
         return tokens.numel()
