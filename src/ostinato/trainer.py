@@ -441,7 +441,7 @@ class Trainer(metaclass=TrainerType):
             if isinstance(callback, (ProgressCallback, NotebookProgressCallback)):
                 callback.stop()
             elif isinstance(callback, TrackerCallback):
-                callback.flush()
+                callback.broke_off()
 
     def _inner_training_loop(
         self,

@@ -139,6 +139,11 @@ class TrackerCallback(TrainerCallback, ExportableState):
         self._is_training = False
         self._finish()
 
+    def broke_off(self) -> None:
+        """Training ended before its end, of which no event tells."""
+        self._is_training = False
+        self.flush()
+
     # ---- what they do --------------------------------------------------------------------------
 
     def setup(self, args: Any, state: TrainerState, model: Any, **kwargs: Any) -> None:

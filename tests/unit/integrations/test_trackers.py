@@ -277,8 +277,12 @@ def test_nothing_waits_while_the_run_evaluates_or_saves(tmp_path) -> None:
 
 def test_what_waits_is_handed_over_when_training_breaks_off(tmp_path) -> None:
     sink = Patient()
-    cut_short(tmp_path, 5, TrackerCallback(sink), eval_strategy="no", save_strategy="no")
+    made = trainer(tmp_path, TrackerCallback(sink), StopsAt(5), eval_strategy="no", save_strategy="no")
+    with pytest.raises(KeyboardInterrupt):
+        made.train()
     assert [step for step, _ in sink.runs["run 0"]] == [1, 2, 3, 4, 5]
+    made.evaluate()  # what comes after it does not wait either
+    assert "eval/loss" in sink.runs["run 0"][-1][1]
 
 
 def test_what_waited_for_a_tracker_that_fails_is_lost_and_the_next_is_not(tmp_path, capsys) -> None:
