@@ -15,8 +15,8 @@ from typing import Any
 
 from ..core.state import TrainerControl, TrainerState
 from .base import QuietCallback
+from .pace import Clock, duration_text, length_of, rate_text
 from .printer import epoch_text, plain_line, say, shown, value_text
-from .progress import Clock, duration_text, length_of, rate_text
 from .spoken import Watched, closing
 
 SECONDS_BETWEEN_DRAWINGS = 0.5

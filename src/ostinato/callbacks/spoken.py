@@ -8,7 +8,8 @@ from typing import Any
 
 from ..core.ledger import shares
 from ..core.state import TrainerState
-from .printer import value_text
+from .pace import duration_text
+from .printer import on_one_line, value_text
 
 # Nobody should be told to change something over the first moments of a run, or for a tenth of its time.
 SECONDS_BEFORE_ADVICE = 20
@@ -27,6 +28,13 @@ class Watched:
     first_loss: Callable[[], float | None]  # of the very first step; None when it is known otherwise, or past
     workers: int
     cores: int
+    expected: Callable[[], float | None] = lambda: None  # seconds for the whole run, if they were measured before it
+
+
+def introduction(run: Watched) -> str:
+    """The line before a run: what is going to be trained, and how long it will take where a rehearsal has told."""
+    seconds = run.expected()
+    return run.header if seconds is None else f"{run.header}, about {duration_text(seconds)}"
 
 
 def header(
@@ -68,11 +76,11 @@ def closing(args: Any, state: TrainerState, duration: str, results: str) -> str:
     name = getattr(args, "metric_for_best_model", None)
     if name and state.best_metric is not None:
         at = f" at step {state.best_global_step}" if state.best_global_step else ""
-        parts.append(f"best {name.removeprefix('eval_')} {value_text(name, state.best_metric, 20)}{at}")
+        parts.append(f"best {on_one_line(name.removeprefix('eval_'))} {value_text(name, state.best_metric, 20)}{at}")
     used = next((log["train_mfu"] for log in reversed(state.log_history) if "train_mfu" in log), None)
     if used is not None:
         parts.append(f"MFU {used:.0%}".replace("%", " %"))
-    return f"{ended}: {'; '.join([*parts, f'results in {results}'])}"
+    return f"{ended}: {'; '.join([*parts, f'results in {on_one_line(results)}'])}"
 
 
 def advice(seconds: dict[str, float], workers: int, cores: int) -> str | None:

@@ -24,7 +24,7 @@ import pytest
 import torch
 
 import ostinato
-import ostinato.callbacks.progress as progress
+from ostinato.callbacks import pace, progress, screen
 from ostinato.callbacks.base import CallbackHandler, QuietCallback
 from ostinato.callbacks.flow import DefaultFlowCallback
 from ostinato.callbacks.printer import plain_line
@@ -203,7 +203,8 @@ class Time:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
     time = Time()
-    monkeypatch.setattr(progress, "time", time)
+    for module in (pace, progress, screen):
+        monkeypatch.setattr(module, "time", time)
     return time
 
 
@@ -284,9 +285,9 @@ def test_a_pipe_gets_plain_lines_and_no_rich(driven: dict[str, Driven]) -> None:
     assert run.stdout == textwrap.dedent("""\
         from the user
         step 1 epoch 0.50 loss 2 lr 5e-05 grad 1.23
-        step 2 epoch 1.00 loss 1 lr 2.5e-05 grad 1.23
+        step 2 epoch 1.00 loss 1 lr 2.5e-05 grad 1.23 0:00 left
         step 2 epoch 1.00 eval_loss 0.5123 eval_accuracy 0.73 (best) eval_runtime 1.5
-        step 3 epoch 1.50 loss 0.6667 lr 1.67e-05 grad 1.23
+        step 3 epoch 1.50 loss 0.6667 lr 1.67e-05 grad 1.23 0:00 left
         step 4 epoch 2.00 loss 0.5 lr 1.25e-05 grad 1.23
         step 4 epoch 2.00 eval_loss 0.5123 eval_accuracy 0.71 eval_runtime 1.5
         step 4 epoch 2.00 train_runtime 9.87 train_loss 1.04
@@ -403,13 +404,13 @@ def test_drawing_that_takes_long_is_done_seldom(
     terminal: Terminal, clock: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A two-hundredth of the time is for drawing, whatever the machine and the terminal are like."""
-    newest = progress._Screen._newest
+    newest = screen.Screen._newest
 
-    def slow(screen: Any) -> Any:
+    def slow(*given: Any) -> Any:
         clock.now += 0.01
-        return newest(screen)
+        return newest(*given)
 
-    monkeypatch.setattr(progress._Screen, "_newest", slow)
+    monkeypatch.setattr(screen.Screen, "_newest", slow)
     terminal.plug_in()
     bar = ProgressCallback()
     state = begun(bar, max_steps=5000)
