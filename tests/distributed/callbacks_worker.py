@@ -172,9 +172,11 @@ def main(out: Path) -> None:
     }
     stopped = trainer(out / "stopped", [Writes({3: "stop\n"}), ControlFileCallback()])
     stopped.train()
-    hurried = trainer(out / "hurried", [Hurries(hours=1)])
+    hurries = Hurries(hours=1)
+    hurried = trainer(out / "hurried", [hurries])
     hurried.train()
     found.update(stopped=stopped.state.global_step, hurried=hurried.state.global_step)
+    found["reckons with"] = hurries._heard_every
     (out / f"rank-{RANK}.json").write_text(json.dumps(found))
 
 

@@ -30,6 +30,7 @@ def test_two_processes(tmp_path: Path) -> None:
     assert "needs ddp_find_unused_parameters=True" in first["frozen"]
     assert first["one"] == "not all processes have the same number of ControlFileCallback"
     assert first["stopped"] == first["hurried"] == 10, "processes ask one another every ten steps"
+    assert first["reckons with"] == 10
     assert (tmp_path / "stopped" / "checkpoint-10").is_dir()
     assert (tmp_path / "stopped" / "control.done").read_text() == "step 10: stop: done\n"
 

@@ -24,6 +24,7 @@ from ..core.notices import note, note_once, warn
 from ..core.state import TrainerControl, TrainerState
 from ..core.stopping import ask_to_stop, is_stopping
 from .base import QuietCallback
+from .pauses import count_pause
 from .rates import scale_rates
 
 SECONDS_BETWEEN_LOOKS = 1.0
@@ -190,6 +191,7 @@ class ControlFileCallback(QuietCallback):
             with suppress(OSError):
                 paused.unlink(missing_ok=True)
         seconds = time.monotonic() - began
+        count_pause(seconds)
         self._processes.have_waited(seconds)
         note(f"going on with step {state.global_step + 1} after a pause of {seconds:.0f} s")
 

@@ -10,6 +10,7 @@ from ..core.errors import ConfigError
 from ..core.state import ExportableState, TrainerControl, TrainerState
 from ..core.stopping import ask_to_stop
 from .base import QuietCallback
+from .pauses import seconds_paused
 
 _RECENT = 50  # steps that tell how long the next may take
 _SLOW_DISK = 200e6  # bytes per second
@@ -19,8 +20,9 @@ _COPIES = 3  # of the parameters in a checkpoint: weights, and two averages of t
 class TimeLimitCallback(QuietCallback, ExportableState):
     """Stops training, with a checkpoint, while there is still time to write it; `train` returns as at its end.
 
-    Before every step it asks whether a step as long as the longest of late, and a save, still fit. An evaluation that
-    does not fit is broken off; the resumed run makes up for it.
+    Before every step it asks whether a step as long as the longest of late, its data included, and a save still fit.
+    With several processes, which agree to stop every ten steps, it asks for ten. An evaluation that does not fit is
+    broken off; the resumed run makes up for it.
 
     Args:
         hours, minutes: how long training may take, added up; counted from the beginning of `train`.
@@ -44,34 +46,59 @@ class TimeLimitCallback(QuietCallback, ExportableState):
         self.all_legs = all_legs
         self.seconds_before = 0.0  # of the runs that this one goes on from
         self._ends_at: float | None = None
+        self._heard_every = 1
+
+    def reckon_with(self, steps: int) -> None:
+        """Told before a run begins: how many steps it takes until it heeds that it was asked to stop."""
+        self._heard_every = steps
 
     def on_train_begin(
         self, args: Any, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
     ) -> None:
         self._began_at = time.monotonic()
+        if state.global_step == 0:  # there was none before
+            self.seconds_before = 0.0
         self._ends_at = self._began_at + self.limit - (self.seconds_before if self.all_legs else 0.0)
         self._steps: deque[float] = deque(maxlen=_RECENT)
         weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
         # A save is written in the background: how long it takes is seen from its size, or where it is waited for.
         self._save = _COPIES * weights / _SLOW_DISK
-        self._step_began_at = self._step_ended_at = self._began_at
+        self._mark: float | None = None  # when what was measured last had ended
 
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self._step_began_at = time.monotonic()
+        # The first batch of a run is long in coming, and of a resumed one longer: that tells nothing of later steps.
+        if self._mark is None:
+            self._mark = self._clock()
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        now = self._step_ended_at = time.monotonic()
-        self._steps.append(now - self._step_began_at)
+        self._steps.append(self._lap())
         if state.global_step < state.max_steps:
-            self._stop_if_due(now, max(self._steps))
+            self._stop_if_due(time.monotonic(), self._heard_every * max(self._steps))
+
+    def on_log(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._lap()
 
     def on_prediction_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._ends_at is not None:
             self._stop_if_due(time.monotonic(), 0.0)
 
+    def on_evaluate(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._lap()
+
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if args.eval_strategy == "no":  # nothing else was done since
-            self._save = max(self._save, time.monotonic() - self._step_ended_at)
+        self._save = max(self._save, self._lap())
+
+    def _lap(self) -> float:
+        """The time since the step, log, evaluation or save before."""
+        if self._ends_at is None or self._mark is None:  # nothing is trained, or not yet
+            return 0.0
+        before, self._mark = self._mark, self._clock()
+        return self._mark - before
+
+    @staticmethod
+    def _clock() -> float:
+        """A clock that stands still in a pause: a step does not take longer for it."""
+        return time.monotonic() - seconds_paused()
 
     def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.seconds_before = self._used()

@@ -1,4 +1,4 @@
-"""How the processes of a run come to obey the same commands after the same step."""
+"""How the processes of a run come to obey the same commands, and to stop, after the same step."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..callbacks.control_file import ControlFileCallback, Processes
+from ..callbacks.time_limit import TimeLimitCallback
 from ..core.errors import ConfigError
 from ..core.protocols import Strategy
 from ..loops.run import Run
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def let_obey(trainer: Trainer, run: Run) -> None:
-    """Tell those who obey a file with whom they do."""
+    """Tell those who obey a file with whom they do, and those who stop a run how often it listens."""
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, TimeLimitCallback):
+            callback.reckon_with(1 if run.processes == 1 else AGREE_EVERY)
     callbacks = [one for one in trainer.callback_handler.callbacks if isinstance(one, ControlFileCallback)]
     if run.processes > 1:
         _check_all_have(len(callbacks), trainer.strategy)

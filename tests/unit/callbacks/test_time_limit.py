@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from legs import assert_same_weights, make_trainer
+from legs import assert_same_weights, make_trainer, rows
 
 from ostinato import TimeLimitCallback, TrainerCallback
-from ostinato.callbacks import time_limit
+from ostinato.callbacks import pauses, time_limit
 from ostinato.core.errors import ConfigError
 
 
@@ -70,6 +70,66 @@ def test_saves_are_reckoned_with(tmp_path: Path, clock: Clock) -> None:
     trainer = make_trainer(tmp_path, [Takes(clock, save=60), TimeLimitCallback(minutes=5)])
     trainer.train()
     assert trainer.state.global_step == 2, "two steps and two saves are four minutes"
+
+
+def test_saves_after_evaluations_are_reckoned_with(tmp_path: Path, clock: Clock) -> None:
+    """Of five minutes, evaluations of two batches take 20 seconds each, and saves a minute: no third step fits."""
+    takes = Takes(clock, batch=10, save=60)
+    options = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4}
+    trainer = make_trainer(tmp_path, [takes, TimeLimitCallback(minutes=5)], **options)
+    trainer.train()
+    assert trainer.state.global_step == 2
+
+
+class Loads(list):
+    """Rows that are long in coming: a second each."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(rows())
+        self.clock = clock
+
+    def __getitem__(self, index):
+        self.clock.now += 1
+        return super().__getitem__(index)
+
+
+def test_waiting_for_data_is_part_of_a_step(tmp_path: Path, clock: Clock) -> None:
+    """Eight seconds for a batch, one to train on it; a save and the margin take none."""
+    trainer = make_trainer(tmp_path, [Takes(clock, step=1), TimeLimitCallback(minutes=0.5, margin=0)])
+    trainer.train_dataset = Loads(clock)
+    trainer.train()
+    assert trainer.state.global_step == 2, "27 s at the end of the third, which would fit without its data"
+
+
+def test_a_pause_makes_no_step_longer(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Pauses(TrainerCallback):
+        def on_step_begin(self, args, state, control, **kwargs) -> None:
+            if state.global_step == 1:
+                clock.now += 100
+                pauses.count_pause(100)
+
+    monkeypatch.setattr(pauses, "_seconds", 0.0)
+    trainer = make_trainer(tmp_path, [Takes(clock), Pauses(), TimeLimitCallback(minutes=6, margin=0)])
+    trainer.train()
+    assert trainer.state.global_step == 4, "340 of 360 s: with steps of 160 s it would have ended before"
+
+
+def test_with_several_processes_ten_steps_have_to_fit(tmp_path: Path, clock: Clock) -> None:
+    class Several(TimeLimitCallback):
+        def on_train_begin(self, *args, **kwargs) -> None:
+            self.reckon_with(10)  # as where they agree to stop every ten steps
+            super().on_train_begin(*args, **kwargs)
+
+    trainer = make_trainer(tmp_path, [Takes(clock), Several(minutes=12.5, margin=0)], num_train_epochs=4)
+    trainer.train()
+    assert trainer.state.global_step == 3
+
+
+def test_a_new_run_has_its_whole_time(tmp_path: Path, clock: Clock) -> None:
+    trainer = make_trainer(tmp_path, [Takes(clock), TimeLimitCallback(minutes=7, all_legs=True)])
+    for _ in range(2):
+        trainer.train()
+        assert trainer.state.global_step == 6
 
 
 def test_an_evaluation_that_does_not_fit_is_made_up_for(tmp_path: Path, clock: Clock) -> None:
