@@ -32,7 +32,7 @@ class Until:
         >>> Until.of(100), Until.of("epoch 1")
         (Until(unit='step', number=100), Until(unit='epoch', number=1.0))
         """
-        if isinstance(given, int) and given >= 0:
+        if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
             return cls("step", given)
         found = _UNTIL.fullmatch(given.strip()) if isinstance(given, str) else None
         if found is None:
@@ -96,6 +96,14 @@ class FreezeCallback(QuietCallback):
         for pattern in list(self._frozen):
             if self.until[pattern].is_over(state):
                 del self._frozen[pattern]
+        frozen = {id(parameter) for parameters in self._frozen.values() for parameter in parameters}
+        if frozen and not any(one.requires_grad and id(one) not in frozen for one in model.parameters()):
+            patterns, self._frozen = list(self._frozen), {}
+            raise ConfigError(
+                what="FreezeCallback leaves nothing to train",
+                why=f"all that is trainable is frozen at step {state.global_step}, by {', '.join(map(repr, patterns))}",
+                fix="leave out a part, such as the head",
+            )
         for parameters in self._frozen.values():
             for parameter in parameters:
                 parameter.requires_grad_(False)

@@ -66,6 +66,14 @@ def test_a_name_that_fits_nothing_is_refused_before_the_first_step(tmp_path: Pat
     assert trainer.state.global_step == 0
 
 
+def test_a_step_that_would_train_nothing_is_refused(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, [FreezeCallback({"body": "epoch 1", "head.*": 3})])
+    with pytest.raises(ConfigError, match="leaves nothing to train") as refused:
+        trainer.train()
+    assert "by 'body', 'head.*'" in str(refused.value)
+    assert all(parameter.requires_grad for parameter in trainer.model.parameters())
+
+
 def test_what_the_optimizer_does_not_hold_is_refused(tmp_path: Path) -> None:
     model = Net()
     model.body.requires_grad_(False)
@@ -73,7 +81,7 @@ def test_what_the_optimizer_does_not_hold_is_refused(tmp_path: Path) -> None:
         make_trainer(tmp_path, [FreezeCallback({"body": 2})], model=model).train()
 
 
-@pytest.mark.parametrize("until", ["soon", -1, None, 2.5])
+@pytest.mark.parametrize("until", ["soon", -1, None, 2.5, True])
 def test_a_time_that_is_none(until: Any) -> None:
     with pytest.raises(ConfigError, match=f"does not know when {until!r} is"):
         FreezeCallback({"body": until})
