@@ -101,7 +101,7 @@ class FreezeCallback(QuietCallback):
             patterns, self._frozen = list(self._frozen), {}
             raise ConfigError(
                 what="FreezeCallback leaves nothing to train",
-                why=f"all that is trainable is frozen at step {state.global_step}, by {', '.join(map(repr, patterns))}",
+                why=f"all of it is frozen after step {state.global_step}, by {', '.join(map(repr, patterns))}",
                 fix="leave out a part, such as the head",
             )
         for parameters in self._frozen.values():
