@@ -17,7 +17,8 @@ PYTEST_FLAGS ?=
 
 VENV := .venv
 PY := $(VENV)/bin/python
-PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install -q -c constraints.txt
+# --no-compile: Python compiles a module when it is first imported; all that is installed would take two minutes.
+PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install -q --no-compile -c constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test faults compat check lint types format lock clean
