@@ -41,9 +41,9 @@ def run(options: argparse.Namespace) -> int:
             path = Path(options.out) if options.out else records[0].path.with_name(page.REPORT_NAME)
             text = page.render(records[0])
         else:
-            path = Path(options.out or COMPARISON)
-            text = compare.render_comparison(records)
-            print("\n".join(compare.summary(records)))
+            path, parted = Path(options.out or COMPARISON), compare.partings(records)
+            text = compare.render_comparison(records, parted)
+            print("\n".join(compare.summary(records, parted)))
     except reading.JournalError as error:
         print(f"ostinato: {error}", file=sys.stderr)
         return NOTHING_TO_REPORT

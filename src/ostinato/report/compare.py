@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from .charts import Mark, Series, chart
 from .parts import curve_names, outcome_pill, panel, step_text, table, title_of, value_text, whole_page
@@ -19,6 +19,7 @@ from .words import amount, duration, number, printable, safe
 MOST = 8  # colours that can be told apart
 _COMPARED = ("loss", "grad_norm", "learning_rate")
 _NOT_SETTINGS = ("output_dir", "run_name", "logging_dir")
+Logged: TypeAlias = dict[str, tuple["array[int]", "array[float]"]]  # steps and values, by name
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,16 @@ class Parting:
 
 def first_parting(one: RunRecord, other: RunRecord) -> Parting:
     """The first step at which two runs logged different losses, gradient norms or rates."""
-    mine, theirs = logged(one), logged(other)
+    return _first_of(logged(one), logged(other))
+
+
+def partings(runs: Sequence[RunRecord]) -> list[Parting]:
+    """Where each of the others parts from the first; every journal is read once."""
+    first = logged(runs[0])
+    return [_first_of(first, logged(run)) for run in runs[1:]]
+
+
+def _first_of(mine: Logged, theirs: Logged) -> Parting:
     found = [_parting(name, mine[name], theirs[name]) for name in _COMPARED]
     parted = [parting for parting in found if parting.step is not None]
     if parted:  # `min` keeps the order of names where several part at the same step
@@ -51,9 +61,9 @@ def first_parting(one: RunRecord, other: RunRecord) -> Parting:
     return max(found, key=lambda parting: parting.compared)
 
 
-def logged(run: RunRecord) -> dict[str, tuple[array[int], array[float]]]:
+def logged(run: RunRecord) -> Logged:
     """What a run logged, every step of it: sixteen bytes for each number."""
-    found: dict[str, tuple[array[int], array[float]]] = {name: (array("q"), array("d")) for name in _COMPARED}
+    found: Logged = {name: (array("q"), array("d")) for name in _COMPARED}
     for event in events(run.path):
         if event is None or event.get("run") != run.run_id:
             continue
@@ -72,7 +82,7 @@ def logged(run: RunRecord) -> dict[str, tuple[array[int], array[float]]]:
     return found
 
 
-def _go_back(found: dict[str, tuple[array[int], array[float]]], step: int) -> None:
+def _go_back(found: Logged, step: int) -> None:
     for steps, values in found.values():
         while steps and steps[-1] > step:
             steps.pop()
@@ -132,19 +142,19 @@ def _settings(run: RunRecord) -> dict[str, Any]:
 
 def comparison(places: Sequence[str | Path]) -> str:
     """The page that compares the runs of two or more journals."""
-    return render_comparison([read_run(place) for place in places])
+    runs = [read_run(place) for place in places]
+    return render_comparison(runs, partings(runs))
 
 
-def render_comparison(runs: Sequence[RunRecord]) -> str:
-    """The whole page."""
+def render_comparison(runs: Sequence[RunRecord], parted: Sequence[Parting]) -> str:
+    """The whole page; `parted` is where each run but the first parts from the first."""
     names = _distinct_names(runs)
-    partings = [first_parting(runs[0], run) for run in runs[1:]]
     body = "\n".join(
         [
             f"<h1>{len(runs)} runs compared</h1>",
-            _verdicts(names, partings),
+            _verdicts(names, parted),
             _results(runs, names),
-            _charts(runs, names, partings),
+            _charts(runs, names, parted),
             _settings_panel(runs, names),
         ]
     )
@@ -165,9 +175,9 @@ def _swatch(place: int, name: str) -> str:
     return f'<span class="swatch" style="--c:var(--r{place + 1})"></span>{safe(name)}'
 
 
-def _verdicts(names: Sequence[str], partings: Sequence[Parting]) -> str:
+def _verdicts(names: Sequence[str], parted: Sequence[Parting]) -> str:
     lines = []
-    for place, (name, parting) in enumerate(zip(names[1:], partings, strict=True), 1):
+    for place, (name, parting) in enumerate(zip(names[1:], parted, strict=True), 1):
         equal = parting.step is None and parting.compared
         lines.append(
             f'<div class="note{" ok" if equal else ""}">{_swatch(0, names[0])} and {_swatch(place, name)} '
@@ -221,13 +231,13 @@ def _is_result(name: str) -> bool:
     return not is_speed and (name.startswith(("eval_", "test_")) or name in ("loss", "train_loss"))
 
 
-def _charts(runs: Sequence[RunRecord], names: Sequence[str], partings: Sequence[Parting]) -> str:
+def _charts(runs: Sequence[RunRecord], names: Sequence[str], parted: Sequence[Parting]) -> str:
     wanted = list(dict.fromkeys(name for run in runs for name in curve_names(run.curves)))
     order = ["loss", *(name for name in wanted if name.startswith("eval_"))]
     order += [name for name in wanted if name not in order and not name.startswith("memory/")]
     last = max(run.step for run in runs)
-    parted = zip(names[1:], partings, strict=True)
-    marks = [Mark(parting.step, f"{name} parts") for name, parting in parted if parting.step is not None]
+    places = zip(names[1:], parted, strict=True)
+    marks = [Mark(parting.step, f"{name} parts") for name, parting in places if parting.step is not None]
     drawn = []
     for name in [one for one in order if one in wanted][:24]:
         present = [(place, run) for place, run in enumerate(runs) if name in run.curves]
@@ -270,10 +280,10 @@ def _settings_panel(runs: Sequence[RunRecord], names: Sequence[str]) -> str:
     return f"<h2>What differs <small>{safe(told)}</small></h2>{inside}"
 
 
-def summary(runs: Sequence[RunRecord]) -> Iterator[str]:
+def summary(runs: Sequence[RunRecord], parted: Sequence[Parting]) -> Iterator[str]:
     """The comparison in a few lines, for a terminal."""
     names = _distinct_names(runs)
-    for name, run in zip(names[1:], runs[1:], strict=True):
-        yield printable(f"{names[0]} and {name} {first_parting(runs[0], run)}")
+    for name, parting in zip(names[1:], parted, strict=True):
+        yield printable(f"{names[0]} and {name} {parting}")
     for setting, values in differing_settings(runs).items():
         yield printable(f"  {setting}: {' | '.join(value_text(value) for value in values)}")

@@ -21,8 +21,10 @@ from .thinning import Curve, GrowingCurve
 KNOWN_VERSION = 1
 _LONGEST_LINE = 4 * 2**20  # bytes
 _MOST_CURVES, _MOST_SAYINGS, _MOST_SAVES, _MOST_EPOCHS, _MOST_RUNS = 300, 200, 2_000, 1_000, 10_000
+_NO_CURVES = frozenset(("epoch", "step"))
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _LARGEST_STEP = 2**53
+_decode = json.JSONDecoder().decode
 
 
 class JournalError(DataError, OSError):
@@ -224,7 +226,7 @@ def _lines(file: BinaryIO) -> Iterator[bytes | None]:
 
 def _event(line: bytes) -> dict[str, Any] | None:
     try:
-        event = json.loads(line)
+        event = _decode(line.decode("utf-8"))
     except (ValueError, RecursionError):
         return None
     return event if isinstance(event, dict) else None
@@ -237,12 +239,12 @@ def _event(line: bytes) -> dict[str, Any] | None:
 class _Leg:
     began: float | None
     from_step: int
-    ended: float | None = None
-    seconds: dict[str, Any] = field(default_factory=dict)  # as the last line tells them
+    ended: Any = None  # as the last line tells them, who may tell anything
+    seconds: dict[str, Any] = field(default_factory=dict)
 
     def done(self) -> Leg:
         spent = {str(name)[:40]: _number(part) for name, part in list(self.seconds.items())[:20]}
-        return Leg(self.began, self.ended, self.from_step, spent)
+        return Leg(self.began, _finite(self.ended), self.from_step, spent)
 
 
 class _Reading:
@@ -264,14 +266,15 @@ class _Reading:
         self.outcome, self.outcome_text, self.traceback = "open", "", ""
         self.step, self.epoch = 0, None
         self._before: tuple[int, float, float] | None = None  # step, seconds and tokens of the last log
+        self._rows_per_step = 0.0
 
     def take(self, event: dict[str, Any]) -> None:
         """One event; of a kind that is not known nothing is taken but its time."""
-        time = _finite(event.get("time"))
-        if self.legs and time is not None:
-            self.legs[-1].ended = time
-        if self.legs and (seconds := mapping_in(event.get("seconds"))):
-            self.legs[-1].seconds = seconds
+        if self.legs:
+            leg = self.legs[-1]
+            leg.ended = event.get("time", leg.ended)
+            if seconds := mapping_in(event.get("seconds")):
+                leg.seconds = seconds
         taken = _TAKES.get(event["event"])
         if taken is not None:
             taken(self, event)
@@ -284,6 +287,7 @@ class _Reading:
         self.legs.append(_Leg(_finite(event.get("time")), step))
         self.outcome, self.outcome_text, self.traceback = "open", "", ""
         self.step, self._before = step, None
+        self._rows_per_step = _number(mapping_in(event.get("plan")).get("rows_per_step"))
 
     def _go_back_to(self, step: int) -> None:
         """The steps after it are taken again: what was written of them the first time does not count."""
@@ -298,11 +302,14 @@ class _Reading:
         if step is None:
             return
         self._at(step, event)
+        curves, final = self.curves, self.final
         for name, value in mapping_in(event.get("logs")).items():
-            number = value_in(value)
-            if number is not None and name not in ("epoch", "step"):
-                self._add(str(name), step, number)
-                self._remember(str(name), value)
+            if type(value) is float and name in curves and name in final:  # nearly all of a long journal
+                curves[name].add(step, value)
+                final[name] = value
+            elif (number := value_in(value)) is not None and name not in _NO_CURVES:
+                self._add(name, step, number)
+                self._remember(name, number)
         for name, value in mapping_in(event.get("memory")).items():
             if (number := value_in(value)) is not None:
                 self._add(f"memory/{name}", step, number)
@@ -313,7 +320,7 @@ class _Reading:
         seconds = mapping_in(event.get("seconds"))
         if not seconds:
             return
-        spent = sum(_number(seconds.get(purpose)) for purpose in ("computing", "data"))
+        spent = _number(seconds.get("computing")) + _number(seconds.get("data"))
         tokens, before = _number(event.get("tokens")), self._before
         if before is not None and before[0] == step:
             return
@@ -321,9 +328,8 @@ class _Reading:
         if before is None or step < before[0] or spent - before[1] <= 0:
             return
         steps, passed = step - before[0], spent - before[1]
-        rows = _number(mapping_in(self.start.get("plan")).get("rows_per_step"))
-        if rows:
-            self._add("speed/rows", step, steps * rows / passed)
+        if self._rows_per_step:
+            self._add("speed/rows", step, steps * self._rows_per_step / passed)
         if tokens > before[2]:
             self._add("speed/tokens", step, (tokens - before[2]) / passed)
 
@@ -332,17 +338,18 @@ class _Reading:
         if step is None:
             return
         for name, value in list(mapping_in(event.get("metrics")).items())[:_MOST_CURVES]:
-            if value_in(value) is not None and name not in ("epoch", "step") and len(self.evaluated) < _MOST_CURVES:
-                self.evaluated.add(str(name))
-                self._remember(str(name), value)
+            number = value_in(value)
+            if number is not None and name not in _NO_CURVES and len(self.evaluated) < _MOST_CURVES:
+                self.evaluated.add(name)
+                self._remember(name, number)
         if event.get("training", True):
             self._at(step, event)
             self.evaluations.add(step, 0.0)
 
     def _prediction(self, event: dict[str, Any]) -> None:
         for name, value in list(mapping_in(event.get("metrics")).items())[:_MOST_CURVES]:
-            if value_in(value) is not None:
-                self._remember(str(name), value)
+            if (number := value_in(value)) is not None:
+                self._remember(name, number)
 
     def _save(self, event: dict[str, Any]) -> None:
         step, path = step_in(event.get("step")), event.get("path")
@@ -416,9 +423,9 @@ class _Reading:
             self.curves[name] = GrowingCurve()
         self.curves[name].add(step, value)
 
-    def _remember(self, name: str, value: Any) -> None:
+    def _remember(self, name: str, value: float) -> None:
         if name in self.final or len(self.final) < _MOST_CURVES:
-            self.final[name] = value_in(value)
+            self.final[name] = value
 
     def done(self, path: Path, run_id: str, *, others: int, bad: int, newer: bool) -> RunRecord:
         """The record of what was taken in."""
@@ -441,7 +448,7 @@ class _Reading:
             processes=step_in(start.get("processes")) or 1,
             forked_from=mapping_in(start.get("forked_from")),
             legs=tuple(leg.done() for leg in self.legs),
-            curves={name: curve.done() for name, curve in self.curves.items() if curve.points},
+            curves={name: curve.done() for name, curve in self.curves.items() if curve},
             evaluated=frozenset(self.evaluated),
             evaluated_at=self.evaluations.done().steps,
             saves=tuple(self.saves),
@@ -497,7 +504,7 @@ def value_in(value: Any) -> float | None:
 
 
 def _finite(value: Any) -> float | None:
-    number = value_in(value)
+    number = value if type(value) is float else value_in(value)
     return number if number is not None and math.isfinite(number) else None
 
 

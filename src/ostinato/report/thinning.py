@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 LIMIT = 2_000  # points that are kept of a curve, at least half of them once there were more
+_ALL = 2  # of two neighbours both are kept
+_WAITING = 1_000  # points of a curve that are looked at together
 
 
 @dataclass(frozen=True)
@@ -41,49 +43,90 @@ class Curve:
     def thinned(self, limit: int) -> Curve:
         """The same with at most about so many points: of every stretch its lowest and its highest."""
         points = list(zip(self.steps, self.values, strict=True))
-        while len(points) > max(limit, 4):
+        while len(points) > max(limit, 8):
             points = _halved(points)
         return Curve(tuple(step for step, _ in points), tuple(value for _, value in points))
 
 
-@dataclass
 class GrowingCurve:
-    """A curve that is being read. However much is added, it holds no more than twice the limit."""
+    """A curve that is being read. However much is added, it holds about twice the limit.
 
-    limit: int = LIMIT
-    points: list[tuple[int, float]] = field(default_factory=list)
+    New points wait until there are many; then of every `_span` of them the lowest and the highest are kept. When too
+    many have gathered, what is kept is halved and the span doubled, so that all of the curve is equally dense.
+    """
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self.limit = limit
+        self._kept: list[tuple[int, float]] = []
+        self._span = _ALL
+        self._steps: list[int] = []  # those that wait
+        self._values: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self._kept) + len(self._steps)
 
     def add(self, step: int, value: float) -> None:
         """Add a point. The same step again replaces the last one: the later line is the one that counts."""
-        if self.points and self.points[-1][0] == step:
-            self.points[-1] = (step, value)
+        steps = self._steps
+        if steps and steps[-1] == step:
+            self._values[-1] = value
             return
-        self.points.append((step, value))
-        if len(self.points) > 2 * self.limit:
-            self.points = _halved(self.points)
+        steps.append(step)
+        self._values.append(value)
+        if len(steps) > _WAITING:
+            self._settle()
 
     def forget_after(self, step: int) -> None:
         """Drop what lies after a step: the run went on from there, and takes those steps again."""
-        self.points = [point for point in self.points if point[0] <= step]
+        self._kept = [point for point in self._kept if point[0] <= step]
+        waiting = [point for point in zip(self._steps, self._values, strict=True) if point[0] <= step]
+        self._steps, self._values = [point[0] for point in waiting], [point[1] for point in waiting]
 
     def done(self) -> Curve:
         """What was read."""
-        ordered = sorted(self.points, key=lambda point: point[0])
+        self._settle()
+        ordered = sorted([*self._kept, *zip(self._steps, self._values, strict=True)], key=_step)
         return Curve(tuple(step for step, _ in ordered), tuple(value for _, value in ordered))
+
+    def _settle(self) -> None:
+        """Thin out those that wait; the last one stays as it is, since another may replace it."""
+        steps, values, span = self._steps[:-1], self._values[:-1], self._span
+        if span == _ALL:
+            self._kept += zip(steps, values, strict=True)
+        else:
+            for begin in range(0, len(steps), span):
+                self._kept += _ends_of(steps[begin : begin + span], values[begin : begin + span])
+        del self._steps[:-1], self._values[:-1]
+        if len(self._kept) > 2 * self.limit:
+            self._kept, self._span = _halved(self._kept), 2 * span
+
+
+def _ends_of(steps: Sequence[int], values: Sequence[float]) -> list[tuple[int, float]]:
+    """The lowest and the highest of neighbours, and the first that is no number."""
+    if math.isfinite(sum(values)):
+        low, high = values.index(min(values)), values.index(max(values))
+        return [(steps[place], values[place]) for place in sorted({low, high})]
+    return _of_neighbours(list(zip(steps, values, strict=True)))
 
 
 def _halved(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Of four neighbours the lowest and the highest, or one that is no number; the first and the last point stay."""
+    """Of four neighbours two, or three; the first and the last point stay."""
     kept = [points[0]]
     for begin in range(1, len(points) - 1, 4):
-        four = points[begin : min(begin + 4, len(points) - 1)]
-        finite = [point for point in four if math.isfinite(point[1])]
-        chosen = {id(min(finite, key=_value)), id(max(finite, key=_value))} if finite else set()
-        bad = next((point for point in four if not math.isfinite(point[1])), None)
-        if bad is not None and len(chosen) < 2:
-            chosen.add(id(bad))
-        kept += [point for point in four if id(point) in chosen]
+        kept += _of_neighbours(points[begin : min(begin + 4, len(points) - 1)])
     return [*kept, points[-1]]
+
+
+def _of_neighbours(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """The lowest and the highest, and the first that is no number: of many good ones it must not get lost."""
+    finite = [point for point in points if math.isfinite(point[1])]
+    chosen = {id(min(finite, key=_value)), id(max(finite, key=_value))} if finite else set()
+    bad = next((point for point in points if not math.isfinite(point[1])), None)
+    return [point for point in points if id(point) in chosen or point is bad]
+
+
+def _step(point: tuple[int, float]) -> int:
+    return point[0]
 
 
 def _value(point: tuple[int, float]) -> float:

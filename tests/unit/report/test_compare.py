@@ -12,7 +12,7 @@ import tiny
 from apis import Api
 from journals import Journal, loss_at, whole_run
 
-from ostinato.report.compare import comparison, differing_settings, first_parting, summary
+from ostinato.report.compare import comparison, differing_settings, first_parting, partings, summary
 from ostinato.report.reading import RunRecord, read_run
 
 
@@ -116,5 +116,5 @@ def test_real_runs_with_another_seed_part_at_the_first_step(tmp_path: Path) -> N
     a, b, c = (read_run(tmp_path / name) for name in "abc")
     assert first_parting(a, c).step is None
     assert first_parting(a, b).step == 1
-    told = list(summary([a, b]))
+    told = list(summary([a, b], partings([a, b])))
     assert "part at step 1" in told[0] and any(line.startswith("  seed: 1 | 2") for line in told)

@@ -139,12 +139,33 @@ def test_a_long_curve_is_thinned_and_keeps_its_spikes() -> None:
     curve, source = GrowingCurve(), random.Random(1)
     for step in range(100_000):
         value = 1.0 + source.random()
-        curve.add(step, {31_234: 99.0, 77_777: -5.0}.get(step, value))
-        assert len(curve.points) <= 2 * LIMIT
+        curve.add(step, {31_234: 99.0, 50_000: math.nan, 77_777: -5.0}.get(step, value))
+        assert len(curve) <= 3 * LIMIT
     done = curve.done()
     assert LIMIT / 2 <= len(done) <= 2 * LIMIT
     assert done.highest() == (31_234, 99.0) and done.lowest() == (77_777, -5.0)
+    assert [step for step, value in zip(done.steps, done.values, strict=True) if math.isnan(value)] == [50_000]
     assert done.steps[0] == 0 and done.steps[-1] == 99_999 and list(done.steps) == sorted(set(done.steps))
+
+
+def test_a_long_curve_is_equally_dense_all_over() -> None:
+    curve, source = GrowingCurve(), random.Random(2)
+    for step in range(64_000):
+        curve.add(step, source.random())
+    steps = curve.done().steps
+    tenths = [sum(step // 6_400 == tenth for step in steps) for tenth in range(10)]
+    assert max(tenths) < 2 * min(tenths)
+
+
+def test_a_point_is_replaced_and_forgotten_wherever_it_lies() -> None:
+    for length in (10, 999, 1_000, 1_001, 1_002, 5_000):
+        curve = GrowingCurve()
+        for step in range(length):
+            curve.add(step, 0.5)
+        curve.add(length - 1, 7.0)
+        assert (curve.done().steps[-1], curve.done().last) == (length - 1, 7.0)
+        curve.forget_after(3)
+        assert curve.done().steps == (0, 1, 2, 3)[: len(curve)] and curve.done().last == 0.5
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True, width=32), min_size=1, max_size=400))
