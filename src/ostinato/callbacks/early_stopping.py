@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..core.choices import IntervalStrategy
@@ -82,6 +83,8 @@ class EarlyStoppingCallback(QuietCallback, ExportableState):
     def _improves(self, value: float, best: float, greater_is_better: bool) -> bool:
         if self._interval is not None:  # the end of it that is nearer to what was before
             value = self._interval[0] if greater_is_better else self._interval[1]
+        if math.isnan(best):  # any number is better, and no difference would say so
+            return not math.isnan(value)
         gained = value - best if greater_is_better else best - value
         return gained > 0 and abs(gained) > (self.early_stopping_threshold or 0.0)
 

@@ -140,6 +140,16 @@ def test_many_small_improvements_add_up() -> None:
     assert with_intervals([0.5, 0.55, 0.59, 0.61, 0.65], 0.1, greater=True) == [0, 1, 2, 0, 1]
 
 
+def test_any_number_is_better_than_none() -> None:
+    """A first evaluation that overflowed must not end a run that recovers."""
+    nan = float("nan")
+    assert with_intervals([nan, nan, 0.5, 0.7, 0.7], 0.1, greater=True) == [0, 1, 0, 0, 1]
+    callback, state = EarlyStoppingCallback(10), TrainerState(best_metric=nan)
+    for value, counter in ((nan, 1), (0.5, 0)):
+        callback.on_evaluate(arguments(), state, TrainerControl(), metrics={"eval_loss": value})
+        assert callback.early_stopping_patience_counter == counter
+
+
 def test_the_threshold_comes_on_top_of_the_noise() -> None:
     assert with_intervals([0.5, 0.62, 0.66], 0.1, greater=True, early_stopping_threshold=0.05) == [0, 1, 0]
 
