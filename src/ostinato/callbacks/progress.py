@@ -115,12 +115,13 @@ class ProgressCallback(QuietCallback):
             self._advise()
 
     def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        duration = duration_text(time.monotonic() - self._clock.begun)
         if self._screen is not None and self._training:
-            self._screen.finish(state, self._table_of_evaluations(self._screen, args, state))
+            self._screen.finish(state, duration, self._table_of_evaluations(self._screen, args, state))
         watched, ended = self._watched, state.is_world_process_zero and self._training
         self.stop()
         if watched is not None and ended:
-            say(closing(args, state, duration_text(time.monotonic() - self._clock.begun), watched.results))
+            say(closing(args, state, duration, watched.results))
 
     def stop(self) -> None:
         """Give the terminal back, whatever happened; safe to call at any time, any number of times."""

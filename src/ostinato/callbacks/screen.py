@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.state import TrainerState
+from .above import Redirected
 from .lines import Columns, Line, Noted, broken
 from .pace import Clock, duration_text, rate_text, size_text
-from .printer import SHORT_NAMES, epoch_text, nobody_listens, value_text, writable
+from .printer import SHORT_NAMES, epoch_text, nobody_listens, on_one_line, value_text, writable
 from .spoken import Watched, shown_shares
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.live import Live
     from rich.segment import Segment
+    from rich.text import Text
 
 SECONDS_BETWEEN_REFRESHES = 0.25
 SECONDS_BETWEEN_LINES = 0.1  # a line should not wait long: what the user prints would overtake it
@@ -66,9 +69,10 @@ class Screen:
         self.clock = Clock()
         self.columns = Columns(max_str_len, self.is_ascii)
         self._live: Live | None = None
-        self._is_gone = False
+        self._redirected: Redirected | None = None
+        self._lock, self._is_drawing, self._is_gone = threading.RLock(), False, False
         self._drawn_at = self._due_at = self._rested_at = float("-inf")
-        self._waiting: list[Noted | str | Line] = []
+        self._waiting: list[Noted | Words | Printed | Line] = []
         self._state: TrainerState | None = None  # None: an evaluation without training
         self._samples_per_step = 0
         self._numbers: dict[str, Any] = {}
@@ -87,8 +91,15 @@ class Screen:
 
     def say(self, line: str) -> None:
         """A line of words above the bar."""
-        self._waiting.append(line)
+        self._waiting.append(Words(line))
         self._draw_if_due()
+
+    def print(self, text: str) -> None:
+        """What somebody else prints, perhaps from another thread, comes after all that was logged before."""
+        with self._lock:
+            self._waiting.append(Printed(text))
+            if not self._is_drawing:
+                self.draw()
 
     def show_loss(self, loss: float) -> None:
         """A loss that is known before it is logged."""
@@ -136,7 +147,8 @@ class Screen:
     def log(self, state: TrainerState, logs: Mapping[str, Any], *, best: str | None) -> None:
         """A line above the bar, and the newest numbers below it. They are written when it is time to draw."""
         epoch = logs.get("epoch", state.epoch)
-        self._waiting.append(Noted(state.global_step, state.max_steps, epoch, dict(logs), best))
+        with self._lock:
+            self._waiting.append(Noted(state.global_step, state.max_steps, epoch, dict(logs), best))
         if self._batches is None:
             now = self.clock.trained()
             is_first = self._state is None or ("loss" in logs and "loss" not in self._numbers)
@@ -147,9 +159,9 @@ class Screen:
         if now >= self._due_at or len(self._waiting) >= LINES_WAITING:
             self.draw()
 
-    def finish(self, state: TrainerState, lines: list[Line]) -> None:
+    def finish(self, state: TrainerState, duration: str, lines: list[Line]) -> None:
         """Training has come to its end, and was not cut off."""
-        self._state, self._outcome = state, f"in {duration_text(time.monotonic() - self.clock.begun)}"
+        self._state, self._outcome = state, f"in {duration}"
         self._waiting += lines
 
     def close(self) -> None:
@@ -161,12 +173,13 @@ class Screen:
         self._saved = self._skipped = None
         self.draw()
         live, self._live = self._live, None
-        if live is not None:
+        if live is not None and self._redirected is not None:
             live.transient = self._state is None
             try:
                 live.stop()
             except (OSError, ValueError) as error:
                 nobody_listens(error, self.console.file)
+            self._redirected.end()
 
     # ---- drawing -------------------------------------------------------------------------------
 
@@ -176,25 +189,30 @@ class Screen:
 
     def draw(self) -> None:
         """Print the lines that wait, and the bars as they are now."""
-        begun, waiting, self._waiting = time.monotonic(), self._waiting, []
-        if not self._is_gone:
+        begun = time.monotonic()
+        with self._lock:
+            waiting, self._waiting, self._is_drawing = self._waiting, [], True
             try:
                 self._write(waiting)
             except (OSError, ValueError) as error:
-                nobody_listens(error, self.console.file)
                 self._is_gone = True
+                nobody_listens(error, self.console.file)
+            finally:
+                self._is_drawing = False
         self._drawn_at = now = time.monotonic()
         self._rested_at = now + min((now - begun) / SHARE_FOR_DRAWING, LONGEST_WAIT)
         self._due_at = max(now + SECONDS_BETWEEN_REFRESHES, self._rested_at)
 
-    def _write(self, waiting: list[Noted | str | Line]) -> None:
+    def _write(self, waiting: list[Noted | Words | Printed | Line]) -> None:
+        if self._is_gone:
+            return
         for one in waiting:
             if isinstance(one, Noted):
                 self._numbers.update({name: one.logs[name] for name in NEWEST if name in one.logs})
         if self._state is not None or self._batches is not None:
             self._start()
         if waiting:  # printing draws the live part anew as well
-            self.console.print(_Above(self, waiting), end="", crop=False)
+            self.console.print(_Waiting(self, waiting), end="", crop=False)
         elif self._live is not None:
             self._live.refresh()
 
@@ -207,10 +225,12 @@ class Screen:
             self,  # whoever prints, rich or the user, draws what is there at that moment
             console=self.console,
             auto_refresh=False,  # a refresh thread would outlive an exception
-            redirect_stderr=is_terminal(sys.stderr),  # else it goes to a file, and should
+            redirect_stdout=False,  # done below: what was printed first should be seen first
+            redirect_stderr=False,
             vertical_overflow="crop",
         )
         live.start()
+        self._redirected = Redirected(self.print, error=is_terminal(sys.stderr))  # else it goes to a file, and should
         self.console.show_cursor(True)  # hidden by rich; a killed run could not show it again
 
     def styled(self, line: Line) -> str:
@@ -303,22 +323,46 @@ class Screen:
         return line
 
 
-class _Above:
+class Words(NamedTuple):
+    """A line that is broken between words where it is too long."""
+
+    text: str
+
+    def shown(self, encoding: str) -> Text:
+        from rich.text import Text  # noqa: PLC0415
+
+        return Text(writable(on_one_line(self.text), encoding))
+
+
+class Printed(NamedTuple):
+    """What somebody else prints: in their colours, but the cursor stays ours."""
+
+    text: str
+
+    def shown(self, encoding: str) -> Text:
+        from rich.text import Text  # noqa: PLC0415
+
+        return Text.from_ansi(writable(self.text, encoding), no_wrap=True, overflow="ignore")
+
+
+class _Waiting:
     """What waits, as it is printed above the bars: as one text, since rich takes its time for every piece of it."""
 
-    def __init__(self, screen: Screen, waiting: list[Noted | str | Line]) -> None:
+    def __init__(self, screen: Screen, waiting: list[Noted | Words | Printed | Line]) -> None:
         self.screen, self.waiting = screen, waiting
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
         from rich.segment import Segment  # noqa: PLC0415
-        from rich.text import Text  # noqa: PLC0415
 
         screen, width, encoding = self.screen, options.max_width, console.encoding
         texts: list[str] = []
         for one in self.waiting:
-            if isinstance(one, str):
+            if isinstance(one, Printed) and one.text.isprintable():
+                texts.append(f"{one.text}\n")
+                continue
+            if isinstance(one, (Words, Printed)):
                 yield Segment(writable("".join(texts), encoding))
-                yield Text(writable(one, encoding))
+                yield one.shown(encoding)
                 texts = []
                 continue
             lines = screen.columns.lines(one, width) if isinstance(one, Noted) else [one]
