@@ -143,6 +143,8 @@ def track(name: str, value: Number, weight: Number = 1.0) -> None:
 
 def _kept(name: str, number: Number) -> Number:
     """A number as it is now: the tensor may be written to later."""
+    if type(number) is float:
+        return number
     if isinstance(number, Tensor):
         if number.numel() != 1:
             raise ConfigError(
@@ -152,8 +154,6 @@ def _kept(name: str, number: Number) -> Number:
             )
         own = cut_off(number if number.dim() == 0 else number.reshape(()))
         return own.clone() if isinstance(own, Tensor) else own
-    if type(number) is float:
-        return number
     try:
         return float(number)
     except (TypeError, ValueError):
