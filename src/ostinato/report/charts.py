@@ -17,6 +17,7 @@ _POINTS = 600  # of a line on a page
 _SMOOTH_FROM = 80  # points: fewer are shown as they are
 _SPREAD = 60  # the largest is so many times the middle one: then the axis is logarithmic
 _SIDE = 1000.0
+_PER_LETTER = 0.018  # of the width, for the text of a mark on a narrow page
 _LARGEST = 1e100  # what lies beyond is drawn at the edge
 
 
@@ -127,7 +128,7 @@ def _step_of(span: float, count: int) -> float:
 
 
 def _steps_axis(last: int) -> list[int]:
-    step = max(1, round(_step_of(float(last), 5)))
+    step = max(1, round(_step_of(float(last), 6)))
     return list(range(0, last + 1, step))
 
 
@@ -156,12 +157,15 @@ def _mark_lines(marks: Sequence[Mark], last: int) -> str:
 
 
 def _mark_labels(marks: Sequence[Mark], last: int) -> str:
-    return "".join(
-        f'<span class="ml{" left" if mark.step > last * 0.75 else ""}" style="left:{mark.step / last * 100:.2f}%">'
-        f"{safe(mark.text)}</span>"
-        for mark in marks
-        if mark.text and 0 <= mark.step <= last
-    )
+    labels, line, free_from = [], 0, 0.0
+    for mark in sorted(marks, key=lambda mark: mark.step):
+        if mark.text and 0 <= mark.step <= last:
+            at = mark.step / last
+            line = line + 1 if at < free_from else 0  # where there is no room beside the one before, below it
+            free_from, side = at + _PER_LETTER * len(mark.text), " left" if at > 0.75 else ""
+            place = f"left:{at * 100:.2f}%;top:{2 + 14 * min(line, 6)}px"
+            labels.append(f'<span class="ml{side}" style="{place}">{safe(mark.text)}</span>')
+    return "".join(labels)
 
 
 def _x(step: float, last: int) -> str:
@@ -193,7 +197,7 @@ def _line(series: Series, curve: Curve, axis: _Axis, last: int) -> str:
     kind = "raw" if smooth else "thin" if series.dots else "ln"
     parts.append(f'<path class="{kind}" style="stroke:{color}" d="{path}"/>')
     if smooth:
-        smoothed = _path(curve.steps, _smoothed(curve.values), axis, last)
+        smoothed = _path(curve.steps, _smoothed(curve.values, logarithmic=axis.logarithmic), axis, last)
         parts.append(f'<path class="ln" style="stroke:{color}" d="{smoothed}"/>')
     if series.dots or len(curve) == 1:
         places = _dots(curve, axis, last)
@@ -227,14 +231,21 @@ def _dots(curve: Curve, axis: _Axis, last: int) -> str:
     )
 
 
-def _smoothed(values: Sequence[float]) -> list[float]:
-    """A running mean that forgets, without its bias towards the start."""
+def _smoothed(values: Sequence[float], *, logarithmic: bool) -> list[float]:
+    """A running mean that forgets, without its bias towards the start. It is taken of what the eye sees: of the
+    logarithms where the axis is logarithmic, or one spike would lift the line for long."""
+    if logarithmic:
+        return [math.exp(one) for one in _smoothed([_log(value) for value in values], logarithmic=False)]
     keep, sum_, weight, smoothed = 1 - 1 / max(2.0, len(values) / 25), 0.0, 0.0, []
     for value in values:
         if math.isfinite(value):
             sum_, weight = sum_ * keep + value * (1 - keep), weight * keep + (1 - keep)
         smoothed.append(sum_ / weight if weight and math.isfinite(value) else math.nan)
     return smoothed
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value > 0 and math.isfinite(value) else math.nan
 
 
 # ---- in words -------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from .reading import RunRecord, events, mapping_in, read_run, step_in, value_in
 from .words import amount, duration, number, printable, safe
 
 MOST = 8  # colours that can be told apart
+_MOST_CHARTS = 24
 _COMPARED = ("loss", "grad_norm", "learning_rate")
 _NOT_SETTINGS = ("output_dir", "run_name", "logging_dir")
 Logged: TypeAlias = dict[str, tuple["array[int]", "array[float]"]]  # steps and values, by name
@@ -162,13 +163,27 @@ def render_comparison(runs: Sequence[RunRecord], parted: Sequence[Parting]) -> s
 
 
 def _distinct_names(runs: Sequence[RunRecord]) -> list[str]:
-    """Names that tell them apart: the run's own, else with its directory, else with its id."""
+    """Names that tell them apart: the run's own, else as much of its directory as is needed, else with its id."""
     names = [run.name for run in runs]
     if len(set(names)) < len(names):
-        names = [str(run.path.parent) for run in runs]
+        names = _without_what_is_common([run.path.resolve().parent for run in runs])
     if len(set(names)) < len(names):
-        names = [f"{run.path.parent} {run.run_id}" for run in runs]
+        names = [f"{name} {run.run_id}" for name, run in zip(names, runs, strict=True)]
     return names
+
+
+def _without_what_is_common(folders: Sequence[Path]) -> list[str]:
+    """Paths from the folder on where they part.
+
+    >>> _without_what_is_common([Path("/runs/a/out"), Path("/runs/b/out")])
+    ['a/out', 'b/out']
+    """
+    common = 0
+    while len({folder.parts[: common + 1] for folder in folders}) == 1 and common < min(
+        len(folder.parts) - 1 for folder in folders
+    ):
+        common += 1
+    return ["/".join(folder.parts[common:]) for folder in folders]
 
 
 def _swatch(place: int, name: str) -> str:
@@ -233,13 +248,17 @@ def _is_result(name: str) -> bool:
 
 def _charts(runs: Sequence[RunRecord], names: Sequence[str], parted: Sequence[Parting]) -> str:
     wanted = list(dict.fromkeys(name for run in runs for name in curve_names(run.curves)))
+    wanted = [name for name in wanted if not name.startswith("memory/")]
+    shared = {name for name in wanted if sum(name in run.curves for run in runs) > 1}
+    wanted.sort(key=lambda name: name not in shared)  # what only one of them logged comes last
     order = ["loss", *(name for name in wanted if name.startswith("eval_"))]
-    order += [name for name in wanted if name not in order and not name.startswith("memory/")]
+    order += [name for name in wanted if name not in order]
     last = max(run.step for run in runs)
     places = zip(names[1:], parted, strict=True)
     marks = [Mark(parting.step, f"{name} parts") for name, parting in places if parting.step is not None]
-    drawn = []
-    for name in [one for one in order if one in wanted][:24]:
+    shown, drawn = [one for one in order if one in wanted][:_MOST_CHARTS], []
+    alone = shown[-1] if len(shown) % 2 != ("loss" in shown) else None  # has a row to itself
+    for name in shown:
         present = [(place, run) for place, run in enumerate(runs) if name in run.curves]
         evaluated = any(name in run.evaluated for run in runs)
         series = [
@@ -258,14 +277,16 @@ def _charts(runs: Sequence[RunRecord], names: Sequence[str], parted: Sequence[Pa
             chart(
                 title,
                 series,
-                width=6 if is_first else 3,
+                width=6 if is_first or name == alone else 3,
                 height=260 if is_first else 190,
                 until=last,
                 marks=marks if is_first else (),
                 from_zero=name.startswith("speed/"),
             )
         )
-    return f'<h2>Curves</h2><div class="charts">{"".join(drawn)}</div>' if drawn else ""
+    more = len(wanted) - len(shown)
+    told = f"by step{f'; {more} more in the journals' if more else ''}"
+    return f'<h2>Curves <small>{told}</small></h2><div class="charts">{"".join(drawn)}</div>' if drawn else ""
 
 
 def _settings_panel(runs: Sequence[RunRecord], names: Sequence[str]) -> str:

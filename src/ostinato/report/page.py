@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from .reading import RunRecord, SavedModel, Saying, read_run
 from .thinning import Curve
 from .words import amount, clock, duration, moment, number, safe, share, size
 
-_MOST_CHARTS, _MOST_SAVES = 30, 30
+_OPEN_CHARTS, _MOST_CHARTS, _MOST_SAVES = 15, 90, 30
 _PURPOSES = {"computing": 1, "data": 2, "evaluation": 3, "saving": 4}
 _PURPOSE_WORDS = {
     "computing": "Computing",
@@ -36,6 +36,7 @@ _PURPOSE_WORDS = {
     "saving": "Saving",
 }
 _LOADER_BOUND = 0.2  # of the time in which training could have computed
+_WORTH_ADVICE = 1.0  # seconds of waiting: the first batches of a short run tell nothing
 _SIGNS = {"warning": ("!", " warn"), "error": ("!", " bad"), "gap": ("!", " warn"), "notice": ("i", "")}
 
 
@@ -72,7 +73,8 @@ def _header(run: RunRecord) -> str:
         told.append(f"<span><strong>Epoch {run.epoch:.2f}</strong>{safe(of_epochs)}</span>")
     if spent:
         told.append(f"<span>took <strong>{safe(duration(spent))}</strong></span>")
-    legend = '<span class="lg"><span>┆ evaluation</span><span>◇ checkpoint</span></span>'
+    signs = {"┆ evaluation": run.evaluated_at, "◇ checkpoint": run.saves}
+    legend = f'<span class="lg">{"".join(f"<span>{sign}</span>" for sign, what in signs.items() if what)}</span>'
     return (
         f'<section class="panel hd"><h1>{safe(run.name)} {outcome_pill(run.outcome)}</h1>'
         f'<div class="meta">{meta}</div>'
@@ -128,7 +130,8 @@ def _outcome_note(run: RunRecord) -> str:
     go_on = f" The last checkpoint is {saved.path}." if saved is not None else " Nothing was saved."
     if run.outcome == "failed":
         trace = f"<details><summary>traceback</summary><pre>{safe(run.traceback)}</pre></details>"
-        where = f"<b>Failed after step {step_text(run.step)}.</b>{safe(go_on)}"
+        when = f"after step {step_text(run.step)}" if run.step else "before the first step was done"
+        where = f"<b>Failed {safe(when)}.</b>{safe(go_on)}"
         return f'<div class="note bad">{where}<p>{safe(run.outcome_text)}</p>{trace if run.traceback else ""}</div>'
     if run.outcome == "stopped":
         reason = f"Stopped by {run.outcome_text} after step {step_text(run.step)}." + go_on
@@ -146,7 +149,8 @@ def _key_numbers(run: RunRecord) -> str:
 def _entries(run: RunRecord) -> Iterator[tuple[str, str, str, str]]:
     loss = run.curves.get("loss")
     if loss:
-        yield "Train loss", number(loss.last), "", _at("", (loss.steps[0], loss.values[0]))
+        first = _at("was", (loss.steps[0], loss.values[0])) if len(loss) > 1 else f"at step {step_text(loss.steps[0])}"
+        yield "Train loss", number(loss.last), "", first
     evaluated = run.curves.get("eval_loss")
     if evaluated:
         yield "Eval loss", number(evaluated.last), "", _at("lowest", evaluated.lowest())
@@ -201,11 +205,20 @@ def _highest_or_lowest(run: RunRecord, name: str) -> tuple[int, float] | None:
 
 
 def _curves(run: RunRecord) -> str:
-    large, small = _large_charts(run), list(_small_charts(run))[:_MOST_CHARTS]
+    large, small = _large_charts(run), list(_small_charts(run))
     if not large and not small:
         return '<h2>Curves</h2><section class="panel"><div class="body">Nothing was logged.</div></section>'
-    drawn = [draw(width=width) for draw, width in zip(small, _widths(len(small)), strict=True)]
-    return f'<h2>Curves</h2><div class="charts">{"".join([*large, *drawn])}</div>'
+    first, folded, left_out = small[:_OPEN_CHARTS], small[_OPEN_CHARTS:_MOST_CHARTS], len(small[_MOST_CHARTS:])
+    shown = f'<h2>Curves <small>by step</small></h2><div class="charts">{"".join([*large, *_drawn(first)])}</div>'
+    if not folded:
+        return shown
+    told = f"{len(folded)} more curves{f'; another {left_out} are in the journal' if left_out else ''}"
+    inside = f'<div class="charts">{"".join(_drawn(folded))}</div>'
+    return f'{shown}<details class="more"><summary>{told}</summary>{inside}</details>'
+
+
+def _drawn(charts: Sequence[Callable[..., str]]) -> list[str]:
+    return [draw(width=width) for draw, width in zip(charts, _widths(len(charts)), strict=True)]
 
 
 def _widths(count: int) -> list[int]:
@@ -330,7 +343,9 @@ def _models(run: RunRecord) -> str:
         return panel("Checkpoints", f'<div class="body">{safe(text)}</div>')
     head = ["Written", *(title for title, _ in curves), "Size", "Took"]
     limit = run.arguments.get("save_total_limit")
-    kept = f'<div class="body mut">save_total_limit={safe(limit)}: older ones were deleted.</div>' if limit else ""
+    told = f"save_total_limit={limit}: older ones were deleted, but for the best."
+    is_over = isinstance(limit, int) and 0 < limit < len(saves)
+    kept = f'<div class="body mut">{safe(told)}</div>' if is_over else ""
     return panel("Checkpoints", table(head, rows, numbers=range(1, len(head))) + kept, note=best)
 
 
@@ -360,7 +375,7 @@ def _time(run: RunRecord) -> str:
 def _advice(run: RunRecord, seconds: dict[str, float]) -> str:
     training = seconds.get("computing", 0.0) + seconds.get("data", 0.0)
     waiting = seconds.get("data", 0.0) / training if training else 0.0
-    if waiting < _LOADER_BOUND:
+    if waiting < _LOADER_BOUND or seconds.get("data", 0.0) < _WORTH_ADVICE:
         return ""
     workers = run.arguments.get("dataloader_num_workers")
     more = workers * 2 if isinstance(workers, int) and 0 < workers < 64 else 4
@@ -399,9 +414,9 @@ def _events(run: RunRecord) -> str:
     rest = "".join(map(_event, sayings[60:]))
     more = f'<div class="body mut">and {run.more_sayings} more in the journal</div>' if run.more_sayings else ""
     folded = f"<details><summary>{len(sayings) - 60} more</summary>{rest}</details>" if rest else ""
-    warned = sum(one.kind in ("warning", "error") for one in sayings)
-    note = f"{warned} warning{'' if warned == 1 else 's'}" if warned else "no warnings"
-    return panel("Warnings and notices", f"{lines}{folded}{more}", note=note)
+    counts = {kind: sum(one.kind == kind for one in sayings) for kind in ("error", "warning")}
+    told = [f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items() if count]
+    return panel("Warnings and notices", f"{lines}{folded}{more}", note=", ".join(told) or "no warnings")
 
 
 def _event(one: Saying) -> str:

@@ -118,3 +118,21 @@ def test_real_runs_with_another_seed_part_at_the_first_step(tmp_path: Path) -> N
     assert first_parting(a, b).step == 1
     told = list(summary([a, b], partings([a, b])))
     assert "part at step 1" in told[0] and any(line.startswith("  seed: 1 | 2") for line in told)
+
+
+def test_runs_of_the_same_name_are_told_apart_by_their_directories(tmp_path: Path) -> None:
+    places = [tmp_path / "baseline" / "out", tmp_path / "changed" / "out"]
+    runs = [written(place, {1: 1.0}, name="digits") for place in places]
+    told = list(summary(runs, partings(runs)))
+    assert told[0].startswith("baseline/out and changed/out equal")
+    twice = [runs[0], runs[0]]
+    assert next(summary(twice, partings(twice))).startswith(f"out {runs[0].run_id} and out {runs[0].run_id}")
+
+
+def test_curves_of_all_come_before_those_of_one_and_what_is_left_out_is_told(tmp_path: Path) -> None:
+    for place, name in enumerate("ab"):
+        journal = Journal(tmp_path / name).start()
+        journal.log(1, loss=1.0, **{f"eval_{name}_{number}": 1.0 for number in range(20)}, eval_shared=place)
+    text = comparison([tmp_path / "a", tmp_path / "b"])
+    assert text.count("<figure") == 24 and "18 more in the journals" in text
+    assert text.index("<h3>Eval shared") < text.index("<h3>Eval a 0")

@@ -14,7 +14,7 @@ from apis import Api
 from journals import Journal, whole_run
 
 from ostinato.report import page, parts
-from ostinato.report.charts import Series, chart
+from ostinato.report.charts import Mark, Series, chart
 from ostinato.report.compare import comparison
 from ostinato.report.page import render, write_report
 from ostinato.report.reading import read_run
@@ -203,6 +203,36 @@ def test_a_spike_far_above_the_rest_makes_the_axis_logarithmic() -> None:
 def test_a_chart_is_told_in_words() -> None:
     drawn = chart("Loss", [Series("train", Curve((1, 2, 3), (3.0, 1.0, 2.0)), 1)])
     assert "train: 3 at step 1, 2 at step 3, lowest 1 at step 2, highest 3 at step 1" in drawn
+
+
+def test_one_spike_does_not_lift_the_smooth_line_for_long() -> None:
+    values = [1.0 + step % 7 / 10 for step in range(200)]
+    values[50] = 5_000.0
+    drawn = chart("Loss", [Series("loss", Curve(tuple(range(200)), tuple(values)), 1, smooth=True)])
+    smooth = re.findall(r"[ML][\d.]+ ([\d.]+)", lines_of(drawn)[1])
+    assert float(smooth[75]) == pytest.approx(float(smooth[45]), abs=60)  # of a thousand, from the top
+
+
+def test_marks_that_are_close_stand_below_one_another() -> None:
+    marks = [Mark(10, "a run with a name parts"), Mark(10, "another parts"), Mark(90, "resumed")]
+    drawn = chart("Loss", [Series("loss", Curve((0, 100), (1.0, 2.0)), 1)], marks=marks)
+    places = re.findall(r'<span class="ml[^"]*" style="left:([\d.]+)%;top:(\d+)px', drawn)
+    assert places == [("10.00", "2"), ("10.00", "16"), ("90.00", "2")]
+
+
+def test_many_curves_are_folded_and_none_is_left_out_silently(tmp_path: Path) -> None:
+    journal = Journal(tmp_path).start()
+    journal.log(1, **{f"metric_{place}": 1.0 for place in range(100)})
+    text = render(read_run(tmp_path))
+    check_self_contained(text)
+    assert text.count("<figure") == 90
+    assert "75 more curves; another" in text and text.index("Metric 3<") < text.index("75 more curves")
+
+
+def test_a_short_run_is_not_advised(tmp_path: Path) -> None:
+    for name, waited in (("short", 0.5), ("long", 5.0)):
+        Journal(tmp_path / name).start().write("end", step=1, seconds={"computing": 0.5, "data": waited})
+        assert ("dataloader_num_workers=4" in render(read_run(tmp_path / name))) is (name == "long")
 
 
 # ---- at the end of training -----------------------------------------------------------------------------------------
