@@ -14,7 +14,7 @@ step  500  epoch 1.33  eval  1.6 s                         with more metrics tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -103,6 +103,12 @@ class Columns:
             yield from self._grid(noted, look, changes, width)
         else:
             yield line
+
+    def recall(self, history: Sequence[Mapping[str, Any]]) -> None:
+        """What was measured before a run was resumed."""
+        for log in history:
+            measured = {name: number_in(value) for name, value in log.items() if str(name).startswith("eval_")}
+            self._measured.update({name: value for name, value in measured.items() if value is not None})
 
     # ---- one line --------------------------------------------------------------------------------
 

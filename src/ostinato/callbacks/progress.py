@@ -47,6 +47,7 @@ class ProgressCallback(QuietCallback):
         self._loader: Any = None
         self._logged: Mapping[str, Any] = {}
         self._watched: Watched | None = None
+        self._is_first_step = False  # that ends next
         self._clock = Clock()
         self._look_at = 0.0
 
@@ -60,7 +61,7 @@ class ProgressCallback(QuietCallback):
         if not state.is_world_process_zero:
             return
         self._watched = watched
-        self._training, self._clock = True, Clock()
+        self._training, self._is_first_step, self._clock = True, True, Clock()
         self._screen = open_screen(self.max_str_len)
         if self._watched is not None:
             self._say(introduction(self._watched))
@@ -74,8 +75,10 @@ class ProgressCallback(QuietCallback):
             self._screen.step(state)
         elif self._training:
             self._clock.stepped(state.global_step)
-        if state.global_step == 1 and self._training and not control.should_log:
-            self._show_first_loss(state)
+        if self._is_first_step:
+            self._is_first_step = False
+            if not control.should_log:
+                self._show_first_loss(state)
 
     def on_prediction_step(
         self, args: Any, state: TrainerState, control: TrainerControl, eval_dataloader: Any = None, **kwargs: Any
@@ -126,7 +129,7 @@ class ProgressCallback(QuietCallback):
     def stop(self) -> None:
         """Give the terminal back, whatever happened; safe to call at any time, any number of times."""
         screen, self._screen = self._screen, None
-        self._training, self._best = False, None
+        self._training, self._is_first_step, self._best = False, False, None
         self._batches, self._loader, self._logged = 0, None, {}
         self._watched = None
         if screen is not None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.state import TrainerState
-from .above import Redirected
+from .above import Above, Redirected
 from .lines import Columns, Line, Noted, broken
 from .pace import Clock, duration_text, rate_text, size_text
 from .printer import SHORT_NAMES, epoch_text, nobody_listens, on_one_line, value_text, writable
@@ -49,8 +49,8 @@ STYLES = {
 def open_screen(max_str_len: int) -> Screen | None:
     """Standard output, if it is a terminal that can move its cursor."""
     stream = sys.stdout
-    if not is_terminal(stream):  # FORCE_COLOR may not turn a file into a terminal
-        return None
+    if isinstance(stream, Above) or not is_terminal(stream):  # FORCE_COLOR may not turn a file into a terminal
+        return None  # a training inside of a training has no bar of its own
     from rich.console import Console  # noqa: PLC0415
 
     # This stream, also while somebody puts another in its place; and nothing in a text means anything.
@@ -76,6 +76,7 @@ class Screen:
         self._state: TrainerState | None = None  # None: an evaluation without training
         self._samples_per_step = 0
         self._numbers: dict[str, Any] = {}
+        self._first_loss: float | None = None
         self._batches: tuple[int, int | None] | None = None
         self._skipped: tuple[int, int, str] | None = None
         self._skipping_since = 0.0
@@ -87,6 +88,7 @@ class Screen:
 
     def begin_training(self, state: TrainerState, *, samples_per_step: int, watched: Watched | None = None) -> None:
         self._state, self._samples_per_step, self._watched = state, samples_per_step, watched
+        self.columns.recall(state.log_history)
         self.draw()
 
     def say(self, line: str) -> None:
@@ -102,8 +104,8 @@ class Screen:
                 self.draw()
 
     def show_loss(self, loss: float) -> None:
-        """A loss that is known before it is logged."""
-        self._numbers.setdefault("loss", loss)
+        """A loss that is known before any is logged."""
+        self._first_loss = loss
         self.draw()
 
     def step(self, state: TrainerState) -> None:
@@ -161,7 +163,8 @@ class Screen:
 
     def finish(self, state: TrainerState, duration: str, lines: list[Line]) -> None:
         """Training has come to its end, and was not cut off."""
-        self._state, self._outcome = state, f"in {duration}"
+        self._state = state
+        self._outcome = f"stopped after {duration}" if state.global_step < state.max_steps else f"in {duration}"
         self._waiting += lines
 
     def close(self) -> None:
@@ -280,8 +283,9 @@ class Screen:
 
     def _newest(self, width: int) -> Line:
         """The numbers under the bar, as far as there is room for them."""
-        numbers = self._numbers
-        pairs = [
+        numbers, first = self._numbers, self._first_loss
+        pairs = [] if first is None or "loss" in numbers else [("first loss", value_text("loss", first, 20))]
+        pairs += [
             (SHORT_NAMES.get(name, name), value_text(name, numbers[name], self.max_str_len))
             for name in SHOWN_BELOW
             if name in numbers

@@ -75,12 +75,19 @@ def closing(args: Any, state: TrainerState, duration: str, results: str) -> str:
     parts = []
     name = getattr(args, "metric_for_best_model", None)
     if name and state.best_metric is not None:
-        at = f" at step {state.best_global_step}" if state.best_global_step else ""
+        step = state.best_global_step or _first_step_with(name, state)
+        at = "" if step is None else f" at step {step}"
         parts.append(f"best {on_one_line(name.removeprefix('eval_'))} {value_text(name, state.best_metric, 20)}{at}")
     used = next((log["train_mfu"] for log in reversed(state.log_history) if "train_mfu" in log), None)
     if used is not None:
         parts.append(f"MFU {used:.0%}".replace("%", " %"))
     return f"{ended}: {'; '.join([*parts, f'results in {on_one_line(results)}'])}"
+
+
+def _first_step_with(name: str, state: TrainerState) -> int | None:
+    """The evaluation that was the best: the state knows it only of a run that saves."""
+    logged = f"eval_{name.removeprefix('eval_')}"
+    return next((log.get("step") for log in state.log_history if log.get(logged) == state.best_metric), None)
 
 
 def advice(seconds: dict[str, float], workers: int, cores: int) -> str | None:

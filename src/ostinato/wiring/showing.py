@@ -43,11 +43,17 @@ def watched(trainer: Trainer, run: Run) -> Watched:
     """What progress may look at."""
     args, model, device = trainer.args, bare_model(trainer.model), trainer.strategy.device
     parameters = list(model.parameters())
+    logged_at, before = run.meter.last_step, run.meter.pending.clone()  # of the run that this one goes on with
 
     def first_loss() -> float | None:
         """Of several processes, each knows the loss of its own rows only."""
-        is_known = run.meter.last_step > 0 or run.opened_at > 0 or run.processes > 1
-        return None if is_known else run.meter.pending.item()
+        is_known = run.meter.last_step > logged_at or run.processes > 1
+        return None if is_known else (run.meter.pending - before).item()
+
+    def expected() -> float | None:
+        rehearsed = trainer._rehearsed
+        each = None if rehearsed is None else rehearsed.train_seconds
+        return None if each is None else each * args.gradient_accumulation_steps * (run.plan.max_steps - run.opened_at)
 
     return Watched(
         header=header(
@@ -64,6 +70,7 @@ def watched(trainer: Trainer, run: Run) -> Watched:
         first_loss=first_loss,
         workers=args.dataloader_num_workers,
         cores=os.cpu_count() or 1,
+        expected=expected,
     )
 
 

@@ -78,7 +78,7 @@ def test_a_run_is_one_display(cells: Any) -> None:
     assert "step loss learning_rate grad_norm eval_loss" in text
     assert len(re.findall("<tr", page)) == 5  # the names, and four steps that were logged
     assert len(re.findall("<polyline", page)) == 2
-    assert re.search(r"done in 0:\d\d: best loss 0\.\d+; results in", text)
+    assert re.search(r"done in 0:\d\d: best loss 0\.\d+ at step 12; results in", text)
     assert "<script" not in page
     assert "http" not in page
 

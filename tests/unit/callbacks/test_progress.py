@@ -819,7 +819,7 @@ def test_a_run_says_what_it_is_and_where_its_results_are(tmp_path: Path, capsys:
     assert lines[0] == "training Line on cpu in float32: 5 parameters, 24 rows, 12 steps of 4 rows"
     assert re.fullmatch(r"step 1 epoch 0\.17 loss \d+(\.\d+)?", lines[1])
     assert re.fullmatch(
-        rf"done in 0:\d\d: best loss \d+(\.\d+)?; results in {re.escape(str(tmp_path / 'out'))}", lines[-1]
+        rf"done in 0:\d\d: best loss \d+(\.\d+)? at step 12; results in {re.escape(str(tmp_path / 'out'))}", lines[-1]
     )
     assert len(lines) == 6  # two evaluations, and the summary
 
@@ -859,5 +859,5 @@ def test_the_share_of_time_is_under_the_bar(terminal: Terminal, clock: Time) -> 
     written = screen_of(terminal.close())
     assert written[0] == "what is trained"
     assert "compute 60%  data 30%  eval 10%" in written[2]
-    assert "loss 2.5" in written[2]
+    assert "first loss 2.5" in written[2]
     assert written[3].startswith("stopped after 1 of 9 steps")
