@@ -79,7 +79,17 @@ def command() -> dict[str, Any]:
         "directory": _working_directory(),
         "script": main,
         "notebook": "ipykernel" in sys.modules,
+        "launcher": _launcher(),
     }
+
+
+def _launcher() -> dict[str, Any] | None:
+    """Who started the processes of a run, if it was torchrun: it tells each of them how many there are."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return None
+    counts = {"nodes": "GROUP_WORLD_SIZE", "per_node": "LOCAL_WORLD_SIZE"}
+    told = {name: os.environ.get(variable, "") for name, variable in counts.items()}
+    return {"name": "torchrun", **{name: int(one) if one.isdecimal() else 1 for name, one in told.items()}}
 
 
 def _shortened(word: str) -> str:

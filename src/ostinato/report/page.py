@@ -23,7 +23,7 @@ from .parts import (
     whole_page,
     write_page,
 )
-from .reading import RunRecord, SavedModel, Saying, read_run
+from .reading import RunRecord, SavedModel, Saying, mapping_in, read_run, step_in
 from .thinning import Curve
 from .words import amount, clock, duration, moment, number, safe, share, size
 
@@ -428,24 +428,49 @@ def _event(one: Saying) -> str:
 
 
 def _command(run: RunRecord) -> str:
-    words = run.command.get("words")
-    line = shlex.join(map(str, words)) if isinstance(words, list) and words else ""
-    facts = []
+    line, facts = shlex.join(_words(run)), []
     if isinstance(run.command.get("directory"), str):
         facts.append(("In", run.command["directory"]))
     if isinstance(run.code.get("commit"), str):
         branch = f" ({run.code['branch']})" if isinstance(run.code.get("branch"), str) else ""
         facts.append(("Commit", f"{run.code['commit']}{branch}"))
-    if run.command.get("notebook") is True:
-        facts.append(("Started", "in a notebook: run its cells again"))
-    if run.processes > 1:
-        facts.append(("Processes", f"{run.processes}: start it with the same launcher"))
+    if started := _started(run):
+        facts.append(("Started", started))
+    if len(run.legs) > 1:
+        facts.append(("Resumed", f"in {len(run.legs)} parts: this is how the last was started"))
     if run.forked_from:
         facts.append(("Forked from", f"{run.forked_from.get('checkpoint')} of run {run.forked_from.get('run_id')}"))
     pre = f'<pre class="all" tabindex="0" aria-label="the command">{safe(line)}</pre>' if line else ""
     if not pre and not facts:
         return ""
     return panel("To repeat this run", f'<div class="body" style="display:grid;gap:10px">{pre}{pairs(facts)}</div>')
+
+
+def _words(run: RunRecord) -> list[str]:
+    """The command line, with the launcher that each process was started by. None of a notebook: it is its kernel's."""
+    words = run.command.get("words")
+    if not isinstance(words, list) or run.command.get("notebook") is True:
+        return []
+    words, per_node = [str(word) for word in words], mapping_in(run.command.get("launcher")).get("per_node")
+    if len(words) < 2 or step_in(per_node) is None:
+        return words
+    program = words[2:] if words[1] == "-u" else words[1:]  # the launcher adds it itself
+    return [words[0], "-m", "torch.distributed.run", "--nproc-per-node", str(per_node), *program]
+
+
+def _started(run: RunRecord) -> str:
+    """What the command line alone does not tell."""
+    nodes = step_in(mapping_in(run.command.get("launcher")).get("nodes"))
+    if run.command.get("notebook") is True:
+        return "in a notebook: run its cells again"
+    if nodes is not None:
+        return f"by torchrun on {nodes} nodes: on each, with the same --nnodes and --rdzv options" if nodes > 1 else ""
+    if run.processes > 1:
+        return f"with {run.processes} processes: use the same launcher"
+    words = run.command.get("words")
+    if isinstance(words, list) and words and (words[1:] in ([], ["-"], ["-i"])):
+        return "by hand, or from standard input: the program itself is not written down"
+    return ""
 
 
 def _arguments(run: RunRecord) -> str:

@@ -186,3 +186,12 @@ def test_memory_is_looked_at_a_few_times_a_second(monkeypatch: pytest.MonkeyPatc
         seen.append(gauge.read()["rss"])
         now[0] += 0.005
     assert seen[0] == 1 and seen[-1] == 4
+
+
+@pytest.mark.parametrize(("nodes", "expected"), [("2", 2), ("", 1), ("many", 1)])
+def test_the_launcher_is_told(monkeypatch: pytest.MonkeyPatch, nodes: str, expected: int) -> None:
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    assert surroundings.command()["launcher"] is None
+    for name, value in {"TORCHELASTIC_RUN_ID": "x", "GROUP_WORLD_SIZE": nodes, "LOCAL_WORLD_SIZE": "8"}.items():
+        monkeypatch.setenv(name, value)
+    assert surroundings.command()["launcher"] == {"name": "torchrun", "nodes": expected, "per_node": 8}

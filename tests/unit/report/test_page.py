@@ -142,6 +142,31 @@ def test_how_a_run_ended(tmp_path: Path, kind: str, fields: dict[str, Any], told
     assert told in " ".join(Parsed(render(read_run(tmp_path))).text)
 
 
+@pytest.mark.parametrize(
+    ("command", "shown", "not_shown"),
+    [
+        ({"words": ["python", "t.py", "it's"]}, """python t.py 'it'"'"'s'""", "Started"),
+        (
+            {"words": ["python", "-u", "t.py"], "launcher": {"name": "torchrun", "nodes": 1, "per_node": 2}},
+            "python -m torch.distributed.run --nproc-per-node 2 t.py",
+            "Started",
+        ),
+        (
+            {"words": ["python", "-u", "-m", "pkg"], "launcher": {"name": "torchrun", "nodes": 3, "per_node": 8}},
+            "--nproc-per-node 8 -m pkg Started by torchrun on 3 nodes",
+            " -u ",
+        ),
+        ({"words": ["python", "-m", "ipykernel_launcher"], "notebook": True}, "run its cells again", "ipykernel"),
+        ({"words": ["python", "-"]}, "the program itself is not written down", "launcher"),
+        ({"words": ["python", "t.py"], "launcher": "x"}, "python t.py", "torch.distributed"),
+    ],
+)
+def test_how_to_repeat_it(tmp_path: Path, command: dict[str, Any], shown: str, not_shown: str) -> None:
+    Journal(tmp_path).start(command=command, code={}, processes=1)
+    text = " ".join(Parsed(page._command(read_run(tmp_path))).text)
+    assert shown in text and not_shown not in text
+
+
 def test_a_run_that_logged_nothing(tmp_path: Path) -> None:
     Journal(tmp_path).start(plan={}, arguments={}, origins={}, environment={}, command={}, code={})
     text = render(read_run(tmp_path))
