@@ -9,7 +9,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from ..core.errors import ConfigError
-from ..core.notices import note
+from ..core.notices import note, warn
 from ..core.state import TrainerControl, TrainerState
 from .base import QuietCallback
 
@@ -74,11 +74,18 @@ class ProfilerCallback(QuietCallback):
     def _write(self, args: Any, state: TrainerState) -> None:
         profiler, self._profiler = self._profiler, None
         profiler.stop()
-        directory = Path(args.output_dir or ".") / "profile"
-        directory.mkdir(parents=True, exist_ok=True)
-        self.trace = directory / f"steps-{self._first + self.warmup + 1}-{state.global_step}.json"
-        profiler.export_chrome_trace(str(self.trace))
-        note(f"profiled steps {self._first + self.warmup + 1} to {state.global_step}: {self.trace}")
+        first, last = self._first + self.warmup + 1, state.global_step
+        trace = Path(args.output_dir or ".") / "profile" / f"steps-{first}-{last}.json"
+        try:
+            trace.parent.mkdir(parents=True, exist_ok=True)
+            trace.unlink(missing_ok=True)
+            profiler.export_chrome_trace(str(trace))
+            trace.stat()  # torch raises nothing if it cannot write
+        except OSError as error:  # no reason to lose the run
+            warn(f"the profile of steps {first} to {last} could not be written: {error}")
+            return
+        self.trace = trace
+        note(f"profiled steps {first} to {last}: {trace}")
 
     def _break_off(self) -> None:
         """A run that failed inside its window left the profiler on."""

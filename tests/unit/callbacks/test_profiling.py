@@ -51,6 +51,21 @@ def test_a_run_that_ends_before_its_window_says_so(tmp_path: Path, capsys: pytes
     assert not (tmp_path / "profile").exists()
 
 
+@pytest.mark.parametrize("in_the_way", ["profile", "profile/steps-2-2.json/something"])
+def test_a_profile_that_cannot_be_written_does_not_end_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], in_the_way: str
+) -> None:
+    obstacle = tmp_path / in_the_way
+    obstacle.parent.mkdir(parents=True, exist_ok=True)
+    obstacle.write_text("")
+    profiler = ProfilerCallback(wait=0, warmup=1, active=1)
+    trainer = make_trainer(tmp_path, [profiler], save_strategy="no")
+    trainer.train()
+    assert trainer.state.global_step == 6 and profiler.trace is None
+    said = capsys.readouterr().err
+    assert "the profile of steps 2 to 2 could not be written" in said and "profiled steps" not in said
+
+
 def test_a_window_has_a_step() -> None:
     with pytest.raises(ConfigError, match="has no window"):
         ProfilerCallback(active=0)
