@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from .notices import warn
+
 
 def metrics_format(metrics: dict[str, Any]) -> dict[str, Any]:
     """Durations as h:mm:ss, memory in MB, operations in GF, floats to four places."""
@@ -43,8 +45,21 @@ def write_metrics(directory: Path, split: str, metrics: dict[str, Any], *, combi
     _write(directory / f"{split}_results.json", metrics)
     if combined:
         path = directory / "all_results.json"
-        earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        _write(path, {**earlier, **metrics})
+        _write(path, {**_earlier(path), **metrics})
+
+
+def _earlier(path: Path) -> dict[str, Any]:
+    """The results before. A file that was cut short, as by a full disk, must not cost those of today."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        warn(f"{path} holds no results that could be read, and is written anew")
+        return {}
+    return found
 
 
 def _write(path: Path, metrics: dict[str, Any]) -> None:

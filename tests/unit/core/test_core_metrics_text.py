@@ -69,3 +69,13 @@ def test_same_text_and_files_as_transformers(tmp_path: Path, capsys: pytest.Capt
         "test_results.json",
         "all_results.json",
     }
+
+
+@pytest.mark.parametrize("damaged", ["", '{"eval_loss": 0.', "[1, 2]", "\xff"])
+def test_damaged_results_are_written_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str], damaged: str) -> None:
+    path = tmp_path / "all_results.json"
+    path.write_bytes(damaged.encode("latin-1"))
+    metrics_text.write_metrics(tmp_path, "eval", {"eval_loss": 0.5}, combined=True)
+    metrics_text.write_metrics(tmp_path, "train", {"train_loss": 1.5}, combined=True)
+    assert json.loads(path.read_text()) == {"eval_loss": 0.5, "train_loss": 1.5}
+    assert capsys.readouterr().err.count("all_results.json holds no results that could be read") == 1
