@@ -5,7 +5,8 @@
   ostinato report baseline changed         writes comparison.html here, and says where they part
 
 A run is named by its output_dir or by its events.jsonl. Nothing but the journal is read, so a copy of it on another
-machine will do, and a run that is still going on is not disturbed. The pages need no network.
+machine will do, and a run that is still going on is not disturbed. The pages need no network. Of a run without a
+journal, such as one of transformers, what is logged in the trainer_state.json of its last checkpoint is shown.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         records = [reading.read_run(place, options.run if len(options.runs) == 1 else None) for place in options.runs]
         if len(records) == 1:
-            path = Path(options.out) if options.out else records[0].path.with_name(page.REPORT_NAME)
+            path = Path(options.out) if options.out else page.page_path(options.runs[0])
             text = page.render(records[0])
         else:
             path, parted = Path(options.out or COMPARISON), compare.partings(records)

@@ -47,9 +47,15 @@ def write_report(place: str | Path, out: str | Path | None = None, run_id: str |
     PosixPath('out/report.html')
     """
     run = read_run(place, run_id)
-    path = Path(out) if out is not None else run.path.with_name(REPORT_NAME)
+    path = Path(out) if out is not None else page_path(place)
     write_page(render(run), path)
     return path
+
+
+def page_path(place: str | Path) -> Path:
+    """Where the page of a run belongs: in the directory that was named, or beside the file that was."""
+    place = Path(place)
+    return place / REPORT_NAME if place.is_dir() else place.with_name(REPORT_NAME)
 
 
 def render(run: RunRecord) -> str:
@@ -103,7 +109,8 @@ def _facts(run: RunRecord) -> Iterator[str]:
         yield precision
     if isinstance(plan.get("rows_per_step"), int):
         yield f"{number(plan['rows_per_step'])} rows per step"
-    yield f"started {moment(run.began)}"
+    if run.began is not None:
+        yield f"started {moment(run.began)}"
 
 
 def _progress(run: RunRecord) -> str:
@@ -128,6 +135,10 @@ def _progress(run: RunRecord) -> str:
 def _outcome_note(run: RunRecord) -> str:
     saved = run.saves[-1] if run.saves else None
     go_on = f" The last checkpoint is {saved.path}." if saved is not None else " Nothing was saved."
+    if not run.has_journal:
+        if run.outcome == "finished":
+            return ""
+        return f'<div class="note">{safe(f"What was known at step {step_text(run.step)}: there is no journal.")}</div>'
     if run.outcome == "failed":
         trace = f"<details><summary>traceback</summary><pre>{safe(run.traceback)}</pre></details>"
         when = f"after step {step_text(run.step)}" if run.step else "before the first step was done"
@@ -316,6 +327,8 @@ def _clipping(run: RunRecord) -> str:
 
 
 def _lower(run: RunRecord) -> str:
+    if not run.has_journal:
+        return ""
     left = [_models(run), _time(run)]
     right = [_events(run), _data(run), _command(run)]
     return f'<div class="low"><div>{"".join(left)}</div><div>{"".join(right)}</div></div>'
@@ -474,6 +487,8 @@ def _started(run: RunRecord) -> str:
 
 
 def _arguments(run: RunRecord) -> str:
+    if not run.arguments and not run.environment:
+        return ""
     chosen = [name for name in run.arguments if run.origins.get(name, "").startswith(("given", "changed", "environ"))]
     others = [name for name in run.arguments if name not in chosen]
 
@@ -510,7 +525,7 @@ def _environment(run: RunRecord) -> Iterator[tuple[str, str]]:
 
 
 def _footer(run: RunRecord) -> str:
-    told = [f"run {run.run_id}", f"made from {run.path.name}"]
+    told = [*([f"run {run.run_id}"] if run.has_journal else []), f"made from {run.path.name}"]
     if run.other_runs:
         told.append(f"which also tells of {run.other_runs} earlier run{'' if run.other_runs == 1 else 's'}")
     if run.bad_lines:

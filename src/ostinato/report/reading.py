@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 from ..core.errors import DataError
 from ..core.run_files import JOURNAL_NAME
+from .state_file import STATE_NAME, state_events, state_path
 from .thinning import Curve, GrowingCurve
 
 KNOWN_VERSION = 1
@@ -112,6 +113,11 @@ class RunRecord:
     newer: bool  # written by a later version, which may tell more
 
     @property
+    def has_journal(self) -> bool:
+        """Whether saves, sayings and times would be known."""
+        return self.path.name != STATE_NAME
+
+    @property
     def began(self) -> float | None:
         return next((leg.began for leg in self.legs if leg.began is not None), None)
 
@@ -126,7 +132,7 @@ class RunRecord:
 
 
 def journal_path(place: str | Path) -> Path:
-    """The journal that is meant by a file or a directory.
+    """The journal that is meant by a file or a directory; where there is none, the state of the run.
 
     >>> journal_path("nowhere")
     Traceback (most recent call last):
@@ -137,10 +143,12 @@ def journal_path(place: str | Path) -> Path:
     """
     place = Path(place)
     path = place / JOURNAL_NAME if place.is_dir() else place
+    if not path.is_file() and place.is_dir():
+        path = state_path(place) or path
     if path.is_file():
         return path
     why = (
-        f"it has no {JOURNAL_NAME}: the run may have had journal=False"
+        f"it has no {JOURNAL_NAME} (the run may have had journal=False), and no checkpoint"
         if place.is_dir()
         else f"{place} does not exist"
     )
@@ -201,16 +209,17 @@ def _nothing_to_tell(path: Path, run_id: str | None, runs: Mapping[str, Any], ba
 def events(path: Path) -> Iterator[dict[str, Any] | None]:
     """The events of a journal, in order; None for a line that is none."""
     try:
-        file = path.open("rb")
+        if path.name == STATE_NAME:
+            yield from state_events(path)
+            return
+        with path.open("rb") as file:
+            for line in _lines(file):
+                if line is None or line.strip():
+                    yield None if line is None else _event(line)
     except OSError as error:
         raise JournalError(
             what=f"{path} cannot be read", why=error.strerror or str(error), fix="see to its permissions"
         ) from error
-    with file:
-        for line in _lines(file):
-            if line is not None and not line.strip():
-                continue
-            yield None if line is None else _event(line)
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes | None]:

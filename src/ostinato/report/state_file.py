@@ -1,0 +1,72 @@
+"""A run without a journal: what `trainer_state.json` tells of it, in the words of a journal.
+
+transformers writes this file into every checkpoint, and so do we. It holds all that was logged, but neither
+arguments nor times, and nothing of how the run ended.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+STATE_NAME = "trainer_state.json"
+_OF_THE_END = "train_runtime"  # is logged when training is over
+
+
+def state_path(place: Path) -> Path | None:
+    """The latest state of a run in a directory: its own, or that of its last checkpoint; None if there is none."""
+    found = [path for path in (place / STATE_NAME, *place.glob(f"checkpoint-*/{STATE_NAME}")) if path.is_file()]
+    return max(found, key=_progress, default=None)
+
+
+def _progress(path: Path) -> tuple[bool, int]:
+    if not path.parent.name.startswith("checkpoint-"):
+        return True, 0
+    number = path.parent.name.removeprefix("checkpoint-")
+    return False, int(number) if number.isdecimal() else -1
+
+
+def state_events(path: Path) -> Iterator[dict[str, Any] | None]:
+    """What was logged, as the events of a journal; None if the file is no state."""
+    try:
+        state = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        state = None
+    if not isinstance(state, dict) or not isinstance(state.get("log_history"), list):
+        yield None
+        return
+    head = {"v": 1, "run": "unknown"}
+    plan = {"steps": state.get("max_steps"), "epochs": state.get("num_train_epochs")}
+    yield {**head, "event": "start", "step": 0, "plan": plan, "name": _name_of(path)}
+    is_over = False
+    for entry in state["log_history"]:
+        if not isinstance(entry, dict):
+            yield None
+            continue
+        when = {"step": entry.get("step"), "epoch": entry.get("epoch")}
+        numbers = {name: value for name, value in entry.items() if name not in when}
+        yield {**head, "event": "log", **when, "logs": numbers}
+        if any(name.startswith("eval_") for name in numbers):
+            yield {**head, "event": "evaluation", **when, "metrics": numbers}
+        is_over = is_over or _OF_THE_END in numbers
+    best = {"step": state.get("best_global_step"), "value": state.get("best_metric")}
+    yield {**head, "event": "best", **best, "metric": _metric_of(best, state["log_history"])}
+    if is_over:
+        yield {**head, "event": "end", "step": state.get("global_step"), "epoch": state.get("epoch")}
+
+
+def _name_of(path: Path) -> str:
+    folder = path.resolve().parent
+    return folder.parent.name if folder.name.startswith("checkpoint-") else folder.name
+
+
+def _metric_of(best: dict[str, Any], entries: list[Any]) -> str:
+    """The state does not name the metric that decided: it is the one that had the best value at that step."""
+    for entry in entries:
+        if isinstance(entry, dict) and entry.get("step") == best["step"]:
+            for name, value in entry.items():
+                if name.startswith("eval_") and value == best["value"]:
+                    return name
+    return "metric"
