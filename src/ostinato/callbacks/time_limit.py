@@ -75,9 +75,6 @@ class TimeLimitCallback(QuietCallback, ExportableState):
         if state.global_step < state.max_steps:
             self._stop_if_due(time.monotonic(), self._heard_every * max(self._steps))
 
-    def on_log(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self._lap()
-
     def on_prediction_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._ends_at is not None:
             self._stop_if_due(time.monotonic(), 0.0)
@@ -89,7 +86,7 @@ class TimeLimitCallback(QuietCallback, ExportableState):
         self._save = max(self._save, self._lap())
 
     def _lap(self) -> float:
-        """The time since the step, log, evaluation or save before."""
+        """The time since the step, evaluation or save before."""
         if self._ends_at is None or self._mark is None:  # nothing is trained, or not yet
             return 0.0
         before, self._mark = self._mark, self._clock()

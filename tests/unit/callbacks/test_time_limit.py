@@ -101,6 +101,16 @@ def test_waiting_for_data_is_part_of_a_step(tmp_path: Path, clock: Clock) -> Non
     assert trainer.state.global_step == 2, "27 s at the end of the third, which would fit without its data"
 
 
+def test_logging_in_the_middle_makes_no_step_shorter(tmp_path: Path, clock: Clock) -> None:
+    class Logs(TrainerCallback):
+        def on_optimizer_step(self, args, state, control, **kwargs) -> None:
+            trainer.log({"mine": 1.0})
+
+    trainer = make_trainer(tmp_path, [Takes(clock), Logs(), TimeLimitCallback(minutes=5)])
+    trainer.train()
+    assert trainer.state.global_step == 4
+
+
 def test_a_pause_makes_no_step_longer(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     class Pauses(TrainerCallback):
         def on_step_begin(self, args, state, control, **kwargs) -> None:
