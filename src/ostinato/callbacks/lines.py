@@ -191,7 +191,8 @@ class Columns:
         for first in range(down):
             line: Line = [("  ", "")]
             for cell in cells[first::down]:
-                line += [(f"  {pad(cut(cell.label, labels), labels)}", "quiet"), *cell.pieces(values), (" ", "")]
+                shown = cell._replace(value=cut(cell.value, values - len(cell.change) - len(cell.best)))
+                line += [(f"  {pad(cut(cell.label, labels), labels)}", "quiet"), *shown.pieces(values), (" ", "")]
             yield line
 
     def _cells(self, noted: Noted, look: Look, changes: Mapping[str, str]) -> list[Cell]:

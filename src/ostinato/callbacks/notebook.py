@@ -10,14 +10,13 @@ import math
 import sys
 import time
 from collections.abc import Mapping
-from numbers import Real
 from typing import Any
 
 from ..core.state import TrainerControl, TrainerState
 from .base import QuietCallback
 from .pace import Clock, duration_text, length_of, rate_text
-from .printer import epoch_text, plain_line, say, shown, value_text
-from .spoken import Watched, closing
+from .printer import epoch_text, number_in, plain_line, say, shown, value_text
+from .spoken import Watched, closing, introduction, step_of_best
 
 SECONDS_BETWEEN_DRAWINGS = 0.5
 ROWS_SHOWN = 200  # the newest; the rest is in `trainer.state.log_history`
@@ -51,12 +50,12 @@ class NotebookProgressCallback(QuietCallback):
         self._page = None
         if state.is_world_process_zero:
             samples = args.train_batch_size * args.world_size * args.gradient_accumulation_steps
-            self._page = _Page(state, self._watched, samples)
+            self._page = _Page(state, self._watched, samples, getattr(args, "metric_for_best_model", None))
             self._page.draw()
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._page is not None:
-            if state.global_step == 1 and self._watched is not None and not control.should_log:
+            if self._page.clock.first is None and self._watched is not None and not control.should_log:
                 self._page.first_loss = self._watched.first_loss()
             self._page.step(state)
 
@@ -83,7 +82,6 @@ class NotebookProgressCallback(QuietCallback):
         if self._page is not None:
             self._page.evaluating = None
             self._page.clock.rested()
-            self._page.best_step = state.best_global_step
             self._page.draw()
 
     def on_predict(
@@ -93,27 +91,32 @@ class NotebookProgressCallback(QuietCallback):
 
     def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._page is not None:
-            self._page.best_step = state.best_global_step
             duration = duration_text(time.monotonic() - self._page.clock.begun)
-            self._page.ended = closing(args, state, duration, args.output_dir or "")
-            self._page.draw()
+            results = args.output_dir if self._watched is None else self._watched.results
+            self._page.end(closing(args, state, duration, str(results)))
         self._page, self._watched, self._batches = None, None, 0
 
     def stop(self) -> None:
-        """Leave what is shown as it is; safe to call at any time."""
-        self._page = None
+        """Training has been broken off: say so, and leave the rest as it is. Safe to call at any time."""
+        page, self._page = self._page, None
+        self._watched, self._batches = None, 0
+        if page is not None:
+            page.end(f"interrupted after {duration_text(page.clock.mark - page.clock.begun)}")
 
 
 class _Page:
     """One display, and what it shows."""
 
-    def __init__(self, state: TrainerState, watched: Watched | None, samples_per_step: int) -> None:
+    def __init__(
+        self, state: TrainerState, watched: Watched | None, samples_per_step: int, metric: str | None = None
+    ) -> None:
         self.clock = Clock()
         self.evaluating: tuple[int, int | None] | None = None
         self.first_loss: float | None = None
-        self.best_step: int | None = None
-        self.ended: str | None = None
-        self._state, self._watched, self._samples_per_step = state, watched, samples_per_step
+        self._state, self._samples_per_step, self._metric = state, samples_per_step, metric
+        self._head = "" if watched is None else introduction(watched)
+        self._ended: str | None = None
+        self._best: tuple[float | None, int | None] = (None, None)  # the metric and its step
         self._rows: dict[int, dict[str, Any]] = {}  # by step
         self._columns: list[str] = []
         self._left_out = 0
@@ -137,13 +140,19 @@ class _Page:
         self._columns += [name for name in numbers if name not in self._columns]
         for name, curve in self._curves.items():
             value = numbers.get(name)
-            if isinstance(value, Real) and math.isfinite(value):
-                curve.append((state.global_step, float(value)))
+            number = number_in(value)
+            if number is not None and math.isfinite(number):
+                curve.append((state.global_step, number))
                 self._curves[name] = _thinned(curve)
         while len(self._rows) > ROWS_SHOWN:
             del self._rows[next(iter(self._rows))]
             self._left_out += 1
         self.draw_if_due()
+
+    def end(self, line: str) -> None:
+        """The last line, under everything else."""
+        self._ended, self.evaluating = line, None
+        self.draw()
 
     def draw_if_due(self) -> None:
         if time.monotonic() >= self._due_at:
@@ -163,19 +172,19 @@ class _Page:
     # ---- what it looks like --------------------------------------------------------------------
 
     def _html(self) -> str:
-        head = "" if self._watched is None else f"<div>{html.escape(self._watched.header)}</div>"
-        tail = "" if self.ended is None else f"<div><b>{html.escape(self.ended)}</b></div>"
+        head = f"<div>{html.escape(self._head)}</div>" if self._head else ""
+        tail = "" if self._ended is None else f"<div><b>{html.escape(self._ended)}</b></div>"
         return f"<div style='font-family: sans-serif'>{head}{self._bar()}{self._table()}{self._plot()}{tail}</div>"
 
     def _bar(self) -> str:
         state, total = self._state, max(self._state.max_steps, 1)
         parts = [f"step {state.global_step}/{state.max_steps}", f"epoch {epoch_text(state.epoch or 0)}"]
         if self.first_loss is not None and not self._rows:
-            parts.append(f"loss {value_text('loss', self.first_loss, 20)}")
+            parts.append(f"first loss {value_text('loss', self.first_loss, 20)}")
         speed = self.clock.steps_per_second()
         if speed is not None:
             parts.append(f"{rate_text(speed * self._samples_per_step)} samples/s")
-        if self.ended is None:
+        if self._ended is None:
             parts.append(f"{duration_text(self.clock.seconds_left(max(total - state.global_step, 0)))} left")
         if self.evaluating is not None:
             done, batches = self.evaluating
@@ -189,14 +198,20 @@ class _Page:
         if not self._rows:
             return ""
         names = "".join(f"<th style='text-align: left'>{html.escape(name)}</th>" for name in ["step", *self._columns])
-        lines = []
+        lines, best_step = [], self._best_step()
         for step, row in self._rows.items():
             cells = [str(step), *(value_text(name, row[name], 40) if name in row else "" for name in self._columns)]
-            best = " style='font-weight: bold'" if step == self.best_step else ""
-            mark = "<td>best</td>" if step == self.best_step else ""
+            best = " style='font-weight: bold'" if step == best_step else ""
+            mark = "<td>best</td>" if step == best_step else ""
             lines.append(f"<tr{best}>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}{mark}</tr>")
         more = f"<div>{self._left_out} earlier rows are in trainer.state.log_history</div>" if self._left_out else ""
         return f"{more}<table><thead><tr>{names}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+
+    def _best_step(self) -> int | None:
+        metric = self._state.best_metric
+        if self._metric and metric != self._best[0]:  # a long history is not looked through for every drawing
+            self._best = (metric, step_of_best(self._metric, self._state))
+        return self._best[1]
 
     def _plot(self) -> str:
         curves = {name: points for name, points in self._curves.items() if len(points) > 1}

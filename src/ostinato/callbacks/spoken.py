@@ -75,7 +75,7 @@ def closing(args: Any, state: TrainerState, duration: str, results: str) -> str:
     parts = []
     name = getattr(args, "metric_for_best_model", None)
     if name and state.best_metric is not None:
-        step = state.best_global_step or _first_step_with(name, state)
+        step = step_of_best(name, state)
         at = "" if step is None else f" at step {step}"
         parts.append(f"best {on_one_line(name.removeprefix('eval_'))} {value_text(name, state.best_metric, 20)}{at}")
     used = next((log["train_mfu"] for log in reversed(state.log_history) if "train_mfu" in log), None)
@@ -84,10 +84,12 @@ def closing(args: Any, state: TrainerState, duration: str, results: str) -> str:
     return f"{ended}: {'; '.join([*parts, f'results in {on_one_line(results)}'])}"
 
 
-def _first_step_with(name: str, state: TrainerState) -> int | None:
-    """The evaluation that was the best: the state knows it only of a run that saves."""
+def step_of_best(name: str, state: TrainerState) -> int | None:
+    """The step whose evaluation was the best so far by this metric; the state knows it only of a run that saves."""
+    if state.best_global_step or state.best_metric is None:
+        return state.best_global_step
     logged = f"eval_{name.removeprefix('eval_')}"
-    return next((log.get("step") for log in state.log_history if log.get(logged) == state.best_metric), None)
+    return next((int(log["step"]) for log in state.log_history if log.get(logged) == state.best_metric), None)
 
 
 def advice(seconds: dict[str, float], workers: int, cores: int) -> str | None:

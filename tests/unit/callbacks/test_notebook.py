@@ -34,6 +34,23 @@ trainer = Trainer(Net(), args, train_dataset=rows, eval_dataset=rows[:8])
 [type(callback).__name__ for callback in trainer.callback_handler.callbacks]
 """
 
+INTERRUPTED = """
+from ostinato import TrainerCallback
+
+class Stop(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == 2:
+            raise KeyboardInterrupt
+
+args.logging_steps = 10
+args.eval_strategy = "no"
+broken = Trainer(Net(), args, train_dataset=rows, callbacks=[Stop])
+try:
+    broken.train()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory) -> Any:
@@ -45,6 +62,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> Any:
         "trainer.evaluate();",
         "quiet = Trainer(Net(), TrainingArguments(OUT + '2', use_cpu=True, max_steps=2, disable_tqdm=True, "
         "save_strategy='no', logging_steps=1), train_dataset=rows)\nquiet.train();",
+        INTERRUPTED,
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
     nbclient.NotebookClient(notebook, timeout=240, kernel_name="python3").execute()
@@ -96,3 +114,19 @@ def test_an_evaluation_alone_is_a_line(cells: Any) -> None:
 def test_disable_tqdm_prints(cells: Any) -> None:
     assert pages(cells[4]) == []
     assert printed(cells[4]).startswith("{'loss': ")
+
+
+def test_the_best_row_is_marked_though_nothing_is_saved(cells: Any) -> None:
+    (page,) = pages(cells[1])
+    (row,) = re.findall(r"<tr style='font-weight: bold'>(.*?)</tr>", page)
+    assert text_of(row).startswith("12 ")
+    assert text_of(row).endswith(" best")
+
+
+def test_an_interrupted_run_says_so_and_shows_its_first_loss(cells: Any) -> None:
+    (page,) = pages(cells[5])
+    text = text_of(page)
+    assert re.search(r"step 2/12 · epoch 0\.50 · first loss \d", text)
+    assert re.search(r"interrupted after 0:\d\d$", text)
+    assert " left" not in text
+    assert printed(cells[5]) == "interrupted\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import io
 import os
@@ -24,11 +25,12 @@ import pytest
 import torch
 
 import ostinato
-from ostinato.callbacks import pace, progress, screen
+from ostinato.callbacks import above, pace, progress, screen
 from ostinato.callbacks.base import CallbackHandler, QuietCallback
 from ostinato.callbacks.flow import DefaultFlowCallback
 from ostinato.callbacks.printer import plain_line
 from ostinato.callbacks.progress import PrinterCallback, ProgressCallback
+from ostinato.core import notices
 from ostinato.core.state import TrainerControl, TrainerState
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs pseudo terminals")
@@ -624,6 +626,294 @@ def test_names_and_texts_are_never_taken_for_markup(terminal: Terminal) -> None:
     ]
 
 
+# ------------------------------------------------------------------------------------------------- what others print
+
+
+def test_what_is_printed_comes_after_what_was_logged_before(terminal: Terminal, clock: Time) -> None:
+    terminal.plug_in()
+    bar = ProgressCallback()
+    state = begun(bar)
+    for step in (1, 2, 3):
+        step_to(bar, state, step)
+        bar.on_log(arguments(), state, CONTROL, logs={"loss": float(step)})
+        print(f"after {step}", file=sys.stderr if step == 2 else None)
+    bar.on_train_end(arguments(), state, CONTROL)
+    words = [line.split() for line in screen_of(terminal.close())]
+    assert [(line[0], line[1]) for line in words[:6]] == [
+        (word, str(step)) for step in (1, 2, 3) for word in ("step", "after")
+    ]
+
+
+def test_nothing_that_is_printed_means_anything(terminal: Terminal, clock: Time) -> None:
+    """Texts in brackets are no markup, colours stay, and the cursor is not moved by others."""
+    terminal.plug_in()
+    bar = ProgressCallback()
+    begun(bar)
+    print("[red]a[/b] :smile:")
+    print("[/b] a question? ", end="", flush=True)
+    print("\x1b[31mred\x1b[0m \x1b[2J\x1b[5Acleared")
+    bar.stop()
+    written = terminal.close()
+    assert screen_of(written)[:3] == ["[red]a[/b] :smile:", "[/b] a question?", "red cleared"]
+    assert "\x1b[31mred\x1b[0m" in written
+
+
+def test_of_another_bar_the_end_is_shown(terminal: Terminal, clock: Time) -> None:
+    terminal.plug_in()
+    bar = ProgressCallback()
+    begun(bar)
+    for done in range(1000):
+        print(f"\r{done}/1000", end="", flush=True)
+    assert len(sys.stdout._unfinished) < 20  # type: ignore[attr-defined]
+    print()
+    for done in range(10):
+        print(f"{done}/10", end="\r")
+    print()
+    bar.stop()
+    written = terminal.close()
+    assert screen_of(written)[:2] == ["999/1000", "9/10"]
+    assert "998/1000" not in text_of(written)
+
+
+def test_whoever_keeps_the_stand_in_reaches_the_stream(terminal: Terminal) -> None:
+    terminal.plug_in()
+    stdout = sys.stdout
+    bar = ProgressCallback()
+    begun(bar)
+    kept = sys.stdout
+    print("unfinished", end="", file=kept)
+    bar.stop()
+    assert sys.stdout is stdout
+    print(" business", file=kept)
+    assert screen_of(terminal.close())[-2:] == ["unfinished business", ""]
+
+
+def test_a_fork_writes_to_the_stream_itself(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal.plug_in()
+    bar = ProgressCallback()
+    begun(bar)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(above.os, "getpid", lambda: -1)
+        print("from a worker", end="")
+    bar.stop()
+    seen = text_of(terminal.close())
+    assert seen.index("from a worker") < seen.index("interrupted")
+
+
+def test_who_looks_elsewhere_for_a_while_sees_no_bar(terminal: Terminal, clock: Time) -> None:
+    terminal.plug_in()
+    bar = ProgressCallback()
+    state = begun(bar)
+    inner = ProgressCallback()
+    with contextlib.redirect_stdout(io.StringIO()) as elsewhere:
+        clock.now += 1
+        step_to(bar, state, 7)
+        print("theirs")
+    print("in between")
+    begun(inner)  # a training inside of a training
+    inner.on_log(arguments(), state, CONTROL, logs={"loss": 1.0})
+    inner.stop()
+    bar.stop()
+    assert elsewhere.getvalue() == "theirs\n"
+    final = screen_of(terminal.close())
+    assert final[:2] == ["in between", "step 7 epoch 0.14 loss 1"]
+    assert [line.split()[2] for line in final if line.startswith("train")] == ["7%"]
+
+
+def test_threads_print_whole_lines(terminal: Terminal) -> None:
+    terminal.plug_in()
+    bar = ProgressCallback()
+    state = begun(bar)
+    threads = [threading.Thread(target=lambda: [print("a line") for _ in range(20)]) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for step in range(1, 40):
+        step_to(bar, state, step)
+        bar.on_log(arguments(), state, CONTROL, logs={"loss": 1.0})
+    for thread in threads:
+        thread.join()
+    bar.stop()
+    final = screen_of(terminal.close())
+    assert final.count("a line") == 60
+    assert len([line for line in final if line.startswith("step")]) == 39
+
+
+# ------------------------------------------------------------------------------------------------ streams of all kinds
+
+
+class Tee:
+    """What people put in the place of standard output."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def write(self, text: str) -> int:
+        self.texts.append(text)
+        return len(text)
+
+
+class Full(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError("no space left on device")
+
+
+def test_a_stand_in_for_a_stream_needs_to_write_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    tee = Tee()
+    monkeypatch.setattr(sys, "stdout", tee)
+    bar = ProgressCallback()
+    state = begun(bar)
+    bar.on_log(arguments(), state, CONTROL, logs={"loss": 0.5})
+    bar.on_train_end(arguments(), state, CONTROL)
+    assert "".join(tee.texts) == "step 0 epoch 0.00 loss 0.5\n"
+
+
+@pytest.mark.parametrize("kind", ["closed", "full", "none"])
+def test_training_goes_on_when_nobody_listens(
+    kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(notices, "_said", set())
+    streams: dict[str, Any] = {"closed": io.StringIO(), "full": Full(), "none": None}
+    streams["closed"].close()
+    monkeypatch.setattr(sys, "stdout", streams[kind])
+    bar = ProgressCallback()
+    state = begun(bar)
+    for _ in range(3):
+        bar.on_log(arguments(), state, CONTROL, logs={"loss": 0.5})
+    bar.on_train_end(arguments(), state, CONTROL)
+    assert capsys.readouterr().err.count("progress is not shown any more, and training goes on") == (kind != "none")
+
+
+def test_training_goes_on_when_the_terminal_is_gone(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, clock: Time
+) -> None:
+    monkeypatch.setattr(notices, "_said", set())
+    terminal.plug_in()
+    errors = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", errors)
+    bar, stdout = ProgressCallback(), sys.stdout
+    state = begun(bar)
+
+    def hung_up(text: str) -> int:
+        raise OSError("input/output error")
+
+    monkeypatch.setattr(terminal.stream, "write", hung_up)
+    for step in range(1, 50):
+        clock.now += 1
+        step_to(bar, state, step)
+        bar.on_log(arguments(), state, CONTROL, logs={"loss": 0.5})
+    bar.on_train_end(arguments(), state, CONTROL)
+    assert sys.stdout is stdout
+    assert errors.getvalue().count("input/output error") == 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
+def test_what_an_encoding_lacks_is_escaped(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding=encoding, newline="\n"))
+    bar = ProgressCallback()
+    bar.on_log(arguments(), TrainerState(), CONTROL, logs={"é": 1.0, "→": "\udcff \x1b[2J"})
+    expected = {
+        "ascii": "step 0 epoch 0.00 \\xe9 1 \\u2192 \\udcff \\x1b[2J\n",
+        "cp1252": "step 0 epoch 0.00 é 1 \\u2192 \\udcff \\x1b[2J\n",
+        "utf-8": "step 0 epoch 0.00 é 1 → \\udcff \\x1b[2J\n",
+    }
+    assert raw.getvalue().decode(encoding) == expected[encoding]
+
+
+def test_a_terminal_without_colours_still_shows_how_far_it_is(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, clock: Time
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    terminal.plug_in()
+    bar = ProgressCallback()
+    state = begun(bar, max_steps=4)
+    clock.now += 1
+    step_to(bar, state, 1)
+    bar.stop()
+    (line,) = [line for line in screen_of(terminal.close()) if line.startswith("train")]
+    done, rest = line.count("━"), line.count("─")
+    assert done == pytest.approx((done + rest) / 4, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (40, r"train [━╸╺]+   5%  step 5/100  0:01 left"),
+        (50, r"train   5%  step 5/100  epoch 0.10/2  0:01 left"),
+        (60, r"train [━╸╺]+   5%  step 5/100  epoch 0.10/2  0:01 left"),
+    ],
+)
+def test_a_narrow_terminal_shows_what_matters_most(
+    width: int, shown: str, terminal: Terminal, clock: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    terminal.plug_in()
+    bar = ProgressCallback()
+    state = begun(bar)
+    bar.on_log(arguments(), state, CONTROL, logs={"loss": 0.5, "learning_rate": 1e-4, "grad_norm": 2.0})
+    for step in range(1, 6):
+        clock.now += 0.02
+        step_to(bar, state, step)
+    clock.now += 1
+    bar.show_saving("checkpoint-5", 0, 0)
+    bar.show_saving(None, 0, 0)
+    bar.stop()
+    seen = text_of(terminal.close()).splitlines()
+    assert any(re.fullmatch(shown, line.split("\r")[-1].rstrip()) for line in seen)
+    assert all(len(part) <= width for line in seen for part in line.split("\r"))
+
+
+# ---------------------------------------------------------------------------------------------------- little and late
+
+
+def test_a_log_is_written_as_it_was_when_it_came(terminal: Terminal, clock: Time) -> None:
+    """Nothing is formatted before it is drawn, and whoever changes a log afterwards changes nothing."""
+    terminal.plug_in()
+    bar = ProgressCallback()
+    state = begun(bar)
+    logs = {"loss": 0.5}
+    for step in (1, 2):
+        step_to(bar, state, step)
+        bar.on_log(arguments(), state, CONTROL, logs=logs)
+        logs["loss"] = 99.0
+    state.global_step = 77
+    bar.stop()
+    assert screen_of(terminal.close())[:2] == ["step   1  epoch 0.02  loss 0.5", "step   2  epoch 0.04  loss 99"]
+
+
+def test_lines_that_wait_are_never_many(terminal: Terminal, clock: Time) -> None:
+    terminal.plug_in()
+    bar = ProgressCallback()
+    state = begun(bar, max_steps=5000)
+    longest = 0
+    for step in range(1, 5001):
+        state.global_step = step
+        bar.on_log(arguments(), state, CONTROL, logs={"loss": 0.5})
+        assert bar._screen is not None
+        longest = max(longest, len(bar._screen._waiting))
+    bar.stop()
+    assert 500 < longest <= 1000
+    assert len([line for line in screen_of(terminal.close()) if line.startswith("step")]) == 5000
+
+
+def test_all_evaluations_are_shown_before_the_end(terminal: Terminal, clock: Time) -> None:
+    terminal.plug_in()
+    args = arguments(metric_for_best_model="f1")
+    bar = ProgressCallback()
+    state = begun(bar, args)
+    for step in (1, 2):
+        step_to(bar, state, step)
+        evaluate(bar, state, args, eval_f1=step / 4)
+        state.log_history.append({"eval_f1": step / 4, "epoch": step / 50, "step": step})
+    bar.on_train_end(args, state, CONTROL)
+    assert screen_of(terminal.close())[2:6] == [
+        "evaluations",
+        "  step  epoch  f1",
+        "     1   0.02  0.25",
+        "     2   0.04  0.5 ↑  best",
+    ]
+
+
 # ----------------------------------------------------------------------------------------------------------- the lines
 
 
@@ -793,7 +1083,9 @@ class Slow:
         return {"x": torch.full((4,), float(index)), "labels": torch.tensor(float(index))}
 
 
-def trained(tmp_path: Path, capsys: pytest.CaptureFixture[str], **arguments: Any) -> list[str]:
+def trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, resume: bool = False, **arguments: Any
+) -> list[str]:
     """The lines that a training writes into a pipe."""
 
     class Line(torch.nn.Module):
@@ -806,11 +1098,11 @@ def trained(tmp_path: Path, capsys: pytest.CaptureFixture[str], **arguments: Any
 
     torch.manual_seed(0)
     args = ostinato.TrainingArguments(
-        str(tmp_path / "out"), use_cpu=True, save_strategy="no", per_device_train_batch_size=4, disable_tqdm=False,
-        **{"max_steps": 12, **arguments},
+        str(tmp_path / "out"), use_cpu=True, per_device_train_batch_size=4, disable_tqdm=False,
+        **{"max_steps": 12, "save_strategy": "no", **arguments},
     )  # fmt: skip
     trainer = ostinato.Trainer(Line(), args, train_dataset=Slow(), eval_dataset=Slow())
-    trainer.train()
+    trainer.train(resume_from_checkpoint=resume)
     return capsys.readouterr().out.splitlines()
 
 
@@ -829,6 +1121,15 @@ def test_the_first_loss_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert [line.split()[1] for line in first] == ["1", "2", "3"]
     by_hand = trained(tmp_path, capsys, max_steps=3)[1]
     assert by_hand.split()[-1] == first[0].split()[5], "what is shown is what would have been logged"
+
+
+def test_the_first_loss_of_a_resumed_run_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings: dict[str, Any] = {"lr_scheduler_type": "constant", "save_strategy": "steps", "save_steps": 6}
+    trained(tmp_path, capsys, **settings, logging_steps=4, max_steps=6)
+    resumed = trained(tmp_path, capsys, **settings, logging_steps=4, max_steps=8, resume=True)
+    never_stopped = trained(tmp_path / "2", capsys, **settings, logging_steps=1, max_steps=8)
+    assert resumed[1].split()[:5] == ["step", "7", "epoch", "1.17", "loss"]
+    assert resumed[1].split()[5] == never_stopped[7].split()[5]
 
 
 def test_loader_bound(clock: Time, capsys: pytest.CaptureFixture[str]) -> None:
