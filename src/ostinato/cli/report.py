@@ -3,6 +3,7 @@
   ostinato report out                      writes out/report.html
   ostinato report out --out page.html
   ostinato report baseline changed         writes comparison.html here, and says where they part
+  ostinato report out --run ID --run ID    compares two runs of one directory
 
 A run is named by its output_dir or by its events.jsonl. Nothing but the journal is read, so a copy of it on another
 machine will do, and a run that is still going on is not disturbed. The pages need no network. Of a run without a
@@ -23,31 +24,36 @@ COMPARISON = "comparison.html"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="the output_dir of a run, or its events.jsonl")
     parser.add_argument("--out", metavar="FILE", help="where to write the page")
-    parser.add_argument("--run", metavar="ID", help="which run, if a journal tells of several; the last by default")
+    parser.add_argument(
+        "--run",
+        metavar="ID",
+        action="append",
+        help="which run, if a journal tells of several; the last by default. Given twice, these two are compared",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """2 if a journal is missing or tells nothing, 1 if the page cannot be written."""
     from ..report import compare, page, parts, reading  # noqa: PLC0415
 
-    if len(options.runs) > compare.MOST:
-        print(
-            f"ostinato: at most {compare.MOST} runs can be compared, and {len(options.runs)} are named",
-            file=sys.stderr,
-        )
-        return NOTHING_TO_REPORT
+    ids = options.run or [None] * len(options.runs)
+    places = options.runs * len(ids) if len(options.runs) == 1 else options.runs
+    if len(places) > compare.MOST:
+        return _refused(f"at most {compare.MOST} runs can be compared, and {len(places)} are named")
+    if len(ids) != len(places):
+        return _refused(f"{len(places)} journals are named, and {len(ids)} times --run: give one for each, or none")
     try:
-        records = [reading.read_run(place, options.run if len(options.runs) == 1 else None) for place in options.runs]
+        records = [reading.read_run(place, run_id) for place, run_id in zip(places, ids, strict=True)]
+        said = []
         if len(records) == 1:
-            path = Path(options.out) if options.out else page.page_path(options.runs[0])
+            path = Path(options.out) if options.out else page.page_path(places[0])
             text = page.render(records[0])
         else:
             path, parted = Path(options.out or COMPARISON), compare.partings(records)
             text = compare.render_comparison(records, parted)
-            print("\n".join(compare.summary(records, parted)))
+            said.extend(compare.summary(records, parted))
     except reading.JournalError as error:
-        print(f"ostinato: {error}", file=sys.stderr)
-        return NOTHING_TO_REPORT
+        return _refused(str(error))
     try:
         parts.write_page(text, path)
     except OSError as error:
@@ -55,5 +61,10 @@ def run(options: argparse.Namespace) -> int:
             f"ostinato: {path} could not be written: {error.strerror or error}; --out names another", file=sys.stderr
         )
         return 1
-    print(f"written: {path}")
+    print("\n".join([*said, f"written: {path}"]))
     return 0
+
+
+def _refused(why: str) -> int:
+    print(f"ostinato: {why}", file=sys.stderr)
+    return NOTHING_TO_REPORT

@@ -7,9 +7,9 @@ import statistics
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from .charts import Mark, Series, chart
 from .parts import curve_names, outcome_pill, panel, step_text, table, title_of, value_text, whole_page
@@ -18,9 +18,33 @@ from .words import amount, duration, number, printable, safe
 
 MOST = 8  # colours that can be told apart
 _MOST_CHARTS = 24
-_COMPARED = ("loss", "grad_norm", "learning_rate")
+_COMPARED = ("loss", "grad_norm", "learning_rate", "eval_loss")
+_OF_A_WINDOW = "loss"  # is the mean of all steps since the last log; the others are of the step itself
 _NOT_SETTINGS = ("output_dir", "run_name", "logging_dir")
-Logged: TypeAlias = dict[str, tuple["array[int]", "array[float]"]]  # steps and values, by name
+
+
+@dataclass
+class Logged:
+    """What a run logged of one name, every step of it: sixteen bytes for each number."""
+
+    steps: array[int] = field(default_factory=lambda: array("q"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+    since: int | None = 0  # the step after which the first is of; None: not known, since the run is a fork
+
+    def add(self, step: int, value: float | None) -> None:
+        if value is not None and (not self.steps or self.steps[-1] < step):
+            self.steps.append(step)
+            self.values.append(value)
+
+    def go_back(self, step: int) -> None:
+        """The steps after it are taken again."""
+        while self.steps and self.steps[-1] > step:
+            self.steps.pop()
+            self.values.pop()
+
+    def window_of(self, place: int) -> int | None:
+        """The step of the log before this one."""
+        return self.steps[place - 1] if place else self.since
 
 
 @dataclass(frozen=True)
@@ -33,18 +57,26 @@ class Parting:
     one: float = math.nan
     other: float = math.nan
     before: int | None = None  # the last step at which all was equal
+    other_windows: int = 0  # losses of the same step that are means of different steps
 
     def __str__(self) -> str:
         if not self.compared:
-            return "no step was logged by both: nothing to compare"
+            windows = "; losses are means since the last log, and they logged at other steps"
+            return f"share no log that can be compared{windows if self.other_windows else ''}"
         if self.step is None:
-            return f"equal bit for bit in all {self.compared} logs of the same steps"
+            but = f"; {self.other_windows} losses are means of different steps, and were not compared"
+            logs = f"all {self.compared} logs of the same steps" if self.compared > 1 else "the one log they share"
+            equal = f"equal bit for bit in {logs}"
+            return f"{equal}{but if self.other_windows else ''}"
         since = "from the first log they share" if self.before is None else f"equal up to step {self.before}"
         return f"part at step {self.step}: {self.name} is {self.one!r} and {self.other!r}; {since}"
 
 
 def first_parting(one: RunRecord, other: RunRecord) -> Parting:
-    """The first step at which two runs logged different losses, gradient norms or rates."""
+    """The first step at which two runs logged different losses, gradient norms or rates.
+
+    A loss is the mean since the last log, so it is compared where both logged at the same step before.
+    """
     return _first_of(logged(one), logged(other))
 
 
@@ -54,17 +86,19 @@ def partings(runs: Sequence[RunRecord]) -> list[Parting]:
     return [_first_of(first, logged(run)) for run in runs[1:]]
 
 
-def _first_of(mine: Logged, theirs: Logged) -> Parting:
+def _first_of(mine: dict[str, Logged], theirs: dict[str, Logged]) -> Parting:
     found = [_parting(name, mine[name], theirs[name]) for name in _COMPARED]
     parted = [parting for parting in found if parting.step is not None]
     if parted:  # `min` keeps the order of names where several part at the same step
         return min(parted, key=lambda parting: parting.step or 0)
-    return max(found, key=lambda parting: parting.compared)
+    most = max(found, key=lambda parting: parting.compared)
+    return replace(most, other_windows=sum(parting.other_windows for parting in found))
 
 
-def logged(run: RunRecord) -> Logged:
-    """What a run logged, every step of it: sixteen bytes for each number."""
-    found: Logged = {name: (array("q"), array("d")) for name in _COMPARED}
+def logged(run: RunRecord) -> dict[str, Logged]:
+    """What a run logged, by name."""
+    found = {name: Logged() for name in _COMPARED}
+    has_begun = False
     for event in events(run.path):
         if event is None or event.get("run") != run.run_id:
             continue
@@ -72,39 +106,35 @@ def logged(run: RunRecord) -> Logged:
         if step is None:
             continue
         if event.get("event") == "start":
-            _go_back(found, step)
+            for one in found.values():
+                one.go_back(step)
+                one.since = one.since if has_begun or step == 0 else None
+            has_begun = True
         elif event.get("event") == "log":
             logs = mapping_in(event.get("logs"))
-            for name, (steps, values) in found.items():
-                value = value_in(logs.get(name))
-                if value is not None and (not steps or steps[-1] < step):
-                    steps.append(step)
-                    values.append(value)
+            for name, one in found.items():
+                one.add(step, value_in(logs.get(name)))
     return found
 
 
-def _go_back(found: Logged, step: int) -> None:
-    for steps, values in found.values():
-        while steps and steps[-1] > step:
-            steps.pop()
-            values.pop()
-
-
-def _parting(name: str, one: tuple[array[int], array[float]], other: tuple[array[int], array[float]]) -> Parting:
-    place, compared, before = 0, 0, None
-    steps, values = other
-    for step, value in zip(*one, strict=True):
-        while place < len(steps) and steps[place] < step:
-            place += 1
-        if place == len(steps):
+def _parting(name: str, one: Logged, other: Logged) -> Parting:
+    there, compared, before, other_windows = 0, 0, None, 0
+    for here, step in enumerate(one.steps):
+        while there < len(other.steps) and other.steps[there] < step:
+            there += 1
+        if there == len(other.steps):
             break
-        if steps[place] != step:
+        if other.steps[there] != step:
+            continue
+        windows = {one.window_of(here), other.window_of(there)}
+        if name == _OF_A_WINDOW and len(windows) > 1 and None not in windows:
+            other_windows += 1
             continue
         compared += 1
-        if not _same(value, values[place]):
-            return Parting(compared, step, name, value, values[place], before)
+        if not _same(one.values[here], other.values[there]):
+            return Parting(compared, step, name, one.values[here], other.values[there], before)
         before = step
-    return Parting(compared, before=before)
+    return Parting(compared, before=before, other_windows=other_windows)
 
 
 def _same(one: float, other: float) -> bool:

@@ -48,11 +48,38 @@ def test_what_is_not_the_same(tmp_path: Path, one: Any, other: Any) -> None:
 
 
 def test_only_steps_that_both_logged_are_compared(tmp_path: Path) -> None:
-    every = written(tmp_path / "a", {step: float(step) for step in range(1, 21)})
-    fifth = written(tmp_path / "b", {5: 5.0, 10: 10.0, 15: 15.5, 20: 20.0})
+    runs = []
+    for name, norms in (("a", {step: float(step) for step in range(1, 21)}), ("b", {5: 5.0, 10: 10.0, 15: 15.5})):
+        journal = Journal(tmp_path / name).start()
+        for step, norm in norms.items():
+            journal.log(step, grad_norm=norm)
+        runs.append(read_run(tmp_path / name))
+    every, fifth = runs
     assert first_parting(every, fifth).step == first_parting(fifth, every).step == 15
     none = first_parting(written(tmp_path / "c", {1: 1.0}), written(tmp_path / "d", {2: 2.0}))
-    assert not none.compared and "nothing to compare" in str(none)
+    assert not none.compared and str(none) == "share no log that can be compared"
+
+
+def test_losses_that_are_means_of_different_steps_are_not_compared(tmp_path: Path) -> None:
+    every = written(tmp_path / "a", {step: float(step) for step in range(1, 11)})
+    fifth = written(tmp_path / "b", {5: 3.0, 10: 8.0})
+    parting = first_parting(every, fifth)  # of the rate
+    assert parting.step is None and parting.compared == 2
+    assert str(parting).endswith("; 2 losses are means of different steps, and were not compared")
+
+
+def test_a_fork_is_compared_from_its_first_log_on(tmp_path: Path) -> None:
+    whole = written(tmp_path / "a", {7: 1.0, 14: 2.0, 21: 3.0})
+    fork = written(tmp_path / "b", {14: 2.0, 21: 3.5}, step=10, forked_from={"step": 10})
+    parting = first_parting(whole, fork)
+    assert (parting.step, parting.before) == (21, 14)
+
+
+def test_an_evaluation_shows_a_difference_that_no_log_of_training_shows(tmp_path: Path) -> None:
+    for name, loss in (("a", 0.5), ("b", 0.25)):
+        Journal(tmp_path / name).start().log(3, eval_loss=loss)
+    parting = first_parting(read_run(tmp_path / "a"), read_run(tmp_path / "b"))
+    assert (parting.step, parting.name) == (3, "eval_loss")
 
 
 def test_a_rate_that_differs_earlier_than_the_loss_is_named(tmp_path: Path) -> None:
