@@ -56,7 +56,7 @@ from .core.random import enable_full_determinism, set_seed, undisturbed
 from .core.state import TrainerControl, TrainerState, export_callbacks
 from .core.tracebacks import ShortTraceback
 from .core.tracking import hearing, track
-from .core.tree import tree_map
+from .core.tree import make_plain, tree_map
 from .core.world import World
 from .data import columns, samplers
 from .data.collators.default import default_data_collator
@@ -741,6 +741,7 @@ class Trainer(metaclass=TrainerType):
                 logs["train_tokens_per_second"] = round(speed, 3)
                 if self._run is not None and (share := utilization.utilization(self, self._run, speed)) is not None:
                     logs["train_mfu"] = round(share, 4)
+        make_plain(logs)  # as numbers they can be saved, and need no device
         self.state.log_history.append({**logs, "step": self.state.global_step})
         self.control = self.callback_handler.on_log(self.args, self.state, self.control, logs)
 
@@ -766,6 +767,8 @@ class Trainer(metaclass=TrainerType):
         if self.args.metric_for_best_model is None:
             return False
         value, best = self._metric_to_watch(metrics), self.state.best_metric
+        if math.isnan(value):  # no best: nothing would ever be better
+            return False
         if best is not None and not (value > best if self.args.greater_is_better else value < best):
             return False
         self.state.best_metric = value

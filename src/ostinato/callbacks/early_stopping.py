@@ -74,6 +74,8 @@ class EarlyStoppingCallback(QuietCallback, ExportableState):
     def check_metric_value(self, args: Any, state: TrainerState, control: TrainerControl, metric_value: float) -> None:
         """Count the evaluations since the last improvement."""
         best = self.last_improvement if self._interval is not None else state.best_metric
+        if best is None:  # if it was NaN, the trainer does not know it as the best
+            best = self.last_improvement
         if best is None or self._improves(metric_value, best, bool(args.greater_is_better)):
             self.early_stopping_patience_counter = 0
             self.last_improvement = metric_value
@@ -105,6 +107,9 @@ class EarlyStoppingCallback(QuietCallback, ExportableState):
             "early_stopping_threshold": self.early_stopping_threshold,
         }
         attributes: dict[str, Any] = {"early_stopping_patience_counter": self.early_stopping_patience_counter}
-        if self.noise_bar:  # transformers knows nothing of it
-            args["noise_bar"], attributes["last_improvement"] = True, self.last_improvement
+        # Transformers knows nothing of these.
+        if self.noise_bar:
+            args["noise_bar"] = True
+        if self.noise_bar or (self.last_improvement is not None and math.isnan(self.last_improvement)):
+            attributes["last_improvement"] = self.last_improvement
         return {"args": args, "attributes": attributes}

@@ -46,6 +46,22 @@ def read(number: torch.Tensor) -> Any:
     return number.tolist()
 
 
+def make_plain(numbers: dict[str, Any]) -> None:
+    """Turn tensors of one number, and numbers of numpy, into plain ones.
+
+    >>> logs = {"loss": torch.tensor(0.5), "rows": np.int64(3), "words": "many"}
+    >>> make_plain(logs)
+    >>> logs
+    {'loss': 0.5, 'rows': 3, 'words': 'many'}
+    """
+    for name, value in numbers.items():
+        if type(value) is float or type(value) is int:  # nearly always
+            continue
+        is_one = isinstance(value, (torch.Tensor, np.ndarray)) and all(size == 1 for size in value.shape)
+        if is_one or isinstance(value, np.generic):
+            numbers[name] = value.item()
+
+
 def first_dimension(tree: Any) -> int | None:
     """How many rows a batch has: the length of its first tensor or array. None if there is none."""
     if isinstance(tree, (torch.Tensor, np.ndarray)):

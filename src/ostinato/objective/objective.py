@@ -78,17 +78,18 @@ class Objective:
     def share_of(self, loss: Tensor, num_items: Tensor | int | None) -> Tensor:
         """The loss as its share of the whole optimizer step, so that the shares of a step add up to its mean."""
         if not isinstance(loss, Tensor) or loss.dim() > 0:
-            total, parts = total_and_parts(loss, self.source)
-            if parts:
-                self.parts.append({name: cut_off(self._scaled(part, num_items)) for name, part in parts.items()})
-            loss = one_number(total, self.source)
-        return self._scaled(loss, num_items)
-
-    def _scaled(self, loss: Tensor, num_items: Tensor | int | None) -> Tensor:
+            loss = self._whole(loss, num_items)
         if self.scale == "share" and (num_items is not None or self.stated):
             # Only what was divided by the count of all processes has to make up for their averaging.
             return loss if self.processes == 1 or num_items is None or self.makes_up else loss * self.processes
         return loss if self.divisor == 1.0 else loss / self.divisor
+
+    def _whole(self, loss: Any, num_items: Tensor | int | None) -> Tensor:
+        """One number; where several losses have names, their sum, and the share of each is noted."""
+        total, parts = total_and_parts(loss, self.source)
+        if parts:
+            self.parts.append({name: cut_off(self.share_of(part, num_items)) for name, part in parts.items()})
+        return one_number(total, self.source)
 
     @property
     def weighs_nothing(self) -> bool:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..callbacks.journal_file import plain
 from ..checkpoint import identity
 from ..checkpoint.layouts import open_checkpoint
 from ..config import mistakes
@@ -196,5 +197,8 @@ def load_callback_state(trainer: Trainer) -> None:
         states = saved.get(type(callback).__name__)
         state = states.pop(0) if isinstance(states, list) and states else states
         if isinstance(state, dict):
-            for name, value in {**state["args"], **state["attributes"]}.items():
+            for name, value in state["attributes"].items():
                 setattr(callback, name, value)
+            for name, value in state["args"].items():
+                if plain(now := getattr(callback, name, value)) != value:
+                    note(f"{type(callback).__name__}: {name}={now!r} counts, not {value!r} as in the checkpoint")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tiny
 import torch
@@ -334,6 +335,18 @@ def test_a_metric_that_does_not_fit_is_said_at_the_first_batch() -> None:
     window = MetricWindow(asked(metrics=["accuracy"]).streams, {})
     with pytest.raises(MetricError):
         window.add(seen(torch.zeros(4, 1), torch.zeros(4, dtype=torch.long)))
+
+
+def test_numbers_of_torch_and_numpy_are_logged_as_numbers(ours: Api) -> None:
+    class Logs(ours.TrainerCallback):
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            trainer.log({"a": torch.tensor([0.5]), "b": np.float32(0.25), "c": np.arange(2), "d": "text"})
+
+    trainer = ours.trainer(Net(), ours.args(max_steps=2, save_steps=3), train_dataset=rows(), callbacks=[Logs()])
+    trainer.train()
+    log = trainer.state.log_history[0]
+    assert (type(log["a"]), log["a"], type(log["b"]), log["b"]) == (float, 0.5, float, 0.25)
+    assert list(log["c"]) == [0, 1] and log["d"] == "text"
 
 
 def test_train_metrics_that_cannot_be() -> None:

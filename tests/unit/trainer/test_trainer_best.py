@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,28 @@ def test_equal_scores_keep_the_first(ours: Api) -> None:
     )  # fmt: skip
     assert trainer.state.best_global_step == 2
     assert_same(remember.seen[0][2], dict(trainer.model.state_dict()), "weights")
+
+
+@pytest.mark.parametrize("scores", [[math.nan, 0.5, 0.7, math.nan, 0.6, 0.1], [math.nan] * 6])
+def test_what_is_not_a_number_is_never_the_best(ours: Api, scores: list[float]) -> None:
+    trainer, remember = fit(
+        ours, scores, load_best_model_at_end=True, eval_strategy="steps", eval_steps=2, save_steps=2,
+        save_strategy="steps",
+    )  # fmt: skip
+    numbers = [score for score in scores if score == score]
+    assert trainer.state.best_metric == (max(numbers) if numbers else None)
+    kept = remember.seen[scores.index(max(numbers))] if numbers else remember.seen[-1]
+    assert_same(kept[2], dict(trainer.model.state_dict()), "weights")
+
+
+def test_evaluations_that_are_no_numbers_end_with_patience(ours: Api) -> None:
+    trainer = ours.trainer(
+        tiny.regression(), ours.args(**{**BASE, "eval_strategy": "steps", "eval_steps": 1, "save_strategy": "no"}),
+        train_dataset=ROWS, eval_dataset=ROWS[:4], compute_metrics=scripted([math.nan] * 12),
+        callbacks=[ours.EarlyStoppingCallback(early_stopping_patience=3)],
+    )  # fmt: skip
+    trainer.train()
+    assert trainer.state.global_step == 4  # the first is not compared with anything
 
 
 def test_last_weights_stay_unless_asked(ours: Api) -> None:

@@ -270,6 +270,26 @@ def test_two_callbacks_of_one_class(tmp_path: Path) -> None:
     assert trained(str(tmp_path / "checkpoint-3")) == whole
 
 
+def test_what_a_callback_is_given_now_counts_and_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def resumed(patience: int, checkpoint: str | None = None) -> Any:
+        api = Api("ostinato", tmp_path)
+        callback = api.EarlyStoppingCallback(early_stopping_patience=patience, early_stopping_threshold=1e9)
+        args = api.args(**{**BASE, "max_steps": 3, "eval_strategy": "steps", "eval_steps": 1, "save_steps": 1})
+        rows = tiny.regression_rows(24)
+        trainer = api.trainer(regression(), args, train_dataset=rows, eval_dataset=rows[:6], callbacks=[callback])
+        trainer.train(resume_from_checkpoint=checkpoint)
+        return callback
+
+    assert resumed(50).early_stopping_patience_counter == 2
+    capsys.readouterr()
+    again = resumed(40, str(tmp_path / "checkpoint-2"))
+    assert (again.early_stopping_patience, again.early_stopping_patience_counter) == (40, 2)
+    said = "EarlyStoppingCallback: early_stopping_patience=40 counts, not 50 as in the checkpoint"
+    assert capsys.readouterr().err.count(said) == 1
+    resumed(50, str(tmp_path / "checkpoint-2"))
+    assert "as in the checkpoint" not in capsys.readouterr().err
+
+
 def test_checkpoint_holds_the_counters(tmp_path: Path) -> None:
     run(tmp_path)
     state = json.loads((tmp_path / "checkpoint-5" / "trainer_state.json").read_text())
