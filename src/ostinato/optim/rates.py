@@ -34,7 +34,8 @@ def optimizer_with_rates(
         args: tell the optimizer, its rate and its weight decay.
         rules: a rate by the name of a module or parameter, or by a pattern (`*`); the first that fits counts.
         layer_decay: the last layer has `learning_rate`, each one below it this share of the one above; what comes
-            before the layers (embeddings) has one share less, what comes after them (the head) has it all.
+            before the layers (embeddings) has one share less, what comes after them (the head) has it all. An encoder
+            and a decoder have a last layer each.
 
     >>> chosen = optimizer_with_rates(model, args, {"classifier": 1e-3}, layer_decay=0.9)  # doctest: +SKIP
     >>> Trainer(model, args, optimizer_cls_and_kwargs=chosen, callbacks=[RatesCallback()])  # doctest: +SKIP
@@ -99,11 +100,16 @@ def groups_with_rates(
 
 
 class _Layers:
-    """The layers of a model: the longest row of modules that are numbered, at the same place."""
+    """The layers of a model: its longest row of numbered modules, and those like it, as of an encoder and a decoder.
 
-    def __init__(self, prefix: str, count: int, first: int, names: list[str]) -> None:
-        self.prefix, self.count = prefix, count
-        self._before = set(names[:first])  # defined before the first layer
+    Rows are alike if they have the same name and lie equally deep. Each of them has a last layer.
+    """
+
+    def __init__(self, rows: dict[str, int], names: list[str]) -> None:
+        self.rows = rows  # how many layers, by what their names begin with
+        self._place = {name: at for at, name in enumerate(names)}  # in the order in which they are defined
+        places = [_numbered(name) for name in names]
+        self._first = {row: next(at for at, one in enumerate(places) if one and one[0] == row) for row in rows}
 
     @classmethod
     def of(cls, names: list[str]) -> _Layers | None:
@@ -113,26 +119,43 @@ class _Layers:
                 numbered.setdefault(place[0], set()).add(place[1])
         if not numbered:
             return None
-        prefix = max(numbered, key=lambda one: len(numbered[one]))
-        first = next(at for at, name in enumerate(names) if (_numbered(name) or ("",))[0] == prefix)
-        return cls(prefix, max(numbered[prefix]) + 1, first, names)
-
-    def number(self, name: str) -> int | None:
-        place = _numbered(name)
-        return place[1] if place is not None and place[0] == self.prefix else None
+        longest = max(numbered, key=lambda one: len(numbered[one]))
+        alike = {row: max(layers) + 1 for row, layers in numbered.items() if _kind(row) == _kind(longest)}
+        return cls(alike, names)
 
     def below_last(self, name: str) -> int:
         """How many layers above it are trained with a larger rate."""
-        number = self.number(name)
-        if number is None:
-            return self.count if name in self._before else 0
-        return self.count - 1 - number
+        place = _numbered(name)
+        if place is not None and place[0] in self.rows:
+            return self.rows[place[0]] - 1 - place[1]
+        return max(self.rows[row] for row in self._near(name)) if self._is_before(name) else 0
 
     def label(self, name: str) -> str:
-        number = self.number(name)
-        if number is None:
-            return "before layers" if name in self._before else "after layers"
-        return f"{self.prefix}{number}"
+        place = _numbered(name)
+        if place is not None and place[0] in self.rows:
+            return f"{place[0]}{place[1]}"
+        if not self._is_before(name):
+            return "after layers"
+        near = self._near(name)
+        return "before layers" if len(near) == len(self.rows) else f"before {', '.join(row[:-1] for row in near)}"
+
+    def _is_before(self, name: str) -> bool:
+        return self._place[name] < min(self._first[row] for row in self._near(name))
+
+    def _near(self, name: str) -> list[str]:
+        """The rows that are in the same part of the model: the embeddings of a decoder are below its layers."""
+        shared = {row: _shared(name.split("."), row.split(".")) for row in self.rows}
+        return [row for row, parts in shared.items() if parts == max(shared.values())]
+
+
+def _kind(row: str) -> tuple[str, int]:
+    parts = row.split(".")
+    return parts[-2] if len(parts) > 1 else "", len(parts)
+
+
+def _shared(one: list[str], other: list[str]) -> int:
+    """How many parts two names begin with alike."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _numbered(name: str) -> tuple[str, int] | None:

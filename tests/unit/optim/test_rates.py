@@ -63,6 +63,25 @@ def test_without_layers_the_rest_has_the_rate_of_the_arguments() -> None:
     assert rates(Net(), rules={"head": 2.0})["body.weight"] == ("rest", 1.0, 0.1)
 
 
+class Translator(nn.Module):
+    """An encoder of two layers and a decoder of three, named as models of transformers name theirs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared = nn.Embedding(3, 2)
+        self.encoder, self.decoder = Tower(), Tower()
+        del self.encoder.layers[2]
+
+
+def test_an_encoder_and_a_decoder_have_a_last_layer_each() -> None:
+    found = {name: rate for name, (_, rate, _) in rates(Translator(), layer_decay=0.5).items() if "weight" in name}
+    assert found["shared.weight"] == 0.125
+    for part, layers in (("encoder", 2), ("decoder", 3)):
+        assert found[f"{part}.embeddings.weight"] == 0.5**layers
+        assert [found[f"{part}.layers.{n}.weight"] for n in range(layers)] == [0.5**n for n in range(layers)][::-1]
+        assert found[f"{part}.norm.weight"] == found[f"{part}.head.weight"] == 1.0
+
+
 def test_what_is_not_trained_is_in_no_group() -> None:
     model = Tower()
     model.embeddings.requires_grad_(False)
