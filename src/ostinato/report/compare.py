@@ -29,7 +29,7 @@ class Logged:
 
     steps: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))
-    since: int | None = 0  # the step after which the first is of; None: not known, since the run is a fork
+    since: int | None = 0  # the step after which the first is of; None: not known, the run went on from another's
 
     def add(self, step: int, value: float | None) -> None:
         if value is not None and (not self.steps or self.steps[-1] < step):

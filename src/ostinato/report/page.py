@@ -451,6 +451,8 @@ def _command(run: RunRecord) -> str:
         facts.append(("Started", started))
     if len(run.legs) > 1:
         facts.append(("Resumed", f"in {len(run.legs)} parts: this is how the last was started"))
+    if run.legs and run.legs[0].from_step:
+        facts.append(("Went on from", f"step {step_text(run.legs[0].from_step)} of another run"))
     if run.forked_from:
         facts.append(("Forked from", f"{run.forked_from.get('checkpoint')} of run {run.forked_from.get('run_id')}"))
     pre = f'<pre class="all" tabindex="0" aria-label="the command">{safe(line)}</pre>' if line else ""

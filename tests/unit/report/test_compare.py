@@ -68,9 +68,9 @@ def test_losses_that_are_means_of_different_steps_are_not_compared(tmp_path: Pat
     assert str(parting).endswith("; 2 losses are means of different steps, and were not compared")
 
 
-def test_a_fork_is_compared_from_its_first_log_on(tmp_path: Path) -> None:
+def test_a_run_that_branches_off_is_compared_from_its_first_log_on(tmp_path: Path) -> None:
     whole = written(tmp_path / "a", {7: 1.0, 14: 2.0, 21: 3.0})
-    fork = written(tmp_path / "b", {14: 2.0, 21: 3.5}, step=10, forked_from={"step": 10})
+    fork = written(tmp_path / "b", {14: 2.0, 21: 3.5}, step=10, resumed_from={"step": 10})
     parting = first_parting(whole, fork)
     assert (parting.step, parting.before) == (21, 14)
 

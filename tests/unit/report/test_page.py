@@ -167,6 +167,11 @@ def test_how_to_repeat_it(tmp_path: Path, command: dict[str, Any], shown: str, n
     assert shown in text and not_shown not in text
 
 
+def test_where_a_run_went_on_from(tmp_path: Path) -> None:
+    Journal(tmp_path).start(step=10, resumed_from={"step": 10, "checkpoint": "checkpoint-10"})
+    assert "Went on from step 10 of another run" in " ".join(Parsed(page._command(read_run(tmp_path))).text)
+
+
 def test_a_run_that_logged_nothing(tmp_path: Path) -> None:
     Journal(tmp_path).start(plan={}, arguments={}, origins={}, environment={}, command={}, code={})
     text = render(read_run(tmp_path))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,8 +21,10 @@ import ostinato
 from ostinato import Trainer, TrainerCallback, TrainingArguments
 from ostinato.callbacks import journal_file
 from ostinato.callbacks.journal import JournalCallback
+from ostinato.core.errors import ConfigError
 from ostinato.core.notices import note, warn
 from ostinato.report.reading import read_run
+from ostinato.wiring import journalling
 
 TOKEN = "hf_" + "abcdefghij" * 3
 
@@ -253,6 +256,87 @@ def test_evaluations_after_training_belong_to_the_run(tmp_path: Path) -> None:
 def test_evaluating_without_training_writes_nothing(tmp_path: Path) -> None:
     build(tmp_path).evaluate()
     assert not list(tmp_path.iterdir())
+
+
+# ---- as it is described ---------------------------------------------------------------------------------------------
+
+NESTED = ("plan", "environment", "command", "launcher", "code", "resumed_from", "forked_from")
+NESTED_IN = {"log": ("seconds", "memory"), "epoch": ("rows",)}  # told once, with the event that they are of most
+ONLY_WITH_CUDA = {"device_name", "device_memory", "cuda", "device_peak"}
+OF_OTHERS = {"null", "run_name", "max_steps", "torchrun", "given"}  # words of the tables that are no fields
+
+
+def described() -> dict[str, set[str]]:
+    """The fields of every event that docs/journal.md tells of; those of every line are under the empty name."""
+    text = (Path(__file__).parents[3] / "docs" / "journal.md").read_text(encoding="utf-8")
+    found: dict[str, set[str]] = {}
+    about = ""
+    for line in text.partition("## Every line")[2].partition("## Reading it")[0].splitlines():
+        if heading := re.match(r"\*\*`(\w+)`\*\*", line):
+            about = heading.group(1)
+        elif line.startswith("| event |"):
+            about = "each row"
+        elif line.startswith("| `"):
+            first, *rest = [re.findall(r"[`{\"]([a-z_]+)[`\"]", cell) for cell in line.strip("|").split(" | ")]
+            last = rest[-1]
+            if about == "each row":
+                no_step = "no `step`" in line
+                for event in first:
+                    found[event] = {*last, "step"} - ({"step"} if no_step else set())
+            else:
+                is_nested = first[0] in (*NESTED, "seconds", "memory")
+                found.setdefault(about, set()).update(first, last if is_nested else ())
+    return {event: fields - OF_OTHERS for event, fields in found.items()}
+
+
+def in_events(found: list[dict[str, Any]]) -> dict[str, set[str]]:
+    """The fields of every event that was written."""
+    written: dict[str, set[str]] = {}
+    for one in found:
+        fields = written.setdefault(one["event"], set())
+        nested = (*NESTED, *NESTED_IN.get(one["event"], ()))
+        waiting = list(one.items())
+        for name, value in waiting:
+            fields.add(name)
+            waiting += value.items() if name in nested and isinstance(value, dict) else ()
+    return written
+
+
+def test_it_is_as_it_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise ConfigError(what="a", why="b", fix="c")
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    def refuse(*args: Any) -> int:
+        raise OSError
+
+    def lose_a_line() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(journal_file.os, "write", refuse)
+            warn("lost")
+        warn("not lost")
+        note("nor this")
+
+    def count() -> None:
+        trainer.state.num_input_tokens_seen = 5
+
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "")  # as of torchrun
+    monkeypatch.setattr(journalling, "code_version", lambda: {"commit": "0" * 40, "branch": "main"})
+    trainer = build(tmp_path, [At(1, count), At(2, lose_a_line), At(5, interrupt)], metric_for_best_model="loss")
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    with pytest.raises(ConfigError):
+        build(tmp_path, [At(7, broken)]).train(resume_from_checkpoint=True)
+    trainer = build(tmp_path)
+    trainer.train(resume_from_checkpoint=True)
+    trainer.predict(tiny.regression_rows(8))
+    build(tmp_path / "fork").train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"), resume_mode="fork")
+    written, told = in_events(events(tmp_path) + events(tmp_path / "fork")), described()
+    assert set(written) | {""} == set(told)
+    for event, fields in written.items():
+        assert fields - told[""] == told[event] - ONLY_WITH_CUDA, event
 
 
 # ---- going on -----------------------------------------------------------------------------------------------------
