@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from .pace import rate_text
@@ -27,6 +28,7 @@ Line = list[tuple[str, str]]  # pieces of text, each with the name of its style
 SUBJECTS = ("eval", "train", "test", "predict")
 SPEEDS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
 COLUMN_WIDTHS = {"loss": 6, "learning_rate": 8, "grad_norm": 4}  # what most runs need
+INDENT = ("    ", "")  # of what does not fit a line
 NUMBER_WIDTH = len("0.1234 ↑")
 KINDS_REMEMBERED = 50  # of logs: with the same names, and so with the same look
 
@@ -281,20 +283,17 @@ def cut(text: str, width: int) -> str:
 
 def broken(line: Line, width: int) -> Iterator[Line]:
     """A line that is too long is broken before a name, whose value follows."""
-    whole = "".join([text for text, _ in line])
+    texts = [text for text, _ in line]
+    whole = "".join(texts)
     measure = len if whole.isascii() else width_of
     if measure(whole) <= width:
         yield line
         return
-    part: Line = []
-    used = 0
-    for place, (text, style) in enumerate(line):
-        length = measure(text)
-        if text.startswith("  "):
-            following = measure(line[place + 1][0].rstrip()) if place + 1 < len(line) else 0
-            if used + length + following > width:
-                yield part
-                part, used = [("    ", "")], 4
-        part.append((text, style))
-        used += length
-    yield part
+    ends = [*accumulate(map(measure, texts)), measure(whole)]
+    first, begins_at = 0, 0  # of the part at hand: which piece, and where it is
+    for place in [place for place, text in enumerate(texts) if text.startswith("  ")]:
+        blanks = len(texts[place + 1]) - len(texts[place + 1].rstrip()) if place + 1 < len(texts) else 0
+        if ends[place + 1] - blanks - begins_at > width and place:
+            yield [INDENT, *line[first:place]] if first else line[:place]
+            first, begins_at = place, ends[place - 1] - len(INDENT[0])
+    yield [INDENT, *line[first:]] if first else line
