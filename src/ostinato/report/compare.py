@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .charts import Mark, Series, chart
-from .parts import curve_names, outcome_pill, panel, step_text, table, title_of, value_text, whole_page
+from .parts import curve_names, outcome_pill, panel, step_text, table, title_of, typical_speed, value_text, whole_page
 from .reading import RunRecord, events, mapping_in, read_run, step_in, value_in
 from .words import amount, duration, number, printable, safe
 
@@ -244,7 +243,7 @@ def _results(runs: Sequence[RunRecord], names: Sequence[str]) -> str:
                 *(_result(run.final.get(one), best[one]) for one in metrics),
                 step_text(run.step),
                 safe(duration(sum(run.seconds.values()))),
-                safe(amount(statistics.median(speed.values))) if speed else "–",
+                safe(amount(typical_speed(run, speed))) if speed else "–",
                 outcome_pill(run.outcome),
             ]
         )

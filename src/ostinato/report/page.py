@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from .parts import (
     step_text,
     table,
     title_of,
+    typical_speed,
     value_text,
     whole_page,
     write_page,
@@ -174,10 +174,7 @@ def _entries(run: RunRecord) -> Iterator[tuple[str, str, str, str]]:
     spent = sum(run.seconds.values())
     if spent:
         yield "Time", duration(spent), "", f"in {len(run.legs)} parts" if len(run.legs) > 1 else moment(run.began)
-    speed = run.curves.get("speed/tokens") or run.curves.get("speed/rows")
-    if speed:
-        unit = "tokens/s" if "speed/tokens" in run.curves else "rows/s"
-        yield "Throughput", amount(statistics.median(speed.values)), unit, "median, while training"
+    yield from _throughput(run)
     used = run.curves.get("train_mfu")
     if used:
         yield "MFU", f"{100 * used.last:.1f}", "%", "of what the devices can do at most"
@@ -186,6 +183,15 @@ def _entries(run: RunRecord) -> Iterator[tuple[str, str, str, str]]:
     if highest is not None:
         value, _, unit = size(highest[1]).partition(" ")
         yield "Memory", value, unit, "peak, device" if "memory/device_peak" in run.curves else "peak, process"
+
+
+def _throughput(run: RunRecord) -> Iterator[tuple[str, str, str, str]]:
+    speed, unit = run.curves.get("speed/tokens"), "tokens/s"
+    if not speed or not speed.is_whole:
+        speed, unit = run.curves.get("speed/rows"), "rows/s"
+    if speed:
+        how = "median" if speed.is_whole else "mean"
+        yield "Throughput", amount(typical_speed(run, speed)), unit, f"{how}, while training"
 
 
 def _at(word: str, point: tuple[int, float] | None) -> str:
@@ -319,6 +325,8 @@ def _clipping(run: RunRecord) -> str:
     limit, curve = run.arguments.get("max_grad_norm"), run.curves.get("grad_norm")
     if not isinstance(limit, (int, float)) or isinstance(limit, bool) or limit <= 0 or curve is None:
         return ""
+    if not curve.is_whole:
+        return f"clipped above {number(limit)}"
     above = sum(value > limit for value in curve.values)
     return f"above {number(limit)}, and clipped, in {share(above, len(curve))}"
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import os
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from .reading import RunRecord
 from .thinning import Curve
 from .words import number, safe
 
@@ -106,6 +109,14 @@ def outcome_pill(outcome: str) -> str:
 def curve_names(curves: Mapping[str, Curve]) -> list[str]:
     """Those worth a chart, in the order they were first logged."""
     return [name for name in curves if not name.endswith(_NOT_WORTH_A_CURVE) and name != "train_loss"]
+
+
+def typical_speed(run: RunRecord, speed: Curve) -> float:
+    """The median of the rows or tokens per second; of so many logs that some were left out, the mean of the rows."""
+    if speed.is_whole:
+        return statistics.median(speed.values)
+    rows, spent = run.plan.get("rows_per_step"), run.seconds.get("computing", 0.0) + run.seconds.get("data", 0.0)
+    return rows * (run.step - run.legs[0].from_step) / spent if isinstance(rows, int) and spent else math.nan
 
 
 def title_of(name: str) -> str:

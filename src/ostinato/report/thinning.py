@@ -17,6 +17,7 @@ class Curve:
 
     steps: tuple[int, ...]
     values: tuple[float, ...]
+    is_whole: bool = True  # no point was left out: else only the extremes are certain, not how many are how large
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -45,7 +46,8 @@ class Curve:
         points = list(zip(self.steps, self.values, strict=True))
         while len(points) > max(limit, 8):
             points = _halved(points)
-        return Curve(tuple(step for step, _ in points), tuple(value for _, value in points))
+        is_whole = self.is_whole and len(points) == len(self)
+        return Curve(tuple(step for step, _ in points), tuple(value for _, value in points), is_whole)
 
 
 class GrowingCurve:
@@ -86,7 +88,8 @@ class GrowingCurve:
         """What was read."""
         self._settle()
         ordered = sorted([*self._kept, *zip(self._steps, self._values, strict=True)], key=_step)
-        return Curve(tuple(step for step, _ in ordered), tuple(value for _, value in ordered))
+        is_whole = self._span == _ALL
+        return Curve(tuple(step for step, _ in ordered), tuple(value for _, value in ordered), is_whole)
 
     def _settle(self) -> None:
         """Thin out those that wait; the last one stays as it is, since another may replace it."""

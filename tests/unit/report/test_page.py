@@ -183,12 +183,16 @@ def test_a_long_run_makes_a_page_of_bounded_size(tmp_path: Path) -> None:
     journal = Journal(tmp_path).start()
     lines = []
     for step in range(1, 20_001):
+        norm, spent = 1.5 if step % 20 == 0 else 0.5, step * 0.01 + step // 50 * 0.5
         lines.append(
             f'{{"v":1,"run":"{journal.run}","event":"log","step":{step},"logs":{{"loss":{step * 7919 % 1000 / 999},'
-            f'"grad_norm":1.5,"learning_rate":0.1}}}}\n'
+            f'"grad_norm":{norm},"learning_rate":0.1}},"seconds":{{"computing":{spent}}}}}\n'
         )
     journal.raw("".join(lines))
-    assert len(render(read_run(tmp_path))) < 200_000
+    text = render(read_run(tmp_path))
+    assert len(text) < 250_000
+    assert "and clipped, in" not in text, "how many were above is not known of a curve that was thinned"
+    assert f">{8 * 20_000 / 400:,.0f}<small>rows/s</small></dd><dd>mean, while training<" in text
 
 
 # ---- charts ---------------------------------------------------------------------------------------------------------
