@@ -263,9 +263,9 @@ def _large_charts(run: RunRecord) -> list[str]:
 
 
 def _losses(run: RunRecord) -> list[str]:
-    return [
-        name for name in curve_names(run.curves) if name == "loss" or (name in run.evaluated and name.endswith("loss"))
-    ]
+    """That of training first, whichever was logged first: it has the first colour on every page."""
+    evaluated = [name for name in curve_names(run.curves) if name in run.evaluated and name.endswith("loss")]
+    return [*(["loss"] if "loss" in run.curves else []), *(name for name in evaluated if name != "loss")]
 
 
 def _small_charts(run: RunRecord) -> Iterator[Callable[..., str]]:

@@ -239,6 +239,16 @@ def test_a_chart_is_told_in_words() -> None:
     assert "train: 3 at step 1, 2 at step 3, lowest 1 at step 2, highest 3 at step 1" in drawn
 
 
+def test_the_loss_of_training_has_the_first_colour_also_if_an_evaluation_was_logged_before(tmp_path: Path) -> None:
+    journal = Journal(tmp_path).start().log(1, eval_loss=1.0)
+    journal.evaluation(1, eval_loss=1.0)
+    journal.log(2, loss=2.0)
+    assert re.findall(r"--c:var\(--r(\d)\)\">(\w+)<", page._large_charts(read_run(tmp_path))[0]) == [
+        ("1", "train"),
+        ("2", "eval"),
+    ]
+
+
 def test_one_spike_does_not_lift_the_smooth_line_for_long() -> None:
     values = [1.0 + step % 7 / 10 for step in range(200)]
     values[50] = 5_000.0
