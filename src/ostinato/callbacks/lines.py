@@ -219,6 +219,7 @@ class Columns:
         if look is None:
             if len(self._looks) >= KINDS_REMEMBERED:
                 self._looks.clear()
+                self._widths.clear()
             self._looks[names] = look = look_of(logs)
             for one in look.entries:
                 self._widths.setdefault(one.column, COLUMN_WIDTHS.get(one.short, 0))

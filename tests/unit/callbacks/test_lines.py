@@ -91,6 +91,7 @@ def test_looks_are_not_kept_for_ever() -> None:
     for number in range(500):
         assert shown(columns, {f"n{number}": 1.0}) == [f"step  50  epoch 0.50  n{number} 1"]
     assert len(columns._looks) <= 50
+    assert len(columns._widths) <= 50
 
 
 def test_names_may_be_anything() -> None:
