@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
 LONGEST_LINE = 10_000  # that waits for its end
 
 
-class Above(io.TextIOBase):
+class Above:
     """Stands in for a standard stream, and hands whole lines to `show`.
 
     An unfinished line is shown when it is flushed, as a question that waits for an answer should be. One that returns
@@ -51,14 +50,13 @@ class Above(io.TextIOBase):
         if text.strip():
             self.stream.write(text)
 
+    def writelines(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            self.write(text)
+
     def __getattr__(self, name: str) -> Any:
+        """Encoding, file number and whatever else somebody asks for are the stream's own."""
         return getattr(self.stream, name)
-
-    def isatty(self) -> bool:
-        return self.stream.isatty()
-
-    def fileno(self) -> int:
-        return self.stream.fileno()
 
 
 class Redirected:

@@ -59,7 +59,7 @@ def open_screen(max_str_len: int) -> Screen | None:
 
 
 class Screen:
-    """Draws when told to, and never from a thread."""
+    """Draws when told to, and has no thread of its own."""
 
     def __init__(self, console: Console, max_str_len: int) -> None:
         self.console = console

@@ -681,11 +681,15 @@ def test_whoever_keeps_the_stand_in_reaches_the_stream(terminal: Terminal) -> No
     bar = ProgressCallback()
     begun(bar)
     kept = sys.stdout
+    assert (kept.encoding, kept.fileno(), kept.isatty()) == ("utf-8", stdout.fileno(), True)
+    assert kept.writable()
+    kept.writelines(["two ", "words\n"])
     print("unfinished", end="", file=kept)
     bar.stop()
     assert sys.stdout is stdout
     print(" business", file=kept)
-    assert screen_of(terminal.close())[-2:] == ["unfinished business", ""]
+    final = screen_of(terminal.close())
+    assert (final[0], final[-2:]) == ("two words", ["unfinished business", ""])
 
 
 def test_a_fork_writes_to_the_stream_itself(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
