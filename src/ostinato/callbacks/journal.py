@@ -66,6 +66,8 @@ class JournalCallback(QuietCallback):
         self._held: list[dict[str, Any]] = []  # what was said before the run began
         self._best: Any = None
         self._evaluated_at = 0
+        self._memory: dict[str, int] = {}
+        self._memory_json = "{}"
 
     @property
     def path(self) -> Path | None:
@@ -134,15 +136,13 @@ class JournalCallback(QuietCallback):
             return
         self._note_best(args, state)
         # Many runs log every step: this one line is put together from its parts, without a dict of all of them.
-        at: dict[str, Any] = {"step": state.global_step, "epoch": state.epoch}
+        at = f'"step":{as_json(state.global_step)},"epoch":{as_json(state.epoch)}'
         if state.num_input_tokens_seen:
-            at["tokens"] = state.num_input_tokens_seen
-        line = (
-            f'{self._head}{time.time():.3f},"event":"log",{numbers_as_json(at)[1:-1]},"logs":{numbers_as_json(logs)}'
-        )
+            at += f',"tokens":{as_json(state.num_input_tokens_seen)}'
+        line = f'{self._head}{time.time():.3f},"event":"log",{at},"logs":{numbers_as_json(logs)}'
         if self._view is not None:
             spent = ",".join([f'"{purpose}":{part:.4f}' for purpose, part in self._view.seconds().items()])
-            line += f',"seconds":{{{spent}}},"memory":{numbers_as_json(self._view.memory())}'
+            line += f',"seconds":{{{spent}}},"memory":{self._memory_text(self._view.memory())}'
         self._append(line + "}")
 
     def on_evaluate(
@@ -186,6 +186,11 @@ class JournalCallback(QuietCallback):
 
     def _write(self, entry: Mapping[str, Any]) -> None:
         self._append(as_json({"v": VERSION, "run": self._run_id, "time": round(time.time(), 3), **entry}))
+
+    def _memory_text(self, memory: dict[str, int]) -> str:
+        if memory is not self._memory:  # a look serves for many lines
+            self._memory, self._memory_json = memory, as_json(memory)
+        return self._memory_json
 
     def _append(self, line: str) -> None:
         assert self._file is not None

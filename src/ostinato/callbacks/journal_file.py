@@ -95,6 +95,8 @@ def as_json(value: Any) -> str:
     >>> as_json({"loss": float("nan"), "path": Path("out")})
     '{"loss":"NaN","path":"out"}'
     """
+    if _is_plain_number(value):
+        return repr(value)  # setting up an encoder takes longer than writing a number
     try:
         return _encode(value)
     except (TypeError, ValueError, RecursionError):  # a number that is not finite, a tensor, anything
@@ -102,7 +104,7 @@ def as_json(value: Any) -> str:
 
 
 def numbers_as_json(numbers: Any) -> str:
-    """The same, in half the time for a dict of finite numbers: setting up an encoder takes longer than writing them.
+    """The same, in half the time for a dict of finite numbers.
 
     >>> numbers_as_json({"loss": 0.5, "tokens": 128})
     '{"loss":0.5,"tokens":128}'
@@ -111,12 +113,15 @@ def numbers_as_json(numbers: Any) -> str:
         return as_json(numbers)
     parts = []
     for name, value in numbers.items():
-        kind = type(value)  # not isinstance: a bool, or a number of numpy, is written otherwise
-        is_plain = math.isfinite(value) if kind is float else kind is int and value.bit_length() < _BITS
-        if not is_plain or type(name) is not str:
+        if type(name) is not str or not _is_plain_number(value):
             return as_json(numbers)
         parts.append(f"{_quoted(name)}:{value!r}")
     return "{" + ",".join(parts) + "}"
+
+
+def _is_plain_number(value: Any) -> bool:
+    kind = type(value)  # not isinstance: a bool, or a number of numpy, is written otherwise
+    return math.isfinite(value) if kind is float else kind is int and value.bit_length() < _BITS
 
 
 @lru_cache(maxsize=1_000)

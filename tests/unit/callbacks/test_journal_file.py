@@ -176,6 +176,14 @@ def test_numbers_are_written_like_everything_else(numbers: Any) -> None:
     assert numbers_as_json(numbers) == as_json(numbers)
 
 
+@pytest.mark.parametrize(
+    ("value", "written"), [(5, "5"), (0.1, "0.1"), (None, "null"), (True, "true"), (math.nan, '"NaN"')]
+)
+def test_a_single_value(value: Any, written: str) -> None:
+    assert as_json(value) == written
+    assert as_json(10**5_000) == '"an integer of 16610 bits"'
+
+
 def test_memory_is_looked_at_a_few_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     now, looks = [100.0], iter(range(1, 100))
     monkeypatch.setattr(surroundings, "monotonic", lambda: now[0])
