@@ -36,6 +36,8 @@ addEventListener("load", () => {
   top.document.body.dataset.next = tip.innerText;
   top.document.body.dataset.wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
   top.document.body.dataset.inner = innerWidth;
+  const heads = [...document.querySelectorAll("th")];
+  top.document.body.dataset.cut = heads.filter(one => one.scrollWidth > one.clientWidth).length;
 });
 </script></body>"""
 
@@ -146,7 +148,8 @@ def unfiltered(how: int, line: bytes, above: bytes, size: int) -> bytes:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pages")
     whole_run(folder / "a", name="<script>document.body.dataset.evil = 1</script>")
-    whole_run(folder / "b", name="two", until=60)
+    long = {f"eval_of_a_data_set_with_a_long_name_metric_{number}": 0.5 for number in range(4)}
+    whole_run(folder / "b", name="two", until=60).log(60, **long).evaluation(60, **long)
     (folder / "report.html").write_text(render(read_run(folder / "a")), encoding="utf-8")
     (folder / "comparison.html").write_text(comparison([folder / "a", folder / "b"]), encoding="utf-8")
     return folder
@@ -193,6 +196,7 @@ def test_it_fits_and_the_pointer_reads_values(pages: Path, tmp_path: Path, name:
     assert seen.complaints == []
     assert attribute(seen.text, "inner") == str(width)
     assert attribute(seen.text, "wide") == "0", "the page has to be scrolled sideways"
+    assert attribute(seen.text, "cut") == "0", "headings of a table lie on one another"
     tip, following = attribute(seen.text, "tip"), attribute(seen.text, "next")
     assert tip is not None and tip.startswith("step 50") and number(loss_at(50)) in tip
     assert following is not None and following.startswith("step 51")
