@@ -1,9 +1,10 @@
-"""One of two nodes with a disk each: `node_worker.py OUT STOP_AT [resume]`. Prints a hash of the final weights."""
+"""One of two nodes with a disk each: `node_worker.py OUT STOP_AT [resume]`. Writes a hash of the final weights."""
 
 from __future__ import annotations
 
 import hashlib
 import sys
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,7 +39,7 @@ def main(out: str, stop_at: int, *, resume: bool) -> None:
     trainer = Trainer(model, args, train_dataset=data, eval_dataset=data[:9], callbacks=[StopsAt(stop_at)])
     trainer.train(resume_from_checkpoint=resume or None)
     weights = b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters())
-    print(hashlib.sha256(weights).hexdigest())
+    Path(out, "hash").write_text(hashlib.sha256(weights).hexdigest())
 
 
 if __name__ == "__main__":

@@ -3,42 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from launching import launch
 
 pytest.importorskip("accelerate")
 WORKER = Path(__file__).with_name("accelerator_worker.py")
 
 
-def launch(out: Path, library: str) -> list[dict[str, Any]]:
+def seen_with(out: Path, library: str) -> list[dict[str, Any]]:
     out.mkdir()
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            "--nproc_per_node=2",
-            str(WORKER),
-            str(out),
-            library,
-        ],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    launch(WORKER, out, library)
     return [json.loads((out / f"rank-{rank}.json").read_text()) for rank in range(2)]
 
 
 def test_two_processes_see_what_accelerates_own_shows(tmp_path: Path) -> None:
-    ours, theirs = launch(tmp_path / "ours", "ostinato"), launch(tmp_path / "theirs", "transformers")
+    ours, theirs = seen_with(tmp_path / "ours", "ostinato"), seen_with(tmp_path / "theirs", "transformers")
     rows = [row for rank in ours for batch in rank["seen"][:2] for row in batch]
     assert sorted(rows) == list(range(16))  # an epoch is shared out, every row once
     for mine, its in zip(ours, theirs, strict=True):

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+
+from launching import launch
 
 WORKER = Path(__file__).with_name("answers_worker.py")
 
 
 def measured(out: Path, processes: int, *more: str) -> list[dict[str, Any]]:
     out.mkdir()
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
-    done = subprocess.run(
-        [sys.executable, *(launcher if processes > 1 else []), str(WORKER), str(out), *more],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    launch(WORKER, out, *more, processes=processes)
     return [json.loads((out / f"rank-{rank}.json").read_text()) for rank in range(processes)]
 
 

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from launching import launch
 
 WORKER = Path(__file__).with_name("callbacks_worker.py")
 
 
 def test_two_processes(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", str(WORKER)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, env=environment, timeout=280)
-    assert done.returncode == 0, done.stdout + done.stderr
+    launch(WORKER, tmp_path)
     first, second = (json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1))
     assert first == second
     assert first["average"]["resumed"] is True

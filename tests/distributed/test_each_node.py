@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
+
+from launching import launch
 
 WORKER = Path(__file__).with_name("node_worker.py")
 
 
 def run(folder: Path, stop_at: int, *rest: str) -> list[str]:
-    """What each node printed last: the hash of its weights."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    started = []
-    for node in range(2):
-        facts = {"RANK": node, "LOCAL_RANK": 0, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 1, "MASTER_PORT": port}
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
-        started.append(
-            subprocess.Popen(
-                [sys.executable, str(WORKER), str(folder / f"node-{node}"), str(stop_at), *rest],
-                env={**environment, **{name: str(value) for name, value in facts.items()}},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
-    ended = [process.communicate(timeout=200) for process in started]
-    assert [process.returncode for process in started] == [0, 0], "\n".join(errors for _, errors in ended)
-    return [said.strip().splitlines()[-1] for said, _ in ended]
+    """The hash of the weights that each node ended with."""
+    launch(WORKER, folder / "node-{rank}", stop_at, *rest, nodes=True)
+    return [(folder / f"node-{node}" / "hash").read_text() for node in range(2)]
 
 
 def test_each_node_keeps_its_own_and_resumes_from_it(tmp_path: Path) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from launching import launch
 
 WORKER = Path(__file__).with_name("elastic_worker.py")
 COUNT, STEPS, STOP = 37, 10, 3
@@ -41,22 +39,15 @@ class Runs(NamedTuple):
         return [json.loads((self.out / scenario / f"rank-{rank}.json").read_text()) for rank in range(self.processes)]
 
 
-def launch(out: Path, processes: int, whole: Path | None = None) -> Runs:
-    launcher = (
-        ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"] if processes > 1 else []
-    )
-    command = [sys.executable, *launcher, str(WORKER), str(out), *([str(whole)] if whole else [])]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=280)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return Runs(out, processes, done.stderr)
+def run(out: Path, processes: int, whole: Path | None = None) -> Runs:
+    return Runs(out, processes, launch(WORKER, out, *([whole] if whole else []), processes=processes))
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one, then two", "two, then one"])
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Runs, Runs]:
     folder = tmp_path_factory.mktemp("elastic")
-    whole = launch(folder / "whole", request.param)
-    return whole, launch(folder / "resumed", 3 - request.param, whole.out)
+    whole = run(folder / "whole", request.param)
+    return whole, run(folder / "resumed", 3 - request.param, whole.out)
 
 
 def steps_of(ranks: list[dict[str, Any]]) -> list[Seen]:

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from launching import launch
 
 ROWS, FILLER = 11, 19  # of the worker
 WORKER = Path(__file__).with_name("generation_worker.py")
 
 
 def launched(out: Path, processes: int) -> list[dict]:
-    launcher = (
-        ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"] if processes > 1 else []
-    )
-    done = subprocess.run(
-        [sys.executable, *launcher, str(WORKER), str(out)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    launch(WORKER, out, processes=processes)
     return [json.loads((out / f"rank-{rank}.json").read_text()) for rank in range(processes)]
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
+from launching import launch
 
 WORKER = Path(__file__).with_name("order_worker.py")
 
@@ -18,21 +16,11 @@ WORKER = Path(__file__).with_name("order_worker.py")
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Every scenario, once in one process and once in two; starting processes is what costs time here."""
-    return launch(tmp_path_factory.mktemp("one"), 1), launch(tmp_path_factory.mktemp("two"), 2)
+    return run(tmp_path_factory.mktemp("one"), 1), run(tmp_path_factory.mktemp("two"), 2)
 
 
-def launch(out: Path, processes: int) -> Path:
-    launcher = (
-        ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"] if processes > 1 else []
-    )
-    done = subprocess.run(
-        [sys.executable, *launcher, str(WORKER), str(out)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+def run(out: Path, processes: int) -> Path:
+    launch(WORKER, out, processes=processes)
     return out
 
 

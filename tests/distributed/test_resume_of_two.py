@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+from launching import launch
 
 WORKER = Path(__file__).with_name("resume_worker.py")
 
 
 def test_two_processes(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", str(WORKER)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, env=environment, timeout=280)
-    assert done.returncode == 0, done.stdout + done.stderr
+    said = launch(WORKER, tmp_path)
     first, second = (json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1))
     assert first == second
     assert first["exact"] is None and first["left behind"] is False
     assert first["noisy"] == "in process 1, the batch of step 4 has other rows, or other values in them: x"
     assert first["from step"] == 4 and first["equal"] is True
     assert first["refused"].startswith("No valid checkpoint found in output directory")
-    passed_over = [line for line in done.stderr.splitlines() if "checkpoint-6 is passed over" in line]
+    passed_over = [line for line in said.splitlines() if "checkpoint-6 is passed over" in line]
     assert len(passed_over) == 2, "once by each resumption, and by one process"
