@@ -433,15 +433,27 @@ class Trainer(metaclass=TrainerType):
         return bool(theirs) or any(map(self._is_overridden, _MAY_ADD_METRICS))
 
     def _break_off(self) -> None:
-        """No event tells callbacks that training broke off.
+        """No event tells callbacks that training broke off: what waits to be sent to a tracker might be lost."""
+        self._stop_progress()
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, TrackerCallback):
+                callback.broke_off()
 
-        A bar left running would garble what comes next, and what waits to be sent to a tracker might be lost.
-        """
+    def _stop_progress(self) -> None:
+        """A bar left running would garble what comes next."""
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, (ProgressCallback, NotebookProgressCallback)):
                 callback.stop()
-            elif isinstance(callback, TrackerCallback):
-                callback.broke_off()
+
+    @contextmanager
+    def _showing(self) -> Iterator[None]:
+        """While an evaluation by itself goes on, its bar is there; also if it fails it is not there afterwards."""
+        try:
+            yield
+        except BaseException:
+            if not self.is_in_train:
+                self._stop_progress()
+            raise
 
     def _inner_training_loop(
         self,
@@ -802,6 +814,7 @@ class Trainer(metaclass=TrainerType):
         with (
             ShortTraceback(),
             self._memory_tracker.guarded(),
+            self._showing(),
             measuring.occasion(self, eval_dataset, only_metrics=True),
         ):
             self._memory_tracker.start()
@@ -830,6 +843,7 @@ class Trainer(metaclass=TrainerType):
         with (
             ShortTraceback(),
             self._memory_tracker.guarded(),
+            self._showing(),
             measuring.occasion(self, test_dataset, only_metrics=False),
         ):
             self._memory_tracker.start()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -51,7 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return WRONG_COMMAND_LINE
     try:
-        return COMMANDS[options.command].run(options)
+        code = COMMANDS[options.command].run(options)
+        sys.stdout.flush()  # now, where a reader that has gone is no mistake of ours
+        return code
+    except BrokenPipeError:  # `ostinato report a b | head -1`
+        if options.command == "exec":  # what a script raises is the script's
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
+        return 0
     except OstinatoError as error:
         print(f"ostinato: {error}", file=sys.stderr)
         return 1

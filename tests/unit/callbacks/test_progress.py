@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import ostinato
 from ostinato.callbacks import above, pace, progress, screen
@@ -1166,3 +1167,26 @@ def test_the_share_of_time_is_under_the_bar(terminal: Terminal, clock: Time) -> 
     assert "compute 60%  data 30%  eval 10%" in written[2]
     assert "first loss 2.5" in written[2]
     assert written[3].startswith("stopped after 1 of 9 steps")
+
+
+@pytest.mark.parametrize("looks", ["evaluate", "predict"])
+def test_an_evaluation_that_fails_gives_the_terminal_back(tmp_path: Path, looks: str, terminal: Terminal) -> None:
+    class Fails(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.calls = nn.Linear(1, 1), 0
+
+        def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+            self.calls += 1
+            if self.calls == 2:
+                raise RuntimeError("no")
+            return {"loss": (self.layer(x).squeeze(-1) - labels).square().mean()}
+
+    args = ostinato.TrainingArguments(str(tmp_path), per_device_eval_batch_size=1, use_cpu=True, report_to="none")
+    rows = [{"x": torch.ones(1), "labels": torch.tensor(1.0)}] * 3
+    trainer = ostinato.Trainer(Fails(), args, eval_dataset=rows)
+    terminal.plug_in()
+    with pytest.raises(RuntimeError):
+        getattr(trainer, looks)(rows)
+    assert sys.stdout is terminal.stream
+    assert "batch" in terminal.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -61,3 +62,16 @@ def test_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "ostinato", "plann"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "did you mean 'plan'?" in done.stderr
+
+
+def test_a_reader_that_has_gone_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def talks(options: object) -> int:
+        print("a line that nobody reads")
+        return 1
+
+    read, write = os.pipe()
+    os.close(read)
+    monkeypatch.setattr(COMMANDS["verify"], "run", talks)
+    with os.fdopen(write, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert main(["verify", "out"]) == 0
