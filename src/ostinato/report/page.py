@@ -478,7 +478,7 @@ def _words(run: RunRecord) -> list[str]:
     if len(words) < 2 or step_in(per_node) is None:
         return words
     program = words[2:] if words[1] == "-u" else words[1:]  # the launcher adds it itself
-    return [words[0], "-m", "torch.distributed.run", "--nproc-per-node", str(per_node), *program]
+    return ["torchrun", "--nproc-per-node", str(per_node), *program]
 
 
 def _started(run: RunRecord) -> str:

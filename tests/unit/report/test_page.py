@@ -148,7 +148,7 @@ def test_how_a_run_ended(tmp_path: Path, kind: str, fields: dict[str, Any], told
         ({"words": ["python", "t.py", "it's"]}, """python t.py 'it'"'"'s'""", "Started"),
         (
             {"words": ["python", "-u", "t.py"], "launcher": {"name": "torchrun", "nodes": 1, "per_node": 2}},
-            "python -m torch.distributed.run --nproc-per-node 2 t.py",
+            "torchrun --nproc-per-node 2 t.py",
             "Started",
         ),
         (
