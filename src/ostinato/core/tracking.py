@@ -39,7 +39,8 @@ class Tracked:
 
     def __init__(self) -> None:
         self.held: list[tuple[str, Number, Number]] = []  # of the step that is being taken
-        self._waiting: list[tuple[str, Number, Number]] = []  # of earlier ones: a device may still compute them
+        # Of earlier ones: a device may still compute them. A dict has the named losses of a step, which weigh as one.
+        self._waiting: list[tuple[str, Number, Number] | dict[str, Number]] = []
         self._known: set[str] = set()
         self._totals: dict[str, tuple[float, float]] = {}
 
@@ -50,12 +51,13 @@ class Tracked:
             self._known.add(name)
         self.held.append((name, _kept(name, value), _kept(name, weight)))
 
-    def add_ours(self, name: str, value: Number) -> None:
-        """Take in a number that is ours: cut off from its graph, and nobody writes to it later."""
-        if name not in self._known:
-            _check_name(name)
-            self._known.add(name)
-        self.held.append((name, value, 1.0))
+    def commit_losses(self, losses: dict[str, Number]) -> None:
+        """Let the named losses of a step count. They are ours: cut off from their graph, and nobody writes to them."""
+        if not self._known.issuperset(losses):
+            for name in losses:
+                _check_name(name)
+            self._known.update(losses)
+        self._waiting.append(losses)
 
     def commit(self) -> None:
         """Let what is held count."""
@@ -89,10 +91,13 @@ class Tracked:
 
     def _add_up(self) -> None:
         """One after the other, in the order they came: the sum is the same whenever it is asked for."""
-        numbers = _as_floats([number for _, *pair in self._waiting for number in pair])
-        for (name, *_), value, weight in zip(self._waiting, numbers[::2], numbers[1::2], strict=True):
-            total, weights = self._totals.get(name, (0.0, 0.0))
-            self._totals[name] = (total + value * weight, weights + weight)
+        waiting: list[tuple[str, Number, Number]] = []
+        for one in self._waiting:
+            waiting += [(name, value, 1.0) for name, value in one.items()] if isinstance(one, dict) else [one]
+        values, weights = (_as_floats([one[place] for one in waiting]) for place in (1, 2))
+        for (name, *_), value, weight in zip(waiting, values, weights, strict=True):
+            total, before = self._totals.get(name, (0.0, 0.0))
+            self._totals[name] = (total + value * weight, before + weight)
         self._waiting.clear()
 
 
@@ -171,7 +176,9 @@ def cut_off(number: Tensor) -> Number:
 
 def _as_floats(numbers: list[Number]) -> list[float]:
     """All of them as plain numbers, for one look at each device."""
-    found: list[Any] = list(numbers)
+    found: list[Any] = numbers
+    if not any(isinstance(number, Tensor) for number in numbers):
+        return found
     alike: dict[tuple[torch.dtype, torch.device], list[int]] = {}
     for place, number in enumerate(numbers):
         if isinstance(number, Tensor):

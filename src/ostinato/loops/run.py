@@ -476,14 +476,13 @@ class Run:
 
     def _commit_tracked(self) -> None:
         """Let the numbers of the update count; its named losses add up to it, and weigh as one step."""
-        first, *more = self.objective.parts or [{}]
-        sums = dict(first)
-        for parts in more:
-            for name, share in parts.items():
-                sums[name] = _as_double(share) + sums[name] if name in sums else share
-        self.objective.parts.clear()
-        for name, total in sums.items():
-            self.tracked.add_ours(name, total)
+        if self.objective.parts:
+            sums, *more = self.objective.parts
+            for parts in more:
+                for name, share in parts.items():
+                    sums[name] = _as_double(share) + sums[name] if name in sums else share
+            self.objective.parts.clear()
+            self.tracked.commit_losses(sums)
         self.tracked.commit()
 
     def is_finite(self, state: TrainerState, update: Update) -> bool:
