@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # also of processes that tests start: there are tests on every core
+
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))
