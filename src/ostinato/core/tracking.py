@@ -94,8 +94,9 @@ class Tracked:
         waiting: list[tuple[str, Number, Number]] = []
         for one in self._waiting:
             waiting += [(name, value, 1.0) for name, value in one.items()] if isinstance(one, dict) else [one]
-        values, weights = (_as_floats([one[place] for one in waiting]) for place in (1, 2))
-        for (name, *_), value, weight in zip(waiting, values, weights, strict=True):
+        values = _as_floats([value for _, value, _ in waiting])
+        weights = _as_floats([weight for _, _, weight in waiting])
+        for (name, _, _), value, weight in zip(waiting, values, weights, strict=True):
             total, before = self._totals.get(name, (0.0, 0.0))
             self._totals[name] = (total + value * weight, before + weight)
         self._waiting.clear()
