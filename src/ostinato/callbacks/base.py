@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from ..core.notices import warn
 from ..core.random import undisturbed
@@ -142,6 +142,26 @@ class LendsWeights(TrainerCallback):
 Listener = Callable[..., Any]
 
 
+class Audience(NamedTuple):
+    """Who listens to an event."""
+
+    callbacks: list[TrainerCallback]  # all that were asked
+    listeners: list[Listener]
+    is_quiet: bool  # no listener draws random numbers
+    stays: bool  # none of the callbacks is the user's
+
+    @classmethod
+    def of(cls, callbacks: list[TrainerCallback], event: str) -> Audience:
+        ignored = IGNORED.get(event)
+        listeners: list[Any] = [
+            method
+            for callback in callbacks
+            if getattr(method := getattr(callback, event, ignored), "__func__", method) is not ignored
+        ]
+        is_quiet = all(isinstance(getattr(method, "__self__", None), QuietCallback) for method in listeners)
+        return cls(list(callbacks), listeners, is_quiet, all(isinstance(one, QuietCallback) for one in callbacks))
+
+
 class CallbackHandler(TrainerCallback):
     """Delivers each event to every callback that listens to it, in order.
 
@@ -166,6 +186,7 @@ class CallbackHandler(TrainerCallback):
         self.train_dataloader: Any = None
         self.eval_dataloader: Any = None
         self.isolate_rng = isolate_rng
+        self._audiences: dict[str, Audience] = {}
         for callback in callbacks:
             self.add_callback(callback)
         if not any(type(callback).__name__ == "DefaultFlowCallback" for callback in self.callbacks):
@@ -188,7 +209,7 @@ class CallbackHandler(TrainerCallback):
         """Take one out, by class or instance, and return it."""
         found = self._find(callback)
         if found is not None:
-            self.callbacks.remove(found)
+            self.remove_callback(found)
         return found
 
     def remove_callback(self, callback: TrainerCallback | type[TrainerCallback]) -> None:
@@ -197,6 +218,7 @@ class CallbackHandler(TrainerCallback):
             self.pop_callback(callback)
         else:
             self.callbacks.remove(callback)
+            self._audiences.clear()  # it may hold a model
 
     def _find(self, wanted: TrainerCallback | type[TrainerCallback]) -> TrainerCallback | None:
         for callback in self.callbacks:
@@ -215,22 +237,24 @@ class CallbackHandler(TrainerCallback):
         self, event: str, args: Any, state: TrainerState, control: TrainerControl, **details: Any
     ) -> TrainerControl:
         """Tell every listener; hand on the control that the last of them returned."""
-        # Asked anew each time: `callbacks` is a public list, and methods are patched on classes and instances. Most
-        # callbacks ignore most events, and an ignored event should cost next to nothing.
-        ignored = IGNORED.get(event)
-        listeners: list[Any] = [
-            method
-            for callback in self.callbacks
-            if getattr(method := getattr(callback, event, ignored), "__func__", method) is not ignored
-        ]
-        if not listeners:
+        if event == "on_train_begin":
+            self._audiences.clear()
+        audience = self._audience_of(event)
+        if not audience.listeners:
             return control
-        if self.isolate_rng and not all(
-            isinstance(getattr(method, "__self__", None), QuietCallback) for method in listeners
-        ):
+        if self.isolate_rng and not audience.is_quiet:
             with undisturbed():
-                return self._deliver(listeners, args, state, control, details)
-        return self._deliver(listeners, args, state, control, details)
+                return self._deliver(audience.listeners, args, state, control, details)
+        return self._deliver(audience.listeners, args, state, control, details)
+
+    def _audience_of(self, event: str) -> Audience:
+        """Who listens. Most callbacks ignore most events, and an ignored event should cost next to nothing."""
+        # Asked anew each time: `callbacks` is a public list, and methods are patched on classes and instances. Our own
+        # are not patched in the middle of a run: where there are no others, it is enough that they are the same.
+        known = self._audiences.get(event)
+        if known is None or not known.stays or known.callbacks != self.callbacks:
+            known = self._audiences[event] = Audience.of(self.callbacks, event)
+        return known
 
     def _deliver(
         self, listeners: list[Listener], args: Any, state: Any, control: TrainerControl, details: dict[str, Any]

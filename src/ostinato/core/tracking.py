@@ -6,7 +6,7 @@ A run hears what is reported during training, an evaluation what is reported dur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,8 +39,7 @@ class Tracked:
 
     def __init__(self) -> None:
         self.held: list[tuple[str, Number, Number]] = []  # of the step that is being taken
-        # Of earlier ones: a device may still compute them. A dict has the named losses of a step, which weigh as one.
-        self._waiting: list[tuple[str, Number, Number] | dict[str, Number]] = []
+        self._waiting: list[tuple[str, Number, Number]] = []  # of earlier ones: a device may still compute them
         self._known: set[str] = set()
         self._totals: dict[str, tuple[float, float]] = {}
 
@@ -51,17 +50,20 @@ class Tracked:
             self._known.add(name)
         self.held.append((name, _kept(name, value), _kept(name, weight)))
 
-    def commit_losses(self, losses: dict[str, Number]) -> None:
-        """Let the named losses of a step count. They are ours: cut off from their graph, and nobody writes to them."""
+    def hold_losses(self, losses: dict[str, Number]) -> None:
+        """Hold the named losses of a step. They are ours: cut off from their graph, and nobody writes to them."""
         if not self._known.issuperset(losses):
             for name in losses:
                 _check_name(name)
             self._known.update(losses)
-        self._waiting.append(losses)
+        self.held[:0] = [(name, loss, 1.0) for name, loss in losses.items()]  # a log names them first
 
     def commit(self) -> None:
         """Let what is held count."""
-        self._waiting += self.held
+        if not self._waiting and all(type(value) is type(weight) is float for _, value, weight in self.held):
+            self._add(self.held)  # nothing to wait for, as on a CPU
+        else:
+            self._waiting += self.held
         self.held.clear()
         if len(self._waiting) >= MOST_WAITING:
             self._add_up()
@@ -79,7 +81,8 @@ class Tracked:
     def totals(self) -> dict[str, tuple[float, float]]:
         """Sum and weight by name, of all that was committed and not drained yet."""
         self.commit()
-        self._add_up()
+        if self._waiting:
+            self._add_up()
         return dict(self._totals)
 
     def restore(self, totals: Mapping[str, Any]) -> None:
@@ -91,15 +94,17 @@ class Tracked:
 
     def _add_up(self) -> None:
         """One after the other, in the order they came: the sum is the same whenever it is asked for."""
-        waiting: list[tuple[str, Number, Number]] = []
-        for one in self._waiting:
-            waiting += [(name, value, 1.0) for name, value in one.items()] if isinstance(one, dict) else [one]
-        values = _as_floats([value for _, value, _ in waiting])
-        weights = _as_floats([weight for _, _, weight in waiting])
-        for (name, _, _), value, weight in zip(waiting, values, weights, strict=True):
-            total, before = self._totals.get(name, (0.0, 0.0))
-            self._totals[name] = (total + value * weight, before + weight)
+        names = [name for name, _, _ in self._waiting]
+        values = _as_floats([value for _, value, _ in self._waiting])
+        weights = _as_floats([weight for _, _, weight in self._waiting])
+        self._add(zip(names, values, weights, strict=True))
         self._waiting.clear()
+
+    def _add(self, numbers: Iterable[tuple[str, Any, Any]]) -> None:
+        totals = self._totals
+        for name, value, weight in numbers:
+            total, before = totals.get(name, (0.0, 0.0))
+            totals[name] = (total + value * weight, before + weight)
 
 
 _listeners: list[Tracked | None] = []
@@ -152,6 +157,8 @@ def _kept(name: str, number: Number) -> Number:
     if type(number) is float:
         return number
     if isinstance(number, Tensor):
+        if number.is_cpu and number.dim() == 0:  # nearly always
+            return float(read(number))
         if number.numel() != 1:
             raise ConfigError(
                 what=f"track({name!r}, ...) was given {number.numel()} numbers, of shape {tuple(number.shape)}",

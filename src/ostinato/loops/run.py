@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import is_not
 from time import perf_counter
 from typing import Any
 
@@ -258,6 +259,7 @@ class Run:
     is_over: bool = False  # an evaluation before the first step ended it
     reader: Any = None  # the loader, or what is left of its epoch
     parameters: list[nn.Parameter] = field(default_factory=list)
+    _met: list[Any] = field(default_factory=list)  # what was found in the model when they were noted
     _rows: int = 0  # of an epoch, and of a batch over all processes, where they can be counted
     _rows_per_batch: int = 0
     _void: list[bool] = field(default_factory=list)  # which micro-batches of the update are stand-ins
@@ -416,7 +418,9 @@ class Run:
 
         Done at the start of an epoch and after every report, so that a module added by a callback is soon known.
         """
-        self.parameters = list(model.parameters())
+        present = _parameters_in(model)
+        if len(present) != len(self._met) or any(map(is_not, present, self._met)):
+            self.parameters, self._met = list(model.parameters()), present
 
     def gradients(self) -> list[Tensor]:
         """The gradients there are."""
@@ -482,7 +486,7 @@ class Run:
                 for name, share in parts.items():
                     sums[name] = _as_double(share) + sums[name] if name in sums else share
             self.objective.parts.clear()
-            self.tracked.commit_losses(sums)
+            self.tracked.hold_losses(sums)
         self.tracked.commit()
 
     def is_finite(self, state: TrainerState, update: Update) -> bool:
@@ -509,6 +513,21 @@ class Run:
             contents=update.batches,
         )
         return False
+
+
+def _parameters_in(model: nn.Module) -> list[Any]:
+    """What its modules have in the places of parameters, to be compared. `parameters()` takes many times as long."""
+    found: list[Any] = []
+    seen = {model}  # modules may be shared
+    waiting = [model]
+    while waiting:
+        module = waiting.pop()
+        found += module._parameters.values()
+        for child in module._modules.values():
+            if child is not None and child not in seen:
+                seen.add(child)
+                waiting.append(child)
+    return found
 
 
 def _as_double(number: Number) -> Number:
