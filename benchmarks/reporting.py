@@ -7,19 +7,20 @@
 
 *everything* is: the live bar on a terminal (a pseudo-terminal, which is read), journal and page, tensorboard, csv and
 jsonl, two losses and a number of the user's own, a metric of the training batches, tokens counted without padding.
-*nothing* has no log at all. Both train the same model, each in a process of its own. They take turns: one takes 50
-steps while the other waits, so that both see the same machine, however busy it is. The median of the differences of
-neighbouring spans counts, and of several such pairs of processes their mean.
 
-A step takes 5 ms because its model multiplies matrices for what is left of them; that time is not in the account, so
-that the rest can be seen. The first steps of a run, and what begins and ends it (the page is written there), are
-told apart. `besides the model` tells how fast the machine is: 0.8 ms where nobody else is on it.
+A run reports everything for 100 steps, then nothing for 100 steps, and so on: two processes differ by more than what
+is to be found. The median of the differences of neighbouring spans counts, and of several processes
+their mean. What goes by the clock (the bar, once a second for the trackers) comes a little too often in spans this
+short, so that it is overstated rather than left out.
+
+A step takes 5 ms because its model multiplies matrices for what is left of them; that time is not in the account of
+CPU time, so that the rest can be seen. What begins and ends a run (the page is written there) is told apart.
+`besides the model` tells how fast the machine is.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gc
 import json
 import logging
@@ -39,11 +40,11 @@ import torch
 from torch import nn
 
 import ostinato
-from ostinato import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+from ostinato import DefaultFlowCallback, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 LENGTH, VOCABULARY, WIDTH, ROWS = 32, 500, 16, 4
 WARM_UP = 20  # steps of every leg that are not counted
-SPAN = 50  # steps that are looked at together: with a log every 10 steps there are five in each
+SPAN = 100  # steps that are looked at together
 TARGET = 5e-3  # seconds that a step should take
 OURS = ("bar", "journal", "losses", "metrics", "tokens")
 EVERYTHING = (*OURS, "tensorboard", "csv", "jsonl")
@@ -63,14 +64,14 @@ class Classifier(nn.Module):
         )
         self.head = nn.Linear(WIDTH, 5)
         self.steps = 0
-        self.turns: Turns | None = None
+        self.spans: Spans | None = None
         self.begun = self.ended = 0.0  # CPU time, at the beginning of the first step and of the last
         self.worked = 0.0  # CPU time that is taken out of the account
         self.matrix = torch.randn(128, 128)
 
     def forward(self, input_ids: Any, attention_mask: Any, labels: Any = None) -> dict[str, Any]:
-        if self.steps >= WARM_UP and (self.steps - WARM_UP) % SPAN == 0 and self.turns is not None:
-            self.turns.change(self.worked)
+        if self.steps >= WARM_UP and (self.steps - WARM_UP) % SPAN == 0 and self.spans is not None:
+            self.spans.change(self.worked)
         self.ended = time.process_time() - self.worked
         self.begun = self.begun or self.ended
         self.steps += 1
@@ -120,45 +121,66 @@ class Rows(torch.utils.data.Dataset[Any]):
 
 
 @dataclass
-class Turns:
-    """A process' share of the time: it waits for a byte, takes some steps, and passes the byte on."""
+class Spans:
+    """Lets a run report, and not report, by turns, and notes what a step takes then."""
 
-    receive: int
-    send: int
-    cpu: list[float] = field(default_factory=list)  # a step, in each span; what threads do meanwhile is counted
-    wall: list[float] = field(default_factory=list)
+    trainer: TwoLosses
+    reports: bool = True  # now
+    cpu: dict[bool, list[float]] = field(default_factory=lambda: {True: [], False: []})  # what threads do is counted
+    wall: dict[bool, list[float]] = field(default_factory=lambda: {True: [], False: []})
     _since: tuple[float, float] | None = None
+    _reporting: tuple[Any, ...] = ()
 
     def change(self, worked: float) -> None:
-        arrived = time.perf_counter()
+        cpu, wall = time.process_time() - worked, time.perf_counter()
         if self._since is not None:
-            with contextlib.suppress(BrokenPipeError):  # the other one is through
-                os.write(self.send, b"x")
-        os.read(self.receive, 1)
-        cpu = time.process_time() - worked
-        if self._since is not None:
-            self.cpu.append((cpu - self._since[0]) / SPAN)
-            self.wall.append((arrived - self._since[1]) / SPAN)
-        self._since = (cpu, time.perf_counter())
+            self.cpu[self.reports].append((cpu - self._since[0]) / SPAN)
+            self.wall[self.reports].append((wall - self._since[1]) / SPAN)
+        self.reports = not self.reports
+        if self.reports:
+            self._resume()
+        else:
+            self._stop()
+        self._since = (time.process_time() - worked, time.perf_counter())
+
+    def _stop(self) -> None:
+        """What a run is like that has nothing to report."""
+        trainer, handler, run = self.trainer, self.trainer.callback_handler, self.trainer._run
+        state = trainer.state
+        self._reporting = (
+            handler.callbacks,
+            trainer.tells,
+            trainer._train_window,
+            run.count_tokens,
+            state.logging_steps,
+        )
+        handler.callbacks = [one for one in handler.callbacks if isinstance(one, DefaultFlowCallback)]
+        trainer.tells, trainer._train_window, run.count_tokens, state.logging_steps = False, None, None, sys.maxsize
+
+    def _resume(self) -> None:
+        trainer, handler, run = self.trainer, self.trainer.callback_handler, self.trainer._run
+        handler.callbacks, trainer.tells, trainer._train_window, run.count_tokens, steps = self._reporting
+        trainer.state.logging_steps = steps
 
 
 @dataclass(frozen=True)
 class Leg:
-    """What one run took: by step, in spans of steps; and around its steps. Seconds."""
+    """What the steps of one run took. Seconds."""
 
-    cpu: list[float]
-    wall: list[float]
+    added_cpu: float
+    added_wall: float
+    quiet_cpu: float  # a step that reports nothing
+    quiet_wall: float
     around: float  # CPU time before the first and after the last step
 
 
 def train(
     directory: str, steps: int, every: int, parts: list[str], *,
-    wait: float = 0.0, callbacks: Any = None, turns: Turns | None = None,
-) -> Leg:  # fmt: skip
+    wait: float = 0.0, callbacks: Any = None, in_turns: bool = False,
+) -> Leg | None:  # fmt: skip
     """One run; with no parts it reports nothing."""
     torch.manual_seed(0)
     model = Classifier(wait)
-    model.turns = turns
     trackers = [name for name in parts if name not in OURS]
     args = TrainingArguments(
         directory, per_device_train_batch_size=ROWS, max_steps=steps, learning_rate=1e-3, save_strategy="no",
@@ -176,64 +198,44 @@ def train(
     trainer.tells = "losses" in parts
     if "bar" not in parts:
         trainer.remove_callback(PrinterCallback)
+    spans = model.spans = Spans(trainer) if in_turns else None
     trainer.train()
-    ended = time.process_time()
+    around = time.process_time() - begun - model.worked - (model.ended - model.begun)
+    if spans is None:
+        return None
     return Leg(
-        cpu=[] if turns is None else turns.cpu,
-        wall=[] if turns is None else turns.wall,
-        around=ended - begun - model.worked - (model.ended - model.begun),
-    )
+        _added(spans.cpu), _added(spans.wall), statistics.median(spans.cpu[False]),
+        statistics.median(spans.wall[False]), around,
+    )  # fmt: skip
+
+
+def _added(spans: dict[bool, list[float]]) -> float:
+    """What reporting adds: each span that reports is compared with those before and after it."""
+    loud, quiet = spans[True], spans[False]
+    between = zip(quiet, loud, quiet[1:], strict=False)
+    return statistics.median(one - (before + after) / 2 for before, one, after in between)
 
 
 def leg(options: argparse.Namespace) -> dict[str, Any]:
-    """In a process that takes turns with another."""
+    """In a process of its own."""
     with tempfile.TemporaryDirectory() as directory:
         found = train(
-            directory, options.steps, options.every[0], options.parts, wait=options.work, turns=Turns(*options.turns)
+            directory, options.steps, options.every[0], options.parts, wait=options.work, in_turns=True
         )  # fmt: skip
-    os.close(options.turns[1])
+    assert found is not None
     return asdict(found)
 
 
-def compare(pairs: int, steps: int, every: int, parts: list[str], work: float) -> dict[str, Any]:
-    """Runs that report beside runs that do not. How fast a process is depends on where its memory lies, so that one
-    pair says little.
-    """
-    told, told_not = zip(*(pair(steps, every, parts, work) for _ in range(pairs)), strict=True)
-
-    def added(clock: str) -> list[float]:
-        """By pair."""
-        return [
-            statistics.median(a - b for a, b in zip(loud[clock], quiet[clock], strict=False))
-            for loud, quiet in zip(told, told_not, strict=True)
-        ]
-
-    def usual(clock: str) -> float:
-        return statistics.mean(statistics.median(quiet[clock]) for quiet in told_not)
-
-    return {
-        "cpu": statistics.mean(added("cpu")), "wall": statistics.mean(added("wall")), "each": sorted(added("wall")),
-        "around": statistics.mean(a["around"] - b["around"] for a, b in zip(told, told_not, strict=True)),
-        "step": usual("wall"), "quiet": usual("cpu"),
-    }  # fmt: skip
+def compare(processes: int, steps: int, every: int, parts: list[str], work: float) -> list[Leg]:
+    """How fast a process is depends on where its memory lies: there are several."""
+    words = ["--steps", str(steps), "--every", str(every), "--work", str(work), "--parts", *parts]
+    return [Leg(**OnATerminal(words).answer()) for _ in range(processes)]
 
 
 def work_left() -> float:
     """How long the model has to multiply matrices for a step to take as long as it should."""
-    both = pair(WARM_UP + 6 * SPAN, 10, [], TARGET / 2)
-    return max(TARGET - statistics.mean(statistics.median(one["cpu"]) for one in both), TARGET / 10)
-
-
-def pair(steps: int, every: int, parts: list[str], work: float) -> tuple[dict[str, Any], dict[str, Any]]:
-    """One run that reports, and one that does not, in turns."""
-    (to_loud, from_quiet), (to_quiet, from_loud) = os.pipe(), os.pipe()
-    words = ["--steps", str(steps), "--every", str(every), "--work", str(work)]
-    loud = OnATerminal([*words, "--parts", *parts], (to_loud, from_loud))
-    quiet = OnATerminal([*words, "--parts"], (to_quiet, from_quiet))
-    os.write(from_quiet, b"x")  # the first turn
-    for end in (to_loud, from_quiet, to_quiet, from_loud):
-        os.close(end)
-    return loud.answer(), quiet.answer()
+    (found,) = compare(1, WARM_UP + 7 * SPAN, 10, [], TARGET / 2)
+    return max(TARGET - found.quiet_cpu, TARGET / 10)
 
 
 @dataclass
@@ -272,18 +274,17 @@ def memory(steps: int, every: int) -> list[tuple[int, float, float]]:
 class OnATerminal:
     """This program once more, with a pseudo-terminal for standard output."""
 
-    def __init__(self, words: list[str], turns: tuple[int, int] | None = None) -> None:
+    def __init__(self, words: list[str]) -> None:
         self._leader, follower = pty.openpty()
         self._ending, answer = os.pipe()
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm-256color", "COLUMNS": "120"}
         environment |= {"PYTHONPATH": str(Path(ostinato.__file__).parents[1]), "WANDB_MODE": "offline"}
         command = [sys.executable, str(Path(__file__).resolve()), *words, "--answer", str(answer)]
-        command += ["--turns", *map(str, turns)] if turns else []
         self._home = tempfile.TemporaryDirectory()  # trackers write to where they are started, and to the user's home
         environment |= {"HOME": self._home.name, "WANDB_SILENT": "true"}
         self._child = subprocess.Popen(
-            command, stdout=follower, env=environment, pass_fds=[answer, *(turns or ())], cwd=self._home.name
-        )  # fmt: skip
+            command, stdout=follower, env=environment, pass_fds=[answer], cwd=self._home.name
+        )
         os.close(follower)
         os.close(answer)
         self._reader = threading.Thread(target=self._drain, daemon=True)
@@ -332,8 +333,8 @@ def show_memory(options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=700)
+    parser.add_argument("--processes", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=2200)
     parser.add_argument("--every", type=int, nargs="+", default=[10, 1], help="logging_steps")
     parser.add_argument("--trackers", nargs="+", default=[], help="trackers besides tensorboard, csv and jsonl")
     parser.add_argument("--each", action="store_true", help="each part by itself as well")
@@ -341,7 +342,6 @@ def main() -> None:
     parser.add_argument("--memory-steps", type=int, default=50_000)
     parser.add_argument("--parts", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("--work", type=float, help=argparse.SUPPRESS)
-    parser.add_argument("--turns", type=int, nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--answer", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.answer is not None:
@@ -355,16 +355,20 @@ def main() -> None:
         work = work_left()
         for name, parts in rows:
             for every in options.every:
-                found = compare(options.pairs, options.steps, every, parts, work)
+                found = compare(options.processes, options.steps, every, parts, work)
                 print(f"{name:18} a log every {every:2} steps: {_told(found)}", flush=True)
 
 
-def _told(found: dict[str, Any]) -> str:
+def _told(found: list[Leg]) -> str:
+    def mean(name: str) -> float:
+        return statistics.mean(getattr(one, name) for one in found)
+
+    each = sorted(one.added_wall for one in found)
     return (
-        f"{found['wall'] / found['step']:+5.1%} ({found['wall'] * 1e6:.0f} us; by pairs "
-        f"{found['each'][0] * 1e6:.0f} to {found['each'][-1] * 1e6:.0f}) on steps of {found['step'] * 1e3:.1f} ms, "
-        f"{found['quiet'] * 1e6:.0f} us of them besides the model; {found['cpu'] * 1e6:.0f} us of CPU time a step, "
-        f"{found['around'] * 1e3:.0f} ms CPU around the steps"
+        f"{mean('added_wall') / mean('quiet_wall'):+5.1%} ({mean('added_wall') * 1e6:.0f} us; by process "
+        f"{each[0] * 1e6:.0f} to {each[-1] * 1e6:.0f}) on steps of {mean('quiet_wall') * 1e3:.1f} ms, "
+        f"{mean('quiet_cpu') * 1e6:.0f} us of them besides the model; {mean('added_cpu') * 1e6:.0f} us of CPU time a "
+        f"step, {mean('around') * 1e3:.0f} ms CPU around the steps"
     )
 
 

@@ -158,7 +158,7 @@ def classes(
     labels = class_labels(references, name)
     ids, labels, num_classes = class_ids(single(predictions, name), labels, name, class_axis)
     mask = counted(labels, ignore_index)
-    if labels.ndim == 1 and mask.all():  # a class for each row: nothing to look for
+    if labels.ndim == 1 and np.count_nonzero(mask) == len(mask):  # a class for each row: nothing to look for
         truth, guess, row = labels, ids, np.arange(len(labels))
     else:
         truth, guess, row = labels[mask], ids[mask], rows_of(mask)
@@ -225,8 +225,8 @@ def argmax(logits: Any, axis: int, name: str) -> np.ndarray:
         top, best = logits.max(axis)  # NaN, where there is one
         ids, unknown = numpify(best), int(torch.isnan(top).sum())
     else:
-        ids, top = logits.argmax(axis), logits.max(axis)
-        unknown = int(np.count_nonzero(top != top))
+        ids, top = logits.argmax(axis), np.maximum.reduce(logits, axis)
+        unknown = np.count_nonzero(top != top)
     if unknown:
         note_once(
             f"{name}: {unknown} predictions of a batch are NaN; the class with the NaN is taken", key=f"{name}.nan"
@@ -249,21 +249,25 @@ def _whole(ids: np.ndarray, labels: np.ndarray, name: str) -> np.ndarray:
 
 
 def _check_range(truth: np.ndarray, guess: np.ndarray, num_classes: int, name: str) -> None:
+    if not len(truth):
+        return
     # What argmax has found is in range.
     for role, ids in (("label", truth), *((("predicted class", guess),) if not num_classes else ())):
-        if len(ids) and ids.min() < 0:
+        lowest = np.minimum.reduce(ids)
+        if lowest < 0:
             raise MetricError(
-                what=f"{name}: {role} {ids.min()} is not a class",
+                what=f"{name}: {role} {lowest} is not a class",
                 why="classes count from 0; only labels may be -100, which is ignored",
                 fix="number the classes from 0"
                 if role == "label"
                 else "cut predictions and labels to the same places",
             )
-    if num_classes and len(truth) and truth.max() >= num_classes:
+    highest = np.maximum.reduce(truth)
+    if num_classes and highest >= num_classes:
         raise MetricError(
-            what=f"{name}: label {truth.max()} is not among the model's {num_classes} classes",
+            what=f"{name}: label {highest} is not among the model's {num_classes} classes",
             why=f"the logits have {num_classes} columns, for classes 0 to {num_classes - 1}",
-            fix=f"set num_labels={truth.max() + 1}, or number the labels from 0",
+            fix=f"set num_labels={highest + 1}, or number the labels from 0",
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -89,7 +89,10 @@ class MetricWindow:
         if self._held:
             held, self._held, self._held_size = self._held, [], 0
             shifts, processing_class = self._shown
-            logits, labels = _joined([logits for logits, _ in held]), _joined([labels for _, labels in held])
+            assert self._kind is not None
+            logits_shape, labels_shape, logits_dtype, labels_dtype, *_ = self._kind
+            logits = _joined([logits for logits, _ in held], logits_shape, logits_dtype)
+            labels = _joined([labels for _, labels in held], labels_shape, labels_dtype)
             self._measure(EvalPrediction(logits, labels, shifts_labels=shifts, processing_class=processing_class))
 
     def drain(self, of_all: Callable[[States], list[States]] | None = None) -> dict[str, float]:
@@ -134,12 +137,15 @@ def _copy(tensor: Tensor) -> Any:
     return tensor.tolist() if tensor.is_cpu and tensor.numel() <= FEW else tensor.detach().clone()
 
 
-def _joined(parts: list[Any]) -> Any:
-    """The rows of all parts, one after the other."""
-    dtype = next((part.dtype for part in parts if isinstance(part, Tensor)), None)
-    if dtype is None:
-        return np.array(list(chain.from_iterable(parts)))
-    return torch.cat([part if isinstance(part, Tensor) else torch.tensor(part, dtype=dtype) for part in parts])
+def _joined(parts: list[Any], shape: Sequence[int], dtype: torch.dtype) -> Any:
+    """The rows of all parts, one after the other; each row is of this shape."""
+    if any(isinstance(part, Tensor) for part in parts):
+        return torch.cat([part if isinstance(part, Tensor) else torch.tensor(part, dtype=dtype) for part in parts])
+    numbers: Iterable[Any] = chain.from_iterable(parts)
+    for _ in shape:  # numpy takes several times as long to find out how lists are nested, and what is in them
+        numbers = chain.from_iterable(numbers)
+    kind = np.float64 if dtype.is_floating_point else np.bool_ if dtype == torch.bool else np.int64
+    return np.fromiter(numbers, kind).reshape(-1, *shape)
 
 
 def _counts(metric: Any) -> bool:
