@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_REFRESHES = 0.25
 SECONDS_BETWEEN_LINES = 0.1  # a line should not wait long: what the user prints would overtake it
 # Drawing takes time. It waits until it has not taken more than this share of the time, but not forever.
-SHARE_FOR_DRAWING, LONGEST_WAIT = 0.003, 1.0
+SHARE_FOR_DRAWING, LONGEST_WAIT = 0.002, 1.0
 LINES_WAITING = 1000  # are drawn, whatever the time
 # Loaders over endless data are planned with a number of epochs that only means "many".
 MANY_EPOCHS = 10**6

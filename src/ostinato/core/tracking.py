@@ -39,7 +39,8 @@ class Tracked:
 
     def __init__(self) -> None:
         self.held: list[tuple[str, Number, Number]] = []  # of the step that is being taken
-        self._waiting: list[tuple[str, Number, Number]] = []  # of earlier ones: a device may still compute them
+        self._must_wait = False  # a device may still compute some of them
+        self._waiting: list[tuple[str, Number, Number]] = []  # of earlier steps
         self._known: set[str] = set()
         self._totals: dict[str, tuple[float, float]] = {}
 
@@ -48,7 +49,7 @@ class Tracked:
         if name not in self._known:
             _check_name(name)
             self._known.add(name)
-        self.held.append((name, _kept(name, value), _kept(name, weight)))
+        self._hold(name, _kept(name, value), weight if type(weight) is float else _kept(name, weight))
 
     def hold_losses(self, losses: dict[str, Number]) -> None:
         """Hold the named losses of a step. They are ours: cut off from their graph, and nobody writes to them."""
@@ -56,21 +57,30 @@ class Tracked:
             for name in losses:
                 _check_name(name)
             self._known.update(losses)
-        self.held[:0] = [(name, loss, 1.0) for name, loss in losses.items()]  # a log names them first
+        others, self.held = self.held, []  # a log names the losses first
+        for name, loss in losses.items():
+            self._hold(name, loss, 1.0)
+        self.held += others
+
+    def _hold(self, name: str, value: Number, weight: Number) -> None:
+        self.held.append((name, value, weight))
+        if type(value) is not float or type(weight) is not float:
+            self._must_wait = True
 
     def commit(self) -> None:
         """Let what is held count."""
-        if not self._waiting and all(type(value) is type(weight) is float for _, value, weight in self.held):
-            self._add(self.held)  # nothing to wait for, as on a CPU
-        else:
+        if self._must_wait or self._waiting:
             self._waiting += self.held
-        self.held.clear()
-        if len(self._waiting) >= MOST_WAITING:
-            self._add_up()
+            if len(self._waiting) >= MOST_WAITING:
+                self._add_up()
+        else:
+            self._add(self.held)
+        self.reject()
 
     def reject(self) -> None:
         """Forget what is held: the step it belongs to was not taken."""
         self.held.clear()
+        self._must_wait = False
 
     def drain(self, exchange: Exchange = lambda own: own) -> dict[str, float]:
         """The mean of each name since the last time, over all processes."""
@@ -154,8 +164,8 @@ def track(name: str, value: Number, weight: Number = 1.0) -> None:
 
 def _kept(name: str, number: Number) -> Number:
     """A number as it is now: the tensor may be written to later."""
-    if type(number) is float:
-        return number
+    if type(number) is float or type(number) is int:
+        return float(number)
     if isinstance(number, Tensor):
         if number.is_cpu and number.dim() == 0:  # nearly always
             return float(read(number))

@@ -1,0 +1,126 @@
+"""Event files of our own, read by TensorBoard's readers."""
+
+from __future__ import annotations
+
+import math
+import random
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny import regression, regression_rows
+
+from ostinato import TrainerCallback, TrainingArguments
+from ostinato.integrations.crc32c import LONGEST, crc32c
+from ostinato.integrations.event_file import VALUES_PER_EVENT, EventFile, encoded
+
+pytest.importorskip("tensorboard")
+
+
+def read(directory: Path) -> list[tuple[int, float, dict[str, float]]]:
+    """Step, time and numbers of every event, in the order of TensorBoard's own reader."""
+    watcher = import_module("tensorboard.backend.event_processing.directory_watcher")
+    loader = import_module("tensorboard.backend.event_processing.event_file_loader")
+    events = watcher.DirectoryWatcher(str(directory), loader.LegacyEventFileLoader).Load()
+    return [
+        (event.step, event.wall_time, {value.tag: value.simple_value for value in event.summary.value})
+        for event in events
+    ]
+
+
+def numbers_in(directory: Path) -> dict[str, list[tuple[int, float]]]:
+    found: dict[str, list[tuple[int, float]]] = {}
+    for step, _, numbers in read(directory):
+        for name, value in numbers.items():
+            found.setdefault(name, []).append((step, value))
+    return found
+
+
+@pytest.mark.parametrize("length", [0, 1, 3, 4, 5, 8, 63, 64, 65, 1000, LONGEST - 1, LONGEST, LONGEST + 1])
+def test_the_check_is_tensorboards(length) -> None:
+    theirs = import_module("tensorboard.compat.tensorflow_stub.pywrap_tensorflow")
+    data = random.Random(length).randbytes(length)
+    assert theirs.masked_crc32c(data) == (((crc32c(data) >> 15 | crc32c(data) << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+@pytest.mark.parametrize("step", [0, 1, 127, 128, 300, 2**31, 2**40])
+def test_what_is_written_is_read(tmp_path, step) -> None:
+    numbers = {
+        "train/loss": 0.1, "nothing": 0.0, "minus": -0.0, "tiny": 1e-40, "count": 12, "ä/日本": 2.5, "": 1.0,
+        "inf": math.inf, "nan": math.nan, "a" * 300: 3.0,
+    }  # fmt: skip
+    file = EventFile(tmp_path)
+    file.write(encoded(numbers, step, 1234.5))
+    file.close()
+    _, (found_step, moment, found) = read(tmp_path)
+    assert (found_step, moment) == (step, 1234.5)
+    expected = {name: float(np.float32(value)) for name, value in numbers.items()}
+    assert str(found) == str(expected)  # NaN and the sign of zero, too
+
+
+def test_what_is_too_large_for_32_bits_is_infinite(tmp_path) -> None:
+    file = EventFile(tmp_path)
+    file.write(encoded({"much": 1e39, "little": -1e300}, 1, 0.0))
+    assert read(tmp_path)[1][2] == {"much": math.inf, "little": -math.inf}
+    file.close()
+
+
+def test_many_numbers_go_to_several_events(tmp_path) -> None:
+    numbers = {f"layer.{number}.norm": float(number) for number in range(2 * VALUES_PER_EVENT + 1)}
+    file = EventFile(tmp_path)
+    file.write(encoded(numbers, 7, 0.0))
+    file.close()
+    _, *events = read(tmp_path)
+    assert [step for step, _, _ in events] == [7, 7, 7]
+    assert {name: value for _, _, found in events for name, value in found.items()} == numbers
+
+
+def test_half_a_record_is_taken_back(tmp_path) -> None:
+    """A disk takes as much as it has room for; no reader gets past the rest of a record."""
+
+    class Full:
+        def __init__(self, file) -> None:
+            self.file, self.is_full = file, True
+
+        def write(self, data: bytes) -> int:
+            return self.file.write(data[:10] if self.is_full else data)
+
+        def __getattr__(self, name: str):
+            return getattr(self.file, name)
+
+    events = EventFile(tmp_path)
+    events.write(encoded({"loss": 1.0}, 1, 0.0))
+    events._file = disk = Full(events._file)
+    with pytest.raises(OSError, match="no space is left"):
+        events.write(encoded({"loss": 2.0}, 2, 0.0))
+    disk.is_full = False
+    events.write(encoded({"loss": 3.0}, 3, 0.0))
+    events.close()
+    assert numbers_in(tmp_path) == {"loss": [(1, 1.0), (3, 3.0)]}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_writer_that_is_asked_for_later_goes_on_in_order(tmp_path) -> None:
+    """Readers follow one file of a directory after the other, and never go back."""
+    ostinato = import_module("ostinato")
+
+    class Draws(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs) -> None:
+            if state.global_step == 3:
+                trainer.callback_handler.pop_callback(Draws)
+                (board,) = [
+                    one for one in trainer.callback_handler.callbacks if isinstance(one, ostinato.TensorBoardCallback)
+                ]
+                board.tb_writer.add_scalar("mine", 4.0, state.global_step)
+
+    args = TrainingArguments(
+        str(tmp_path), max_steps=6, logging_steps=1, report_to="tensorboard", use_cpu=True, disable_tqdm=True,
+        save_strategy="no", logging_dir=str(tmp_path / "board"),
+    )  # fmt: skip
+    trainer = ostinato.Trainer(regression(), args, train_dataset=regression_rows(), callbacks=[Draws])
+    trainer.train()
+    found = numbers_in(tmp_path / "board")
+    assert [step for step, _ in found["train/loss"]] == [1, 2, 3, 4, 5, 6]
+    assert found["mine"] == [(3, 4.0)]
+    assert len(list((tmp_path / "board").iterdir())) == 2
