@@ -17,6 +17,13 @@ from .words import amount, duration, number, printable, safe
 
 MOST = 8  # colours that can be told apart
 _MOST_CHARTS = 24
+_MEMORY = ("memory/device_peak", "memory/rss")
+_TITLES = {
+    "speed/rows": "Rows per second",
+    "speed/tokens": "Tokens per second",
+    "memory/device_peak": "Memory in GB: device, peak",
+    "memory/rss": "Memory in GB: process",
+}
 _COMPARED = ("loss", "grad_norm", "learning_rate", "eval_loss")
 _OF_A_WINDOW = "loss"  # is the mean of all steps since the last log; the others are of the step itself
 _NOT_SETTINGS = ("output_dir", "run_name", "logging_dir")
@@ -277,7 +284,8 @@ def _is_result(name: str) -> bool:
 
 def _charts(runs: Sequence[RunRecord], names: Sequence[str], parted: Sequence[Parting]) -> str:
     wanted = list(dict.fromkeys(name for run in runs for name in curve_names(run.curves)))
-    wanted = [name for name in wanted if not name.startswith("memory/")]
+    if all("memory/device_peak" in run.curves for run in runs):  # the model and its data are there
+        wanted = [name for name in wanted if name != "memory/rss"]
     shared = {name for name in wanted if sum(name in run.curves for run in runs) > 1}
     wanted.sort(key=lambda name: name not in shared)  # what only one of them logged comes last
     order = ["loss", *(name for name in wanted if name.startswith("eval_"))]
@@ -293,14 +301,14 @@ def _charts(runs: Sequence[RunRecord], names: Sequence[str], parted: Sequence[Pa
         series = [
             Series(
                 names[place],
-                run.curves[name],
+                run.curves[name].times(1e-9) if name in _MEMORY else run.curves[name],
                 place + 1,
                 dots=evaluated,
-                smooth=not evaluated and name != "learning_rate",
+                smooth=not evaluated and name != "learning_rate" and name not in _MEMORY,
             )
             for place, run in present
         ]
-        title = {"speed/rows": "Rows per second", "speed/tokens": "Tokens per second"}.get(name) or title_of(name)
+        title = _TITLES.get(name) or title_of(name)
         is_first = name == "loss"
         drawn.append(
             chart(
@@ -310,7 +318,7 @@ def _charts(runs: Sequence[RunRecord], names: Sequence[str], parted: Sequence[Pa
                 height=260 if is_first else 190,
                 until=last,
                 marks=marks if is_first else (),
-                from_zero=name.startswith("speed/"),
+                from_zero=name in _TITLES,
             )
         )
     more = len(wanted) - len(shown)

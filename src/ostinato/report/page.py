@@ -24,7 +24,6 @@ from .parts import (
     write_page,
 )
 from .reading import RunRecord, SavedModel, Saying, mapping_in, read_run, step_in
-from .thinning import Curve
 from .words import amount, clock, duration, moment, number, safe, share, size
 
 _OPEN_CHARTS, _MOST_CHARTS, _MOST_SAVES = 15, 90, 30
@@ -287,16 +286,12 @@ def _speed_and_memory(run: RunRecord, last: int) -> Iterator[Callable[..., str]]
             one = Series(title, run.curves[name], 1, fill=True, smooth=True)
             yield partial(chart, title, [one], until=last, from_zero=True, note="while training")
     memory = [
-        Series(title, _scaled(run.curves[name], 1e-9), color)
+        Series(title, run.curves[name].times(1e-9), color)
         for color, (name, title) in enumerate((("memory/rss", "process"), ("memory/device_peak", "device, peak")), 1)
         if name in run.curves
     ]
     if memory:
         yield partial(chart, "Memory in GB", memory, until=last, from_zero=True)
-
-
-def _scaled(curve: Curve, factor: float) -> Curve:
-    return Curve(curve.steps, tuple(value * factor for value in curve.values))
 
 
 def _series_name(name: str) -> str:

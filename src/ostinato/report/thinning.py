@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 LIMIT = 2_000  # points that are kept of a curve, at least half of them once there were more
 _ALL = 2  # of two neighbours both are kept
@@ -40,6 +40,10 @@ class Curve:
     def _extreme(self, sign: int) -> tuple[int, float] | None:
         finite = [(step, value) for step, value in zip(self.steps, self.values, strict=True) if math.isfinite(value)]
         return max(finite, key=lambda point: sign * point[1]) if finite else None
+
+    def times(self, factor: float) -> Curve:
+        """The same in another unit."""
+        return replace(self, values=tuple(value * factor for value in self.values))
 
     def thinned(self, limit: int) -> Curve:
         """The same with at most about so many points: of every stretch its lowest and its highest."""

@@ -161,5 +161,21 @@ def test_curves_of_all_come_before_those_of_one_and_what_is_left_out_is_told(tmp
         journal = Journal(tmp_path / name).start()
         journal.log(1, loss=1.0, **{f"eval_{name}_{number}": 1.0 for number in range(20)}, eval_shared=place)
     text = comparison([tmp_path / "a", tmp_path / "b"])
-    assert text.count("<figure") == 24 and "18 more in the journals" in text
+    assert text.count("<figure") == 24 and "19 more in the journals" in text
     assert text.index("<h3>Eval shared") < text.index("<h3>Eval a 0")
+
+
+@pytest.mark.parametrize(
+    ("devices", "shown"),
+    [((0, 0), ["process"]), ((1, 1), ["device, peak"]), ((0, 1), ["device, peak", "process"])],
+)
+def test_memory_is_compared_where_the_model_is(tmp_path: Path, devices: tuple[int, int], shown: list[str]) -> None:
+    for name, device in zip("ab", devices, strict=True):
+        journal = Journal(tmp_path / name).start()
+        for step in (10, 20):
+            memory = {"rss": 2_000_000_000, **({"device_peak": 7_000_000_000 + step} if device else {})}
+            journal.write("log", step=step, epoch=0.1, logs={"loss": 1.0}, seconds=journal.seconds, memory=memory)
+    text = comparison([tmp_path / "a", tmp_path / "b"])
+    assert [one for one in ("device, peak", "process") if f"Memory in GB: {one}" in text] == shown
+    assert "memory/" not in text
+    assert "2000000000" not in text and "7000000010" not in text
