@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch.utils.data import DataLoader, Sampler
 
-from .callbacks.base import CallbackHandler, TrainerCallback
+from .callbacks.base import CallbackHandler, TidiesUp, TrainerCallback
 from .callbacks.flow import DefaultFlowCallback
 from .callbacks.journal import JournalCallback
 from .callbacks.notebook import NotebookProgressCallback, in_a_notebook
@@ -70,7 +70,6 @@ from .explain.journey import Journey
 from .explain.run_plan import RunPlan
 from .explain.weights import check_weights
 from .integrations.model_card import Asked, as_list
-from .integrations.tracker import TrackerCallback
 from .integrations.uploads import PushInProgress
 from .loops import predict as predicting
 from .loops import report
@@ -433,10 +432,10 @@ class Trainer(metaclass=TrainerType):
         return bool(theirs) or any(map(self._is_overridden, _MAY_ADD_METRICS))
 
     def _break_off(self) -> None:
-        """No event tells callbacks that training broke off: what waits to be sent to a tracker might be lost."""
+        """No event tells callbacks that training broke off."""
         self._stop_progress()
         for callback in self.callback_handler.callbacks:
-            if isinstance(callback, TrackerCallback):
+            if isinstance(callback, TidiesUp):
                 callback.broke_off()
 
     def _stop_progress(self) -> None:

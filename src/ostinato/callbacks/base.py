@@ -125,6 +125,14 @@ class QuietCallback(TrainerCallback):
     """A callback known to draw no random numbers: delivering an event to it needs no snapshot of the streams."""
 
 
+class TidiesUp(TrainerCallback):
+    """A callback that leaves something behind which `on_train_end` would take away."""
+
+    def broke_off(self) -> None:
+        """Training ended before its end, of which no event tells."""
+        raise NotImplementedError(f"{type(self).__name__} inherits from TidiesUp and has to implement broke_off")
+
+
 class LendsWeights(TrainerCallback):
     """A callback that has other weights for a model than those it is trained with.
 

@@ -13,7 +13,7 @@ from torch import nn
 from ..core.errors import ConfigError, NotSupportedError
 from ..core.notices import note
 from ..core.state import TrainerControl, TrainerState
-from .base import QuietCallback
+from .base import QuietCallback, TidiesUp
 
 _UNTIL = re.compile(r"(?:until )?(?P<unit>step|epoch) (?P<number>\d+(?:\.\d+)?)")
 
@@ -47,7 +47,7 @@ class Until:
         return (state.global_step if self.unit == "step" else state.epoch or 0.0) >= self.number
 
 
-class FreezeCallback(QuietCallback):
+class FreezeCallback(QuietCallback, TidiesUp):
     """Freezes parameters by name, each until a step or an epoch is done, and trains them from there on.
 
     A frozen parameter gets no gradient, so no optimizer moves it: neither by momentum nor by weight decay. What is
@@ -115,6 +115,10 @@ class FreezeCallback(QuietCallback):
             self._thaw(state)
 
     def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._thaw_all()
+
+    def broke_off(self) -> None:
+        """Leave a model whose parts can be trained: what a failed run has frozen, nobody would think of."""
         self._thaw_all()
 
     def _thaw(self, state: TrainerState) -> None:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from ..callbacks.base import TrainerCallback
+from ..callbacks.base import TidiesUp
 from ..config.secrets import is_secret, redacted
 from ..config.trackers import KNOWN, is_installed, missing
 from ..core.notices import note_once, warn
@@ -60,7 +60,7 @@ def numbers_of(logs: Mapping[str, Any]) -> dict[str, float]:
     return found
 
 
-class TrackerCallback(TrainerCallback, ExportableState):
+class TrackerCallback(TidiesUp, ExportableState):
     """Sends what is logged to a tracker, from the first process of all.
 
     Give it a sink, or derive from it and make one in `open`. The id of the tracker's run is kept in checkpoints, so
@@ -140,7 +140,7 @@ class TrackerCallback(TrainerCallback, ExportableState):
         self._finish()
 
     def broke_off(self) -> None:
-        """Training ended before its end, of which no event tells."""
+        """What waits to be sent must not be lost with a run that failed."""
         self._is_training = False
         self.flush()
 

@@ -59,6 +59,18 @@ def test_parameters_are_trained_again_after_a_run_that_ended_early(tmp_path: Pat
     assert all(parameter.requires_grad for parameter in trainer.model.parameters())
 
 
+@pytest.mark.parametrize("error", [ValueError("broken"), KeyboardInterrupt()])
+def test_parameters_are_trained_again_after_a_run_that_failed(tmp_path: Path, error: BaseException) -> None:
+    class Fails(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs) -> None:
+            raise error
+
+    trainer = make_trainer(tmp_path, [FreezeCallback({"body": 1000}), Fails])
+    with pytest.raises(type(error)):
+        trainer.train()
+    assert all(parameter.requires_grad for parameter in trainer.model.parameters())
+
+
 def test_a_name_that_fits_nothing_is_refused_before_the_first_step(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, [FreezeCallback({"bodi": 2})])
     with pytest.raises(ConfigError, match=r"nothing to freeze under 'bodi'[\s\S]*body, dropout, head"):
