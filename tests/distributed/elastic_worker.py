@@ -118,7 +118,7 @@ def main(out: Path, settings: dict[str, Any], checkpoint: Path | None) -> None:
             "num_train_epochs": 2,
             "learning_rate": 1e-2,
             "logging_steps": 1,
-            "save_steps": 1,
+            "save_steps": STOP,
             "use_cpu": True,
             "disable_tqdm": True,
             "remove_unused_columns": False,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from launching import launch
 from listing import listed
 
 WORKER = Path(__file__).with_name("worker.py")
@@ -18,23 +19,18 @@ WORKER = Path(__file__).with_name("worker.py")
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Every scenario, once in one process and once in two; starting processes is what costs time here."""
-    return launch(tmp_path_factory.mktemp("one"), 1), launch(tmp_path_factory.mktemp("two"), 2)
+    alone, together = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
+    launch(WORKER, alone, processes=1)
+    torchrun(WORKER, together)
+    return alone, together
 
 
-def launch(out: Path, processes: int) -> Path:
-    launcher = (
-        ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"] if processes > 1 else []
-    )
+def torchrun(program: Path, *words: object) -> None:
+    """Two processes, by the launcher that users have; other tests have one that starts sooner."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", str(program)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, *launcher, str(WORKER), str(out)],
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=280,
-    )
+    done = subprocess.run([*command, *map(str, words)], capture_output=True, text=True, env=environment, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
-    return out
 
 
 def of_ranks(out: Path, scenario: str, processes: int) -> list[dict[str, Any]]:

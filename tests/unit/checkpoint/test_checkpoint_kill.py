@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from launching import run
 
 import ostinato.checkpoint.store
 from ostinato.checkpoint.retention import get_last_checkpoint, list_checkpoints
@@ -16,7 +17,7 @@ from ostinato.checkpoint.store import atomic_directory, sweep_leftovers, verify
 
 SOURCE = str(Path(ostinato.checkpoint.store.__file__).parents[2])
 
-# Does not import torch: starting it dozens of times has to be quick.
+# Does not import torch, and is started from a process that has imported the rest: dozens of times have to be quick.
 CHILD = """
 import os, shutil, signal, sys
 from pathlib import Path
@@ -74,13 +75,14 @@ def write(target: Path) -> None:
 
 @pytest.mark.parametrize("replacing", [False, True])
 def test_killed_at_any_moment_a_save_is_whole_or_absent(tmp_path: Path, replacing: bool):
+    (program := tmp_path / "child.py").write_text(CHILD)
     outcomes = []
     for kill_at in range(1, 200):
         out = tmp_path / str(kill_at)
         write(out / "checkpoint-10")
         if replacing:
             write(out / "checkpoint-20")
-        child = subprocess.run(command(CHILD, out / "checkpoint-20", kill_at), env=environment(), check=False)
+        child = run(program, out / "checkpoint-20", kill_at, imports=("ostinato.checkpoint.store",))
         assert child.returncode in (0, -signal.SIGKILL)
 
         verify(out / "checkpoint-10")

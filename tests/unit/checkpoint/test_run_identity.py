@@ -8,14 +8,12 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
+import launching
 import pytest
 
-import ostinato.checkpoint.store
 from ostinato.checkpoint import identity
 from ostinato.checkpoint.identity import (
     describe_others,
@@ -34,7 +32,6 @@ from ostinato.checkpoint.store import atomic_directory, verify
 from ostinato.core.errors import CheckpointError, ConfigError
 from ostinato.core.notices import forget_notices
 
-SOURCE = str(Path(ostinato.checkpoint.store.__file__).parents[2])
 OLD, NEW, THIRD = "20260114-093005-4f1c2a", "20260115-080000-00ff00", "20260116-080000-abcdef"
 
 
@@ -280,16 +277,12 @@ with atomic_directory(target) as scratch:
         setattr(os, name, dying(getattr(os, name)))
     make_room(target, run_id)
 """
+    (program := tmp_path / "child.py").write_text(script)
     outcomes = []
     for kill_at in range(1, 60):
         out = tmp_path / str(kill_at)
         old = hashes(save(out, 2, OLD))
-        child = subprocess.run(
-            [sys.executable, "-c", script, str(out / "checkpoint-2"), NEW, str(kill_at)],
-            env={**os.environ, "PYTHONPATH": SOURCE},
-            stderr=subprocess.DEVNULL,
-            check=False,
-        )
+        child = launching.run(program, out / "checkpoint-2", NEW, kill_at, imports=("ostinato.checkpoint.store",))
         assert child.returncode in (0, -signal.SIGKILL)
         kept = find_own(out / "checkpoint-2", OLD)
         assert kept is not None and hashes(kept) == old
