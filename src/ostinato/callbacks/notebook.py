@@ -16,7 +16,7 @@ from ..core.state import TrainerControl, TrainerState
 from .base import QuietCallback
 from .pace import Clock, duration_text, length_of, rate_text
 from .printer import epoch_text, number_in, plain_line, say, shown, value_text
-from .spoken import Watched, closing, introduction, step_of_best
+from .spoken import Watched, closing, introduced, step_of_best
 
 SECONDS_BETWEEN_DRAWINGS = 0.5
 ROWS_SHOWN = 200  # the newest; the rest is in `trainer.state.log_history`
@@ -114,7 +114,7 @@ class _Page:
         self.evaluating: tuple[int, int | None] | None = None
         self.first_loss: float | None = None
         self._state, self._samples_per_step, self._metric = state, samples_per_step, metric
-        self._head = "" if watched is None else introduction(watched)
+        self._head = "" if watched is None else introduced(watched.header, watched.expected())
         self._ended: str | None = None
         self._best: tuple[float | None, int | None] = (None, None)  # the metric and its step
         self._rows: dict[int, dict[str, Any]] = {}  # by step

@@ -1,6 +1,6 @@
 """How far the run is: one live bar on a terminal, plain lines in a pipe or a file.
 
-training Bert on cpu in float32: 4.4 M parameters, 9,000 rows, 1,125 steps of 24 rows
+training Bert on cpu in float32: 4.4 M parameters, 9,000 rows, 1,125 steps of 24 rows, about 2:31
 step  500  epoch 1.33  loss 0.3127  lr 2.8e-05  grad 1.9
 step  500  epoch 1.33  eval  loss 0.2914  accuracy 0.8912 best  1.6 s
 train ━━━━━━━━━━━━━━━━━━━━━━━━━━╺━━━━━━━━━━━━━━  67%  step 750/1125  epoch 2.00/3  0:51 left
@@ -23,7 +23,7 @@ from .lines import Line
 from .pace import Clock, duration_text, length_of
 from .printer import PrinterCallback, number_in, plain_line, say, shown
 from .screen import Screen, open_screen
-from .spoken import Watched, advice, closing, introduction
+from .spoken import Watched, advice, closing, introduced
 
 __all__ = ["PrinterCallback", "ProgressCallback"]
 
@@ -64,7 +64,7 @@ class ProgressCallback(QuietCallback):
         self._training, self._is_first_step, self._clock = True, True, Clock()
         self._screen = open_screen(self.max_str_len)
         if self._watched is not None:
-            self._say(introduction(self._watched))
+            self._introduce(self._watched)
         if self._screen is not None:
             atexit.register(self.stop)  # an exception may end everything, and the shell wants its line back
             samples = args.train_batch_size * args.world_size * args.gradient_accumulation_steps
@@ -149,11 +149,14 @@ class ProgressCallback(QuietCallback):
 
     # ---- a run in words ----------------------------------------------------------------
 
-    def _say(self, line: str) -> None:
+    def _introduce(self, run: Watched) -> None:
+        seconds = run.expected()
         if self._screen is None:
-            say(line)
+            say(introduced(run.header, seconds))
+        elif seconds is None:
+            self._screen.introduce(run.header)
         else:
-            self._screen.say(line)
+            self._screen.say(introduced(run.header, seconds))
 
     def _show_first_loss(self, state: TrainerState) -> None:
         """Hundreds of steps may pass until the first log, and whoever waits wants to know that it works."""

@@ -13,7 +13,7 @@ from .above import Above, Redirected
 from .lines import Columns, Line, Noted, broken
 from .pace import Clock, duration_text, rate_text, size_text
 from .printer import SHORT_NAMES, epoch_text, nobody_listens, on_one_line, value_text, writable
-from .spoken import Watched, shown_shares
+from .spoken import Watched, introduced, shown_shares
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -73,6 +73,7 @@ class Screen:
         self._lock, self._is_drawing, self._is_gone = threading.RLock(), False, False
         self._drawn_at = self._due_at = self._rested_at = float("-inf")
         self._waiting: list[Noted | Words | Printed | Line] = []
+        self._introduction: str | None = None  # live until it can tell how long the run will take
         self._state: TrainerState | None = None  # None: an evaluation without training
         self._samples_per_step = 0
         self._numbers: dict[str, Any] = {}
@@ -90,6 +91,10 @@ class Screen:
         self._state, self._samples_per_step, self._watched = state, samples_per_step, watched
         self.columns.recall(state.log_history)
         self.draw()
+
+    def introduce(self, line: str) -> None:
+        """What is going to be trained. It stands above the bar, and how long it takes is added when that is known."""
+        self._introduction = line
 
     def say(self, line: str) -> None:
         """A line of words above the bar."""
@@ -213,6 +218,9 @@ class Screen:
     def _write(self, waiting: list[Noted | Words | Printed | Line]) -> None:
         if self._is_gone:
             return
+        if self._introduction is not None and (waiting or self._outcome is not None or self._seconds_in_all()):
+            waiting = [Words(introduced(self._introduction, self._seconds_in_all())), *waiting]
+            self._introduction = None
         for one in waiting:
             if isinstance(one, Noted):
                 self._numbers.update({name: one.logs[name] for name in NEWEST if name in one.logs})
@@ -222,6 +230,14 @@ class Screen:
             self.console.print(_Waiting(self, waiting), end="", crop=False)
         elif self._live is not None:
             self._live.refresh()
+
+    def _seconds_in_all(self) -> float | None:
+        """For the whole run; None until it can be told, and when it is over."""
+        state, clock = self._state, self.clock
+        if state is None or state.max_steps <= 0 or self._outcome is not None:
+            return None
+        left = clock.seconds_left(max(state.max_steps - state.global_step, 0))
+        return None if left is None else clock.mark - clock.begun + left
 
     def _start(self) -> None:
         from rich.live import Live  # noqa: PLC0415
@@ -258,6 +274,8 @@ class Screen:
                 yield Segment(text, self._styles.get(style))
 
     def _rows(self, width: int) -> Iterator[Line]:
+        if self._introduction is not None:
+            yield [(_cropped(writable(on_one_line(self._introduction), self.console.encoding), width), "")]
         aligned = 0  # one bar under the other
         if self._state is not None:
             state, total = self._state, self._state.max_steps if self._state.max_steps > 0 else None
@@ -377,6 +395,12 @@ class _Waiting:
             for line in lines:
                 texts += [f"{screen.styled(part)}\n" for part in broken(line, width)]
         yield Segment(writable("".join(texts), encoding))
+
+
+def _cropped(text: str, width: int) -> str:
+    from rich.cells import cell_len, set_cell_size  # noqa: PLC0415
+
+    return text if cell_len(text) <= width else set_cell_size(text, width)
 
 
 def is_terminal(stream: Any) -> bool:

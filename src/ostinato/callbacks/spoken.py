@@ -31,10 +31,13 @@ class Watched:
     expected: Callable[[], float | None] = lambda: None  # seconds for the whole run, if they were measured before it
 
 
-def introduction(run: Watched) -> str:
-    """The line before a run: what is going to be trained, and how long it will take where a rehearsal has told."""
-    seconds = run.expected()
-    return run.header if seconds is None else f"{run.header}, about {duration_text(seconds)}"
+def introduced(header: str, seconds: float | None) -> str:
+    """The line before a run: what is going to be trained, and how long it will take, where that is known.
+
+    >>> introduced("training Bert on cpu in float32: 4.4 M parameters, 9,000 rows, 1,125 steps of 24 rows", 151.0)
+    'training Bert on cpu in float32: 4.4 M parameters, 9,000 rows, 1,125 steps of 24 rows, about 2:31'
+    """
+    return header if seconds is None else f"{header}, about {duration_text(seconds)}"
 
 
 def header(

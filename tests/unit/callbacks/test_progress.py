@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rich.cells import cell_len
 from torch import nn
 
 import ostinato
@@ -31,6 +32,7 @@ from ostinato.callbacks.base import CallbackHandler, QuietCallback
 from ostinato.callbacks.flow import DefaultFlowCallback
 from ostinato.callbacks.printer import plain_line
 from ostinato.callbacks.progress import PrinterCallback, ProgressCallback
+from ostinato.callbacks.spoken import Watched
 from ostinato.core import notices
 from ostinato.core.state import TrainerControl, TrainerState
 
@@ -390,6 +392,87 @@ def test_the_first_loss_shows_at_once_and_later_ones_replace_it(terminal: Termin
         "step   2  epoch 0.04  loss 0.25    lr 0.0001    grad 1",
     ]
     assert final[3] == "      loss 0.25  lr 0.0001  grad 1  64 samples/s"
+
+
+HEADER = "training Net on cpu in float32: 771 parameters, 800 rows, 100 steps of 8 rows"
+
+
+def introduced(bar: ProgressCallback, header: str = HEADER, expected: float | None = None) -> TrainerState:
+    """A run that begins with a line about itself."""
+    bar.watch(Watched(header, "out", dict, lambda: None, workers=0, cores=2, expected=lambda: expected))
+    return begun(bar)
+
+
+def test_the_header_tells_how_long_it_will_take_once_that_is_known(terminal: Terminal, clock: Time) -> None:
+    terminal.plug_in()
+    bar = ProgressCallback()
+    state = introduced(bar)
+    clock.now += 5  # the first step warms up, and tells nothing of the others
+    step_to(bar, state, 1)
+    clock.now += 1
+    step_to(bar, state, 2)
+    bar.on_log(arguments(), state, CONTROL, logs={"loss": 0.5})
+    bar.stop()
+    final = screen_of(terminal.close())
+    assert final[0] == f"{HEADER}, about 1:44"  # five seconds, and 99 steps of one second
+    assert final[1].startswith("step   2")
+    assert not any(HEADER in line for line in final[1:])
+
+
+def test_the_header_is_seen_before_the_first_step(terminal: Terminal, clock: Time) -> None:
+    terminal.plug_in()
+    bar = ProgressCallback()
+    introduced(bar)
+    while HEADER not in b"".join(terminal._chunks).decode():  # the reader is a thread
+        threading.Event().wait(0.01)
+    bar.stop()
+    final = screen_of(terminal.close())
+    assert final[0] == HEADER and not any(HEADER in line for line in final[1:])
+
+
+@pytest.mark.parametrize("what", ["log", "print"])
+def test_the_header_comes_first_whatever_else_is_said(what: str, terminal: Terminal, clock: Time) -> None:
+    terminal.plug_in()
+    bar = ProgressCallback()
+    state = introduced(bar)
+    step_to(bar, state, 1)
+    if what == "log":
+        bar.on_log(arguments(), state, CONTROL, logs={"loss": 0.5})
+    else:
+        print("from the user")
+    clock.now += 1
+    step_to(bar, state, 2)
+    bar.stop()
+    final = screen_of(terminal.close())
+    assert final[0] == HEADER
+    assert final[1].startswith("step   1" if what == "log" else "from the user")
+    assert not any(HEADER in line for line in final[1:])
+
+
+def test_what_a_rehearsal_has_told_is_said_at_once(terminal: Terminal, clock: Time) -> None:
+    terminal.plug_in()
+    bar = ProgressCallback()
+    state = introduced(bar, expected=90.0)
+    step_to(bar, state, 1)
+    bar.stop()
+    assert screen_of(terminal.close())[0] == f"{HEADER}, about 1:30"
+
+
+def test_a_long_header_takes_one_line_while_it_is_live(monkeypatch: pytest.MonkeyPatch, clock: Time) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "46")
+    narrow = Terminal(width=46)
+    narrow.plug_in()
+    bar = ProgressCallback()
+    state = introduced(bar, header=HEADER.replace("Net", "網" * 40))
+    step_to(bar, state, 1)
+    clock.now += 1
+    step_to(bar, state, 2)
+    bar.stop()
+    written = narrow.close()
+    live = text_of(written).split("train ")[0]
+    assert live.strip() and all(cell_len(line.strip("\r")) <= 46 for line in live.splitlines())
+    assert "about 1:39" in " ".join(screen_of(written))
 
 
 def test_many_steps_draw_a_few_times_a_second(terminal: Terminal, clock: Time) -> None:
