@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from operator import is_
 from typing import Any, Literal, NamedTuple, get_args
 
 from ..core.notices import warn
@@ -260,7 +261,7 @@ class CallbackHandler(TrainerCallback):
         # Asked anew each time: `callbacks` is a public list, and methods are patched on classes and instances. Our own
         # are not patched in the middle of a run: where there are no others, it is enough that they are the same.
         known = self._audiences.get(event)
-        if known is None or not known.stays or known.callbacks != self.callbacks:
+        if known is None or not known.stays or not _are_the_same(known.callbacks, self.callbacks):
             known = self._audiences[event] = Audience.of(self.callbacks, event)
         return known
 
@@ -300,6 +301,10 @@ class CallbackHandler(TrainerCallback):
         self, args: Any, state: TrainerState, control: TrainerControl, metrics: Any, **kwargs: Any
     ) -> TrainerControl:
         return self.call_event("on_predict", args, state, control, metrics=metrics, **kwargs)
+
+
+def _are_the_same(some: list[TrainerCallback], others: list[TrainerCallback]) -> bool:
+    return len(some) == len(others) and all(map(is_, some, others))  # not those that only compare equal
 
 
 def _delivering(event: Event) -> Callable[..., TrainerControl]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -217,6 +219,55 @@ def test_method_patched_on_the_class_later_is_heard(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Named, "on_step_end", lambda self, *rest, **kwargs: heard.append("patched"))
     emit(handler)
     assert heard == ["original", "patched"]
+
+
+def test_quiet_callbacks_may_change_too() -> None:
+    """Of them it is remembered who listens, as long as they are the same."""
+
+    class Quiet(QuietCallback):
+        def __init__(self, name: str, heard: list) -> None:
+            self.name, self.heard = name, heard
+
+        def on_step_end(self, args, state, control, **kwargs) -> None:
+            self.heard.append(self.name)
+
+        def __eq__(self, other):
+            return isinstance(other, Quiet)
+
+        __hash__ = object.__hash__
+
+    heard: list = []
+    handler = handler_of(Quiet("a", heard))
+    emit(handler)
+    emit(handler)
+    handler.callbacks[1] = Quiet("b", heard)
+    emit(handler)
+    handler.callbacks.append(QuietCallback())
+    handler.callbacks.insert(0, Quiet("c", heard))
+    emit(handler)
+    handler.callbacks = handler.callbacks[:1]
+    emit(handler)
+    handler.pop_callback(Quiet)
+    emit(handler)
+    assert heard == ["a", "a", "b", "c", "b", "c"]
+
+
+def test_quiet_callbacks_patched_between_runs_are_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list = []
+    handler = handler_of(QuietCallback())
+    emit(handler)
+    monkeypatch.setattr(QuietCallback, "on_step_end", lambda self, *rest, **kwargs: heard.append("patched"), False)
+    handler.on_train_begin(None, TrainerState(), TrainerControl())
+    emit(handler)
+    assert heard == ["patched"]
+
+
+def test_a_callback_that_was_taken_out_is_let_go() -> None:
+    handler = handler_of(QuietCallback())
+    emit(handler)
+    gone = weakref.ref(handler.pop_callback(handler.callbacks[1]))
+    gc.collect()
+    assert gone() is None
 
 
 def test_add_pop_remove() -> None:

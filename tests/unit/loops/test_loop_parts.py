@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import UserDict
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +16,7 @@ from ostinato.loops.finish import mean_loss
 from ostinato.loops.flops import FlopCounter, input_that_decides, operations, tells_operations
 from ostinato.loops.nonfinite import NonFiniteGuard
 from ostinato.loops.run import LossMeter
+from ostinato.loops.tokens import TokenCounter
 
 CPU = torch.device("cpu")
 
@@ -224,3 +226,22 @@ def test_speed() -> None:
     assert found == {"eval_runtime": 4.0, "eval_samples_per_second": 7.5, "eval_steps_per_second": 0.75}
     assert speed_metrics("eval", 10.0, num_samples=30, now=10.0) == {"eval_runtime": 0.0}
     assert speed_metrics("train", 0.0, num_tokens=8, now=2.0)["train_tokens_per_second"] == 4.0
+
+
+# ---------------------------------------------------------------------------------------------------------- tokens
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        torch.tensor([[1, 1, 0], [1, 0, 0]]),
+        torch.tensor([[True, True, False], [True, False, False]]),
+        torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]]),
+        torch.tensor([[1, 2, 0], [3, 0, 0]]),  # packed sequences are numbered
+    ],
+)
+def test_tokens_are_what_the_mask_does_not_leave_out(mask: torch.Tensor) -> None:
+    batch = {"input_ids": torch.ones(2, 3, dtype=torch.long), "attention_mask": mask}
+    for kind in (dict, UserDict):
+        assert TokenCounter("input_ids", mode="non_padding", pad_token_id=None)(kind(batch)) == 3
+        assert TokenCounter("input_ids", mode="all", pad_token_id=None)(kind(batch)) == 6

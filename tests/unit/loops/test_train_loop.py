@@ -366,3 +366,39 @@ def test_epochs_are_announced_to_the_loader() -> None:
     loader = Loader([{"x": 1.0}])
     train(Fake(), run_of(1, epochs=3, data=loader))
     assert loader.announced == [0, 1, 2]
+
+
+# ------------------------------------------------------------------------------------------------------ parameters
+
+
+def test_parameters_are_those_of_the_model_whatever_is_done_to_it() -> None:
+    """Asked for after every report; what is compared is where they are, since asking the model takes long."""
+
+    def added(model: nn.Module) -> None:
+        model.extra = nn.Linear(2, 2)
+
+    def replaced(model: nn.Module) -> None:
+        model.body.weight = nn.Parameter(torch.zeros_like(model.body.weight))
+
+    def taken_out(model: nn.Module) -> None:
+        del model.extra
+
+    def shared(model: nn.Module) -> None:
+        model.twin = model.body
+
+    def tied(model: nn.Module) -> None:
+        model.tied = model.body.weight
+
+    def put_in_by_hand(model: nn.Module) -> None:
+        model.body._parameters["bias"] = nn.Parameter(torch.zeros(2))
+
+    def in_a_circle(model: nn.Module) -> None:
+        model.body._modules["parent"] = model
+
+    model = nn.Module()
+    model.body = nn.Linear(2, 2, bias=False)
+    run = run_of()
+    for change in (lambda model: None, added, replaced, taken_out, shared, tied, put_in_by_hand, in_a_circle):
+        change(model)
+        run.meet(model)
+        assert list(map(id, run.parameters)) == list(map(id, model.parameters()))
