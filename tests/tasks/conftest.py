@@ -20,3 +20,9 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     yield
     datasets.enable_progress_bars()
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the tests of a file have the models that they share: they read them, and write elsewhere."""
+    return tmp_path_factory.mktemp("shelf")

@@ -25,14 +25,14 @@ from ostinato.tasks.tokenizers import GPT
 FEW = ["--max_steps", "4", *SHORT]
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> str:
-    return make_model(tmp_path / "model", "llama", GPT, "LlamaForCausalLM")
+@pytest.fixture(scope="module")
+def model(shelf: Path) -> str:
+    return make_model(shelf / "model", "llama", GPT, "LlamaForCausalLM")
 
 
-@pytest.fixture
-def gpt2(tmp_path: Path) -> str:
-    return make_model(tmp_path / "gpt2", "gpt2", GPT, "GPT2LMHeadModel")
+@pytest.fixture(scope="module")
+def gpt2(shelf: Path) -> str:
+    return make_model(shelf / "gpt2", "gpt2", GPT, "GPT2LMHeadModel")
 
 
 def test_the_sample_is_learned() -> None:

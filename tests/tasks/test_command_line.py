@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import launching
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -321,11 +322,11 @@ run(Killed, sys.argv[1:])
 """
 
 
-def test_a_run_goes_on_after_it_was_killed(tmp_path: Path) -> None:
+def test_a_run_goes_on_after_it_was_killed(shelf: Path) -> None:
     """Every weight as if nothing had happened; the tokenizer, too, is trained once more."""
     words = command("--max_steps", "10", "--save_steps", "3", "--per_device_train_batch_size", "8")
     whole = run(TASK, [*words, "--output_dir", "whole"]).trainer
-    done = _in_a_process(["-c", KILLED, *words], tmp_path)
+    done = _run_apart(KILLED, words, shelf)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not Path("out/model.safetensors").exists()
     assert Path("out/checkpoint-3").is_dir()  # the next one is being written in the background
@@ -356,12 +357,12 @@ NO_DROPOUT = (
 )
 
 
-def test_two_processes(tmp_path: Path) -> None:
+def test_two_processes(shelf: Path) -> None:
     """The same weights as one process with twice the batch; predictions in the order of the rows, each once."""
     words = command("--max_steps", "4", "--save_strategy", "no", "--config_overrides", NO_DROPOUT, count=45)
     one = run(TASK, [*words, "--output_dir", "one", "--per_device_train_batch_size", "8"])
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "ostinato", "train", TASK]
-    done = _in_a_process([*launcher, *words, "--per_device_train_batch_size", "4", "--use_cpu"], tmp_path)
+    words = ["train", TASK, *words, "--per_device_train_batch_size", "4", "--use_cpu"]
+    done = _run_apart("import sys\nfrom ostinato.cli import main\nsys.exit(main())", words, shelf, processes=2)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("tokenizer: trained on") == 1  # said once
     assert Path("out/tokenizer.json").read_text() == Path("one/tokenizer.json").read_text()
@@ -374,7 +375,10 @@ def test_two_processes(tmp_path: Path) -> None:
     assert (results["eval_samples"], results["predict_samples"]) == (45, 45)
 
 
-def _in_a_process(words: Sequence[str], home: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_DATASETS_CACHE": str(home / "cache")}
-    environment |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=280, env=environment)
+def _run_apart(program: str, words: Sequence[str], shelf: Path, processes: int = 1) -> Any:
+    """Run a program in processes of their own, which begin with what every task imports."""
+    Path("program.py").write_text(program)
+    imports = (*launching.MOST, "datasets", "transformers.models.bert", "ostinato.tasks.text_classification")
+    environment = {"HF_DATASETS_CACHE": str(shelf), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+    path = Path("program.py").absolute()
+    return launching.run(path, *words, processes=processes, imports=imports, **environment)

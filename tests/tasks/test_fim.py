@@ -21,9 +21,9 @@ PREFIX, MIDDLE, SUFFIX = 97, 98, 99
 BLOCK = list(range(20))
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> str:
-    return make_model(tmp_path / "model", "gpt2", GPT, "GPT2LMHeadModel")
+@pytest.fixture(scope="module")
+def model(shelf: Path) -> str:
+    return make_model(shelf / "model", "gpt2", GPT, "GPT2LMHeadModel")
 
 
 def test_the_sample_is_learned() -> None:

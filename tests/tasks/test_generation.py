@@ -21,8 +21,8 @@ from ostinato.tasks.tokenizers import GPT, train_tokenizer
 PROMPT = "Anna in Riga thought"
 
 
-@pytest.fixture
-def going_on(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def going_on(shelf: Path) -> str:
     """A directory with a small language model."""
     numbers = source(0)
     lines = [sentence_about(list(SUBJECTS)[i % 4], numbers) for i in range(100)]
@@ -38,16 +38,16 @@ def going_on(tmp_path: Path) -> str:
         eos_token_id=tokenizer.eos_token_id,
     )
     transformers.set_seed(3)
-    transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt")
-    tokenizer.save_pretrained(tmp_path / "gpt")
-    return str(tmp_path / "gpt")
+    transformers.GPT2LMHeadModel(config).save_pretrained(shelf / "gpt")
+    tokenizer.save_pretrained(shelf / "gpt")
+    return str(shelf / "gpt")
 
 
-@pytest.fixture
-def answering(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def answering(shelf: Path) -> str:
     """A directory with a model that reads and writes."""
     numbers = source(0)
-    return save_model("bart", [english_and_german(numbers) for _ in range(60)], tmp_path / "bart")
+    return save_model("bart", [english_and_german(numbers) for _ in range(60)], shelf / "bart")
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:

@@ -18,9 +18,9 @@ from ostinato.tasks import run
 from ostinato.tasks.tokenizers import BERT, GPT
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> str:
-    return make_model(tmp_path / "model", "bert", BERT, "BertForMaskedLM")
+@pytest.fixture(scope="module")
+def model(shelf: Path) -> str:
+    return make_model(shelf / "model", "bert", BERT, "BertForMaskedLM")
 
 
 def test_the_sample_is_learned() -> None:

@@ -33,11 +33,11 @@ def choices(count: int, seed: int = 0, *, endings: int = 4) -> list[dict[str, An
     return rows
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def model(shelf: Path) -> str:
     texts = (value for row in choices(100) for value in row.values() if isinstance(value, str))
     tokenizer = train_tokenizer(texts, 300, BERT)
-    return save_bert(tokenizer, tmp_path / "model", max_position_embeddings=80)
+    return save_bert(tokenizer, shelf / "model", max_position_embeddings=80)
 
 
 def test_the_sample_is_learned() -> None:

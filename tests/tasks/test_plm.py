@@ -16,9 +16,9 @@ from ostinato.tasks import run
 from ostinato.tasks.samples.plm import WORDS
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> str:
-    return make_model(tmp_path / "model", "xlnet", WORDS, "XLNetLMHeadModel")
+@pytest.fixture(scope="module")
+def model(shelf: Path) -> str:
+    return make_model(shelf / "model", "xlnet", WORDS, "XLNetLMHeadModel")
 
 
 def test_the_sample_is_learned() -> None:

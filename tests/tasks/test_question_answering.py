@@ -39,12 +39,12 @@ def questions(count: int, seed: int = 0, *, long: bool = False, silent: bool = F
     return rows
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def model(shelf: Path) -> str:
     """A directory with a small BERT and its tokenizer."""
     texts = [text for row in questions(200) for text in (row["question"], row["context"])]
     tokenizer = train_tokenizer(texts, 400, BERT)
-    return save_bert(tokenizer, tmp_path / "model")
+    return save_bert(tokenizer, shelf / "model")
 
 
 def test_the_sample_is_learned() -> None:

@@ -38,8 +38,8 @@ def questions(count: int, seed: int) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def model(shelf: Path) -> str:
     """A directory with a small XLNet, which pads on the left, and its tokenizer."""
     texts = [text for row in questions(100, 0) for text in (row["question"], row["context"])]
     tokenizer = train_tokenizer(texts, 200, XLNET)
@@ -47,9 +47,9 @@ def model(tmp_path: Path) -> str:
         vocab_size=len(tokenizer), d_model=16, n_layer=1, n_head=2, d_inner=32, start_n_top=3, end_n_top=4
     )
     transformers.set_seed(3)
-    transformers.XLNetModel(config).save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    return str(tmp_path / "model")
+    transformers.XLNetModel(config).save_pretrained(shelf / "model")
+    tokenizer.save_pretrained(shelf / "model")
+    return str(shelf / "model")
 
 
 def test_the_sample_is_learned() -> None:

@@ -31,8 +31,8 @@ def questions(count: int, seed: int = 0) -> list[dict[str, Any]]:
     return [question(f"{seed}-{n}", numbers, names=4) for n in range(count)]
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def model(shelf: Path) -> str:
     """A directory with a small T5 and its tokenizer."""
     texts = [f"question: {row['question']} context: {row['context']}" for row in questions(100)]
     tokenizer = train_tokenizer(texts, 200, T5)
@@ -48,9 +48,9 @@ def model(tmp_path: Path) -> str:
         eos_token_id=tokenizer.eos_token_id,
     )
     transformers.set_seed(3)
-    transformers.T5ForConditionalGeneration(config).save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    return str(tmp_path / "model")
+    transformers.T5ForConditionalGeneration(config).save_pretrained(shelf / "model")
+    tokenizer.save_pretrained(shelf / "model")
+    return str(shelf / "model")
 
 
 def test_the_sample_is_learned() -> None:

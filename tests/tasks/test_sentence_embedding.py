@@ -53,13 +53,13 @@ def pairs(count: int, seed: int = 0, *, hard: bool = False) -> list[dict[str, An
     return rows
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def model(shelf: Path) -> str:
     """A directory with a small BERT and its tokenizer."""
     rows = [*scored(100), *pairs(100, hard=True)]
     texts = (text for row in rows for text in row.values() if isinstance(text, str))
     tokenizer = train_tokenizer(texts, 400, BERT)
-    return save_bert(tokenizer, tmp_path / "model")
+    return save_bert(tokenizer, shelf / "model")
 
 
 # ---- the sample ---------------------------------------------------------------------------------------------------

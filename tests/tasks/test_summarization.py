@@ -32,9 +32,9 @@ def pairs(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [(row["text"], row["summary"]) for row in rows]
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> str:
-    return save_model("bart", pairs(reports(100)), tmp_path / "model")
+@pytest.fixture(scope="module")
+def model(shelf: Path) -> str:
+    return save_model("bart", pairs(reports(100)), shelf / "model")
 
 
 def test_the_sample_is_learned() -> None:

@@ -31,11 +31,11 @@ def sentences(count: int, seed: int = 0) -> list[dict[str, Any]]:
     return [{"sentence": sentence_about(subject, numbers), "label": subject} for subject in subjects]
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def model(shelf: Path) -> str:
     """A directory with a small BERT and its tokenizer."""
     tokenizer = train_tokenizer((row["sentence"] for row in sentences(200)), 400, BERT)
-    return save_bert(tokenizer, tmp_path / "model")
+    return save_bert(tokenizer, shelf / "model")
 
 
 def test_the_sample_is_learned() -> None:

@@ -68,11 +68,11 @@ def small(tokenizer: Any, kind: Any = transformers.BertConfig, **more: Any) -> A
     )
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def model(shelf: Path) -> str:
     """A directory with a small BERT and a tokenizer that cuts most words into pieces."""
     tokenizer = train_tokenizer(words_of(sentences(200)), 120, BERT)
-    return save(tmp_path / "model", small(tokenizer), tokenizer)
+    return save(shelf / "model", small(tokenizer), tokenizer)
 
 
 def test_the_sample_is_learned() -> None:

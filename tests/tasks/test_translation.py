@@ -49,7 +49,8 @@ def test_the_sample_is_learned() -> None:
     assert "language:\n- en\n- de\n" in (home / "README.md").read_text(encoding="utf-8")
 
 
-def save_multilingual(directory: Path) -> str:
+@pytest.fixture(scope="module")
+def multilingual(shelf: Path) -> str:
     """An mBART of 16 units with its own tokenizer, whose pieces are the words of our sentences."""
     words = dict.fromkeys(f"▁{word}" for pair in sentences(200) for text in pair for word in text.split())
     special = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
@@ -70,9 +71,9 @@ def save_multilingual(directory: Path) -> str:
     transformers.set_seed(3)
     model = transformers.MBartForConditionalGeneration(config)
     begin(model, tokenizer, sentences(16))
-    model.save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-    return str(directory)
+    model.save_pretrained(shelf / "mbart")
+    tokenizer.save_pretrained(shelf / "mbart")
+    return str(shelf / "mbart")
 
 
 MULTILINGUAL = ["--source_lang", "en_XX", "--target_lang", "de_DE"]
@@ -96,10 +97,10 @@ VARIANTS: dict[str, tuple[str, list[str], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_losses_and_metrics_are_those_of_a_plain_program(variant: str) -> None:
+def test_losses_and_metrics_are_those_of_a_plain_program(variant: str, multilingual: str) -> None:
     kind, more, options = VARIANTS[variant]
     train, dev = sentences(24, 1), sentences(8, 2)
-    model = save_multilingual(Path("m")) if kind == "mbart" else save_model(kind, sentences(100), Path("m"))
+    model = multilingual if kind == "mbart" else save_model(kind, sentences(100), Path("m"))
     words = ["--model_name_or_path", model, "--train_file", write("train.jsonl", train), "--do_train", "--do_eval"]
     words += ["--validation_file", write("dev.jsonl", dev), "--predict_with_generate", *SHORT, *more]
     finished = run("translation", words)
@@ -110,9 +111,9 @@ def test_losses_and_metrics_are_those_of_a_plain_program(variant: str) -> None:
     assert {name: finished.metrics[name] for name in expected} == expected
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> str:
-    return save_model("bart", sentences(100), tmp_path / "model")
+@pytest.fixture(scope="module")
+def model(shelf: Path) -> str:
+    return save_model("bart", sentences(100), shelf / "model")
 
 
 def command(model: str, train: str, *more: str) -> list[str]:
@@ -167,8 +168,8 @@ def test_rows_of_another_shape_are_named(model: str) -> None:
         run("translation", command(model, write_rows(Path("rows.jsonl"), rows), *INTO_GERMAN))
 
 
-def test_a_tokenizer_of_many_languages_has_to_know_ours(caplog: pytest.LogCaptureFixture) -> None:
-    words = command(save_multilingual(Path("m")), write("rows.jsonl", sentences(8)))
+def test_a_tokenizer_of_many_languages_has_to_know_ours(multilingual: str, caplog: pytest.LogCaptureFixture) -> None:
+    words = command(multilingual, write("rows.jsonl", sentences(8)))
     with pytest.raises(ConfigError, match=r"(?s)--target_lang de: the tokenizer has no such token.*ar_AR"):
         run("translation", [*words, "--source_lang", "en_XX", "--target_lang", "de"])
     finished = run("translation", [*words, *MULTILINGUAL])
