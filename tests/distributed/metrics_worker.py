@@ -12,6 +12,11 @@ from torch import nn
 
 from ostinato import EvalSet, Trainer, TrainingArguments
 
+try:
+    from torchmetrics.aggregation import SumMetric
+except ImportError:
+    SumMetric = None
+
 
 class Tags(nn.Module):
     """A class for each of five tokens."""
@@ -56,8 +61,7 @@ def main() -> None:
     out, rank = Path(sys.argv[1]), os.environ.get("RANK", "0")
     size = 4 // int(os.environ.get("WORLD_SIZE", "1"))
     metrics = ["accuracy", ("f1", {"average": "macro"}), Rows()]
-    try:
-        from torchmetrics.aggregation import SumMetric
+    if SumMetric is not None:
 
         class Hits(SumMetric):
             """A sum: wrong by a factor if processes add up what all have seen."""
@@ -66,8 +70,6 @@ def main() -> None:
                 super().update((preds.argmax(-1) == target).float())
 
         metrics.append(("hits", Hits()))
-    except ImportError:
-        pass
     args = TrainingArguments(
         str(out / "run"), per_device_eval_batch_size=size, use_cpu=True, disable_tqdm=True, report_to="none"
     )

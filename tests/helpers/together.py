@@ -91,8 +91,10 @@ def _run(program: Path, words: list[str], processes: int, *, nodes: bool) -> Non
 
 
 def _import_ahead(program: Path) -> None:
-    """What stands at the top of a program, and is not of its own folder."""
-    for statement in ast.parse(program.read_text()).body:
+    """What stands at the top of a program, also what it tries to import, and is not of its own folder."""
+    body = ast.parse(program.read_text()).body
+    tried = [inner for statement in body if isinstance(statement, ast.Try) for inner in statement.body]
+    for statement in [*body, *tried]:
         names = [one.name for one in statement.names] if isinstance(statement, ast.Import | ast.ImportFrom) else []
         module = statement.module if isinstance(statement, ast.ImportFrom) else None
         for name in names:
