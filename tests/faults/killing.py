@@ -77,15 +77,24 @@ class Killer:
         """Start a run and kill it, and again, until it was not hit or was killed often enough; then compare."""
         directory = self.root / "killed" / f"{name} {self.ended + len(self.failures)}"
         directory.mkdir(parents=True)
-        for _ in range(most):
-            child = runs.in_a_child(lambda: trained(name, directory), directory / "log.txt")
-            moment = "while saving" if self.kills["while saving"] <= self.kills["any moment"] else "any moment"
-            hit = self.hit_saving(child, directory) if moment == "while saving" else self.hit(child, name)
-            if not hit:
-                break
-            self.kills[moment] += 1
-        code = 0 if (directory / "outcome.json").exists() else runs.wait(self.last_leg(name, directory))
+        children: list[int] = []
+        try:
+            while len(children) < most and self.is_hit(name, directory, children):
+                pass
+            code = 0 if (directory / "outcome.json").exists() else runs.wait(self.last_leg(name, directory))
+        finally:  # workers that read rows outlive the run that was killed, and are there while the next one runs
+            for child in children:
+                runs.clear_away(child)
         self.judge(name, directory, code)
+
+    def is_hit(self, name: str, directory: Path, children: list[int]) -> bool:
+        """Start a run and try to kill it before it ends."""
+        child = runs.in_a_child(lambda: trained(name, directory), directory / "log.txt")
+        children.append(child)
+        moment = "while saving" if self.kills["while saving"] <= self.kills["any moment"] else "any moment"
+        hit = self.hit_saving(child, directory) if moment == "while saving" else self.hit(child, name)
+        self.kills[moment] += hit
+        return hit
 
     def last_leg(self, name: str, directory: Path) -> int:
         return runs.in_a_child(lambda: trained(name, directory), directory / "log.txt")

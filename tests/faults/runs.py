@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -13,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch._dynamo  # the first optimizer imports it, which would take every run longer than its steps
 from torch import nn
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
@@ -147,10 +150,16 @@ def digest(tree: Any) -> str:
 
 
 def in_a_child(function: Any, log: Path) -> int:
-    """Fork, call, leave; returns the child's pid. What it prints goes to a file, and nothing of it is run at exit."""
+    """Fork, call, leave; returns the child's pid. What it prints goes to a file, and nothing of it is run at exit.
+
+    It leads a group of its own, for `clear_away`.
+    """
     child = os.fork()
     if child:
+        with contextlib.suppress(PermissionError, ProcessLookupError):  # the child was first
+            os.setpgid(child, child)
         return child
+    os.setpgid(0, 0)
     code = 1
     try:
         with log.open("a") as out:
@@ -174,6 +183,12 @@ def wait(child: int, seconds: float = 120) -> int:
         if ended:
             return os.waitstatus_to_exitcode(status)
         time.sleep(0.002)
-    os.kill(child, 9)
+    clear_away(child)
     os.waitpid(child, 0)
     raise TimeoutError("the run did not end")
+
+
+def clear_away(child: int) -> None:
+    """Kill a child with all that it has started, and what is left of those if it has ended."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)

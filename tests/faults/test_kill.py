@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from launching import run
 
 KILLS = int(os.environ.get("OSTINATO_KILLS", "4"))
 SHORT = ["rows, augmented by workers", "accumulation, evaluation, best", "stream"]
@@ -20,10 +19,8 @@ SHORT = ["rows, augmented by workers", "accumulation, evaluation, best", "stream
 @pytest.mark.skipif(os.name != "posix", reason="needs fork and SIGKILL")
 @pytest.mark.timeout(3000)
 def test_killed_and_resumed_is_never_killed(tmp_path: Path) -> None:
-    command = [sys.executable, str(Path(__file__).with_name("killing.py")), str(tmp_path), "--kills", str(KILLS)]
-    if KILLS < 50:
-        command += ["--only", *SHORT]
-    ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    only = ["--only", *SHORT] if KILLS < 50 else []
+    ended = run(Path(__file__).with_name("killing.py"), tmp_path, "--kills", KILLS, *only, seconds=3000)
     assert ended.stdout.strip(), ended.stderr
     told = json.loads(ended.stdout.splitlines()[-1])
     assert told["failures"] == []

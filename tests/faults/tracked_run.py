@@ -1,15 +1,20 @@
-"""A run that reports to trackers, and kills itself where it is told to.
+"""A run that reports to trackers, is killed, and goes on in another process to its end.
 
 python tests/faults/tracked_run.py DIRECTORY STEP_TO_BE_KILLED_AFTER TRACKER...
+
+Both are copies of a process that has imported the trackers' packages, which takes longer than the runs. How each of
+them ended is in `codes.json`.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -18,6 +23,8 @@ import runs
 import torch
 
 from ostinato import Trainer, TrainerCallback, TrainingArguments
+
+NEVER = -1
 
 
 class Kill(TrainerCallback):
@@ -30,7 +37,7 @@ class Kill(TrainerCallback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main(directory: Path, step: int, trackers: list[str]) -> None:
+def train(directory: Path, step: int, trackers: list[str]) -> None:
     torch.manual_seed(7)
     args = TrainingArguments(
         str(directory / "run"), max_steps=10, per_device_train_batch_size=4, logging_steps=1, save_steps=4,
@@ -42,6 +49,19 @@ def main(directory: Path, step: int, trackers: list[str]) -> None:
     trainer.train(resume_from_checkpoint=True if list(directory.glob("run/checkpoint-*")) else None)
     trainer.log({"test_score": 1 / 3})
     (directory / "history.json").write_text(json.dumps(trainer.state.log_history))
+
+
+def main(directory: Path, step: int, trackers: list[str]) -> None:
+    for package in filter(find_spec, trackers):
+        importlib.import_module(package)
+    codes = []
+    for killed_after in (step, NEVER):
+        child = os.fork()
+        if child == 0:
+            train(directory, killed_after, trackers)
+            return  # and ends as any program does: trackers have something to do then
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    (directory / "codes.json").write_text(json.dumps(codes))
 
 
 if __name__ == "__main__":

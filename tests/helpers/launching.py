@@ -26,12 +26,19 @@ class Starter:
         atexit.register(self.close)
 
     def run(
-        self, program: Path, *words: object, processes: int, nodes: bool, environment: Mapping[str, str]
+        self,
+        program: Path,
+        *words: object,
+        processes: int,
+        nodes: bool,
+        seconds: float,
+        environment: Mapping[str, str],
     ) -> subprocess.CompletedProcess[str]:
         assert self.process.stdin is not None and self.process.stdout is not None
         with tempfile.TemporaryDirectory() as folder:
             asked = {"program": str(program), "words": list(map(str, words)), "processes": processes, "nodes": nodes}
             asked |= {"environment": dict(environment), "directory": os.getcwd(), "output": folder}
+            asked |= {"seconds": seconds}
             self.process.stdin.write(json.dumps(asked) + "\n")
             self.process.stdin.flush()
             code = self.process.stdout.readline()
@@ -55,9 +62,10 @@ def run(
     processes: int = 1,
     nodes: bool = False,
     imports: tuple[str, ...] = MOST,
+    seconds: float = 280,
     **environment: str,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program in so many processes that know of one another, and wait for it.
+    """Run a program in so many processes that know of one another, and wait for it so many seconds at most.
 
     It begins as a process that has only the `imports`, with this `environment`, whatever the process of the tests has
     done; and it leaves no process behind.
@@ -66,7 +74,8 @@ def run(
     kind = (imports, *sorted(environment.items()))  # modules read variables when they are imported
     if kind not in _starters:
         _starters[kind] = Starter(imports, variables)
-    return _starters[kind].run(program, *words, processes=processes, nodes=nodes, environment=variables)
+    options: Any = {"processes": processes, "nodes": nodes, "seconds": seconds, "environment": variables}
+    return _starters[kind].run(program, *words, **options)
 
 
 def launch(program: Path, *words: object, processes: int = 2, nodes: bool = False) -> str:

@@ -21,8 +21,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-LONGEST = 280  # seconds that a program may take
-
 
 def main() -> None:
     for name in sys.argv[1:]:
@@ -35,7 +33,7 @@ def main() -> None:
             _leave(asked)
             _run(Path(asked["program"]), asked["words"], asked["processes"], nodes=asked["nodes"])
             return  # as a program ends
-        sys.stdout.write(f"{_code_of(process)}\n")
+        sys.stdout.write(f"{_code_of(process, asked['seconds'])}\n")
         sys.stdout.flush()
 
 
@@ -51,9 +49,9 @@ def _leave(asked: dict[str, Any]) -> None:
     os.chdir(asked["directory"])
 
 
-def _code_of(process: int) -> int:
-    """Wait for a program; what it leaves behind, or takes too long, is killed with its group."""
-    until = time.monotonic() + LONGEST
+def _code_of(process: int, seconds: float) -> int:
+    """Wait for a program; what it leaves behind, or what takes too long, is killed with its group."""
+    until = time.monotonic() + seconds
     ended = 0
     while not ended and time.monotonic() < until:
         ended, status = os.waitpid(process, os.WNOHANG)

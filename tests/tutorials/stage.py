@@ -16,6 +16,7 @@ import json
 import os
 import runpy
 import sys
+import tempfile
 import traceback
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ import datasets  # noqa: F401
 import torch
 import torch._dynamo
 from transformers import (  # noqa: F401
+    BertConfig,
     BertForMaskedLM,
     GPT2LMHeadModel,
     LlamaForCausalLM,
@@ -134,8 +136,27 @@ def in_a_copy(request: dict[str, Any]) -> dict[str, Any]:
     return json.loads(told.read_text())
 
 
+def warm_up() -> None:
+    """What a process does once and every copy would do again: transformers' table of names that weights were saved
+    under, hundreds of patterns; modules that are imported when they are first needed.
+    """
+    sizes = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 4}
+    with tempfile.TemporaryDirectory() as directory, torch.random.fork_rng():
+        model = BertForMaskedLM(BertConfig(vocab_size=8, **sizes))
+        model.save_pretrained(directory)
+        BertForMaskedLM.from_pretrained(directory)
+        ids = torch.zeros(1, 2, dtype=torch.long)
+        model(input_ids=ids, labels=ids).loss.backward()
+        optimizer = torch.optim.AdamW(model.parameters())
+        optimizer.step()
+        torch.save(optimizer.state_dict(), Path(directory, "optimizer.pt"))
+    if "ostinato" in sys.modules:
+        importlib.import_module("ostinato.report.page")
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    warm_up()
     gc.freeze()  # what was imported needs no collecting, in no copy
     for line in sys.stdin:
         answer = json.dumps(in_a_copy(json.loads(line)))
