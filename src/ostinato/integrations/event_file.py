@@ -92,7 +92,6 @@ def _as_single(value: float) -> bytes:
         return _as_float(float("inf") if value > 0 else float("-inf"))
 
 
-@lru_cache(maxsize=4096)
 def _size(number: int) -> bytes:
     """Seven bits to a byte, the lowest first."""
     found = bytearray()
@@ -107,7 +106,7 @@ def _record(event: bytes) -> bytes:
     return _header(len(event)) + event + _masked(crc32c(event)).to_bytes(4, "little")
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _header(length: int) -> bytes:
     encoded_length = length.to_bytes(8, "little")
     return encoded_length + _masked(crc32c(encoded_length)).to_bytes(4, "little")
