@@ -1,5 +1,8 @@
-"""Only an import: the first optimizer of a process makes torch load this, and that sets an environment variable."""
+"""Only imports: the first optimizer of a process makes torch load its compiler, and that sets an environment variable;
+and every run is seeded.
+"""
 
 from __future__ import annotations
 
+import cheap_seeding  # noqa: F401
 import torch._dynamo  # noqa: F401
