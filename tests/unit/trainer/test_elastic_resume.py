@@ -15,8 +15,10 @@ from apis import Api
 
 import ostinato
 
-COUNT, EPOCHS = 22, 3
+COUNT, EPOCHS = 14, 3  # four steps to the epoch, the last of two rows
 EVERY_STEP = False  # stop at each of them in every order: takes minutes
+STOPS = (1, 3, 5, 6)  # within the first epoch and within the second
+STOPS_OF_WORKERS = (2, 6)  # who start slowly
 BASE: dict[str, Any] = dict(
     per_device_train_batch_size=4, num_train_epochs=EPOCHS, save_strategy="steps", save_steps=1
 )
@@ -37,6 +39,16 @@ class Recorder(ostinato.TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs) -> None:
         self.steps.append(self.open)
         self.open = []
+
+
+class SavesAt(ostinato.TrainerCallback):
+    """Checkpoints where they are needed only."""
+
+    def __init__(self, steps: tuple[int, ...]) -> None:
+        self.steps = steps
+
+    def on_step_end(self, args, state, control, **kwargs) -> None:
+        control.should_save |= state.global_step in self.steps
 
 
 def rows(count: int = COUNT) -> list[dict[str, Any]]:
@@ -91,21 +103,24 @@ class OwnBatches(torch.utils.data.BatchSampler):
         pass
 
     def __len__(self) -> int:
-        return 7
+        return 5
 
     def __iter__(self):
-        cuts = [0, 4, 9, 12, 16, 18, 21, COUNT]
+        cuts = [0, 4, 9, 11, 13, COUNT]
         return iter([list(range(start, end)) for start, end in itertools.pairwise(cuts)])
 
 
-def trained(folder: Path, checkpoint: Path | None = None, data: Any = None, **arguments: Any) -> tuple[Any, Any]:
+def trained(
+    folder: Path, checkpoint: Path | None = None, data: Any = None, callbacks: Any = (), **arguments: Any
+) -> tuple[Any, Any]:
     api = Api("ostinato", folder)
     api.set_seed(42)
     model = tiny.regression(dropout=0.3)
     recorder = Recorder(model)
     own = {"batch_sampler": arguments.pop("batch_sampler")()} if "batch_sampler" in arguments else {}
     args = api.args(**{**BASE, **arguments})
-    trainer = api.trainer(model, args, train_dataset=rows() if data is None else data, callbacks=[recorder], **own)
+    data = rows() if data is None else data
+    trainer = api.trainer(model, args, train_dataset=data, callbacks=[recorder, *callbacks], **own)
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     return trainer, recorder.steps
 
@@ -135,12 +150,20 @@ ORDERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Any, Any]]:
-    runs = {}
-    for name in ORDERS:
-        folder = tmp_path_factory.mktemp("whole")
-        runs[name] = (folder, *trained(folder, **settings_of(name)))
-    return runs
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Uninterrupted runs, with checkpoints to go on from."""
+    made: dict[str, tuple[Path, Any, Any]] = {}
+
+    def get(order: str) -> tuple[Path, Any, Any]:
+        if order not in made:
+            folder = tmp_path_factory.mktemp("whole")
+            settings = settings_of(order)
+            if not (EVERY_STEP or order == "random"):
+                settings |= {"save_strategy": "no", "callbacks": [SavesAt((*STOPS, *STOPS_OF_WORKERS))]}
+            made[order] = (folder, *trained(folder, **settings))
+        return made[order]
+
+    return get
 
 
 def settings_of(order: str, change: str = "same") -> dict[str, Any]:
@@ -157,9 +180,9 @@ CASES = [(change, order) for change in CHANGES for order in ORDERS if not ("work
 
 @pytest.mark.parametrize(("change", "order"), CASES)
 def test_each_row_once_per_epoch(change: str, order: str, whole: Any, tmp_path: Path) -> None:
-    folder, first, before = whole[order]
-    stops = range(1, len(before)) if EVERY_STEP or order == "random" else (1, 4, 7, 8)
-    for stop in stops if change != "two workers" or EVERY_STEP else (3, 8):
+    folder, first, before = whole(order)
+    stops = range(1, len(before)) if EVERY_STEP or order == "random" else STOPS
+    for stop in stops if change != "two workers" or EVERY_STEP else STOPS_OF_WORKERS:
         shutil.copytree(folder / f"checkpoint-{stop}", tmp_path / f"checkpoint-{stop}")
         arguments = {**settings_of(order, change), "save_strategy": "no"}
         trainer, after = trained(tmp_path, tmp_path / f"checkpoint-{stop}", **arguments)
@@ -177,12 +200,14 @@ def test_each_row_once_per_epoch(change: str, order: str, whole: Any, tmp_path: 
 def test_twice_changed_and_resumed_without_a_change(tmp_path: Path) -> None:
     """The second interruption changes nothing: the length of the run is that of the first change."""
     trained(tmp_path / "a")
-    changed, after = trained(tmp_path / "b", tmp_path / "a/checkpoint-3", per_device_train_batch_size=6)
-    assert changed.state.max_steps == 3 + 2 + 4 + 4
-    for stop in (4, 5, 8, 12):
-        again, rest = trained(tmp_path / f"c{stop}", tmp_path / f"b/checkpoint-{stop}", per_device_train_batch_size=6)
-        assert again.state.max_steps == 13
-        assert rest == after[stop - 3 :]
+    changed, after = trained(tmp_path / "b", tmp_path / "a/checkpoint-1", per_device_train_batch_size=6)
+    assert changed.state.max_steps == 1 + 2 + 3 + 3
+    for stop in (2, 3, 5, 8):
+        again, rest = trained(
+            tmp_path, tmp_path / f"b/checkpoint-{stop}", per_device_train_batch_size=6, save_strategy="no"
+        )
+        assert again.state.max_steps == 9
+        assert rest == after[stop - 1 :]
         for name, weight in changed.model.state_dict().items():
             assert torch.equal(weight, again.model.state_dict()[name]), (stop, name)
 
@@ -191,35 +216,35 @@ def test_fraction_of_an_epoch(tmp_path: Path) -> None:
     """Half an epoch is half its steps, rounded up."""
     trained(tmp_path, num_train_epochs=1.5)
     _, after = trained(
-        tmp_path, tmp_path / "checkpoint-2", num_train_epochs=1.5, per_device_train_batch_size=8, save_strategy="no"
+        tmp_path, tmp_path / "checkpoint-1", num_train_epochs=1.5, per_device_train_batch_size=8, save_strategy="no"
     )
-    assert [len(step) for step in after] == [8, 6, 8, 8]
+    assert [len(step) for step in after] == [8, 2, 8]
     _, after = trained(
-        tmp_path, tmp_path / "checkpoint-8", num_train_epochs=1.5, per_device_train_batch_size=2, save_strategy="no"
+        tmp_path, tmp_path / "checkpoint-5", num_train_epochs=1.5, per_device_train_batch_size=2, save_strategy="no"
     )
     assert [len(step) for step in after] == [2, 2]
 
 
 def test_max_steps_stay(tmp_path: Path) -> None:
-    trained(tmp_path, max_steps=6)
+    trained(tmp_path, max_steps=3)
     trainer, after = trained(
-        tmp_path, tmp_path / "checkpoint-4", max_steps=9, per_device_train_batch_size=8, save_strategy="no"
+        tmp_path, tmp_path / "checkpoint-2", max_steps=7, per_device_train_batch_size=8, save_strategy="no"
     )
-    assert [len(step) for step in after] == [6, 8, 8, 6, 8]
-    assert trainer.state.global_step == 9
+    assert [len(step) for step in after] == [6, 8, 6, 8, 6]
+    assert trainer.state.global_step == 7
 
 
 def test_what_changes_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trained(tmp_path)
     capsys.readouterr()
-    trained(tmp_path, tmp_path / "checkpoint-7")
+    trained(tmp_path, tmp_path / "checkpoint-5")
     assert "row" not in capsys.readouterr().err
-    trained(tmp_path, tmp_path / "checkpoint-7", per_device_train_batch_size=8, save_strategy="no")
+    trained(tmp_path, tmp_path / "checkpoint-5", per_device_train_batch_size=8, save_strategy="no")
     said = capsys.readouterr().err
     assert "resuming at row 4 of epoch 1 with 8 rows per step instead of 4: every row is still seen once" in said
-    assert "the learning-rate schedule is stretched to 13 steps, from 18" in said
-    trained(tmp_path, tmp_path / "checkpoint-7", rows(30), save_strategy="no")
-    assert "the training set has 30 rows instead of 22" in capsys.readouterr().err
+    assert "the learning-rate schedule is stretched to 9 steps, from 12" in said
+    trained(tmp_path, tmp_path / "checkpoint-5", rows(30), save_strategy="no")
+    assert "the training set has 30 rows instead of 14" in capsys.readouterr().err
 
 
 def test_checkpoint_that_counts_batches(tmp_path: Path) -> None:
@@ -228,16 +253,16 @@ def test_checkpoint_that_counts_batches(tmp_path: Path) -> None:
     from ostinato.checkpoint.store import atomic_directory
 
     _, before = trained(tmp_path)
-    old = tmp_path / "old" / "checkpoint-4"
+    old = tmp_path / "old" / "checkpoint-3"
     with atomic_directory(old, leader=True, barrier=lambda: None) as directory:
-        for file in (tmp_path / "checkpoint-4").iterdir():
+        for file in (tmp_path / "checkpoint-3").iterdir():
             if file.name != "MANIFEST.json":
                 shutil.copy(file, directory)
         loop = checkpointer.load_loop_state(directory)
         loop["place"] = {name: loop["place"][name] for name in ("epoch", "batch", "stream", "before_read")}
         checkpointer.save_loop_state(directory, loop)
     _, after = trained(tmp_path / "resumed", old)
-    assert before[4:] == after
+    assert before[3:] == after
 
 
 def test_skipped_rows_are_not_read(tmp_path: Path) -> None:

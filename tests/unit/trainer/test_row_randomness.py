@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import random
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,8 @@ from apis import Api
 import ostinato
 
 COUNT = 22
-BASE: dict[str, Any] = dict(per_device_train_batch_size=4, num_train_epochs=3, save_strategy="steps", save_steps=1)
+BASE: dict[str, Any] = dict(per_device_train_batch_size=4, num_train_epochs=3)
+SAVES: dict[str, Any] = dict(save_strategy="steps", save_steps=1)
 
 
 def draw() -> list[float]:
@@ -79,7 +79,7 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("data", [Augmented, Together])
 def test_workers_change_nothing(data: type, tmp_path: Path) -> None:
-    options = dict(data=data(), collate=joined, num_train_epochs=2, save_strategy="no")
+    options = dict(data=data(), collate=joined, num_train_epochs=2)
     none = trained(tmp_path, **options)
     two = trained(tmp_path, dataloader_num_workers=2, **options)
     assert none[1:] == two[1:]
@@ -98,7 +98,7 @@ def test_workers_that_persist_know_the_epoch(tmp_path: Path) -> None:
         def __getitem__(self, index):
             return {"x": [float(self.epoch), *draw()[1:]], "labels": float(index)}
 
-    options = dict(data=Told(), num_train_epochs=2, save_strategy="no")
+    options = dict(data=Told(), num_train_epochs=2)
     none = trained(tmp_path, **options)[1]
     kept = trained(tmp_path, dataloader_num_workers=1, dataloader_persistent_workers=True, **options)[1]
     assert none == kept
@@ -116,20 +116,19 @@ def test_all_rows_of_all_epochs_differ_and_come_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_resumed_run_is_the_same(workers: int, tmp_path: Path) -> None:
-    weights, steps, after = trained(tmp_path, collate=joined, dataloader_num_workers=workers)
+    weights, steps, after = trained(tmp_path, collate=joined, dataloader_num_workers=workers, **SAVES)
     stops = range(1, 18) if workers == 0 else (8,)
     for stop in stops:
         resumed = trained(
             tmp_path / "resumed", tmp_path / f"checkpoint-{stop}", collate=joined, dataloader_num_workers=workers
         )
-        shutil.rmtree(tmp_path / "resumed")
         assert resumed[1] == steps[stop:], stop
         assert resumed[2] == after, stop
         assert same(weights, resumed[0]), stop
 
 
 def test_workers_may_come_in_the_middle(tmp_path: Path) -> None:
-    weights, steps, after = trained(tmp_path, collate=joined)
+    weights, steps, after = trained(tmp_path, collate=joined, **SAVES)
     resumed = trained(tmp_path / "resumed", tmp_path / "checkpoint-9", collate=joined, dataloader_num_workers=2)
     assert resumed[1:] == (steps[9:], after)
     assert same(weights, resumed[0])
@@ -137,7 +136,7 @@ def test_workers_may_come_in_the_middle(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", [{"per_device_train_batch_size": 8}, {"gradient_accumulation_steps": 2}], ids=str)
 def test_rows_keep_their_numbers_in_other_batches(change: dict[str, Any], tmp_path: Path) -> None:
-    _, steps, _ = trained(tmp_path)
+    _, steps, _ = trained(tmp_path, **SAVES)
     _, after, _ = trained(tmp_path / "resumed", tmp_path / "checkpoint-7", **change)
     for epoch in (1, 2):
         expected = {row: x for step in steps[6 * epoch : 6 * epoch + 6] for row, x in step.items()}
@@ -182,7 +181,7 @@ class Noisy(tiny.StreamDataset):
 def test_stream_that_draws(workers: int, tmp_path: Path) -> None:
     rows = [{"labels": float(number)} for number in range(COUNT)]
     arguments = dict(max_steps=14, dataloader_num_workers=workers, collate=joined)
-    weights, steps, after = trained(tmp_path, data=Noisy(rows), **arguments)
+    weights, steps, after = trained(tmp_path, data=Noisy(rows), **arguments, **SAVES)
     for stop in (2, 6, 9) if workers == 0 else (9,):
         resumed = trained(tmp_path / f"{stop}", tmp_path / f"checkpoint-{stop}", data=Noisy(rows), **arguments)
         assert resumed[1:] == (steps[stop:], after), stop

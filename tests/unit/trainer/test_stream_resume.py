@@ -60,7 +60,8 @@ def trained(folder: Path, data: Any, checkpoint: Path | None = None, loader: Any
     api.set_seed(42)
     model = tiny.regression(dropout=0.3)
     recorder = Recorder(model)
-    options = dict(per_device_train_batch_size=4, max_steps=14, save_strategy="steps", save_steps=1)
+    saves = {"save_strategy": "steps", "save_steps": 1} if checkpoint is None else {}  # nobody goes on a second time
+    options = dict(per_device_train_batch_size=4, max_steps=14, **saves)
     trainer = api.trainer(model, api.args(**{**options, **arguments}), train_dataset=data, callbacks=[recorder])
     if loader is not None:
         trainer.get_train_dataloader = lambda: loader
@@ -200,7 +201,12 @@ def test_two_changes_in_one_epoch(tmp_path: Path) -> None:
     rows = [{"x": [0.0] * 4, "labels": float(number)} for number in range(COUNT)]
     _, first = trained(tmp_path / "a", tiny.StreamDataset(rows))
     _, second = trained(
-        tmp_path / "b", tiny.StreamDataset(rows), tmp_path / "a/checkpoint-2", per_device_train_batch_size=3
+        tmp_path / "b",
+        tiny.StreamDataset(rows),
+        tmp_path / "a/checkpoint-2",
+        per_device_train_batch_size=3,
+        save_strategy="steps",
+        save_steps=1,
     )
     _, third = trained(
         tmp_path / "c", tiny.StreamDataset(rows), tmp_path / "b/checkpoint-3", per_device_train_batch_size=5
