@@ -55,6 +55,14 @@ def regression(ours: Api, model: Any = None, *, prefix: str = "", **arguments: A
     return ours.trainer(model, ours.args(**arguments), train_dataset=rows, eval_dataset=rows[:8])
 
 
+def bert() -> Any:
+    """Of one layer: every layer takes a second to compile."""
+    model = tiny.bert()
+    del model.bert.encoder.layer[1:]
+    model.config.num_hidden_layers = 1
+    return model
+
+
 def weights_of(trainer: Any) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in trainer.model.state_dict().items()}
 
@@ -124,9 +132,9 @@ def test_looking_compiles_nothing(ours: Api, graphs: list[Any]) -> None:
     assert not graphs
 
 
-@pytest.mark.parametrize("build", [tiny.regression, tiny.tied, tiny.bert], ids=["regression", "tied", "bert"])
+@pytest.mark.parametrize("build", [tiny.regression, tiny.tied, bert], ids=["regression", "tied", "bert"])
 def test_names_in_checkpoints_are_the_models_own(ours: Api, build: Any) -> None:
-    if build is tiny.bert:
+    if build is bert:
         pytest.importorskip("transformers")
     rows = tiny.regression_rows() if build is tiny.regression else tiny.classification_rows()
     if build is tiny.tied:
@@ -138,7 +146,7 @@ def test_names_in_checkpoints_are_the_models_own(ours: Api, build: Any) -> None:
     for directory in ("checkpoint-2", "saved"):
         names = load_file(ours.output_dir / directory / "model.safetensors").keys()
         assert names <= build().state_dict().keys()
-    if build is tiny.bert:
+    if build is bert:
         again = type(build()).from_pretrained(ours.output_dir / "saved")
         assert_same(dict(again.state_dict()), weights_of(trainer))
 
@@ -235,12 +243,10 @@ def test_a_compiled_model_of_transformers(ours: Api) -> None:
     pytest.importorskip("transformers")
     rows = tiny.classification_rows()
     args = ours.args(max_steps=2, eval_strategy="steps", eval_steps=1, load_best_model_at_end=True)
-    trainer = ours.trainer(
-        torch.compile(tiny.bert(), backend="eager"), args, train_dataset=rows, eval_dataset=rows[:8]
-    )
+    trainer = ours.trainer(torch.compile(bert(), backend="eager"), args, train_dataset=rows, eval_dataset=rows[:8])
     trainer.train()
     trainer.save_model(str(ours.output_dir / "saved"))
-    again = type(tiny.bert()).from_pretrained(ours.output_dir / "saved")
+    again = type(bert()).from_pretrained(ours.output_dir / "saved")
     assert_same(dict(again.state_dict()), weights_of(trainer))
 
 
@@ -255,37 +261,54 @@ def test_a_model_compiled_after_the_trainer_was_made(ours: Api) -> None:
 # ------------------------------------------------------------------------------------------------------------ inductor
 
 SCRIPT = """
-    import sys
-    sys.path.insert(0, {helpers!r})
-    import tiny, torch
-    from ostinato import Trainer, TrainingArguments
+    import os, shutil, sys
+    import torch
+    import torch._inductor.compile_fx  # once for both processes: it takes as long as a run
+    from ostinato import Trainer, TrainingArguments, set_seed
     from safetensors.torch import save_file
 
     torch.set_num_threads(1)
-    args = TrainingArguments(
-        sys.argv[1], torch_compile=True, max_steps=4, save_steps=2, per_device_train_batch_size=4, use_cpu=True,
-        disable_tqdm=True, learning_rate=1e-2,
-    )
-    trainer = Trainer(tiny.regression(dropout=0.3), args, train_dataset=tiny.regression_rows())
-    trainer.train(resume_from_checkpoint={resume})
-    save_file(trainer.model.state_dict(), sys.argv[2])
+
+    class Small(torch.nn.Module):  # every kernel is a call of the C++ compiler
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 1)
+            self.dropout = torch.nn.Dropout(0.3)
+
+        def forward(self, x, labels):
+            return {"loss": ((self.linear(self.dropout(x)).squeeze(-1) - labels) ** 2).mean()}
+
+    def run(directory, weights, resume):
+        args = TrainingArguments(
+            directory, torch_compile=True, max_steps=4, save_steps=2, per_device_train_batch_size=4, use_cpu=True,
+            disable_tqdm=True, learning_rate=1e-2,
+        )
+        set_seed(0)
+        rows = [{"x": [float(n % 3), float(n % 5), 1.0, -1.0], "labels": float(n)} for n in range(24)]
+        trainer = Trainer(Small(), args, train_dataset=rows)
+        trainer.train(resume_from_checkpoint=resume)
+        save_file(trainer.model.state_dict(), weights)
+
+    directory, whole, resumed = sys.argv[1:]
+    for weights, resume in ((whole, False), (resumed, True)):
+        process = os.fork()
+        if process == 0:
+            run(directory, weights, resume)
+            break
+        if os.waitpid(process, 0)[1] != 0:
+            sys.exit(f"the process of {weights} failed")
+        shutil.rmtree(f"{directory}/checkpoint-4")
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 def test_inductor_resumes_bit_for_bit_in_another_process(tmp_path: Path) -> None:
-    helpers = str(Path(__file__).parents[2] / "helpers")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
-    for name, resume in (("whole", False), ("resumed", True)):
-        if resume:
-            shutil.rmtree(tmp_path / "run" / "checkpoint-4")
-        script = textwrap.dedent(SCRIPT.format(helpers=helpers, resume=resume))
-        done = subprocess.run(
-            [sys.executable, "-c", script, str(tmp_path / "run"), str(tmp_path / name)],
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
+    environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # a pool's processes would all import torch
+    words = [str(tmp_path / name) for name in ("run", "whole", "resumed")]
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(SCRIPT), *words], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
     assert_same(load_file(tmp_path / "whole"), load_file(tmp_path / "resumed"))
