@@ -65,8 +65,7 @@ def test_bf16_evaluation_returns_the_same_numbers() -> None:
     check_parity(script)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw_torch", "sgd"])
-def test_weights_in_bfloat16_are_left_alone_without_bf16(optimizer: str) -> None:
+def test_weights_in_bfloat16_are_left_alone_without_bf16() -> None:
     """Only that the forward pass computes in the model's own type; what becomes of the updates is another matter."""
 
     def script(api):
@@ -199,7 +198,7 @@ def test_optimizer_class_and_arguments() -> None:
 def test_schedule(name: str, options: dict | None, warmup: float) -> None:
     def script(api):
         schedule = {"lr_scheduler_type": name, "lr_scheduler_kwargs": options, "warmup_steps": warmup}
-        api.fit(tiny.regression(), tiny.regression_rows(), **schedule, **TWO_EPOCHS)
+        api.fit(tiny.regression(), tiny.regression_rows(16), **schedule, **TWO_EPOCHS)
 
     check_parity(script)
 

@@ -47,23 +47,33 @@ def answer(thing: Any, name: str) -> Any:
     return thing
 
 
-@pytest.fixture
-def trainer(ours: Api) -> Any:
+def make_trainer(ours: Api) -> Any:
     args = ours.Seq2SeqTrainingArguments(str(ours.output_dir), use_cpu=True, report_to="none", disable_tqdm=True)
     return ours.Seq2SeqTrainer(tiny.regression(), args, train_dataset=tiny.regression_rows())
 
 
+@pytest.fixture
+def trainer(ours: Api) -> Any:
+    return make_trainer(ours)
+
+
+@pytest.fixture(scope="module")
+def only_asked(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A trainer for all tests that do nothing but ask it for a name."""
+    return make_trainer(Api("ostinato", tmp_path_factory.mktemp("asked")))
+
+
 @pytest.mark.parametrize("name", ON_A_TRAINER)
-def test_a_name_of_a_trainer(name: str, trainer: Any) -> None:
-    answer(trainer, name)
+def test_a_name_of_a_trainer(name: str, only_asked: Any) -> None:
+    answer(only_asked, name)
 
 
 @pytest.mark.parametrize("name", SURFACE["accelerator"])
-def test_a_name_of_the_accelerator(name: str, trainer: Any) -> None:
+def test_a_name_of_the_accelerator(name: str, only_asked: Any) -> None:
     if name.split(".")[0] == "parallelism_config" or name == "deepspeed_engine_wrapped.engine":
-        assert answer(trainer.accelerator, name.split(".")[0]) is None  # so that nobody asks further
+        assert answer(only_asked.accelerator, name.split(".")[0]) is None  # so that nobody asks further
     else:
-        answer(trainer.accelerator, name)
+        answer(only_asked.accelerator, name)
 
 
 @pytest.mark.parametrize(
