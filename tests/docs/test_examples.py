@@ -31,7 +31,7 @@ def test_numbers_are_written_backwards(
 
     load_library("transformers")
     monkeypatch.chdir(tmp_path)
-    right = loaded("seq2seq_reverse").main(rows=640, epochs=3)
+    right = loaded("seq2seq_reverse").main(rows=320, epochs=3)
     printed = capsys.readouterr().out
     losses = [float(loss) for loss in re.findall(r"epoch \S+ loss (\S+)", printed)]
     assert len(losses) == 4  # the first step's, and one for each epoch
@@ -56,7 +56,7 @@ def test_docstrings_are_classified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    accuracy, by_largest = loaded("classifier").main(epochs=4)
+    accuracy, by_largest = loaded("classifier").main(epochs=3)
     printed = capsys.readouterr().out
     assert accuracy > by_largest + 0.2
     assert f"{accuracy:.1%} of 200 unseen docstrings" in printed
@@ -65,7 +65,7 @@ def test_docstrings_are_classified(
 
 def test_dates_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    after, before = loaded("two_tower").main(epochs=2)
+    after, before = loaded("two_tower").main(epochs=1)
     assert before < 0.2 < 0.5 < after
     assert f"{after:.1%} of 297 unseen dates" in capsys.readouterr().out
 
@@ -75,7 +75,7 @@ def test_a_language_model_knows_more_than_frequencies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    perplexity, by_frequency = loaded("language_model").main(epochs=2)
+    perplexity, by_frequency = loaded("language_model").main(epochs=1.5)
     assert perplexity < 0.8 * by_frequency
     assert "'Return a list of" in capsys.readouterr().out
 
@@ -86,7 +86,7 @@ def test_an_adapter_learns_and_the_model_stays(
 ) -> None:
     pytest.importorskip("peft")
     monkeypatch.chdir(tmp_path)
-    result = loaded("lora").main(blocks=800, epochs=2)
+    result = loaded("lora").main(blocks=400, epochs=2)
     assert result["python after"] < 0.9 * result["python before"]
     assert result["english without the adapter"] == result["english"]
     assert "adapter_model.safetensors" in capsys.readouterr().out
