@@ -24,6 +24,7 @@ SEED = 7
 SHORT = [
     *("--per_device_train_batch_size", "8", "--logging_steps", "1", "--learning_rate", "1e-3", "--report_to", "none"),
     *("--seed", str(SEED), "--output_dir", "out"),
+    *("--save_strategy", "no"),
 ]
 
 

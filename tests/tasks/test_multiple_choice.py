@@ -20,6 +20,7 @@ from ostinato.tasks.tokenizers import BERT, train_tokenizer
 SHORT = [
     *("--num_train_epochs", "2", "--per_device_train_batch_size", "8", "--logging_steps", "1"),
     *("--learning_rate", "1e-2", "--report_to", "none", "--seed", "7", "--output_dir", "out"),
+    *("--save_strategy", "no"),
 ]
 
 

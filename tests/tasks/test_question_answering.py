@@ -23,6 +23,7 @@ from ostinato.tasks.tokenizers import BERT, train_tokenizer
 SHORT = [
     *("--max_seq_length", "40", "--doc_stride", "8", "--num_train_epochs", "2", "--per_device_train_batch_size", "8"),
     *("--logging_steps", "1", "--learning_rate", "2e-3", "--report_to", "none", "--seed", "7", "--output_dir", "out"),
+    *("--save_strategy", "no"),
 ]
 
 

@@ -24,6 +24,7 @@ SHORT = [
     *("--max_seq_length", str(LENGTH), "--doc_stride", str(STRIDE), "--num_train_epochs", "2"),
     *("--per_device_train_batch_size", "8", "--logging_steps", "1", "--learning_rate", "2e-3"),
     *("--report_to", "none", "--seed", "7", "--output_dir", "out"),
+    *("--save_strategy", "no"),
 ]
 
 

@@ -23,6 +23,7 @@ SHORT = [
     *("--max_seq_length", "40", "--max_answer_length", "6", "--num_train_epochs", "2", "--logging_steps", "1"),
     *("--per_device_train_batch_size", "8", "--learning_rate", "2e-3", "--predict_with_generate"),
     *("--report_to", "none", "--seed", "7", "--output_dir", "out"),
+    *("--save_strategy", "no"),
 ]
 
 

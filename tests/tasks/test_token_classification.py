@@ -22,6 +22,7 @@ from ostinato.tasks.tokenizers import BERT, XLNET, Style, train_tokenizer
 SHORT = [
     *("--num_train_epochs", "6", "--per_device_train_batch_size", "8", "--per_device_eval_batch_size", "32"),
     *("--logging_steps", "1", "--learning_rate", "1e-2", "--report_to", "none", "--seed", "7", "--output_dir", "out"),
+    *("--save_strategy", "no"),
 ]
 PARTS = {"person": "NOUN", "place": "NOUN", "company": "NOUN", "went": "VERB", "works": "VERB", "met": "VERB"}
 
