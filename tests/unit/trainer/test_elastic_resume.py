@@ -20,8 +20,9 @@ EVERY_STEP = False  # stop at each of them in every order: takes minutes
 STOPS = (1, 3, 5, 6)  # within the first epoch and within the second
 STOPS_OF_WORKERS = (2, 6)  # who start slowly
 BASE: dict[str, Any] = dict(
-    per_device_train_batch_size=4, num_train_epochs=EPOCHS, save_strategy="steps", save_steps=1
-)
+    per_device_train_batch_size=4, num_train_epochs=EPOCHS, save_strategy="steps", save_steps=1,
+    logging_strategy="no", write_report=False,  # three hundred runs, of which nobody reads that
+)  # fmt: skip
 
 
 class Recorder(ostinato.TrainerCallback):

@@ -64,7 +64,7 @@ def padded(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
 def trainer_of(out, rows: Any = None, *, keywords: dict[str, Any] | None = None, **arguments: Any) -> Trainer:
     options: dict[str, Any] = dict(
         per_device_train_batch_size=4, num_train_epochs=2, save_strategy="no", logging_steps=1, use_cpu=True,
-        disable_tqdm=True, report_to="none",
+        disable_tqdm=True, report_to="none", write_report=False,
     )  # fmt: skip
     return Trainer(
         Noted(),

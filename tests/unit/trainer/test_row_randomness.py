@@ -16,7 +16,7 @@ from apis import Api
 import ostinato
 
 COUNT = 22
-BASE: dict[str, Any] = dict(per_device_train_batch_size=4, num_train_epochs=3)
+BASE: dict[str, Any] = dict(per_device_train_batch_size=4, num_train_epochs=3, write_report=False)
 SAVES: dict[str, Any] = dict(save_strategy="steps", save_steps=1)
 
 

@@ -55,6 +55,7 @@ def build(directory: Path, callbacks: list[TrainerCallback] | None = None, **opt
         "logging_steps": 2,
         "disable_tqdm": True,
         "use_cpu": True,
+        "write_report": False,
         **options,
     }
     trainer = Trainer(

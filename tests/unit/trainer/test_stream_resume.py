@@ -61,7 +61,7 @@ def trained(folder: Path, data: Any, checkpoint: Path | None = None, loader: Any
     model = tiny.regression(dropout=0.3)
     recorder = Recorder(model)
     saves = {"save_strategy": "steps", "save_steps": 1} if checkpoint is None else {}  # nobody goes on a second time
-    options = dict(per_device_train_batch_size=4, max_steps=14, **saves)
+    options = dict(per_device_train_batch_size=4, max_steps=14, write_report=False, **saves)
     trainer = api.trainer(model, api.args(**{**options, **arguments}), train_dataset=data, callbacks=[recorder])
     if loader is not None:
         trainer.get_train_dataloader = lambda: loader

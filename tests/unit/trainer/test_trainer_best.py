@@ -19,7 +19,10 @@ from ostinato.checkpoint.retention import get_last_checkpoint
 from ostinato.checkpoint.store import verify
 
 ROWS = tiny.regression_rows(24)
-BASE = dict(per_device_train_batch_size=4, max_steps=12, metric_for_best_model="score", greater_is_better=True)
+BASE = dict(
+    per_device_train_batch_size=4, max_steps=12, metric_for_best_model="score", greater_is_better=True,
+    write_report=False,
+)  # fmt: skip
 
 
 class Remember(ostinato.TrainerCallback):

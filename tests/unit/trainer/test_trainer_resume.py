@@ -30,6 +30,7 @@ BASE = dict(
     save_steps=5,
     metric_for_best_model="loss",
     warmup_steps=3,
+    write_report=False,
 )
 
 
