@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -20,10 +21,16 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 
+import cheap_seeding  # noqa: F401
 from apis import LIBRARIES, Api, guest
 from recording import make_recorder
 
 torch.set_num_threads(1)
+
+# Tests write thousands of small files and wait until they are on the disk. Memory will do, where there is enough.
+MEMORY, ENOUGH = Path("/dev/shm"), 4 << 30
+if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ENOUGH:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell ignores Ctrl-C for what it starts in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -46,6 +53,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     rooms = {room: place for place, room in enumerate(LONGEST)}
     items.sort(key=lambda item: rooms.get(item.path.relative_to(here).parts[0], len(rooms)))
+
+
+def pytest_collection_finish() -> None:
+    """Half a million objects that were imported need not be looked through for garbage again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 # ------------------------------------------------------------------------------------------------------ two libraries

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,13 +10,6 @@ import pytest
 pytest.importorskip("transformers")
 datasets = pytest.importorskip("datasets")
 pytest.importorskip("scipy.io")  # `datasets` imports it with the first file, and it sets an environment variable
-
-
-@pytest.fixture(scope="session", autouse=True)
-def nothing_imported_is_garbage() -> None:
-    """Half a million objects that transformers and `datasets` brought need not be looked through again and again."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -95,9 +95,10 @@ def by_subject(cls: type[Any]) -> Iterator[tuple[tuple[str, str | None], list[da
     if title is not None:
         yield (title, None), init_fields(cls)
         return
+    declared = {name: base for base in cls.__mro__ for name in inspect.get_annotations(base)}  # the last one stays
     groups: dict[type, list[dataclasses.Field[Any]]] = {}
     for field in init_fields(cls):
-        groups.setdefault(_home(cls, field.name), []).append(field)
+        groups.setdefault(declared.get(field.name, cls), []).append(field)
     for home, fields in groups.items():
         yield (_in_words(home.__name__), _first_line(home)), fields
 
@@ -110,11 +111,6 @@ def _in_words(name: str) -> str:
     """
     first, *others = re.sub(r"(?<=[a-zA-Z])(?=[A-Z][a-z])", " ", name).split(" ")
     return " ".join([first, *(word.lower() if word.istitle() else word for word in others)])
-
-
-def _home(cls: type, name: str) -> type:
-    declaring = [base for base in cls.__mro__ if name in inspect.get_annotations(base)]
-    return declaring[-1] if declaring else cls
 
 
 def _first_line(cls: type) -> str | None:

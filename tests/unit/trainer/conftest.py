@@ -4,5 +4,4 @@ and every run is seeded.
 
 from __future__ import annotations
 
-import cheap_seeding  # noqa: F401
 import torch._dynamo  # noqa: F401
