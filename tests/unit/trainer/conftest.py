@@ -1,6 +1,4 @@
-"""Only imports: the first optimizer of a process makes torch load its compiler, and that sets an environment variable;
-and every run is seeded.
-"""
+"""Only an import: the first optimizer of a process makes torch load this, and that sets an environment variable."""
 
 from __future__ import annotations
 
