@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from operator import is_
+from operator import is_not
 from typing import Any, Literal, NamedTuple, get_args
 
 from ..core.notices import warn
@@ -246,24 +246,25 @@ class CallbackHandler(TrainerCallback):
         self, event: str, args: Any, state: TrainerState, control: TrainerControl, **details: Any
     ) -> TrainerControl:
         """Tell every listener; hand on the control that the last of them returned."""
+        # Most callbacks ignore most events, and an ignored event should cost next to nothing. Who listens is asked
+        # anew each time: `callbacks` is a public list, and methods are patched on classes and instances. Our own are
+        # not patched in the middle of a run: where there are no others, it is enough that they are the very same.
         if event == "on_train_begin":
             self._audiences.clear()
-        audience = self._audience_of(event)
-        if not audience.listeners:
+        known, present = self._audiences.get(event), self.callbacks
+        if (
+            known is None
+            or not known.stays
+            or len(known.callbacks) != len(present)
+            or any(map(is_not, known.callbacks, present))
+        ):
+            known = self._audiences[event] = Audience.of(present, event)
+        if not known.listeners:
             return control
-        if self.isolate_rng and not audience.is_quiet:
+        if self.isolate_rng and not known.is_quiet:
             with undisturbed():
-                return self._deliver(audience.listeners, args, state, control, details)
-        return self._deliver(audience.listeners, args, state, control, details)
-
-    def _audience_of(self, event: str) -> Audience:
-        """Who listens. Most callbacks ignore most events, and an ignored event should cost next to nothing."""
-        # Asked anew each time: `callbacks` is a public list, and methods are patched on classes and instances. Our own
-        # are not patched in the middle of a run: where there are no others, it is enough that they are the same.
-        known = self._audiences.get(event)
-        if known is None or not known.stays or not _are_the_same(known.callbacks, self.callbacks):
-            known = self._audiences[event] = Audience.of(self.callbacks, event)
-        return known
+                return self._deliver(known.listeners, args, state, control, details)
+        return self._deliver(known.listeners, args, state, control, details)
 
     def _deliver(
         self, listeners: list[Listener], args: Any, state: Any, control: TrainerControl, details: dict[str, Any]
@@ -301,10 +302,6 @@ class CallbackHandler(TrainerCallback):
         self, args: Any, state: TrainerState, control: TrainerControl, metrics: Any, **kwargs: Any
     ) -> TrainerControl:
         return self.call_event("on_predict", args, state, control, metrics=metrics, **kwargs)
-
-
-def _are_the_same(some: list[TrainerCallback], others: list[TrainerCallback]) -> bool:
-    return len(some) == len(others) and all(map(is_, some, others))  # not those that only compare equal
 
 
 def _delivering(event: Event) -> Callable[..., TrainerControl]:

@@ -77,22 +77,19 @@ class Objective:
 
     def share_of(self, loss: Tensor, num_items: Tensor | int | None) -> Tensor:
         """The loss as its share of the whole optimizer step, so that the shares of a step add up to its mean."""
-        parts: dict[str, Tensor] = {}
         if not isinstance(loss, Tensor) or loss.dim() > 0:
-            loss, parts = total_and_parts(loss, self.source)
-            loss = one_number(loss, self.source)
-        scaled = self._scaled(num_items)
-        if parts:
-            self.parts.append({name: cut_off(scaled(part)) for name, part in parts.items()})
-        return scaled(loss)
-
-    def _scaled(self, num_items: Tensor | int | None) -> Callable[[Tensor], Tensor]:
-        """What turns a loss into its share."""
+            loss = self._whole(loss, num_items)
         if self.scale == "share" and (num_items is not None or self.stated):
             # Only what was divided by the count of all processes has to make up for their averaging.
-            makes_up = self.processes == 1 or num_items is None or self.makes_up
-            return _as_it_is if makes_up else lambda loss: loss * self.processes
-        return _as_it_is if self.divisor == 1.0 else lambda loss: loss / self.divisor
+            return loss if self.processes == 1 or num_items is None or self.makes_up else loss * self.processes
+        return loss if self.divisor == 1.0 else loss / self.divisor
+
+    def _whole(self, loss: Any, num_items: Tensor | int | None) -> Tensor:
+        """One number; where several losses have names, their sum, and the share of each is noted."""
+        total, parts = total_and_parts(loss, self.source)
+        if parts:
+            self.parts.append({name: cut_off(self.share_of(part, num_items)) for name, part in parts.items()})
+        return one_number(total, self.source)
 
     @property
     def weighs_nothing(self) -> bool:
@@ -173,10 +170,6 @@ class Objective:
     def own_count(self, num_items: Any) -> Any:
         """The part of `num_items` that belongs to the micro-batch at hand."""
         return num_items / (self.divisor * self.processes)
-
-
-def _as_it_is(loss: Tensor) -> Tensor:
-    return loss
 
 
 def no_loss(model: nn.Module) -> Tensor:

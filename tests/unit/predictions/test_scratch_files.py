@@ -19,6 +19,7 @@ from ostinato.predictions.spilled import spilled
 
 def test_nothing_is_to_be_seen_in_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(subject, "_is_memory", lambda directory: False)  # memory is the last resort
     file = ScratchFile(Scratch(0), 100)
     file.append(np.arange(10))
     assert file.place.directory == str(tmp_path)
