@@ -48,33 +48,6 @@ class Accuracy(Metric):
     def _score(self, totals: Arrays) -> dict[str, float]:
         return {self.name: float(totals["correct"] / totals["labels"])}
 
-    def update_with_few(self, rows: list[list[float]], labels: list[int]) -> bool:
-        """Take in a few rows of logits that are plain lists, in a tenth of the time that arrays of them take.
-
-        False: nothing was taken in, because something about them is unusual. `update` knows what.
-
-        >>> accuracy = Accuracy()
-        >>> accuracy.update_with_few([[0.2, 0.8], [0.9, 0.1]], [1, -100]), accuracy.compute()
-        (True, {'accuracy': 1.0})
-        """
-        if self._keeps:
-            return False
-        correct = counted = 0
-        for row, label in zip(rows, labels, strict=True):
-            if label == self.ignore_index:
-                continue
-            total = sum(row)
-            if total != total or not 0 <= label < len(row):  # a NaN is not found by max
-                return False
-            correct += row.index(max(row)) == label
-            counted += 1
-        if counted:
-            before: Any = self._totals or {"correct": 0.0, "labels": 0.0}
-            self._totals = {"correct": before["correct"] + correct, "labels": before["labels"] + counted}
-        self._rows += len(rows)
-        self._count += counted
-        return True
-
 
 class ClassCounts(Metric):
     """Metrics that follow from three counts per class: found, predicted, present.

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from ..core.eval_prediction import EvalPrediction
 from .base import TooFewRowsError
-from .classification import Accuracy
 from .registry import Combined
 from .streams import Stream
 
@@ -31,9 +30,6 @@ class MetricWindow:
         self.ignored = list(ignored)  # outputs of the model that are of no interest
         self._open = [stream.opened(**known) for stream in streams]
         self._joins = all(stream.takes == "ours" and _counts(stream.metric) for stream in streams)
-        only = self._open[0].metric if len(self._open) == 1 else None
-        self._quick = only if type(only) is Accuracy else None  # need not wait
-        self._is_plain = False  # the batch held last has logits for each row, and a class
         self._held: list[tuple[Any, Any]] = []  # logits and labels of batches that wait
         self._held_size = 0
         self._alike: tuple[Any, ...] | None = None  # what the batch held last was like, in every respect
@@ -67,11 +63,8 @@ class MetricWindow:
             return False
         if self._held_size + self._size > MOST_HELD:
             self._measure_held()
-        copies = _copy(logits), _copy(labels)  # both may be written to before they are read
-        if self._is_plain and self._quick is not None and self._quick.update_with_few(*copies):
-            return True
         self._shown = (shifts, processing_class)
-        self._held.append(copies)
+        self._held.append((_copy(logits), _copy(labels)))  # both may be written to before they are read
         self._held_size += self._size
         return True
 
@@ -85,9 +78,6 @@ class MetricWindow:
         if kind != self._kind:
             self._measure_held()
         self._alike, self._kind, self._size = alike, kind, size
-        of_classes = rest[0].is_floating_point and not rest[1].is_floating_point and rest[1] != torch.bool
-        on_host = rest[2].type == rest[3].type == "cpu"
-        self._is_plain = len(shape) == 2 and len(wanted) == 1 and of_classes and on_host and size <= FEW
         return True
 
     def _measure(self, prediction: EvalPrediction) -> None:

@@ -289,7 +289,7 @@ def test_batches_that_are_measured_together_give_the_same(wanted: list[Any]) -> 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_batches_of_few_numbers_and_of_many_are_joined_without_rounding(dtype: torch.dtype) -> None:
-    one_by_one, together = (MetricWindow(asked(metrics=["balanced_accuracy"]).streams, {}) for _ in range(2))
+    one_by_one, together = (MetricWindow(asked(metrics=["accuracy"]).streams, {}) for _ in range(2))
     one_by_one._joins = False
     generator = torch.Generator().manual_seed(2)
     for rows_in_batch in (3, 500, 1, 40, 0, 500, 2):
@@ -301,7 +301,7 @@ def test_batches_of_few_numbers_and_of_many_are_joined_without_rounding(dtype: t
         together.add(batch)
         if rows_in_batch == 1:
             assert len(together._held) == 2
-    assert together.drain() == one_by_one.drain() == {"balanced_accuracy": 1.0}
+    assert together.drain() == one_by_one.drain() == {"accuracy": 1.0}
 
 
 def test_metrics_whose_sums_depend_on_the_order_are_measured_batch_by_batch() -> None:
@@ -312,7 +312,7 @@ def test_metrics_whose_sums_depend_on_the_order_are_measured_batch_by_batch() ->
 
 
 def test_small_batches_wait_and_are_not_touched_by_what_comes_later() -> None:
-    window, alone = (MetricWindow(asked(metrics=["balanced_accuracy"]).streams, {}) for _ in range(2))
+    window, alone = (MetricWindow(asked(metrics=["accuracy"]).streams, {}) for _ in range(2))
     alone._joins = False
     measured: list[int] = []
     window._measure = lambda one: (measured.append(len(one.label_ids)), MetricWindow._measure(window, one))[0]  # type: ignore[method-assign]
