@@ -15,7 +15,7 @@ their mean. What goes by the clock (the bar, once a second for the trackers) com
 short, so that it is overstated rather than left out.
 
 A step takes 5 ms because its model multiplies matrices for what is left of them; that time is not in the account of
-CPU time, so that the rest can be seen. What begins and ends a run (the page is written there) is told apart.
+CPU time, so that the rest can be seen. What begins and ends a run (the page is written there) is left out.
 `besides the model` tells how fast the machine is.
 """
 
@@ -67,15 +67,12 @@ class Classifier(nn.Module):
         self.head = nn.Linear(WIDTH, 5)
         self.steps = 0
         self.spans: Spans | None = None
-        self.begun = self.ended = 0.0  # CPU time, at the beginning of the first step and of the last
         self.worked = 0.0  # CPU time that is taken out of the account
         self.matrix = torch.randn(128, 128)
 
     def forward(self, input_ids: Any, attention_mask: Any, labels: Any = None) -> dict[str, Any]:
         if self.steps >= WARM_UP and (self.steps - WARM_UP) % SPAN == 0 and self.spans is not None:
             self.spans.change(self.worked)
-        self.ended = time.process_time() - self.worked
-        self.begun = self.begun or self.ended
         self.steps += 1
         begun, end = time.thread_time(), time.perf_counter() + self.wait
         with torch.no_grad():
@@ -173,7 +170,6 @@ class Leg:
     added_wall: float
     quiet_cpu: float  # a step that reports nothing
     quiet_wall: float
-    around: float  # CPU time before the first and after the last step
 
 
 def train(
@@ -192,7 +188,6 @@ def train(
         journal="journal" in parts, write_report="journal" in parts,
         include_num_input_tokens_seen="non_padding" if "tokens" in parts else "no",
     )  # fmt: skip
-    begun = time.process_time()
     trainer = TwoLosses(
         model, args, train_dataset=Rows(ROWS * 1000), callbacks=callbacks,
         train_metrics=["accuracy"] if "metrics" in parts else None,
@@ -202,13 +197,10 @@ def train(
         trainer.remove_callback(PrinterCallback)
     spans = model.spans = Spans(trainer) if in_turns else None
     trainer.train()
-    around = time.process_time() - begun - model.worked - (model.ended - model.begun)
     if spans is None:
         return None
-    return Leg(
-        _added(spans.cpu), _added(spans.wall), statistics.median(spans.cpu[False]),
-        statistics.median(spans.wall[False]), around,
-    )  # fmt: skip
+    quiet_cpu, quiet_wall = statistics.median(spans.cpu[False]), statistics.median(spans.wall[False])
+    return Leg(_added(spans.cpu), _added(spans.wall), quiet_cpu, quiet_wall)
 
 
 def _added(spans: dict[bool, list[float]]) -> float:
@@ -369,8 +361,8 @@ def _told(found: list[Leg]) -> str:
     return (
         f"{mean('added_wall') / mean('quiet_wall'):+5.1%} ({mean('added_wall') * 1e6:.0f} us; by process "
         f"{each[0] * 1e6:.0f} to {each[-1] * 1e6:.0f}) on steps of {mean('quiet_wall') * 1e3:.1f} ms, "
-        f"{mean('quiet_cpu') * 1e6:.0f} us of them besides the model; {mean('added_cpu') * 1e6:.0f} us of CPU time a "
-        f"step, {mean('around') * 1e3:.0f} ms CPU around the steps"
+        f"{mean('quiet_cpu') * 1e6:.0f} us of them besides the model; "
+        f"{mean('added_cpu') * 1e6:.0f} us of CPU time a step"
     )
 
 

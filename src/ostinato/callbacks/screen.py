@@ -218,9 +218,11 @@ class Screen:
     def _write(self, waiting: list[Noted | Words | Printed | Line]) -> None:
         if self._is_gone:
             return
-        if self._introduction is not None and (waiting or self._outcome is not None or self._seconds_in_all()):
-            waiting = [Words(introduced(self._introduction, self._seconds_in_all())), *waiting]
-            self._introduction = None
+        if self._introduction is not None:
+            seconds = self._seconds_in_all()
+            if waiting or seconds is not None or self._outcome is not None:
+                waiting = [Words(introduced(self._introduction, seconds)), *waiting]
+                self._introduction = None
         for one in waiting:
             if isinstance(one, Noted):
                 self._numbers.update({name: one.logs[name] for name in NEWEST if name in one.logs})

@@ -32,7 +32,7 @@ class EventFile:
     """A new file in a directory. `forgets_from` tells readers to forget this step and later ones of older files.
 
     >>> events = EventFile(Path("out/runs/first"))  # doctest: +SKIP
-    >>> events.write([encoded({"train/loss": 0.5}, step=10, moment=time.time())])  # doctest: +SKIP
+    >>> events.write(encoded({"train/loss": 0.5}, step=10, moment=time.time()))  # doctest: +SKIP
     """
 
     def __init__(self, directory: Path, *, forgets_from: int | None = None) -> None:

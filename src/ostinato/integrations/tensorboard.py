@@ -44,8 +44,9 @@ class TensorBoardSink(Sink):
         self._went_on = run.run_id is not None and self._directory.is_dir()
         self._file = EventFile(self._directory, forgets_from=run.step if self._went_on else None)
         if not self._went_on:
-            texts = {"args": run.hyper_parameters, "model_config": run.model_config}
-            self._file.write(_text(name, content) for name, content in texts.items() if content or name == "args")
+            self._file.write([_text("args", run.hyper_parameters)])
+            if run.model_config:
+                self._file.write([_text("model_config", run.model_config)])
         return os.path.relpath(self._directory, run.output_dir)  # a run's directory may be moved as a whole
 
     @property
@@ -70,12 +71,16 @@ class TensorBoardSink(Sink):
         self.log_all([Logged(numbers, step, time.time())])
 
     def log_all(self, logs: Sequence[Logged]) -> None:
-        if self._writer is None and self._file is not None:
+        if self._is_theirs:  # all that can be asked of a writer of any kind
+            for numbers, step, moment in logs:
+                for name, value in numbers.items():
+                    self.writer.add_scalar(name, value, step, walltime=moment)
+        elif self._writer is not None:
+            for numbers, step, moment in logs:
+                for event in encoded(numbers, step, moment):
+                    self._writer.file_writer.add_event(_event_type().FromString(event), step, moment)
+        elif self._file is not None:
             self._file.write(chain.from_iterable(encoded(*one) for one in logs))
-            return
-        for numbers, step, moment in logs:
-            for name, value in numbers.items():
-                self.writer.add_scalar(name, value, step, walltime=moment)
 
     def flush(self) -> None:
         if self._writer is not None:
@@ -93,8 +98,11 @@ class TensorBoardSink(Sink):
 def _text(name: str, content: Any) -> bytes:
     """An event with a text."""
     summary = import_module("torch.utils.tensorboard.summary").text(name, json.dumps(content, indent=2, default=str))
-    event = import_module("tensorboard.compat.proto.event_pb2").Event
-    return event(summary=summary, wall_time=time.time()).SerializeToString()
+    return _event_type()(summary=summary, wall_time=time.time()).SerializeToString()
+
+
+def _event_type() -> Any:
+    return import_module("tensorboard.compat.proto.event_pb2").Event
 
 
 def directory_of(run: RunInfo) -> Path:

@@ -30,6 +30,15 @@ class Named(TrainerCallback):
         self.heard.append(self.name)
 
 
+class Alike:
+    """All of a class compare equal, and are still different callbacks."""
+
+    def __eq__(self, other):
+        return type(other) is type(self)
+
+    __hash__ = object.__hash__
+
+
 class Other(Named):
     pass
 
@@ -177,13 +186,8 @@ def test_the_list_is_public_and_may_change() -> None:
 
 
 def test_replaced_by_an_equal_one() -> None:
-    """Callbacks that compare equal are still two callbacks."""
-
-    class Equal(Named):
-        def __eq__(self, other):
-            return isinstance(other, Equal)
-
-        __hash__ = object.__hash__
+    class Equal(Alike, Named):
+        pass
 
     heard: list = []
     handler = handler_of(Equal("old", heard))
@@ -224,17 +228,8 @@ def test_method_patched_on_the_class_later_is_heard(monkeypatch: pytest.MonkeyPa
 def test_quiet_callbacks_may_change_too() -> None:
     """Of them it is remembered who listens, as long as they are the same."""
 
-    class Quiet(QuietCallback):
-        def __init__(self, name: str, heard: list) -> None:
-            self.name, self.heard = name, heard
-
-        def on_step_end(self, args, state, control, **kwargs) -> None:
-            self.heard.append(self.name)
-
-        def __eq__(self, other):
-            return isinstance(other, Quiet)
-
-        __hash__ = object.__hash__
+    class Quiet(Alike, Named, QuietCallback):
+        pass
 
     heard: list = []
     handler = handler_of(Quiet("a", heard))
