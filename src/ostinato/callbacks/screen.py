@@ -277,7 +277,7 @@ class Screen:
 
     def _rows(self, width: int) -> Iterator[Line]:
         if self._introduction is not None:
-            yield [(_cropped(writable(on_one_line(self._introduction), self.console.encoding), width), "")]
+            yield [(writable(on_one_line(self._introduction), self.console.encoding), "")]  # rich cuts it off
         aligned = 0  # one bar under the other
         if self._state is not None:
             state, total = self._state, self._state.max_steps if self._state.max_steps > 0 else None
@@ -397,12 +397,6 @@ class _Waiting:
             for line in lines:
                 texts += [f"{screen.styled(part)}\n" for part in broken(line, width)]
         yield Segment(writable("".join(texts), encoding))
-
-
-def _cropped(text: str, width: int) -> str:
-    from rich.cells import cell_len, set_cell_size  # noqa: PLC0415
-
-    return text if cell_len(text) <= width else set_cell_size(text, width)
 
 
 def is_terminal(stream: Any) -> bool:

@@ -91,9 +91,10 @@ def test_half_a_record_is_taken_back(tmp_path) -> None:
 
     events = EventFile(tmp_path)
     events.write(encoded({"loss": 1.0}, 1, 0.0))
-    events._file = disk = Full(events._file)
+    events._file, size = (disk := Full(events._file)), events.path.stat().st_size
     with pytest.raises(OSError, match="no space is left"):
         events.write(encoded({"loss": 2.0}, 2, 0.0))
+    assert events.path.stat().st_size == size
     disk.is_full = False
     events.write(encoded({"loss": 3.0}, 3, 0.0))
     events.close()

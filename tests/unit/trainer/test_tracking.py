@@ -304,6 +304,19 @@ def test_batches_of_few_numbers_and_of_many_are_joined_without_rounding(dtype: t
     assert together.drain() == one_by_one.drain() == {"accuracy": 1.0}
 
 
+def test_numbers_of_a_device_wait_and_are_numbers_in_the_end() -> None:
+    """Tensors of the host are read at once; these stand for those that something still computes."""
+    tracked = Tracked()
+    for number in range(3):
+        tracked.hold_losses({"kl": torch.tensor(float(number)), "size": 1.0})
+        tracked.add("own", 2.0)
+        tracked.commit()
+    assert tracked._waiting
+    found = tracked.drain()
+    assert found == {"kl": 1.0, "size": 1.0, "own": 2.0} and {type(one) for one in found.values()} == {float}
+    assert list(found) == ["kl", "size", "own"]
+
+
 def test_metrics_whose_sums_depend_on_the_order_are_measured_batch_by_batch() -> None:
     window = MetricWindow(asked(metrics=["accuracy", "mse"]).streams, {})
     for number in range(3):
