@@ -23,6 +23,8 @@ TAKEN = frozenset({"loss", "grad_norm", "learning_rate", "epoch", "step", "total
 # Tensors that wait to be added up: few enough to be forgotten about, and so many that looking at them costs nothing.
 MOST_WAITING = 512
 
+_PLAIN = {float}
+
 Number = float | int | Tensor
 Exchange = Callable[[dict[str, tuple[float, float]]], dict[str, tuple[float, float]]]
 
@@ -49,7 +51,9 @@ class Tracked:
         if name not in self._known:
             _check_name(name)
             self._known.add(name)
-        self._hold(name, _kept(name, value), weight if type(weight) is float else _kept(name, weight))
+        value, weight = _kept(name, value), weight if type(weight) is float else _kept(name, weight)
+        self._must_wait = self._must_wait or type(value) is not float or type(weight) is not float
+        self.held.append((name, value, weight))
 
     def hold_losses(self, losses: dict[str, Number]) -> None:
         """Hold the named losses of a step. They are ours: cut off from their graph, and nobody writes to them."""
@@ -57,15 +61,8 @@ class Tracked:
             for name in losses:
                 _check_name(name)
             self._known.update(losses)
-        others, self.held = self.held, []  # a log names the losses first
-        for name, loss in losses.items():
-            self._hold(name, loss, 1.0)
-        self.held += others
-
-    def _hold(self, name: str, value: Number, weight: Number) -> None:
-        self.held.append((name, value, weight))
-        if type(value) is not float or type(weight) is not float:
-            self._must_wait = True
+        self._must_wait = self._must_wait or not _PLAIN.issuperset(map(type, losses.values()))
+        self.held[:0] = [(name, loss, 1.0) for name, loss in losses.items()]  # a log names the losses first
 
     def commit(self) -> None:
         """Let what is held count."""

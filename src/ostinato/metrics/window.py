@@ -17,7 +17,8 @@ from .streams import Stream
 
 States = list[dict[str, Any]]
 MOST_HELD = 1 << 16  # numbers of small batches that wait, to be measured together
-FEW = 256  # numbers that are copied faster one by one than as tensors
+_LISTS = {list}
+FEW = 256  # numbers of a batch that are copied faster one by one than as tensors
 
 
 class MetricWindow:
@@ -35,6 +36,7 @@ class MetricWindow:
         self._alike: tuple[Any, ...] | None = None  # what the batch held last was like, in every respect
         self._kind: tuple[Any, ...] | None = None  # what batches that are joined have in common
         self._size = 0  # of the batch held last
+        self._is_small = False  # it was, and on the host: its numbers are copied faster one by one than as tensors
         self._shown: tuple[bool, Any] = (False, None)  # whether the loss shifts labels, and the tokenizer
         self._has_measured = False
 
@@ -56,7 +58,7 @@ class MetricWindow:
         """Take in a batch that is to be measured later; False: it has to be measured now, and was not taken."""
         if not self._joins or not self._has_measured:
             return False
-        if not isinstance(logits, Tensor) or not isinstance(labels, Tensor):
+        if not isinstance(logits, Tensor) or not isinstance(labels, Tensor):  # or there are none
             return False
         alike = (logits.shape, labels.shape, logits.dtype, labels.dtype, logits.device, labels.device, shifts)
         if alike != self._alike and not self._may_wait(alike):
@@ -64,13 +66,15 @@ class MetricWindow:
         if self._held_size + self._size > MOST_HELD:
             self._measure_held()
         self._shown = (shifts, processing_class)
-        self._held.append((_copy(logits), _copy(labels)))  # both may be written to before they are read
+        # Both may be written to before they are read: copies wait.
+        self._held.append((logits.tolist(), labels.tolist()) if self._is_small else (_copy(logits), _copy(labels)))
         self._held_size += self._size
         return True
 
     def _may_wait(self, alike: tuple[Any, ...]) -> bool:
         """Whether a batch unlike the one before can wait: it is small, and has rows to join."""
         shape, wanted, *rest = alike
+        *_, logits_device, labels_device, _ = rest
         size = shape.numel() + wanted.numel()
         if size > MOST_HELD // 8 or not shape.numel() or not shape or not wanted or shape[0] != wanted[0]:
             return False
@@ -78,6 +82,7 @@ class MetricWindow:
         if kind != self._kind:
             self._measure_held()
         self._alike, self._kind, self._size = alike, kind, size
+        self._is_small = size <= FEW and logits_device.type == labels_device.type == "cpu"
         return True
 
     def _measure(self, prediction: EvalPrediction) -> None:
@@ -91,9 +96,9 @@ class MetricWindow:
             shifts, processing_class = self._shown
             assert self._kind is not None
             logits_shape, labels_shape, logits_dtype, labels_dtype, *_ = self._kind
-            logits = _joined([logits for logits, _ in held], logits_shape, logits_dtype)
-            labels = _joined([labels for _, labels in held], labels_shape, labels_dtype)
-            self._measure(EvalPrediction(logits, labels, shifts_labels=shifts, processing_class=processing_class))
+            logits, labels = zip(*held, strict=True)
+            pair = _joined(logits, logits_shape, logits_dtype), _joined(labels, labels_shape, labels_dtype)
+            self._measure(EvalPrediction(*pair, shifts_labels=shifts, processing_class=processing_class))
 
     def drain(self, of_all: Callable[[States], list[States]] | None = None) -> dict[str, float]:
         """The results since the last time, over all processes; a metric that has seen too few rows is left out.
@@ -132,14 +137,13 @@ class MetricWindow:
                     stream.metric.merge({name: _array(value) for name, value in states[number].items()})
 
 
-def _copy(tensor: Tensor) -> Any:
-    """A copy: a tensor, or its rows as plain numbers."""
-    return tensor.tolist() if tensor.is_cpu and tensor.numel() <= FEW else tensor.detach().clone()
+def _copy(tensor: Tensor) -> Tensor:
+    return tensor.detach().clone()
 
 
-def _joined(parts: list[Any], shape: Sequence[int], dtype: torch.dtype) -> Any:
+def _joined(parts: Sequence[Any], shape: Sequence[int], dtype: torch.dtype) -> Any:
     """The rows of all parts, one after the other; each row is of this shape."""
-    if any(isinstance(part, Tensor) for part in parts):
+    if not _LISTS.issuperset(map(type, parts)):
         return torch.cat([part if isinstance(part, Tensor) else torch.tensor(part, dtype=dtype) for part in parts])
     numbers: Iterable[Any] = chain.from_iterable(parts)
     for _ in shape:  # numpy takes several times as long to find out how lists are nested, and what is in them

@@ -88,8 +88,10 @@ class Objective:
         """One number; where several losses have names, their sum, and the share of each is noted."""
         total, parts = total_and_parts(loss, self.source)
         if parts:
-            self.parts.append({name: cut_off(self.share_of(part, num_items)) for name, part in parts.items()})
-        return one_number(total, self.source)
+            if self.divisor != 1.0 or self.processes > 1:  # else it is all there is, and its own share
+                parts = {name: self.share_of(part, num_items) for name, part in parts.items()}
+            self.parts.append({name: cut_off(part) for name, part in parts.items()})
+        return total if parts else one_number(total, self.source)
 
     @property
     def weighs_nothing(self) -> bool:

@@ -61,7 +61,7 @@ def compute_loss(trainer: Trainer, model: nn.Module, inputs: Batch, **count: Any
     labels = [inputs.get(name) for name in trainer.label_names]  # now: some losses take them out of the batch
     result = trainer.compute_loss(model, inputs, return_outputs=True, **count)
     loss, outputs = loss_and_outputs(result, trainer.objective.source)
-    if labels and is_heard() and not any(label is None for label in labels):
+    if is_heard():
         _show(trainer, window, outputs, labels)
     return loss
 
@@ -71,6 +71,8 @@ def _show(trainer: Trainer, window: MetricWindow, outputs: Any, labels: list[Any
     # What most batches are like, and steps are short: the rest takes longer than it takes to measure one.
     plain = isinstance(outputs, dict) and "logits" in outputs and "logits" not in window.ignored and len(labels) == 1
     if plain and window.hold(outputs["logits"], labels[0], tokenizer, shifts=shifts):
+        return
+    if not labels or any(label is None for label in labels):
         return
     logits = tuple(map(_detached, logits_of(outputs, window.ignored, has_loss=True)))
     window.add(
