@@ -3,11 +3,13 @@
     python benchmarks/reporting.py                  # what it adds to a step, with a log every 10 steps and every step
     python benchmarks/reporting.py --each           # each part by itself as well
     python benchmarks/reporting.py --trackers wandb mlflow trackio    # these on top, one at a time
+    python benchmarks/reporting.py --inside         # with clocks inside a run: what takes how long, in its place
     python benchmarks/reporting.py --memory         # resident memory over 50,000 steps
 
 *everything* is: the live bar on a terminal (a pseudo-terminal, which is read), journal and page, tensorboard, csv and
 jsonl, two losses and a number of the user's own, a metric of the training batches, tokens counted without padding.
-*what is shown and kept* leaves out what has to be computed in every step before it can be reported: the latter four.
+*reporting all of it* is the same against a run that computes all of these numbers in every step, too, but reports none
+of them. *what is shown and kept* leaves out what has to be computed before it can be reported: the latter four.
 
 A run reports everything for 100 steps, then nothing for 100 steps, and so on: two processes differ by more than what
 is to be found. The median of the differences of neighbouring spans counts, and of several processes
@@ -17,11 +19,16 @@ short, so that it is overstated rather than left out.
 A step takes 5 ms because its model multiplies matrices for what is left of them; that time is not in the account of
 CPU time, so that the rest can be seen. What begins and ends a run (the page is written there) is left out.
 `besides the model` tells how fast the machine is.
+
+Where others use the machine as well, differences of whole steps vary by more than what is sought. --inside does not:
+it reads a clock before and after all that reporting and computing consist of. It misses what they do to the caches of
+the rest, and adds a microsecond for each reading.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import json
 import logging
@@ -41,7 +48,20 @@ import torch
 from torch import nn
 
 import ostinato
-from ostinato import DefaultFlowCallback, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+from ostinato import (
+    DefaultFlowCallback,
+    PrinterCallback,
+    ProgressCallback,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+from ostinato.callbacks.base import QuietCallback
+from ostinato.loops import report
+from ostinato.loops.run import Run
+from ostinato.loops.tokens import TokenCounter
+from ostinato.objective.objective import Objective
+from ostinato.wiring import measuring_training
 
 LENGTH, VOCABULARY, WIDTH, ROWS = 32, 500, 16, 4
 WARM_UP = 20  # steps of every leg that are not counted
@@ -49,6 +69,21 @@ SPAN = 100  # steps that are looked at together
 TARGET = 5e-3  # seconds that a step should take
 OURS = ("bar", "journal", "losses", "metrics", "tokens")
 EVERYTHING = (*OURS, "tensorboard", "csv", "jsonl")
+INSIDE = {
+    "reporting": (
+        "collecting the numbers of a log",
+        "telling the callbacks of them",
+        "looking for new parameters after that",
+        "the bar",
+    ),
+    "computing what is reported": (
+        "a training metric",
+        "named losses",
+        "a tracked number",
+        "adding these up",
+        "tokens without padding",
+    ),
+}
 SHOWN_AND_KEPT = ("bar", "journal", "tensorboard", "csv", "jsonl")
 
 
@@ -124,6 +159,7 @@ class Spans:
     """Lets a run report, and not report, by turns, and notes what a step takes then."""
 
     trainer: TwoLosses
+    computes: bool = False  # what could be reported, always
     reports: bool = True  # now
     cpu: dict[bool, list[float]] = field(default_factory=lambda: {True: [], False: []})  # what threads do is counted
     wall: dict[bool, list[float]] = field(default_factory=lambda: {True: [], False: []})
@@ -154,7 +190,9 @@ class Spans:
             state.logging_steps,
         )
         handler.callbacks = [one for one in handler.callbacks if isinstance(one, DefaultFlowCallback)]
-        trainer.tells, trainer._train_window, run.count_tokens, state.logging_steps = False, None, None, sys.maxsize
+        state.logging_steps = sys.maxsize
+        if not self.computes:
+            trainer.tells, trainer._train_window, run.count_tokens = False, None, None
 
     def _resume(self) -> None:
         trainer, handler, run = self.trainer, self.trainer.callback_handler, self.trainer._run
@@ -174,7 +212,7 @@ class Leg:
 
 def train(
     directory: str, steps: int, every: int, parts: list[str], *,
-    wait: float = 0.0, callbacks: Any = None, in_turns: bool = False,
+    wait: float = 0.0, callbacks: Any = None, in_turns: bool = False, computes: bool = False,
 ) -> Leg | None:  # fmt: skip
     """One run; with no parts it reports nothing."""
     torch.manual_seed(0)
@@ -195,7 +233,7 @@ def train(
     trainer.tells = "losses" in parts
     if "bar" not in parts:
         trainer.remove_callback(PrinterCallback)
-    spans = model.spans = Spans(trainer) if in_turns else None
+    spans = model.spans = Spans(trainer, computes) if in_turns else None
     trainer.train()
     if spans is None:
         return None
@@ -210,19 +248,72 @@ def _added(spans: dict[bool, list[float]]) -> float:
     return statistics.median(one - (before + after) / 2 for before, one, after in between)
 
 
+@dataclass
+class Clock:
+    """How long functions take where they are called, all calls of a run together."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def watch(self, owner: Any, name: str, label: str) -> None:
+        inner, seconds = getattr(owner, name), self.seconds
+        seconds.setdefault(label, 0.0)
+
+        @functools.wraps(inner)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            begun = time.perf_counter()
+            try:
+                return inner(*args, **kwargs)
+            finally:
+                seconds[label] += time.perf_counter() - begun
+
+        setattr(owner, name, watched)
+
+
+def inside(steps: int, every: int, work: float) -> dict[str, float]:
+    """Microseconds of a step, by what they are for. Everything is on; the first fifth of the run is not counted."""
+    clock = Clock()
+    clock.watch(report, "step_logs", "collecting the numbers of a log")
+    clock.watch(Trainer, "log", "telling the callbacks of them")
+    clock.watch(Run, "meet", "looking for new parameters after that")
+    clock.watch(ProgressCallback, "on_step_end", "the bar")
+    clock.watch(measuring_training, "compute_loss", "a training metric")
+    clock.watch(TwoLosses, "compute_loss", "the model")
+    clock.watch(Objective, "_whole", "named losses")
+    clock.watch(ostinato, "track", "a tracked number")
+    clock.watch(Run, "_commit_tracked", "adding these up")
+    clock.watch(TokenCounter, "__call__", "tokens without padding")
+    before: dict[str, float] = {}
+
+    class Begin(QuietCallback):
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.global_step == steps // 5:
+                before.update(clock.seconds)
+
+    with tempfile.TemporaryDirectory() as directory:
+        train(directory, steps, every, list(EVERYTHING), wait=work, callbacks=[Begin()])
+    counted = steps - steps // 5
+    found = {label: (seconds - before[label]) / counted * 1e6 for label, seconds in clock.seconds.items()}
+    found["a training metric"] -= found.pop("the model")
+    return found
+
+
 def leg(options: argparse.Namespace) -> dict[str, Any]:
     """In a process of its own."""
     with tempfile.TemporaryDirectory() as directory:
         found = train(
-            directory, options.steps, options.every[0], options.parts, wait=options.work, in_turns=True
+            directory, options.steps, options.every[0], options.parts,
+            wait=options.work, in_turns=True, computes=options.computes,
         )  # fmt: skip
     assert found is not None
     return asdict(found)
 
 
-def compare(processes: int, steps: int, every: int, parts: list[str], work: float) -> list[Leg]:
+def compare(
+    processes: int, steps: int, every: int, parts: list[str], work: float, *, computes: bool = False
+) -> list[Leg]:
     """How fast a process is depends on where its memory lies: there are several."""
     words = ["--steps", str(steps), "--every", str(every), "--work", str(work), "--parts", *parts]
+    words += ["--computes"] if computes else []
     return [Leg(**OnATerminal(words).answer()) for _ in range(processes)]
 
 
@@ -307,7 +398,12 @@ def answer(options: argparse.Namespace) -> None:
     """In the process that measures."""
     torch.set_num_threads(1)
     logging.getLogger("wandb").setLevel(logging.ERROR)
-    found: Any = memory(options.memory_steps, options.every[0]) if options.memory else leg(options)
+    if options.memory:
+        found: Any = memory(options.memory_steps, options.every[0])
+    elif options.inside:
+        found = inside(options.steps, options.every[0], options.work)
+    else:
+        found = leg(options)
     with os.fdopen(options.answer, "w") as file:
         json.dump(found, file)
 
@@ -325,6 +421,21 @@ def show_memory(options: argparse.Namespace) -> None:
     )
 
 
+def show_inside(options: argparse.Namespace) -> None:
+    """The median of several processes, for each part and for both sums."""
+    work = work_left()
+    for every in options.every:
+        words = ["--inside", "--steps", str(options.steps), "--every", str(every), "--work", str(work)]
+        runs = [OnATerminal(words).answer() for _ in range(options.processes)]
+        for kind, labels in INSIDE.items():
+            sums = [sum(run[label] for label in labels) for run in runs]
+            middle, spread = statistics.median(sums), f"{min(sums):.0f} to {max(sums):.0f}"
+            share = middle / (TARGET * 1e6)
+            print(f"{kind}, a log every {every} steps: {middle:.0f} us (by process {spread}), {share:.1%} of 5 ms")
+            for label in labels:
+                print(f"    {statistics.median(run[label] for run in runs):6.1f} us  {label}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=5)
@@ -332,24 +443,32 @@ def main() -> None:
     parser.add_argument("--every", type=int, nargs="+", default=[10, 1], help="logging_steps")
     parser.add_argument("--trackers", nargs="+", default=[], help="trackers besides tensorboard, csv and jsonl")
     parser.add_argument("--each", action="store_true", help="each part by itself as well")
+    parser.add_argument("--inside", action="store_true", help="with clocks inside a run")
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--memory-steps", type=int, default=50_000)
     parser.add_argument("--parts", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("--work", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--computes", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--answer", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.answer is not None:
         answer(options)
     elif options.memory:
         show_memory(options)
+    elif options.inside:
+        show_inside(options)
     else:
-        rows = [("everything", list(EVERYTHING)), ("what is shown and kept", list(SHOWN_AND_KEPT))]
-        rows += [(f"with {name}", [*EVERYTHING, name]) for name in options.trackers]
-        rows += [(f"{name} alone", [name]) for name in EVERYTHING if options.each]
+        rows = [
+            ("everything", list(EVERYTHING), False),
+            ("reporting all of it", list(EVERYTHING), True),
+            ("what is shown and kept", list(SHOWN_AND_KEPT), False),
+        ]
+        rows += [(f"with {name}", [*EVERYTHING, name], False) for name in options.trackers]
+        rows += [(f"{name} alone", [name], False) for name in EVERYTHING if options.each]
         work = work_left()
-        for name, parts in rows:
+        for name, parts, computes in rows:
             for every in options.every:
-                found = compare(options.processes, options.steps, every, parts, work)
+                found = compare(options.processes, options.steps, every, parts, work, computes=computes)
                 print(f"{name:22} a log every {every:2} steps: {_told(found)}", flush=True)
 
 

@@ -51,7 +51,8 @@ class Tracked:
         if name not in self._known:
             _check_name(name)
             self._known.add(name)
-        value, weight = _kept(name, value), weight if type(weight) is float else _kept(name, weight)
+        value = _kept(name, value)
+        weight = float(weight) if type(weight) is int or type(weight) is float else _kept(name, weight)
         self._must_wait = self._must_wait or type(value) is not float or type(weight) is not float
         self.held.append((name, value, weight))
 
@@ -72,7 +73,8 @@ class Tracked:
                 self._add_up()
         else:
             self._add(self.held)
-        self.reject()
+        self.held.clear()
+        self._must_wait = False
 
     def reject(self) -> None:
         """Forget what is held: the step it belongs to was not taken."""

@@ -12,6 +12,8 @@ from ..core.notices import note_once
 from ..core.protocols import Batch
 from ..core.tree import read
 
+FEW = 1024  # numbers that are counted one by one before an operation of torch has begun
+
 
 class TokenCounter:
     """The elements of a batch's main input; with `mode="non_padding"` those that are not padding.
@@ -37,6 +39,8 @@ class TokenCounter:
             return tokens.numel()
         mask = batch.get("attention_mask")
         if isinstance(mask, Tensor):
+            if mask.is_cpu and mask.dim() == 2 and (size := mask.numel()) <= FEW:
+                return size - sum(row.count(0) for row in mask.tolist())
             return int(read(torch.count_nonzero(mask)))
         if self.pad_token_id is not None:
             return int(read(torch.count_nonzero(tokens != self.pad_token_id)))

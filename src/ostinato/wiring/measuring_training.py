@@ -58,7 +58,7 @@ def compute_loss(trainer: Trainer, model: nn.Module, inputs: Batch, **count: Any
     """The loss of a training batch; its predictions are shown to the metrics."""
     window = trainer._train_window
     assert window is not None
-    labels = [inputs.get(name) for name in trainer.label_names]  # now: some losses take them out of the batch
+    labels = list(map(inputs.get, trainer.label_names))  # now: some losses take them out of the batch
     result = trainer.compute_loss(model, inputs, return_outputs=True, **count)
     loss, outputs = loss_and_outputs(result, trainer.objective.source)
     if is_heard():

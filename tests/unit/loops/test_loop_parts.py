@@ -245,3 +245,12 @@ def test_tokens_are_what_the_mask_does_not_leave_out(mask: torch.Tensor) -> None
     for kind in (dict, UserDict):
         assert TokenCounter("input_ids", mode="non_padding", pad_token_id=None)(kind(batch)) == 3
         assert TokenCounter("input_ids", mode="all", pad_token_id=None)(kind(batch)) == 6
+
+
+@pytest.mark.parametrize("dtype", [torch.long, torch.int32, torch.bool, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(4, 8), (4, 256), (4, 257), (1, 2000), (4, 1, 8, 8), (7,)])
+def test_tokens_of_few_and_of_many_are_counted_alike(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    mask = torch.randint(0, 3, shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    batch = {"input_ids": torch.ones(shape, dtype=torch.long), "attention_mask": mask}
+    count = TokenCounter("input_ids", mode="non_padding", pad_token_id=None)
+    assert count(batch) == sum(number != 0 for number in mask.flatten().tolist())
