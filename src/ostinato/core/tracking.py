@@ -6,7 +6,7 @@ A run hears what is reported during training, an evaluation what is reported dur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,10 +20,8 @@ from .tree import read
 # Names that a log line has anyway.
 TAKEN = frozenset({"loss", "grad_norm", "learning_rate", "epoch", "step", "total_flos", "num_input_tokens_seen"})
 
-# Tensors that wait to be added up: few enough to be forgotten about, and so many that looking at them costs nothing.
+# Numbers that wait to be added up: few enough to be forgotten about, and so many that looking at them costs nothing.
 MOST_WAITING = 512
-
-_PLAIN = {float}
 
 Number = float | int | Tensor
 Exchange = Callable[[dict[str, tuple[float, float]]], dict[str, tuple[float, float]]]
@@ -41,7 +39,6 @@ class Tracked:
 
     def __init__(self) -> None:
         self.held: list[tuple[str, Number, Number]] = []  # of the step that is being taken
-        self._must_wait = False  # a device may still compute some of them
         self._waiting: list[tuple[str, Number, Number]] = []  # of earlier steps
         self._known: set[str] = set()
         self._totals: dict[str, tuple[float, float]] = {}
@@ -51,35 +48,28 @@ class Tracked:
         if name not in self._known:
             _check_name(name)
             self._known.add(name)
-        value = _kept(name, value)
-        weight = float(weight) if type(weight) is int or type(weight) is float else _kept(name, weight)
-        self._must_wait = self._must_wait or type(value) is not float or type(weight) is not float
-        self.held.append((name, value, weight))
+        plain = type(weight) is float or type(weight) is int  # nearly always
+        self.held.append((name, _kept(name, value), weight if plain else _kept(name, weight)))
 
-    def hold_losses(self, losses: dict[str, Number]) -> None:
-        """Hold the named losses of a step. They are ours: cut off from their graph, and nobody writes to them."""
-        if not self._known.issuperset(losses):
-            for name in losses:
-                _check_name(name)
-            self._known.update(losses)
-        self._must_wait = self._must_wait or not _PLAIN.issuperset(map(type, losses.values()))
-        self.held[:0] = [(name, loss, 1.0) for name, loss in losses.items()]  # a log names the losses first
+    def commit(self, losses: Mapping[str, Number] | None = None) -> None:
+        """Let what is held count, and before it the named losses of the step.
 
-    def commit(self) -> None:
-        """Let what is held count."""
-        if self._must_wait or self._waiting:
-            self._waiting += self.held
-            if len(self._waiting) >= MOST_WAITING:
-                self._add_up()
-        else:
-            self._add(self.held)
+        These are ours: cut off from their graph, and nobody writes to them.
+        """
+        if losses:
+            if not self._known.issuperset(losses):
+                for name in losses:
+                    _check_name(name)
+                self._known.update(losses)
+            self._waiting += [(name, loss, 1.0) for name, loss in losses.items()]
+        self._waiting += self.held
         self.held.clear()
-        self._must_wait = False
+        if len(self._waiting) >= MOST_WAITING:
+            self._add_up()
 
     def reject(self) -> None:
         """Forget what is held: the step it belongs to was not taken."""
         self.held.clear()
-        self._must_wait = False
 
     def drain(self, exchange: Exchange = lambda own: own) -> dict[str, float]:
         """The mean of each name since the last time, over all processes."""
@@ -106,14 +96,11 @@ class Tracked:
         names = [name for name, _, _ in self._waiting]
         values = _as_floats([value for _, value, _ in self._waiting])
         weights = _as_floats([weight for _, _, weight in self._waiting])
-        self._add(zip(names, values, weights, strict=True))
-        self._waiting.clear()
-
-    def _add(self, numbers: Iterable[tuple[str, Any, Any]]) -> None:
         totals = self._totals
-        for name, value, weight in numbers:
+        for name, value, weight in zip(names, values, weights, strict=True):
             total, before = totals.get(name, (0.0, 0.0))
             totals[name] = (total + value * weight, before + weight)
+        self._waiting.clear()
 
 
 _listeners: list[Tracked | None] = []
@@ -174,8 +161,8 @@ def _kept(name: str, number: Number) -> Number:
                 why="a log line has one number for each name",
                 fix="track its mean, with weight= the number of values",
             )
-        own = cut_off(number if number.dim() == 0 else number.reshape(()))
-        return own.clone() if isinstance(own, Tensor) else own
+        own = number.detach().reshape(())
+        return float(read(own)) if own.is_cpu else own.clone()
     try:
         return float(number)
     except (TypeError, ValueError):
@@ -184,11 +171,6 @@ def _kept(name: str, number: Number) -> Number:
             why="only numbers have a mean",
             fix="track a number or a tensor of one; texts can be logged with trainer.log",
         ) from None
-
-
-def cut_off(number: Tensor) -> Number:
-    """A tensor of one number without its graph; the number itself where no device is to be waited for."""
-    return float(read(number)) if number.is_cpu else number.detach()
 
 
 def _as_floats(numbers: list[Number]) -> list[float]:

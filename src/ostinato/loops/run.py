@@ -480,14 +480,12 @@ class Run:
 
     def _commit_tracked(self) -> None:
         """Let the numbers of the update count; its named losses add up to it, and weigh as one step."""
-        if self.objective.parts:
-            sums, *more = self.objective.parts
-            for parts in more:
-                for name, share in parts.items():
-                    sums[name] = _as_double(share) + sums[name] if name in sums else share
-            self.objective.parts.clear()
-            self.tracked.hold_losses(sums)
-        self.tracked.commit()
+        parts = self.objective.parts
+        for more in parts[1:]:
+            for name, share in more.items():
+                parts[0][name] = _as_double(share) + parts[0][name] if name in parts[0] else share
+        self.tracked.commit(parts[0] if parts else None)
+        parts.clear()
 
     def is_finite(self, state: TrainerState, update: Update) -> bool:
         """Whether the update at hand may reach the weights; its losses are counted or left out accordingly."""

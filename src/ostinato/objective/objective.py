@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from ..core.notices import note_once
 from ..core.protocols import Batch
 from ..core.random import RandomState
-from ..core.tracking import Number, cut_off, hearing
+from ..core.tracking import Number, hearing
+from ..core.tree import read
 from .counting import trial
 from .outputs import BareTensorError as BareTensorError
 from .outputs import loss_of, one_number, total_and_parts
@@ -90,7 +91,8 @@ class Objective:
         if parts:
             if self.divisor != 1.0 or self.processes > 1:  # else it is all there is, and its own share
                 parts = {name: self.share_of(part, num_items) for name, part in parts.items()}
-            self.parts.append({name: cut_off(part) for name, part in parts.items()})
+            # Without their graph; nothing waits for a device.
+            self.parts.append({name: read(part) if part.is_cpu else part.detach() for name, part in parts.items()})
         return total if parts else one_number(total, self.source)
 
     @property

@@ -60,7 +60,8 @@ def compute_loss(trainer: Trainer, model: nn.Module, inputs: Batch, **count: Any
     assert window is not None
     labels = list(map(inputs.get, trainer.label_names))  # now: some losses take them out of the batch
     result = trainer.compute_loss(model, inputs, return_outputs=True, **count)
-    loss, outputs = loss_and_outputs(result, trainer.objective.source)
+    is_pair = type(result) is tuple and len(result) == 2  # nearly always
+    loss, outputs = result if is_pair else loss_and_outputs(result, trainer.objective.source)
     if is_heard():
         _show(trainer, window, outputs, labels)
     return loss

@@ -308,9 +308,8 @@ def test_numbers_of_a_device_wait_and_are_numbers_in_the_end() -> None:
     """Tensors of the host are read at once; these stand for those that something still computes."""
     tracked = Tracked()
     for number in range(3):
-        tracked.hold_losses({"kl": torch.tensor(float(number)), "size": 1.0})
         tracked.add("own", 2.0)
-        tracked.commit()
+        tracked.commit({"kl": torch.tensor(float(number)), "size": 1.0})
     assert tracked._waiting
     found = tracked.drain()
     assert found == {"kl": 1.0, "size": 1.0, "own": 2.0} and {type(one) for one in found.values()} == {float}
