@@ -18,7 +18,7 @@ PYTEST_FLAGS ?=
 VENV := .venv
 PY := $(VENV)/bin/python
 # --no-compile: Python compiles a module when it is first imported; all that is installed would take two minutes.
-# It has to keep what it compiles, though: tests start many processes, and importing takes each of them half a minute more.
+# It has to keep what it compiles, though: tests start many processes, and each would compile all it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install -q --no-compile -c constraints.txt
 

@@ -17,7 +17,6 @@ from .streams import Stream
 
 States = list[dict[str, Any]]
 MOST_HELD = 1 << 16  # numbers of small batches that wait, to be measured together
-_LISTS = {list}
 FEW = 256  # numbers of a batch that are copied faster one by one than as tensors
 
 
@@ -74,7 +73,7 @@ class MetricWindow:
     def _may_wait(self, alike: tuple[Any, ...]) -> bool:
         """Whether a batch unlike the one before can wait: it is small, and has rows to join."""
         shape, wanted, *rest = alike
-        *_, logits_device, labels_device, _ = rest
+        _, _, logits_device, labels_device, _ = rest
         size = shape.numel() + wanted.numel()
         if size > MOST_HELD // 8 or not shape.numel() or not shape or not wanted or shape[0] != wanted[0]:
             return False
@@ -143,7 +142,7 @@ def _copy(tensor: Tensor) -> Tensor:
 
 def _joined(parts: Sequence[Any], shape: Sequence[int], dtype: torch.dtype) -> Any:
     """The rows of all parts, one after the other; each row is of this shape."""
-    if not _LISTS.issuperset(map(type, parts)):
+    if set(map(type, parts)) != {list}:
         return torch.cat([part if isinstance(part, Tensor) else torch.tensor(part, dtype=dtype) for part in parts])
     numbers: Iterable[Any] = chain.from_iterable(parts)
     for _ in shape:  # numpy takes several times as long to find out how lists are nested, and what is in them

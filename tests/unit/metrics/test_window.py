@@ -98,14 +98,16 @@ def test_a_label_that_is_no_class_is_refused(label: int) -> None:
         window.drain()
 
 
-def test_what_is_shown_may_be_written_to_afterwards() -> None:
-    window, logits, labels = window_of(metric("accuracy")), ROWS.clone(), torch.tensor([1, 0])
+@pytest.mark.parametrize("times", [1, 100])  # few numbers, and so many that they wait as tensors
+def test_what_is_shown_may_be_written_to_afterwards(times: int) -> None:
+    window = window_of(metric("accuracy"))
     for _ in range(3):
+        logits, labels = ROWS.repeat(times, 1), torch.tensor([1, 0]).repeat(times)
         shown(window, [(logits, labels)])
         logits *= -1
-        labels.zero_()
-        logits.copy_(ROWS)
-        labels.copy_(torch.tensor([1, 0]))
+    logits, labels = ROWS.repeat(times, 1), torch.tensor([1, 0]).repeat(times)
+    shown(window, [(logits, labels)])
+    labels.zero_()
     assert window.drain() == {"accuracy": 1.0}
 
 
