@@ -8,13 +8,14 @@ from __future__ import annotations
 import inspect
 import json
 from dataclasses import fields
+from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny
-from apis import Api, load_library
+from apis import QUIET, Api, guest, load_library
 
 import ostinato
 from ostinato.compat.legacy import ATTRIBUTES, INSTEAD, METHODS
@@ -29,6 +30,9 @@ ITS_OWN = {
     "callback_handler": {"setfit_args", "setfit_model"},
     "arguments": set(),
 }
+# Attributes of transformers' arguments that ours do not have, and why.
+NOT_OFFERED = {"is_torch_greater_or_equal_than_2_8": "tells torch's version, not an argument"}
+OF_ANOTHER_CLASS = {"accelerator_config", "distributed_state"}  # the same facts in an object of our own
 OF_OTHER_PARTS = {"integrations.get_keys_to_not_convert"}  # quantization; transformers has dropped it itself
 ON_A_TRAINER = sorted(
     {name for part in ("methods", "attributes", "legacy", "methods_of_5", "methods_of_4") for name in SURFACE[part]}
@@ -96,6 +100,30 @@ def test_names_of_its_parts(part: str, find: Any, trainer: Any) -> None:
 def test_constructor_arguments() -> None:
     parameters = inspect.signature(ostinato.Trainer.__init__).parameters
     assert set(SURFACE["constructor"]) <= set(parameters)
+
+
+@pytest.mark.parametrize("name", ["TrainingArguments", "Seq2SeqTrainingArguments"])
+def test_every_public_attribute_of_their_arguments(name: str) -> None:
+    """An instance offers what transformers' offers, with the same value; the exceptions are listed with a reason."""
+    pytest.importorskip("transformers")
+    with guest("transformers"):
+        theirs = getattr(load_library("transformers"), name)("out", **QUIET)
+        values = {one: getattr(theirs, one) for one in dir(theirs) if not one.startswith("_")}
+    ours = getattr(ostinato, name)("out", **QUIET)
+    assert {one for one in values if not hasattr(ours, one)} == set(NOT_OFFERED)
+    for one in values.keys() - NOT_OFFERED.keys() - OF_ANOTHER_CLASS:
+        if not callable(values[one]):
+            assert plain(getattr(ours, one)) == plain(values[one]), one
+
+
+def plain(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else value
+
+
+def test_backends_that_arguments_are_asked_for_can_be_set(ours: Api) -> None:
+    args = ours.args()
+    args.deepspeed_plugin = "a plugin"
+    assert (args.deepspeed_plugin, ours.args().deepspeed_plugin) == ("a plugin", None)
 
 
 def test_arguments_of_seq2seq_are_its_own() -> None:

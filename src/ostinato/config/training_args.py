@@ -84,6 +84,9 @@ class TrainingArguments(
     """
 
     default_optim = "adamw_torch_fused"
+    # Back ends that are not there. Client libraries ask whether they are in use, TRL before it adds an adapter.
+    deepspeed_plugin = None
+    fsdp_plugin_args = None
     __old_spellings__ = {name: old.kind for name, old in OLD_ARGUMENTS.items()}  # for a command line
     # Dicts that a command line passes as JSON; subclasses add the names of their own.
     _VALID_DICT_FIELDS = [
