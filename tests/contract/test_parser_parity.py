@@ -405,13 +405,13 @@ def test_json_and_yaml(tmp_path, content, allow_extra_keys, form):
 # --- training arguments ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("library", ["transformers", "ostinato"])
 @pytest.mark.parametrize("name", ["TrainingArguments", "Seq2SeqTrainingArguments"])
-def test_the_options_of_transformers_own_arguments(name):
-    """Every option, spelling, count of words and choice, made of the very same class."""
-    cls = getattr(load_library("transformers"), name)
+def test_the_options_of_training_arguments(name, library):
+    """Every option, spelling, count of words and choice, of transformers' arguments and of ours."""
 
-    def options(library: Any) -> dict[str, Any]:
-        actions = library.HfArgumentParser(cls)._actions
+    def options(parser: Any, library: str) -> dict[str, Any]:
+        actions = parser.HfArgumentParser(getattr(load_library(library), name))._actions
         return {
             action.option_strings[0]: (
                 action.option_strings,
@@ -426,20 +426,62 @@ def test_the_options_of_transformers_own_arguments(name):
     def chosen(action: argparse.Action) -> Any:
         return action.choices and list(action.choices)
 
-    assert options(ours) == options(theirs)
+    expected, found = options(theirs, "transformers"), options(ours, library)
+    assert {option: found[option] for option in expected} == expected
+    assert library == "ostinato" or found.keys() == expected.keys()
 
 
+@pytest.mark.parametrize("library", ["transformers", "ostinato"])
 @pytest.mark.parametrize("name", ["TrainingArguments", "Seq2SeqTrainingArguments"])
-def test_the_defaults_of_transformers_own_arguments(name):
-    cls = getattr(load_library("transformers"), name)
-    expected = vars(theirs.HfArgumentParser(cls).parse_args([]))
-    found = vars(ours.HfArgumentParser(cls).parse_args([]))
+def test_the_defaults_of_training_arguments(name, library):
+    expected = vars(theirs.HfArgumentParser(getattr(load_library("transformers"), name)).parse_args([]))
+    found = vars(ours.HfArgumentParser(getattr(load_library(library), name)).parse_args([]))
     # Text that the annotation allows stays what it is in the dataclass.
     assert (expected.pop("include_num_input_tokens_seen"), found.pop("include_num_input_tokens_seen")) == (False, "no")
     assert (expected.pop("debug"), found.pop("debug")) == (None, "")
-    assert {key: typed(value) for key, value in found.items()} == {
-        key: typed(value) for key, value in expected.items()
-    }
+    assert {key: typed(found[key]) for key in expected} == {key: typed(value) for key, value in expected.items()}
+
+
+def extended(base: type) -> type:
+    """Arguments with fields of a script's own."""
+    own = [("mine", Optional[int], 3), ("names", list[str], field(default_factory=list))]
+    return dataclasses.make_dataclass("Extended", own, bases=(base,), kw_only=True)
+
+
+# Words for fields of all kinds: what a field cannot read, both have to refuse.
+SINGLE = ["1", "-3", "1e-4", "true", "No", "steps", "linear", "none", "info", "a/b", '{"a": 1}', "underflow_overflow"]
+WORDS_FOR_A_FIELD = [[], *([word] for word in SINGLE), ["a", "b"]]
+
+
+@pytest.mark.parametrize("adapt", [lambda cls: cls, extended], ids=["as they are", "extended"])
+@pytest.mark.parametrize("name", ["TrainingArguments", "Seq2SeqTrainingArguments"])
+def test_our_arguments_in_transformers_parser(name, adapt):
+    """A script that changes the import of the arguments and keeps that of the parser."""
+    classes = [adapt(getattr(load_library(library), name)) for library in ("transformers", "ostinato")]
+    parsers = [theirs.HfArgumentParser(cls) for cls in classes]
+    expected, found = ({action.dest: action for action in parser._actions} for parser in parsers)
+    own = found.keys() - expected.keys()
+    assert own == {f.name for f in dataclasses.fields(classes[1])} - {f.name for f in dataclasses.fields(classes[0])}
+    for dest, action in expected.items():
+        for attribute in ("option_strings", "nargs", "const", "default", "required", "metavar"):
+            assert typed(plain(getattr(found[dest], attribute))) == typed(plain(getattr(action, attribute))), dest
+        assert (found[dest].choices and list(found[dest].choices)) == (action.choices and list(action.choices)), dest
+
+
+def test_every_field_of_our_arguments_read_by_transformers_parser():
+    libraries = [load_library(library) for library in ("transformers", "ostinato")]
+    parsers = [theirs.HfArgumentParser(library.Seq2SeqTrainingArguments) for library in libraries]
+    readings: Counter[bool] = Counter()
+
+    def read(parser: Any, option: argparse.Action, words: list[str]) -> Any:
+        return outcome(lambda: plain(getattr(parser.parse_args([option.option_strings[0], *words]), option.dest)))
+
+    for option in parsers[0]._actions:
+        for words in WORDS_FOR_A_FIELD:
+            expected, found = (read(parser, option, words) for parser in parsers)
+            assert found == expected, (option.dest, words)
+            readings[expected == "exit 2"] += 1
+    assert min(readings[True], readings[False]) > 300, readings
 
 
 COMMAND_LINE = """
@@ -447,12 +489,13 @@ COMMAND_LINE = """
     --output_dir out --do_train --learning_rate 1e-4 --per_device_train_batch_size=4 --eval_strategy epoch
     --save_strategy no --lr_scheduler_type cosine --lr_scheduler_kwargs {"num_cycles":2} --warmup_steps 0.1
     --report_to none --optim adamw_torch --weight_decay 0.1 --seed 7 --use_cpu --logging_steps 10 --label_names a b
-    --disable_tqdm true --no_remove_unused_columns --dataloader_pin_memory false
+    --disable_tqdm true --no_remove_unused_columns --dataloader_pin_memory false --mine 4 --names c d
 """
 
 
-def test_a_scripts_command_line(api):
-    """The usual three, each library with its own parser and its own TrainingArguments."""
+@pytest.mark.parametrize("parser", [ours, theirs], ids=["our parser", "their parser"])
+def test_a_scripts_command_line(api, parser):
+    """The usual three, in each library's parser."""
 
     @dataclass
     class ModelArguments:
@@ -464,14 +507,15 @@ def test_a_scripts_command_line(api):
         train_file: str
         max_seq_length: Optional[int] = 128
 
-    parser = (ours if api.is_ours else theirs).HfArgumentParser((ModelArguments, DataArguments, api.TrainingArguments))
-    model, data, args = parser.parse_args_into_dataclasses(COMMAND_LINE.split(), look_for_args_file=False)
+    reader = parser.HfArgumentParser((ModelArguments, DataArguments, extended(api.TrainingArguments)))
+    model, data, args = reader.parse_args_into_dataclasses(COMMAND_LINE.split(), look_for_args_file=False)
     assert model == ModelArguments("tiny", False)
     assert data == DataArguments("train.txt", 64)
     given_names = ["learning_rate", "per_device_train_batch_size", "eval_strategy", "lr_scheduler_kwargs", "do_eval"]
     given_names += ["warmup_steps", "label_names", "remove_unused_columns", "logging_steps", "disable_tqdm", "optim"]
+    given_names += ["report_to", "mine", "names"]
     assert typed([plain(getattr(args, name)) for name in given_names]) == typed(
-        [1e-4, 4, "epoch", {"num_cycles": 2}, True, 0.1, ["a", "b"], False, 10, True, "adamw_torch"]
+        [1e-4, 4, "epoch", {"num_cycles": 2}, True, 0.1, ["a", "b"], False, 10, True, "adamw_torch", [], 4, ["c", "d"]]
     )
 
 

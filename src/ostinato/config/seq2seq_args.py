@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ..core.errors import ConfigError
@@ -33,7 +34,7 @@ class Seq2SeqTrainingArguments(TrainingArguments):
     generation_num_beams: int | None = field(
         default=None, metadata={"help": "How many candidates a search keeps. Not given: what the model says."}
     )
-    generation_config: Any = field(
+    generation_config: str | Path | Any | None = field(
         default=None,
         metadata={
             "help": "How to generate: a GenerationConfig or a dict of its arguments, or the directory, file or hub "

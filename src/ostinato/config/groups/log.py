@@ -46,7 +46,7 @@ class Log:
     disable_tqdm: bool | None = field(
         default=None, metadata={"help": "Print plain lines in place of progress bars. Not given: bars, unless quiet."}
     )
-    report_to: str | list[str] | None = field(
+    report_to: None | str | list[str] = field(  # noqa: RUF036 - transformers' parser fails where None comes last
         default="none",
         metadata={"help": "The experiment trackers that receive the logs: names, all (that are installed) or none."},
     )
@@ -58,6 +58,6 @@ class Log:
     trackio_bucket_id: str | None = field(
         default=None, metadata={"help": "The hub bucket in which Trackio keeps its data."}
     )
-    trackio_static_space_id: str | Literal[False] | None = field(
+    trackio_static_space_id: str | None | Literal[False] = field(  # noqa: RUF036 - see report_to
         default=None, metadata={"help": "The read-only Space Trackio publishes at the end; False publishes none."}
     )

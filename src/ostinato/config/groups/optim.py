@@ -29,6 +29,6 @@ class Optim:
     adam_epsilon: float = field(
         default=1e-8, metadata={"help": "Added to the divisor of an Adam-like step, so that it is never 0."}
     )
-    optim_target_modules: str | list[str] | None = field(
+    optim_target_modules: None | str | list[str] = field(  # noqa: RUF036 - see report_to in log.py
         default=None, metadata={"help": "The modules that a low-rank optimizer (GaLore, APOLLO) treats specially."}
     )
