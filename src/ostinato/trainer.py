@@ -60,7 +60,7 @@ from .core.tree import make_plain, tree_map
 from .core.world import World
 from .data import columns, samplers
 from .data.collators.default import default_data_collator
-from .data.collators.padding import DataCollatorWithPadding
+from .data.collators.padding import DataCollatorWithPadding, pads_rows
 from .data.cutting import micro_batches
 from .data.given import shared_order
 from .data.mixture import Mixture, MixtureSampler, mixed
@@ -267,7 +267,7 @@ class Trainer(metaclass=TrainerType):
         return tokenizer
 
     def _default_collator(self) -> Callable[[list[Any]], dict[str, Any]]:
-        if callable(getattr(self.processing_class, "pad", None)):
+        if pads_rows(self.processing_class):
             return DataCollatorWithPadding(self.processing_class)
         return default_data_collator
 

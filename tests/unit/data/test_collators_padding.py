@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ostinato.data.collators.padding import DataCollatorWithPadding
+from ostinato.data.collators.padding import DataCollatorWithPadding, pads_rows
 
 
 class Padder:
@@ -100,3 +100,49 @@ def test_no_advice_to_a_collator_but_later_to_the_user(before: dict[str, bool]) 
     DataCollatorWithPadding(adviser)([{"input_ids": [1]}])
     assert adviser.advised == 0
     assert adviser.deprecation_warnings.get("Asking-to-pad-a-fast-tokenizer", False) is bool(before)
+
+
+def pad_as_an_extractor(
+    features, padding=True, max_length=None, truncation=False, pad_to_multiple_of=None, return_tensors=None
+): ...
+
+
+def pad_images(images, pad_size=None, fill_value=0, padding_mode="constant", return_mask=False, **kwargs): ...
+
+
+def pad_one_image(image, size, aspect_ratio): ...
+
+
+def pad_and_return_pixels(images, return_pixel_mask=True, return_tensors=None): ...
+
+
+def pad_anything(*args, **kwargs): ...
+
+
+def pad_rows_alone(rows): ...
+
+
+def pad_with_one_option(rows, *, return_tensors, **options): ...
+
+
+@pytest.mark.parametrize(
+    ("pad", "expected"),
+    [
+        (Padder().pad, True),
+        (pad_as_an_extractor, True),
+        (pad_with_one_option, True),
+        (pad_images, False),
+        (pad_one_image, False),
+        (pad_and_return_pixels, False),
+        (pad_anything, False),
+        (pad_rows_alone, False),
+        ((0, 0), False),
+        (None, False),
+    ],
+)
+def test_a_pad_of_another_kind_is_not_taken_for_one_that_pads_rows(pad: Any, expected: bool) -> None:
+    assert pads_rows(type("Processing", (), {"pad": staticmethod(pad) if callable(pad) else pad})) is expected
+
+
+def test_what_has_no_pad_pads_no_rows() -> None:
+    assert not pads_rows(None) and not pads_rows(object())

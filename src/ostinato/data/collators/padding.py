@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from ..diagnosis import unpaddable
 from ..mistakes import Rows, told
 
 _PAD_ADVICE = "Asking-to-pad-a-fast-tokenizer"
+_OPTIONS = {"padding", "max_length", "pad_to_multiple_of", "return_tensors"}  # that the collator passes to `pad`
 
 
 @dataclass
@@ -44,6 +46,23 @@ class DataCollatorWithPadding:
                 batch["labels"] = batch[name]
                 del batch[name]
         return batch
+
+
+def pads_rows(processing_class: Any) -> bool:
+    """Tell whether `pad` pads rows, as that of a tokenizer or a feature extractor does.
+
+    That of an image processor takes images and sizes, and one that takes just anything (`*args`) hands it to a part
+    of its own: rows for these are of one shape already.
+    """
+    pad = getattr(processing_class, "pad", None)
+    try:
+        signature = inspect.signature(pad)  # type: ignore[arg-type]
+        signature.bind([], **dict.fromkeys(_OPTIONS))
+    except (TypeError, ValueError):
+        return False
+    rows, *others = signature.parameters.values()
+    named = {other.name for other in others if other.kind is not other.VAR_KEYWORD}
+    return rows.kind is not rows.VAR_POSITIONAL and ("padding" in named or named <= _OPTIONS)
 
 
 def pad_quietly(
