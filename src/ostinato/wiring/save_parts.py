@@ -16,6 +16,7 @@ from ..checkpoint.layouts import add_transformers_files
 from ..checkpoint.names import TRAINER_STATE_NAME, TRAINING_ARGS_JSON_NAME
 from ..checkpoint.tensors import TensorWriter, write_tensors, write_tree
 from ..config.plan import SaveSettings
+from ..core.notices import note_once
 from .lending import lent_weights, tensor_states
 
 if TYPE_CHECKING:
@@ -70,12 +71,21 @@ def save_weights(
     write: TensorWriter = write_tensors,
 ) -> None:
     """The model, what is needed to load it elsewhere, and the arguments it was trained with."""
-    weights.save_model(
-        trainer.model, directory, state_dict=state_dict, processing_class=trainer.processing_class, write=write
-    )
+    processing_class = _find_processing_class(trainer)
+    weights.save_model(trainer.model, directory, state_dict=state_dict, processing_class=processing_class, write=write)
     (directory / TRAINING_ARGS_JSON_NAME).write_text(trainer.args.to_json_string() + "\n", encoding="utf-8")
     if SaveSettings.of(trainer.args).for_transformers:
         export_training_args(directory)
+
+
+def _find_processing_class(trainer: Trainer) -> Any:
+    """Return what prepares inputs for the model: the trainer's, or else the tokenizer that its collator has."""
+    if trainer.processing_class is not None:
+        return trainer.processing_class
+    tokenizer = getattr(trainer.data_collator, "tokenizer", None)
+    if callable(getattr(tokenizer, "save_pretrained", None)):
+        note_once("processing_class is not given: the collator's tokenizer is saved with the model")
+    return tokenizer
 
 
 def save_optimizer_and_scheduler(trainer: Trainer, directory: Path, write: TensorWriter = write_tensors) -> None:
