@@ -33,6 +33,7 @@ from ..objective.neftune import noisy_embeddings
 from ..objective.objective import Scale
 from ..optim import schedulers
 from . import explaining, measuring_training, obeying, resuming, saving, showing
+from .special_tokens import align_special_tokens
 from .utilization import peak_of
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def open_run(
     trainer: Trainer, checkpoint: str | None, trial: Any, ignore_keys: list[str] | None, while_training: ExitStack
 ) -> Run:
     """Everything that is settled before the first step: loader, plan, placement, optimizer, schedule, state."""
+    align_special_tokens(trainer.model, trainer.processing_class)
     loader = trainer.get_train_dataloader()
     if trainer.args.isolate_rng and isinstance(loader, loaders.Loader):
         seed = trainer.args.seed if trainer.args.data_seed is None else trainer.args.data_seed

@@ -33,6 +33,7 @@ from ..metrics.asked import Asked
 from ..objective.counting import count_targets
 from ..objective.outputs import BareTensorError
 from . import evaluating, explaining, measuring, receiving, sources
+from .special_tokens import align_special_tokens
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -45,6 +46,7 @@ def journey(trainer: Trainer, dataset: Any = None) -> Journey:
     source = sources.chosen(trainer, dataset)
     guide = _Guide(trainer, source)
     with without_a_trace(trainer, dataset):
+        align_special_tokens(trainer.model, trainer.processing_class)  # the batch meets the model that is trained
         guide.travel()
     return guide.told()
 
@@ -62,6 +64,7 @@ def without_a_trace(trainer: Trainer, dataset: Any = None) -> Iterator[None]:
         trainer.sampler,
         trainer.batch_sampler,
         getattr(trainer.model, "config", None),
+        getattr(trainer.model, "generation_config", None),
     ]
     evaluated = sets.values() if isinstance(sets, dict) else [sets]
     data = [rows_in(dataset), trainer.train_dataset, *map(rows_in, evaluated)]

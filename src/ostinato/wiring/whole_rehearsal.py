@@ -241,6 +241,7 @@ def put_back(trainer: Trainer) -> Iterator[None]:
     states = [(part, _copied(part.state_dict())) for part in parts if part is not None]
     remembering = [*rehearsing.memories(trainer, list(rehearsing.evaluation_sets(trainer).values()))]
     remembering += [trainer.train_dataset, trainer.sampler, trainer.batch_sampler, trainer.control, trainer.state]
+    remembering += [getattr(model, "generation_config", None)]
     try:
         for one in model.parameters():
             one.grad = None
