@@ -63,9 +63,7 @@ def resumed_run_id(checkpoint: str | Path, damaged: Collection[Path] = ()) -> st
         return new_run_id()
     true_path = Path(os.path.realpath(checkpoint))
     step = step_of(true_path.name)
-    # One that was moved aside lies a directory below those that kept their place.
-    home = true_path.parent.parent if _is_home(true_path.parent) else true_path.parent
-    own = [found for found in _find(home, damaged) if found.run_id == run_id]
+    own = [found for found in _find(home_of(true_path), damaged) if found.run_id == run_id]
     later = [found for found in own if step is not None and found.step > step]
     if not later:
         return run_id
@@ -225,6 +223,11 @@ def _all_in(directory: Path) -> list[_Found]:
         for path in places
         if (step := step_of(path.name)) is not None and path.is_dir()
     ]
+
+
+def home_of(checkpoint: Path) -> Path:
+    """The directory that a checkpoint was saved in: one that was moved aside lies a directory below it."""
+    return checkpoint.parent.parent if _is_home(checkpoint.parent) else checkpoint.parent
 
 
 def homes_of(directory: Path) -> list[Path]:

@@ -130,7 +130,7 @@ def load_foreign_state(directory: str | Path) -> TrainerState:
     """
     directory = Path(directory)
     state = state_in(directory)
-    state.best_model_checkpoint = _best_beside(directory, state.best_model_checkpoint)
+    state.best_model_checkpoint = best_beside(directory, state.best_model_checkpoint)
     if (directory / TRAINING_ARGS_NAME).exists():
         note_once(
             f"{TRAINING_ARGS_NAME} of {directory} is not read: it is a pickle, which runs code when it is loaded. "
@@ -404,7 +404,7 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
 
 
-def _best_beside(directory: Path, best: Any) -> str | None:
+def best_beside(directory: Path, best: Any) -> str | None:
     """The best checkpoint, which moves with the run's directory; the path in the file may be of another machine."""
     if not isinstance(best, str) or not best:
         return None

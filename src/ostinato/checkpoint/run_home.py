@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from torch import nn
 
 from ..core.notices import note, warn
-from . import home, identity, retention
+from . import home, identity, importer, retention
 from .lock import RunLock
 from .store import left_out, sweep_leftovers
 from .verdicts import Verdict, judge
@@ -105,8 +105,15 @@ class RunHome:
         return retention.list_checkpoints(directory, run_id=self.run_id) if directory.is_dir() else []
 
 
-def best_of_run(checkpoint: str, best: str) -> str:
-    """Where the best model of a checkpoint's run is now: a later run may have moved it out of its way."""
+def best_of_run(checkpoint: str, best: str) -> str | None:
+    """Where the best model of a checkpoint's run is now; None if it is gone, which is said.
+
+    The run's directory may have been moved or copied since, and a later run may have moved the best out of its way.
+    """
     owner = identity.read_run_id(Path(checkpoint))
-    own = identity.find_own(best, owner) if owner is not None else None
-    return str(own) if own is not None else best
+    if owner is not None:
+        beside = identity.home_of(Path(checkpoint)) / PurePath(best.replace("\\", "/")).name
+        own = identity.find_own(beside, owner) or identity.find_own(best, owner)
+        if own is not None:
+            return str(own)
+    return importer.best_beside(Path(checkpoint), best)

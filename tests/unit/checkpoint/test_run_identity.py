@@ -28,6 +28,7 @@ from ostinato.checkpoint.identity import (
 )
 from ostinato.checkpoint.names import RUN_NAME
 from ostinato.checkpoint.retention import get_last_checkpoint, list_checkpoints, rotate
+from ostinato.checkpoint.run_home import best_of_run
 from ostinato.checkpoint.store import atomic_directory, verify
 from ostinato.core.errors import CheckpointError, ConfigError
 from ostinato.core.notices import forget_notices
@@ -248,6 +249,32 @@ def test_a_remembered_path_leads_to_the_runs_own(tmp_path: Path):
     assert find_own(remembered, NEW) == Path(remembered)
     assert find_own(remembered, THIRD) is None
     assert find_own(tmp_path / "not" / "there", OLD) is None
+
+
+def test_the_best_of_a_run_moves_with_its_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    for step in (2, 4):
+        save(tmp_path / "first", step, OLD)
+    remembered = str(tmp_path / "first" / "checkpoint-2")
+
+    def best(checkpoint: Path) -> str | None:
+        return best_of_run(str(checkpoint), remembered)
+
+    copied = Path(shutil.copytree(tmp_path / "first", tmp_path / "second"))
+    assert best(copied / "checkpoint-4") == str(copied / "checkpoint-2"), "the copy's own is there"
+    shutil.rmtree(tmp_path / "first")
+    assert best(copied / "checkpoint-4") == str(copied / "checkpoint-2")
+    aside = copied / f"run-{OLD}"
+    save(copied, 2, NEW)
+    assert best(copied / "checkpoint-4") == str(aside / "checkpoint-2"), "another run has the name now"
+    save(copied, 4, NEW)
+    assert best(aside / "checkpoint-4") == str(aside / "checkpoint-2")
+    assert capsys.readouterr().err.count("is not there") == 0
+
+
+def test_a_best_that_is_gone_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    checkpoint = save(tmp_path, 4, OLD)
+    assert best_of_run(str(checkpoint), str(tmp_path / "checkpoint-2")) is None
+    assert "checkpoint-2, which is not there" in capsys.readouterr().err
 
 
 def test_killed_at_any_moment_both_are_whole(tmp_path: Path):
