@@ -783,10 +783,12 @@ class Trainer(metaclass=TrainerType):
         if best is not None and not (value > best if self.args.greater_is_better else value < best):
             return False
         self.state.best_metric = value
-        if self.args.save_strategy != SaveStrategy.NO or self.args.load_best_model_at_end:
-            self.state.best_global_step = self.state.global_step
-        if self.args.load_best_model_at_end and not self._saves_this_step():
-            saving.keep_best_weights(self, trial)
+        if self.args.save_strategy == SaveStrategy.NO and not self.args.load_best_model_at_end:
+            return True
+        self.state.best_global_step = self.state.global_step
+        if not self._saves_this_step():
+            keep = saving.keep_best_weights if self.args.load_best_model_at_end else saving.take_for_best
+            keep(self, trial)
         return True
 
     # ---- evaluating (loops/evaluate.py, wiring/evaluating.py) ----------------------------------------

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TypeAlias
 
 from ..core.errors import CheckpointError
@@ -35,6 +36,7 @@ class Saves:
         self.may_defer = False  # the loop asks for it, and looks for the end of it later
         self.failure: CheckpointError | None = None  # of the last save, if the disk did not take it
         self.failed_step: int | None = None
+        self.checkpoint: Path | None = None  # the newest: on the disk, or on its way there
         self.lost_best: CheckpointError | None = None  # the best model so far, if the disk did not take it
         self.has_told_waiting = False
         self.memory = StandingMemory()

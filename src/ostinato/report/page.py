@@ -346,7 +346,7 @@ def _models(run: RunRecord) -> str:
     saves = list({save.path: save for save in run.saves}.values())[-_MOST_SAVES:]
     rows = [
         [
-            f"{safe(save.path)}{_best_mark(save, best_step)}",
+            f"{safe(save.path)}{_best_mark(run, save)}",
             *(number(values[save.step]) if save.step in values else "–" for values in by_step),
             safe(size(save.size)),
             safe(duration(save.seconds)),
@@ -365,8 +365,10 @@ def _models(run: RunRecord) -> str:
     return panel("Checkpoints", table(head, rows, numbers=range(1, len(head))) + kept, note=best)
 
 
-def _best_mark(save: SavedModel, best_step: object) -> str:
-    return ' <span class="pill acc plain">best</span>' if save.is_best and save.step == best_step else ""
+def _best_mark(run: RunRecord, save: SavedModel) -> str:
+    """A mark beside the best; one that was written before it was evaluated is known by its name."""
+    is_best = save.step == run.best.get("step") and (save.is_best or save.path == run.best_checkpoint)
+    return ' <span class="pill acc plain">best</span>' if is_best else ""
 
 
 def _time(run: RunRecord) -> str:

@@ -129,6 +129,7 @@ def resume(trainer: Trainer, resumed: Resumed, run: Run) -> None:
     trainer._load_callback_state()
     load_tensor_states(trainer, checkpoint)
     run.restore(resumed.progress)
+    run.saves.checkpoint = Path(checkpoint)
     if trainer.args.ignore_data_skip:
         run.place.restart_epoch()
         note("ignore_data_skip=True: the epoch starts again with its first batch; this is not the same run any more")

@@ -140,11 +140,33 @@ def save_checkpoint(trainer: Trainer, trial: Any) -> None:
     def parts(directory: Path, write: TensorWriter | None) -> None:
         write_parts(trainer, directory, settings, write, progress)
 
+    assert trainer._run is not None
+    trainer._run.saves.checkpoint = target
     drops_best = best == str(target) and trainer._run_home.owns(run_dir / BEST_MODEL_NAME)
     tidy = partial(_tidy, trainer, run_dir, settings.total_limit, best, drops_best=drops_best)
     needs_tidying = drops_best or settings.total_limit is not None
     publish = partial(trainer._push_from_checkpoint, str(target)) if trainer.args.push_to_hub else None
     carry_out(trainer, Save(target, step, best, settings.only_model, parts, tidy if needs_tidying else None, publish))
+
+
+def take_for_best(trainer: Trainer, trial: Any) -> None:
+    """Point to the checkpoint of this step as the best, where it was written before the step was evaluated.
+
+    So it is where evaluation is due at the end of an epoch, and a checkpoint at its last step.
+    """
+    run, run_dir = trainer._run, Path(trainer._get_output_dir(trial))
+    target = run_dir / f"{retention.PREFIX_CHECKPOINT_DIR}-{trainer.state.global_step}"
+    if run is None or run.saves.checkpoint is None:
+        return
+    if os.path.realpath(run.saves.checkpoint) != os.path.realpath(target):
+        return
+    wait_for_last(trainer)
+    if run.saves.failed_step is not None:  # the disk did not take it
+        return
+    trainer.state.best_model_checkpoint = str(target)
+    if trainer.args.should_save:
+        drops_best = trainer._run_home.owns(run_dir / BEST_MODEL_NAME)
+        _tidy(trainer, run_dir, SaveSettings.of(trainer.args).total_limit, str(target), drops_best=drops_best)
 
 
 def keep_best_weights(trainer: Trainer, trial: Any) -> None:

@@ -84,6 +84,16 @@ def test_everything_is_on_it(tmp_path: Path) -> None:
     assert shown.index("learning_rate") < shown.index("max_grad_norm"), "those that were set come first"
 
 
+def test_the_best_is_marked_also_if_it_was_evaluated_after_it_was_written(tmp_path: Path) -> None:
+    journal = Journal(tmp_path).start()
+    for step in (10, 20):
+        journal.write("save", step=step, path=f"checkpoint-{step}", bytes=1, seconds=0.1, best=False)
+        journal.evaluation(step, eval_loss=step)
+    journal.write("best", step=10, metric="eval_loss", value=10.0)
+    journal.write("end", step=20, best_checkpoint="checkpoint-10")
+    assert re.findall(r"(checkpoint-\d+) <span[^>]*>best<", render(read_run(tmp_path))) == ["checkpoint-10"]
+
+
 def test_a_journal_cannot_act_on_the_page(tmp_path: Path) -> None:
     journal = whole_run(
         tmp_path,

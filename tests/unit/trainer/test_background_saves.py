@@ -452,6 +452,21 @@ def test_the_best_model_is_there_whenever_it_is_named(tmp_path: Path, disk: Watc
         assert set(listed(tmp_path)) == {Path(sees.seen[-1]).name} | newest
 
 
+def test_one_that_is_still_being_written_when_it_turns_out_to_be_the_best(tmp_path: Path, disk: Watched):
+    class Open(ostinato.TrainerCallback):
+        def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            assert disk.reached.wait(20) and not list_checkpoints(tmp_path)
+            disk.gate.set()
+
+    disk.gate.clear()
+    trainer = build(
+        tmp_path, callbacks=[Open()], eval_strategy="epoch", save_steps=8, metric_for_best_model="loss", journal=False
+    )
+    trainer.train()
+    assert disk.in_background == {True}
+    assert trainer.state.best_model_checkpoint == str(tmp_path / "checkpoint-8")
+
+
 def test_killed_while_it_is_written_the_one_before_is_found(tmp_path: Path):
     script = f"""
 import sys, time

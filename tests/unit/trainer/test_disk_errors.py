@@ -236,3 +236,17 @@ def test_one_that_is_kept_later_makes_up_for_it(tmp_path: Path, way: str):
     with using(Once()):
         trainer.train()
     assert_same(trainer.model.state_dict(), kept[8])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_checkpoint_that_is_not_there_is_not_the_best(tmp_path: Path, way: str):
+    """Steps 4 and 8 end an epoch; they are saved first, and evaluated then."""
+    epochs = dict(eval_strategy="epoch", load_best_model_at_end=False, save_steps=4, save_total_limit=1)
+    trainer = build(tmp_path, **{**BEST, **epochs}, **WAYS[way])
+    trainer.train_dataset = ROWS[:16]
+    scored(trainer, [1.0, 2.0])
+    with using(Failing("checkpoint-8")), pytest.raises(CheckpointError, match="checkpoint-8"):
+        trainer.train()
+    assert trainer.state.best_global_step == 8
+    assert trainer.state.best_model_checkpoint == str(tmp_path / "checkpoint-4")
+    verify(tmp_path / "checkpoint-4")
