@@ -152,19 +152,150 @@ def test_batches_that_are_not_concatenated() -> None:
     check_parity(script)
 
 
-def test_metrics_batch_by_batch() -> None:
+def counting(calls: list):
+    """A metric function that counts its calls and writes down what it was given."""
+
+    def metric(prediction, compute_result=None):
+        given = prediction.predictions, prediction.label_ids, prediction.inputs, prediction.losses
+        calls.append((given, len(tuple(prediction)), compute_result))
+        return {"calls": float(len(calls))}
+
+    return metric
+
+
+BY_BATCH = {
+    "all": {},
+    "with inputs and losses": {"include_for_metrics": ["inputs", "loss"]},
+    "with losses": {"include_for_metrics": ["loss"]},
+    "lists": {"eval_do_concat_batches": False},
+    "loss only": {"prediction_loss_only": True},
+}
+
+
+@pytest.mark.parametrize("options", BY_BATCH)
+def test_metrics_batch_by_batch(options: str) -> None:
+    """Tensors of one batch at a time; a prediction still returns everything."""
+
     def script(api):
-        calls = []
+        calls: list = []
+        data, args = tiny.classification_rows(10), api.args(batch_eval_metrics=True, **BATCH, **BY_BATCH[options])
+        trainer = api.trainer(tiny.bert(), args, compute_metrics=counting(calls))
+        return trainer.evaluate(data), predicted(trainer.predict(data)), calls
 
-        def metric(prediction, compute_result):
-            calls.append((type(prediction.predictions).__name__, np.shape(prediction.predictions), compute_result))
-            return {"calls": float(len(calls))} if compute_result else {}
+    theirs, _ = check_parity(script)
+    assert len(theirs.result[-1]) == (0 if options == "loss only" else 6)
 
-        data = tiny.classification_rows(10)
-        trainer = api.trainer(tiny.bert(), api.args(batch_eval_metrics=True, **BATCH), compute_metrics=metric)
-        return trainer.evaluate(data), calls
+
+def test_nested_labels_batch_by_batch() -> None:
+    class Pairs(nn.Module):
+        main_input_name = "x"
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, x, labels=None):
+            logits = self.layer(x)
+            return {"loss": nn.functional.cross_entropy(logits, labels["y"]), "logits": logits}
+
+    def collate(batch):
+        labels = {"y": torch.tensor([row["labels"] for row in batch]), "weight": torch.ones(len(batch))}
+        return {"x": torch.tensor([row["x"] for row in batch]), "labels": labels}
+
+    def script(api):
+        calls: list = []
+        args = api.args(batch_eval_metrics=True, include_for_metrics=["inputs"], remove_unused_columns=False, **BATCH)
+        trainer = api.trainer(tiny.seeded(Pairs), args, compute_metrics=counting(calls), data_collator=collate)
+        return predicted(trainer.predict(rows())), calls
 
     check_parity(script)
+
+
+def halves(batch):
+    """A collator that gives labels where all rows have them."""
+    given = {"x": torch.tensor([row["x"] for row in batch])}
+    has_labels = all("labels" in row for row in batch)
+    return {**given, "labels": torch.tensor([row["labels"] for row in batch])} if has_labels else given
+
+
+@pytest.mark.parametrize("by_batch", [True, False], ids=["by batch", "at once"])
+@pytest.mark.parametrize("without", [range(4), range(8, 10), range(10)], ids=["first", "last", "all"])
+def test_batches_without_labels(without: range, by_batch: bool) -> None:
+    """A function is not called with what has no labels."""
+
+    def script(api):
+        calls: list = []
+        data = [{"x": row["x"]} if number in without else row for number, row in enumerate(rows())]
+        args = api.args(batch_eval_metrics=by_batch, remove_unused_columns=False, **BATCH)
+        model = answering(lambda x, logits, loss: {"logits": logits} if loss is None else {"loss": loss, "a": logits})
+        trainer = api.trainer(model, args, compute_metrics=counting(calls), data_collator=halves)
+        return trainer.evaluate(data), predicted(trainer.predict(data)), calls
+
+    theirs, _ = check_parity(script)
+    assert len(theirs.result[-1]) == (0 if len(without) == 10 else 4 if by_batch else 2)
+
+
+class Rewards(nn.Module):
+    """What is preferred should score higher; there is nothing to label."""
+
+    main_input_name = "x"
+
+    def __init__(self, returns: str) -> None:
+        super().__init__()
+        self.layer, self.returns = nn.Linear(4, 2), returns
+
+    def forward(self, x, return_loss=True):
+        better, worse = self.layer(x).unbind(-1)
+        loss = -nn.functional.logsigmoid(better - worse).mean()
+        return (loss, better, worse) if self.returns == "tuple" else {"loss": loss, "better": better, "worse": worse}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"label_names": []},
+        {"label_names": ["labels"]},
+        {"eval_do_concat_batches": False},
+        {"batch_eval_metrics": True},
+        {"include_for_metrics": ["inputs", "loss"]},
+        {"prediction_loss_only": True},
+    ],
+    ids=lambda options: "".join(options) or "defaults",
+)
+@pytest.mark.parametrize("returns", ["dict", "tuple"])
+def test_metrics_of_a_loss_that_needs_no_labels(returns: str, options: dict) -> None:
+    """The labels are an empty tuple, and a function is called with it."""
+
+    def script(api):
+        calls: list = []
+        data = [{"x": row["x"]} for row in rows()]
+        model, args = tiny.seeded(Rewards, returns), api.args(**BATCH, **options)
+        trainer = api.trainer(model, args, compute_metrics=counting(calls), eval_dataset=data)
+        return trainer.evaluate(), predicted(trainer.predict(data)), calls
+
+    theirs, _ = check_parity(script)
+    called = options.get("label_names") != ["labels"] and "prediction_loss_only" not in options
+    assert bool(theirs.result[-1]) is called
+
+
+def test_a_loss_that_is_asked_for_in_the_batch() -> None:
+    class Asked(Rewards):
+        def forward(self, x, return_loss=None):
+            outputs = super().forward(x)
+            return outputs if return_loss else {"better": outputs["better"]}
+
+    def script(api):
+        calls: list = []
+        args = api.args(remove_unused_columns=False, **BATCH)
+        trainer = api.trainer(
+            tiny.seeded(Asked, "dict"), args, compute_metrics=counting(calls),
+            data_collator=lambda batch: {"x": torch.tensor([row["x"] for row in batch]), "return_loss": True},
+        )  # fmt: skip
+        return trainer.evaluate(rows()), calls
+
+    theirs, _ = check_parity(script)
+    assert len(theirs.result[-1]) == 1
 
 
 def test_preprocessed_logits() -> None:

@@ -31,6 +31,34 @@ class Tags(nn.Module):
         return {"loss": nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()), "logits": logits}
 
 
+class Tempered(Tags):
+    """Answers with a number for the whole batch, too."""
+
+    def forward(self, x, labels=None, unit=None):
+        outputs = super().forward(x, labels)
+        return {**outputs, "temperature": outputs["logits"].mean()}
+
+
+class BatchByBatch:
+    """A function for `batch_eval_metrics`, which is shown whole batches."""
+
+    def __init__(self) -> None:
+        self.hits = self.rows = self.total = 0.0
+
+    def __call__(self, prediction, compute_result: bool) -> dict[str, float] | None:
+        logits, _ = prediction.predictions
+        assert prediction.inputs["unit"] == "words"
+        assert torch.equal(prediction.inputs["labels"], prediction.label_ids)
+        self.hits += float((logits.argmax(-1) == prediction.label_ids).sum())
+        self.rows += len(prediction.inputs["x"])
+        self.total += float(prediction.inputs["x"].sum())
+        return {"hits": self.hits, "rows": self.rows, "total": self.total} if compute_result else None
+
+
+def collate(batch: list[dict[str, torch.Tensor]]) -> dict[str, object]:
+    return {**{name: torch.stack([row[name] for row in batch]) for name in batch[0]}, "unit": "words"}
+
+
 class Rows:
     """Counts what it is shown; two processes that add up would count twice."""
 
@@ -76,6 +104,10 @@ def main() -> None:
     sets = {"a": rows(11), "b": EvalSet(rows(7), batch_size=2)}
     found = Trainer(Tags(), args, eval_dataset=sets, metrics=metrics).evaluate()
     kept = {name: value for name, value in found.items() if not name.endswith(("_time", "_runtime", "_second"))}
+    args.batch_eval_metrics, args.include_for_metrics = True, ["inputs"]
+    predicted = Trainer(Tempered(), args, compute_metrics=BatchByBatch(), data_collator=collate).predict(rows(11))
+    kept |= {name: predicted.metrics[f"test_{name}"] for name in ("loss", "hits", "rows", "total")}
+    kept["predicted"] = len(predicted.predictions[0])
     (out / f"rank-{rank}.json").write_text(json.dumps(kept))
 
 

@@ -25,3 +25,4 @@ def test_two_processes_measure_what_one_does(tmp_path: Path) -> None:
     assert first == pytest.approx(alone, rel=1e-6)
     assert (alone["eval_a_rows"], alone["eval_b_rows"]) == (11, 7)
     assert {"eval_loss", "eval_a_f1", "eval_b_accuracy"} <= set(alone)
+    assert (alone["rows"], alone["predicted"]) == (11, 11)

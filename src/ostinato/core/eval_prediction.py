@@ -53,8 +53,8 @@ class EvalPrediction:
 
     Args:
         predictions: what the model returned besides its loss: one array, or a tuple of several.
-        label_ids: the labels; a tuple where `label_names` has several.
-        inputs: the model's main input, with `include_for_metrics=["inputs"]`.
+        label_ids: the labels; a tuple where `label_names` has several, and an empty one where the loss needs none.
+        inputs: the model's main input, with `include_for_metrics=["inputs"]`; the batch with `batch_eval_metrics`.
         losses: the loss of every row's batch, with `include_for_metrics=["loss"]`.
         output_names: what the model calls its outputs.
         shifts_labels: the model's loss compares each position with the next label, as causal models do.
@@ -98,6 +98,11 @@ class EvalPrediction:
         return self.label_ids
 
     @property
+    def has_labels(self) -> bool:
+        """Whether there is anything to compare with."""
+        return has_labels(self.label_ids)
+
+    @property
     def outputs(self) -> Outputs:
         """What the model returned besides its loss, by the names it has there; "0", "1", … where it has none."""
         parts = self.predictions if isinstance(self.predictions, tuple) else (self.predictions,)
@@ -128,6 +133,12 @@ class EvalPrediction:
         becomes `(n,)`; a table of values or of several labels per row stays `(rows, columns)`, without the rows that
         have no label at all.
         """
+        if not self.has_labels:
+            raise MetricError(
+                what="aligned() pairs predictions with their labels, and here are none",
+                why="the model computes its loss without labels, and label_names is empty",
+                fix="take the predictions alone: prediction.outputs; or set label_names",
+            )
         if isinstance(self.label_ids, tuple):
             raise MetricError(
                 what=f"aligned() pairs one array of labels with its predictions, and here are {len(self.label_ids)}",
@@ -209,6 +220,15 @@ class EvalPrediction:
             rows = [[token for token in row if token >= 0] for row in _token_ids(block).tolist()]
             texts += decode(rows, skip_special_tokens=True)
         return texts
+
+
+def has_labels(labels: Any) -> bool:
+    """Whether there are labels: they are None where they are missing, and () where the loss needs none.
+
+    >>> has_labels(np.zeros(2)), has_labels(()), has_labels(None)
+    (True, False, False)
+    """
+    return labels is not None and not (isinstance(labels, tuple) and not labels)
 
 
 # ----------------------------------------------------------------------------------------------------------- alignment

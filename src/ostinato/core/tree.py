@@ -116,8 +116,8 @@ def _concatenate_arrays(parts: list[np.ndarray], padding_index: float) -> np.nda
 
 
 def truncate(tree: Any, rows: int) -> Any:
-    """The first `rows` rows of every leaf."""
-    return tree_map(lambda leaf: leaf[:rows], tree)
+    """The first `rows` rows of every leaf that has rows: single numbers, and what is no array, stay as they are."""
+    return tree_map(lambda leaf: leaf if first_dimension(leaf) is None else leaf[:rows], tree)
 
 
 def has_length(dataset: Any) -> bool:

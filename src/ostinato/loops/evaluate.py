@@ -36,7 +36,9 @@ from .run import totals_of_all
 from .train import emit
 
 PADDING = -100
-_KEPT = ("losses", "weights", "logits", "labels", "inputs")
+_LOSSES = ("losses", "weights")
+_PREDICTIONS = (*_LOSSES, "logits", "labels")
+_KEPT = (*_PREDICTIONS, "inputs")
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ def _gone_through(
     trainer: EvalHooks, model: nn.Module, dataloader: Any, plan: EvalPlan, measuring: Measuring, in_hand: InHand
 ) -> EvalLoopOutput:
     store, rows, about = plan.store(), 0, {}
+    kept = _KEPT if not plan.metric_per_batch else _PREDICTIONS if plan.keep_predictions else _LOSSES
     on_host = trainer.strategy.device.type == "cpu"
     batches = iter(dataloader)
     inputs, number = next(batches, None), 0
@@ -112,12 +115,11 @@ def _gone_through(
         if on_host:
             in_hand.previous = part["logits"]
         about, part = part["about"], _on_host(part, everything=plan.keep_predictions or measuring.function is not None)
-        if plan.metric_per_batch and measuring.function is not None:
-            measuring.add_to_function({**part, "about": about}, in_hand, is_last=following is None)
         if plan.metric_per_batch:
-            part = {"losses": part["losses"], "weights": part["weights"], "rows": part["rows"]}
+            given = {**part, "about": about, "losses": part["losses"] if plan.keep_losses else None}
+            measuring.add_to_function(given, in_hand, is_last=following is None)
         rows += part["rows"]
-        store.add({name: part.get(name) for name in _KEPT}, part["rows"])
+        store.add({name: part.get(name) for name in kept}, part["rows"])
         inputs, number = following, number + 1
     in_hand.previous = None
     logits = _joined(store, "logits", plan, plan.prediction_padding)
@@ -152,7 +154,8 @@ def _predict(
     strategy, rows = trainer.strategy, first_dimension(inputs) or 1
     weight = plan.weigh(inputs) / rows
     loss, logits, labels = trainer.prediction_step(model, inputs, plan.loss_only, ignore_keys=plan.ignore_keys)
-    main_input = trainer._prepare_input(inputs.get(plan.main_input)) if plan.keep_inputs else None
+    shown = inputs if plan.metric_per_batch else inputs.get(plan.main_input)
+    shown = trainer._prepare_input(shown) if plan.keep_inputs else None
     wants_metrics = bool(measuring) and not plan.loss_only
     about = plan.about(logits)
     if wants_metrics and labels is None and in_hand.number == 0:
@@ -165,7 +168,7 @@ def _predict(
         if logits is None and wants_metrics and labels is not None:
             raise _nothing_kept()
     real = plan.real_rows(in_hand.number)
-    part: dict[str, Any] = {"losses": None, "weights": None, "logits": logits, "labels": labels, "inputs": main_input}
+    part: dict[str, Any] = {"losses": None, "weights": None, "logits": logits, "labels": labels, "inputs": shown}
     if loss is not None:
         part["losses"] = loss.repeat(rows)
         part["weights"] = torch.full((rows,), weight, dtype=torch.float64)
@@ -187,7 +190,7 @@ def _gathered(part: dict[str, Any], strategy: Strategy, real: int, plan: EvalPla
 
 def _on_host(part: Mapping[str, Any], *, everything: bool) -> dict[str, Any]:
     """What is kept of a batch leaves the device at once."""
-    names = _KEPT if everything else ("losses", "weights")
+    names = _KEPT if everything else _LOSSES
     return {**{name: numpify(part[name]) for name in names}, "rows": part["rows"]}
 
 

@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 
 from ..core.errors import MetricError
+from ..core.notices import note_once
 from ..core.outputs import EvalPrediction
+from ..core.tree import tree_map
 from ..metrics.asked import same_name
 from ..metrics.streams import Stream
 
@@ -59,28 +61,42 @@ class Measuring:
         return bool(self.streams) or self.choose is not None
 
     def add(self, part: Mapping[str, Any], in_hand: InHand, *, with_losses: bool = False) -> None:
-        """Show a batch to the metrics that stream; one without labels has nothing to compare with."""
+        """Show a batch to the metrics that stream; one without labels has nothing to compare with.
+
+        Where there are none by name, those see it that take all there is (`update(prediction)`).
+        """
         if not self.streams_anything or part["logits"] is None or part["labels"] is None:
             return
         given = {"predictions": part["logits"], "label_ids": part["labels"], "inputs": part["inputs"]}
         prediction = EvalPrediction(**given, losses=part["losses"] if with_losses else None, **part["about"])
         in_hand.doing, in_hand.given = "metrics", given
         if not self._open:
-            wanted = [*self.streams, *(self.choose(prediction) if self.choose is not None else ())]
-            self._open = [stream.opened(**self.known()) for stream in wanted]
+            self._open = [stream.opened(**self.known()) for stream in self._wanted(prediction)]
         for stream in self._open:
             in_hand.function = stream.metric.update
             stream.add(prediction)
         in_hand.doing, in_hand.given, in_hand.function = "other", None, None
 
+    def _wanted(self, prediction: EvalPrediction) -> Sequence[Stream]:
+        if prediction.has_labels:
+            return [*self.streams, *(self.choose(prediction) if self.choose is not None else ())]
+        wanted = [stream for stream in self.streams if stream.takes == "prediction"]
+        left_out = [stream.name for stream in self.streams if stream.takes != "prediction"]
+        if left_out or self.choose is not None:
+            names = ", ".join(left_out + (["'auto'"] if self.choose is not None else []))
+            note_once(f"not measured: {names}; the model's loss needs no labels, and there are none to compare with")
+        return wanted
+
     def add_to_function(self, part: Mapping[str, Any], in_hand: InHand, *, is_last: bool) -> None:
         """`batch_eval_metrics`: the function sees tensors of one batch; its last call returns the result."""
-        given = {"predictions": _as_tensors(part["logits"]), "label_ids": _as_tensors(part["labels"])}
-        if part.get("inputs") is not None:
-            given["inputs"] = _as_tensors(part["inputs"])
+        if self.function is None or part["logits"] is None or part["labels"] is None:
+            return
+        names = {"predictions": "logits", "label_ids": "labels", "inputs": "inputs", "losses": "losses"}
+        given = {name: _as_tensors(part[source]) for name, source in names.items() if part[source] is not None}
         result = self._called(in_hand, given, part["about"], compute_result=is_last)
         if is_last:
             _check_result(result)
+        if isinstance(result, Mapping):  # the last batch may be one without labels, for which it is not called
             self._results = dict(result)
 
     def all_rows(self, given: dict[str, Any], about: Mapping[str, Any], in_hand: InHand) -> None:
@@ -141,11 +157,10 @@ def _with_article(result: Any) -> str:
 
 
 def _as_tensors(tree: Any) -> Any:
-    if isinstance(tree, np.ndarray):
-        return torch.from_numpy(tree)
-    if isinstance(tree, (list, tuple)):
-        return type(tree)(_as_tensors(one) for one in tree)
-    return tree
+    def to_tensor(leaf: Any) -> Any:
+        return torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biufc" else leaf
+
+    return tree_map(to_tensor, tree)
 
 
 def named(metrics: Mapping[str, Any], known: Mapping[str, float | None], prefix: str) -> dict[str, float]:

@@ -27,15 +27,16 @@ def prediction_step(
 ) -> tuple[Tensor | None, Any, Any]:
     """Loss, logits and labels of one batch, detached; logits are the outputs that are not the loss.
 
+    Labels are () where there are none by name and the loss needs none, and None where they are missing.
     What the model calls them is noted in `names`, since a user's own step returns these three and no more.
     """
     has_labels = bool(label_names) and all(inputs.get(name) is not None for name in label_names)
     wants_loss = inputs.get("return_loss")
     loss_without_labels = not label_names and bool(can_return_loss if wants_loss is None else wants_loss)
-    labels = _single(detach(tuple(inputs.get(name) for name in label_names))) if has_labels else None
-    loss = None
+    loss = labels = None
     with torch.no_grad():
         if has_labels or loss_without_labels:
+            labels = _single(detach(tuple(inputs.get(name) for name in label_names)))
             loss, outputs = loss_and_outputs(model, inputs)
             loss = None if loss is None else as_tensor(loss, source).detach().mean()
         else:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.eval_prediction import has_labels
 from ..core.tree import numpify
 from .registry import Combined, metrics
 
@@ -151,7 +152,7 @@ def facts_of(
 def _label_facts(labels: Any) -> dict[str, Any]:
     if isinstance(labels, (tuple, list)) and labels and getattr(labels[0], "shape", None) is not None:
         labels = labels[0]
-    if labels is None:
+    if not has_labels(labels):
         return {}
     found = np.asarray(numpify(labels))
     real = found[found != -100]

@@ -111,6 +111,6 @@ def failed_evaluation(trainer: Trainer, error: Exception, in_hand: InHand, loade
 
 def without_labels(trainer: Trainer, loader: Any, data: str, batch: Batch) -> None:
     """compute_metrics is given, and the batches have no labels to call it with."""
-    is_mistake = data != "prediction set" and not trainer.can_return_loss
+    is_mistake = data != "prediction set"
     by_name = measuring.asked_of(trainer, trainer._occasion.options).function is None
     tell_no_labels(scene(trainer, batch, loader, data, 0, 0), is_mistake=is_mistake, by_name=by_name)

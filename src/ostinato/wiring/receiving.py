@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ..core.compiled import uncompiled
+from ..core.eval_prediction import has_labels
 from ..core.tree import first_dimension, numpify
 from ..data.columns import bare_model
 from ..explain import looks
@@ -54,8 +55,7 @@ def received(trainer: Trainer, evaluated: Evaluated, asked: Asked, *, data: str,
     values = _parts("predictions", evaluated.predictions, _notes(trainer, evaluated))
     values += _parts("label_ids", evaluated.labels, trainer.label_names, are_labels=True)
     if "inputs" in include:
-        main = getattr(trainer.model, "main_input_name", "input_ids")
-        values.append(looks.value_of("inputs", evaluated.batch.get(main), f"column {main!r}"))
+        values += _inputs(trainer, evaluated.batch)
     if "loss" in include and evaluated.loss is not None:
         values.append(Value("losses", (first_dimension(evaluated.batch) or 1,), "float32", "of each row's batch"))
     kept = _kept(trainer, evaluated, rows) if asked.function is not None else None
@@ -70,6 +70,13 @@ def received(trainer: Trainer, evaluated: Evaluated, asked: Asked, *, data: str,
         bytes=None if kept is None else kept.bytes,
         spills=kept is not None and kept.spills,
     )
+
+
+def _inputs(trainer: Trainer, batch: Mapping[str, Any]) -> list[Value]:
+    if trainer.args.batch_eval_metrics:
+        return [looks.value_of(f"inputs[{name!r}]", value, "") for name, value in batch.items()]
+    main = getattr(trainer.model, "main_input_name", "input_ids")
+    return [looks.value_of("inputs", batch.get(main), f"column {main!r}")]
 
 
 def _kept(trainer: Trainer, evaluated: Evaluated, rows: int | None) -> Forecast | None:
@@ -106,7 +113,8 @@ def _when(trainer: Trainer, evaluated: Evaluated, asked: Asked, data: str, rows:
     what = f"compute_metrics={names}" if asked.function is not None else f"the metrics ({names})"
     if args.prediction_loss_only:
         return f"{what}: never called, since prediction_loss_only=True; for this batch there would be"
-    if evaluated.labels is None:
+    takes_all = asked.function is not None or any(stream.takes == "prediction" for stream in asked.streams)
+    if evaluated.labels is None or not (has_labels(evaluated.labels) or takes_all):
         return f"{what}: never called, since the batches of the {data} have no labels"
     if asked.function is None:
         return f"{what} see batch after batch, and keep none; this one as"

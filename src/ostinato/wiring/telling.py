@@ -276,7 +276,7 @@ class _Guide:
         rows = len(source.dataset) if has_length(source.dataset) else None
         self.labels, self.asked = evaluated.labels, measuring.asked_of(trainer, source.options)
         self.found["evaluation"] = receiving.received(trainer, evaluated, self.asked, data=source.name, rows=rows)
-        if evaluated.labels is None and self.asked and not trainer.can_return_loss:
+        if evaluated.labels is None and self.asked:
             mistake = no_labels(self.scene)
             self.findings += [finding_of(mistake, "evaluation")] if mistake is not None else []
 

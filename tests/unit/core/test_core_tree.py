@@ -135,3 +135,10 @@ def test_truncate() -> None:
     cut = tree.truncate({"a": torch.arange(4), "b": (np.arange(4),)}, 2)
     assert cut["a"].tolist() == [0, 1]
     assert cut["b"][0].tolist() == [0, 1]
+
+
+def test_what_has_no_rows_is_not_truncated() -> None:
+    scalar = torch.tensor(1.0)
+    assert tree.truncate({"temperature": scalar, "return_loss": True, "text": "words"}, 2) == {
+        "temperature": scalar, "return_loss": True, "text": "words",
+    }  # fmt: skip

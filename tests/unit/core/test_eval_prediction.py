@@ -169,6 +169,8 @@ def test_pairs_that_do_not_exist() -> None:
         EvalPrediction(np.zeros((2, 5, 3)), np.zeros((2, 4), dtype=int)).aligned()
     with pytest.raises(MetricError, match="here are 2"):
         EvalPrediction((np.zeros(2), np.zeros(2)), (np.zeros(2), np.zeros(2))).aligned()
+    with pytest.raises(MetricError, match="here are none"):
+        EvalPrediction(np.zeros(2), ()).aligned()
 
 
 def test_blocks_are_the_whole() -> None:

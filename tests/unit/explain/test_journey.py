@@ -346,6 +346,43 @@ def test_what_is_included_for_metrics(tmp_path: Path) -> None:
     ]
 
 
+def test_batch_by_batch_whole_batches_are_included(tmp_path: Path) -> None:
+    built = trainer(
+        tmp_path, tiny.bert(), tiny.classification_rows(), compute_metrics=lambda prediction, compute_result: {},
+        arguments={"include_for_metrics": ["inputs"], "batch_eval_metrics": True},
+    )  # fmt: skip
+    names = [value.name for value in built.explain().evaluation.values]
+    assert names == ["predictions", "label_ids", "inputs['input_ids']", "inputs['attention_mask']", "inputs['labels']"]
+
+
+class Rewards(nn.Module):
+    """A loss without labels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor, return_loss: bool = True) -> dict[str, torch.Tensor]:
+        logits = self.layer(x)
+        return {"loss": logits.mean(), "logits": logits}
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"compute_metrics": lambda prediction: {}}, "gets numpy arrays of all"),
+        ({"metrics": ["accuracy"]}, "never called, since the batches"),
+        ({"compute_metrics": "auto"}, "never called, since the batches"),
+    ],
+    ids=["function", "name", "auto"],
+)
+def test_a_loss_that_needs_no_labels(tmp_path: Path, asked: dict[str, Any], told: str) -> None:
+    rows = [{"x": row["x"]} for row in tiny.regression_rows()]
+    journey = trainer(tmp_path, tiny.seeded(Rewards), rows, **asked).explain()
+    assert told in journey.evaluation.called
+    assert journey.findings == ()
+
+
 def first_class(logits: Any, labels: Any) -> Any:
     return logits.argmax(-1)
 

@@ -14,6 +14,7 @@ from torch import nn
 from ostinato.core.state import TrainerControl, TrainerState
 from ostinato.loops.evaluate import EvalPlan, evaluation_loop, mean_loss
 from ostinato.loops.predict import ignored_at_inference, logits_of, prediction_step
+from ostinato.predictions.store import RowStore
 from ostinato.strategies.single import SingleDevice
 
 
@@ -198,7 +199,24 @@ def test_metric_per_batch() -> None:
     output = evaluation_loop(Fake(compute_metrics=compute), MODEL, batches(), plan_of(metric_per_batch=True))
     assert calls == [("Tensor", 2, False), ("Tensor", 1, True)]
     assert output.metrics["eval_rows"] == 3
-    assert output.predictions is None
+    assert output.predictions.shape == output.label_ids.shape == (3, 5)
+
+
+def test_metric_per_batch_keeps_no_more_than_is_wanted() -> None:
+    """An evaluation keeps losses alone, a prediction what it returns; the batches are nobody's afterwards."""
+    kept: list[set[str]] = []
+
+    class Watched(RowStore):
+        def add(self, parts, rows) -> None:
+            kept.append({name for name, part in parts.items() if part is not None})
+            super().add(parts, rows)
+
+    fake = Fake(compute_metrics=lambda prediction, compute_result: {})
+    for wanted in (False, True):
+        plan = plan_of(metric_per_batch=True, keep_predictions=wanted, keep_inputs=True, store=Watched)
+        evaluation_loop(fake, MODEL, batches(), plan)
+    losses = {"losses", "weights"}
+    assert kept == [losses, losses, losses | {"logits", "labels"}, losses | {"logits", "labels"}]
 
 
 def test_metric_per_batch_of_one_prediction_per_row() -> None:

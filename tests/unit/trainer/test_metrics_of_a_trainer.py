@@ -159,6 +159,49 @@ class Watch:
         return {"rows_seen": self.rows}
 
 
+class Rewards(nn.Module):
+    """A loss without labels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x, return_loss=True):
+        logits = self.layer(x)
+        return {"loss": (logits[:, 1] - logits[:, 0]).mean(), "logits": logits}
+
+
+class Margin:
+    """A metric of the user's own that needs no labels."""
+
+    def reset(self) -> None:
+        self.margins: list[float] = []
+
+    def update(self, prediction) -> None:
+        assert not prediction.has_labels
+        self.margins += (prediction.logits[:, 0] - prediction.logits[:, 1]).tolist()
+
+    def compute(self):
+        return float(np.mean(self.margins))
+
+
+def test_without_labels_there_is_nothing_to_compare_with(ours, capfd) -> None:
+    """Those that take all there is are shown it; the others are said to be left out, once."""
+    forget_notices()
+    data = [{"x": row["x"]} for row in rows()]
+    found = make(ours, tiny.seeded(Rewards), metrics=[Margin(), "accuracy"], compute_metrics="auto").evaluate(data)
+    assert names_in(found) == {"eval_loss", "eval_margin"}
+    assert found["eval_margin"] == pytest.approx(-found["eval_loss"])
+    assert len(said(capfd, "not measured: accuracy, 'auto'; the model's loss needs no labels")) == 1
+
+
+def test_labels_that_are_named_and_missing_are_told(ours, capfd) -> None:
+    forget_notices()
+    trainer = make(ours, tiny.seeded(Rewards), {"label_names": ["labels"]}, compute_metrics=lambda prediction: {})
+    trainer.evaluate([{"x": row["x"]} for row in rows()])
+    assert len(said(capfd, "compute_metrics is not called: the evaluation set has no labels")) == 1
+
+
 @pytest.mark.parametrize("as_what", ["compute_metrics", "metrics"])
 def test_ones_own_metric(ours, as_what: str) -> None:
     watch = Watch()
