@@ -298,6 +298,20 @@ def test_a_loss_that_is_asked_for_in_the_batch() -> None:
     assert len(theirs.result[-1]) == 1
 
 
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "list"])
+def test_no_rows_at_all(api, stream: bool) -> None:
+    """transformers returns nothing for an empty list, and fails for an empty stream."""
+    data = tiny.StreamDataset([]) if stream else []
+    trainer = api.trainer(answering(ANSWERS["dict"]), api.args(**BATCH))
+    if not api.is_ours and not stream:
+        assert trainer.predict(data).predictions is None
+        return
+    told = r"set (is empty|gave no rows)" if api.is_ours else "does not contain any data"
+    for run in (trainer.evaluate, trainer.predict):
+        with pytest.raises(ValueError, match=told):
+            run(data)
+
+
 def test_preprocessed_logits() -> None:
     def script(api):
         seen = []

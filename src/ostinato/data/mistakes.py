@@ -225,6 +225,15 @@ def check_data_set(dataset: Any, source: str) -> None:
         )
 
 
+def gave_no_rows(source: str) -> DataError:
+    """A stream, or a loader, that is at its end before it began."""
+    return DataError(
+        what=f"the {source} gave no rows",
+        why="it is empty, or was read to its end before: every evaluation reads it anew",
+        fix="check what fills it, and let its __iter__ begin at the first row each time",
+    )
+
+
 def _check_mapping(dataset: Mapping[Any, Any], source: str) -> None:
     """Splits and columns have names, rows have numbers."""
     parts = list(dataset.values())

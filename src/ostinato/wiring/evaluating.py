@@ -16,6 +16,7 @@ from ..core.outputs import EvalLoopOutput
 from ..core.protocols import Batch
 from ..core.tracking import track
 from ..core.tree import has_length
+from ..data.mistakes import gave_no_rows
 from ..data.position import real_rows_of
 from ..data.sizes import num_examples
 from ..explain.scene import evaluated_set
@@ -60,12 +61,15 @@ def run_over(
         trainer.precision.forward(trainer.model),
     ):
         try:
-            return evaluate.evaluation_loop(trainer, model, dataloader, plan, in_hand)
+            output = evaluate.evaluation_loop(trainer, model, dataloader, plan, in_hand)
         except Exception as error:
             reason = explaining.failed_evaluation(trainer, error, in_hand, dataloader, data)
             if reason is not error:
                 raise reason from reason.__cause__
             raise
+    if not output.num_samples:
+        raise gave_no_rows(data)
+    return output
 
 
 def eval_plan(
