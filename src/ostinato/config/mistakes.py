@@ -30,6 +30,18 @@ class UnreadableGenerationError(ConfigError, OSError):
         return Exception.__str__(self)
 
 
+class ProcessesMissingError(ConfigError, RuntimeError):
+    """Processes that should train together do not find one another (torch raises RuntimeError here)."""
+
+
+def processes_missing(ranks: Sequence[int], seconds: float) -> ProcessesMissingError:
+    return ProcessesMissingError(
+        what=f"waited {seconds:g} seconds for process {', '.join(map(str, ranks))}",
+        why="every process that the launcher announced has to join before training begins",
+        fix="look for an error of that process above; if it only takes longer to start, raise ddp_timeout",
+    )
+
+
 def tokenizer_twice() -> WrongTypeError:
     return WrongTypeError(
         what="processing_class and tokenizer are both given",

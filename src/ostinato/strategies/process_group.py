@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
+import uuid
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
+from ..config import mistakes
 from ..core.world import World, provide_barrier
+
+_POLL_SECONDS = 0.02
 
 
 def join(world: World, device: torch.device, *, backend: str | None = None, timeout_seconds: int = 1800) -> None:
@@ -17,21 +22,51 @@ def join(world: World, device: torch.device, *, backend: str | None = None, time
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    default = "nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend or default, timeout=timedelta(seconds=timeout_seconds), store=_store(world))
+    timeout = timedelta(seconds=timeout_seconds)
+    backend = backend or ("nccl" if device.type == "cuda" else "gloo")
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        dist.init_process_group(backend, timeout=timeout)
+        return
+    # torchrun's store outlives the processes. What was left there before a restart must not be read again, so the
+    # processes that run now meet under a name of their own.
+    launcher = dist.TCPStore(
+        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=timeout
+    )
+    shared = dist.PrefixStore("ostinato", launcher)
+    store = dist.PrefixStore(agree_on_name(shared, world, timeout_seconds), shared)
+    dist.init_process_group(backend, timeout=timeout, store=store, rank=world.rank, world_size=world.size)
 
 
-def _store(world: World) -> dist.Store | None:
-    """A store of this attempt's own.
+def agree_on_name(store: dist.Store, world: World, timeout_seconds: float) -> str:
+    """Return a name that the running processes share and that none used before them.
 
-    After a restart torchrun keeps the old one, and a process that comes up late would read addresses of the
-    attempt before.
+    The launcher's count of restarts is no such name: every node has a count of its own, and a node that restarts alone
+    is ahead of the others.
+
+    Each process greets with a random word. The first process answers every greeting with its own word, which becomes
+    the name, and waits until all have acknowledged it. A process that died is answered too, but does not acknowledge;
+    one that is started in its place greets with another word.
     """
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    if attempt == "0":
-        return None
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    return dist.PrefixStore(f"attempt-{attempt}", dist.TCPStore(address, port, world.size, is_master=False))
+    word = uuid.uuid4().hex
+    if not world.is_main:
+        store.set(f"greeting/{world.rank}", word)
+        try:
+            store.wait([f"answer/{word}"], timedelta(seconds=timeout_seconds))
+        except dist.DistStoreError as error:
+            raise mistakes.processes_missing([0], timeout_seconds) from error
+        name = store.get(f"answer/{word}").decode()
+        store.set(f"acknowledged/{name}/{world.rank}", "")
+        return name
+    missing, deadline = set(range(1, world.size)), time.monotonic() + timeout_seconds
+    while missing:
+        for rank in missing:
+            if store.check([f"greeting/{rank}"]):
+                store.set(f"answer/{store.get(f'greeting/{rank}').decode()}", word)
+        missing = {rank for rank in missing if not store.check([f"acknowledged/{word}/{rank}"])}
+        if missing and time.monotonic() > deadline:
+            raise mistakes.processes_missing(sorted(missing), timeout_seconds)
+        time.sleep(_POLL_SECONDS)
+    return word
 
 
 def barrier() -> None:
