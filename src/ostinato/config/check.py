@@ -454,3 +454,9 @@ def remark(args: TrainingArguments) -> None:
         note_once("accelerator_config: non_blocking has no effect, batches are copied in order")
     if device == "cuda" and args.world_size == 1 and torch.cuda.device_count() > 1:
         note_once(f"using 1 of {torch.cuda.device_count()} GPUs: start one process for each with torchrun to use all")
+    neighbours = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if device == "cuda" and neighbours > torch.cuda.device_count():
+        note_once(
+            f"{neighbours} processes on this machine, and visible GPUs: {torch.cuda.device_count()}. "
+            "Unless each process sees other ones, they share"
+        )

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..core.world import wait_for_everyone
-
 if TYPE_CHECKING:
     from .training_args import TrainingArguments
 
@@ -69,7 +67,7 @@ class ProcessFacts:
         return accelerate.DistributedType(word) if accelerate is not None else word
 
     def wait_for_everyone(self) -> None:
-        wait_for_everyone()
+        self._args._wait_for_everyone()
 
     def main_process_first(self) -> AbstractContextManager[Any]:
         return self._args.main_process_first(local=False)

@@ -99,6 +99,8 @@ class TrainingArguments(
 
     def __post_init__(self) -> None:
         self._settle()
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)  # what a script puts on "cuda" from here on is there too
         if self.tf32 is not None and self.device.type == "cuda":
             torch.backends.cuda.matmul.allow_tf32 = self.tf32
             torch.backends.cudnn.allow_tf32 = self.tf32
@@ -245,12 +247,15 @@ class TrainingArguments(
         goes_first = world.is_local_main if local else world.is_main
         if not goes_first:
             logger.debug("process %d waits for the main process to finish: %s", world.rank, desc)
-            wait_for_everyone()
+            self._wait_for_everyone()
         try:
             yield
         finally:
             if goes_first:  # also when the work failed: the others must not wait for ever
-                wait_for_everyone()
+                self._wait_for_everyone()
+
+    def _wait_for_everyone(self) -> None:
+        wait_for_everyone(self.device, backend=self.ddp_backend, timeout_seconds=self.ddp_timeout)
 
     # --- what follows from the arguments -----------------------------------------------------------------------------
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -45,22 +45,29 @@ class World:
         if use_cpu:
             return torch.device("cpu")
         if torch.cuda.is_available():
-            return torch.device("cuda", self.local_rank)
+            # A launcher may let each process see one device of its own: it is number 0 in all of them.
+            return torch.device("cuda", self.local_rank % torch.cuda.device_count())
         if torch.backends.mps.is_available():
             return torch.device("mps")
         return torch.device("cpu")
 
 
-_barrier: Callable[[], None] | None = None
+class Barrier(Protocol):
+    """Waits for every process, in a process group that it opens with these settings if there is none yet."""
+
+    def __call__(self, device: torch.device, *, backend: str | None, timeout_seconds: int) -> None: ...
 
 
-def provide_barrier(barrier: Callable[[], None]) -> None:
+_barrier: Barrier | None = None
+
+
+def provide_barrier(barrier: Barrier) -> None:
     """Called by the room that owns the process group; arguments are read before it exists."""
     global _barrier
     _barrier = barrier
 
 
-def wait_for_everyone() -> None:
+def wait_for_everyone(device: torch.device, *, backend: str | None, timeout_seconds: int) -> None:
     """Return once every process has come here. Nothing to wait for in a world of one."""
     if _barrier is not None:
-        _barrier()
+        _barrier(device, backend=backend, timeout_seconds=timeout_seconds)

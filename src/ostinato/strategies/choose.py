@@ -14,7 +14,5 @@ from .single import SingleDevice
 
 def choose_strategy(world: World, device: torch.device, replicas: ReplicaSettings) -> Strategy:
     """One process trains alone; several replicate the model and share the rows."""
-    if world.size == 1:
-        return SingleDevice(device)
     join(world, device, backend=replicas.backend, timeout_seconds=replicas.timeout_seconds)
-    return Replicated(device, world, replicas)
+    return SingleDevice(device) if world.size == 1 else Replicated(device, world, replicas)

@@ -18,10 +18,10 @@ _POLL_SECONDS = 0.02
 
 def join(world: World, device: torch.device, *, backend: str | None = None, timeout_seconds: int = 1800) -> None:
     """Open the default process group, unless the script already did. A world of one has none."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # NCCL talks through the current device, whoever opened the group
     if world.size == 1 or dist.is_initialized():
         return
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
     timeout = timedelta(seconds=timeout_seconds)
     backend = backend or ("nccl" if device.type == "cuda" else "gloo")
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
@@ -69,12 +69,12 @@ def agree_on_name(store: dist.Store, world: World, timeout_seconds: float) -> st
     return word
 
 
-def barrier() -> None:
+def barrier(device: torch.device, *, backend: str | None, timeout_seconds: int) -> None:
     """Wait for every process; opens the group first when arguments are read before a trainer exists."""
     world = World.from_environment()
     if world.size == 1:
         return
-    join(world, world.device())
+    join(world, device, backend=backend, timeout_seconds=timeout_seconds)
     dist.barrier()
 
 

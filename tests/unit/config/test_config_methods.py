@@ -120,7 +120,7 @@ def test_other_processes_have_their_own_log_level(launched):
 def test_the_main_process_goes_first(launched, monkeypatch, rank, local_rank, local, order):
     launched(rank, 4, local_rank)
     seen: list[str] = []
-    monkeypatch.setattr(world, "_barrier", lambda: seen.append("barrier"))
+    monkeypatch.setattr(world, "_barrier", lambda device, **settings: seen.append("barrier"))
     with make().main_process_first(local=local, desc="tokenization"):
         seen.append("work")
     assert seen == order
@@ -129,7 +129,7 @@ def test_the_main_process_goes_first(launched, monkeypatch, rank, local_rank, lo
 def test_nobody_waits_for_ever_when_the_main_process_fails(launched, monkeypatch):
     launched(0, 2)
     seen: list[str] = []
-    monkeypatch.setattr(world, "_barrier", lambda: seen.append("barrier"))
+    monkeypatch.setattr(world, "_barrier", lambda device, **settings: seen.append("barrier"))
     with pytest.raises(RuntimeError), make().main_process_first():
         raise RuntimeError
     assert seen == ["barrier"]
@@ -146,11 +146,16 @@ class FakeGpus:
     def __init__(self, monkeypatch) -> None:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+        monkeypatch.setattr(torch.cuda, "set_device", self.use)
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Old GPU")
         # recorded here and not in torch: its flags are global
         monkeypatch.setattr(torch.backends.cuda, "matmul", self)
         self.allow_tf32 = None
+        self.current = torch.device("cuda", 0)
+
+    def use(self, device: torch.device) -> None:
+        self.current = device
 
 
 def test_on_gpus_one_process_drives_one(monkeypatch, capsys):
@@ -162,6 +167,54 @@ def test_on_gpus_one_process_drives_one(monkeypatch, capsys):
     assert args.dataloader_pin_memory is True
     assert "using 1 of 2 GPUs" in capsys.readouterr().err
     assert TrainingArguments("out", use_cpu=True).device.type == "cpu"
+
+
+@pytest.mark.parametrize(("local_rank", "index"), [(0, 0), (1, 1), (2, 0), (5, 1)])
+def test_more_processes_than_visible_gpus(launched, monkeypatch, local_rank, index):
+    gpus = FakeGpus(monkeypatch)
+    launched(local_rank, 8, local_rank)
+    args = TrainingArguments("out")
+    assert args.device == gpus.current == torch.device("cuda", index)
+    assert args.local_process_index == args.distributed_state.local_process_index == local_rank
+
+
+def test_processes_that_share_gpus_are_said_to(launched, monkeypatch, capsys):
+    FakeGpus(monkeypatch)
+    for processes, is_said in ((2, False), (3, True)):
+        notices.forget_notices()
+        launched(0, processes, 0)
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+        TrainingArguments("out")
+        assert ("they share" in capsys.readouterr().err) is is_said
+
+
+def test_what_a_script_puts_on_cuda_is_on_the_device_of_its_process(launched, monkeypatch):
+    gpus = FakeGpus(monkeypatch)
+    launched(1, 2, 1)
+    TrainingArguments("out", use_cpu=True)
+    assert gpus.current == torch.device("cuda", 0), "left alone"
+    TrainingArguments("out")
+    assert gpus.current == torch.device("cuda", 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "device", "backend", "timeout"),
+    [
+        ({}, "cuda:1", None, 1800),
+        ({"use_cpu": True}, "cpu", None, 1800),
+        ({"ddp_backend": "gloo", "ddp_timeout": 77}, "cuda:1", "gloo", 77),
+    ],
+)
+def test_waiting_opens_the_group_that_was_asked_for(launched, monkeypatch, arguments, device, backend, timeout):
+    FakeGpus(monkeypatch)
+    launched(1, 2, 1)
+    waits: list[tuple] = []
+    monkeypatch.setattr(world, "_barrier", lambda device, **settings: waits.append((device, settings)))
+    args = TrainingArguments("out", **arguments)
+    with args.main_process_first():
+        pass
+    args.distributed_state.wait_for_everyone()
+    assert waits == [(torch.device(device), {"backend": backend, "timeout_seconds": timeout})] * 2
 
 
 def test_tf32_is_set_where_there_is_a_gpu(monkeypatch):

@@ -1,14 +1,21 @@
-"""Processes that find one another in a store where earlier ones have been."""
+"""How processes find one another, also where earlier ones have been, and which group they open."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 
+from ostinato.config.plan import ReplicaSettings
 from ostinato.core.world import World
-from ostinato.strategies.process_group import agree_on_name
+from ostinato.strategies.choose import choose_strategy
+from ostinato.strategies.process_group import agree_on_name, barrier
+
+CUDA = torch.device("cuda", 1)
 
 
 def agree(store: dist.Store, ranks: range, size: int, seconds: float = 20) -> list[str]:
@@ -40,3 +47,40 @@ def test_the_missing_are_named() -> None:
         agree(dist.HashStore(), range(1), 3, seconds=0.05)
     with pytest.raises(RuntimeError, match=r"for process 0\n"):
         agree(dist.HashStore(), range(1, 2), 3, seconds=0.05)
+
+
+class FakeTorch:
+    """Writes down which device is used, and how a process group is opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, is_open: bool) -> None:
+        self.devices: list[torch.device] = []
+        self.opened: list[tuple[str, Any]] = []
+        monkeypatch.setattr(torch.cuda, "set_device", self.devices.append)
+        monkeypatch.setattr(dist, "is_initialized", lambda: is_open)
+        monkeypatch.setattr(
+            dist, "init_process_group", lambda backend, timeout: self.opened.append((backend, timeout))
+        )
+        monkeypatch.setattr(dist, "barrier", lambda: None)
+        for name, value in (("RANK", 1), ("LOCAL_RANK", 1), ("WORLD_SIZE", 2)):
+            monkeypatch.setenv(name, str(value))
+        monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("device", "backend", "opened"),
+    [(CUDA, None, "nccl"), (CUDA, "gloo", "gloo"), (torch.device("cpu"), None, "gloo")],
+)
+def test_a_barrier_opens_the_group(
+    monkeypatch: pytest.MonkeyPatch, device: torch.device, backend: str | None, opened: str
+) -> None:
+    fake = FakeTorch(monkeypatch, is_open=False)
+    barrier(device, backend=backend, timeout_seconds=77)
+    assert fake.opened == [(opened, timedelta(seconds=77))]
+    assert fake.devices == ([CUDA] if device == CUDA else [])
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_the_device_is_used_also_in_a_group_of_the_script(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    fake = FakeTorch(monkeypatch, is_open=True)
+    choose_strategy(World(rank=size - 1, size=size), CUDA, ReplicaSettings(None, None, None, None, None, 60))
+    assert fake.devices == [CUDA] and not fake.opened

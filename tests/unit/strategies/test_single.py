@@ -32,5 +32,5 @@ def test_world_of_one_is_single_and_opens_no_group() -> None:
     settings = ReplicaSettings(None, None, None, None, None, 60)
     assert isinstance(choose_strategy(World(), CPU, settings), SingleDevice)
     join(World(), CPU)
-    barrier()
+    barrier(CPU, backend=None, timeout_seconds=60)
     assert not torch.distributed.is_initialized()
