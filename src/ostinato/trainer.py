@@ -86,6 +86,7 @@ from .objective.objective import LossSignature, Objective, no_loss, takes_num_it
 from .objective.smoothing import LabelSmoother
 from .optim import groups, optimizers, schedulers
 from .strategies.choose import choose_strategy
+from .strategies.placement import find_device, is_placed
 from .strategies.precision import choose_precision
 from .wiring import (
     compiling,
@@ -127,6 +128,7 @@ class Trainer(metaclass=TrainerType):
 
     # What a subclass states of its loss. True: divided for accumulation already; False: a mean; None: found out.
     loss_is_scaled_for_ga: bool | None = None
+    _places_model: bool | None = None  # None: as the arguments say
 
     def __init__(
         self,
@@ -182,8 +184,8 @@ class Trainer(metaclass=TrainerType):
         self._trial: Any = None
         self.model: nn.Module = model if model is not None else self.call_model_init()
         self.world = World.from_environment()
-        self.strategy = strategy or choose_strategy(self.world, args.device, ReplicaSettings.of(args))
-        self.precision: Precision = choose_precision(PrecisionSettings.of(args))
+        self.strategy = strategy or choose_strategy(self.world, self._choose_device(), ReplicaSettings.of(args))
+        self.precision: Precision = choose_precision(PrecisionSettings.of(args, self.strategy.device.type))
         self.create_accelerator_and_postprocess()
 
         self.processing_class = processing_class if tokenizer is None else self._renamed(tokenizer, processing_class)
@@ -343,7 +345,26 @@ class Trainer(metaclass=TrainerType):
 
     @property
     def place_model_on_device(self) -> bool:
+        """Whether the trainer may move the model to its device; a subclass or a script may set it."""
+        if self._places_model is not None:
+            return self._places_model
         return getattr(self.args, "place_model_on_device", None) is not False
+
+    @place_model_on_device.setter
+    def place_model_on_device(self, places: bool) -> None:
+        self._places_model = places
+
+    def _may_move(self, model: nn.Module) -> bool:
+        return self.place_model_on_device and not is_placed(model)
+
+    def _choose_device(self) -> torch.device:
+        """Return the device to train on: that of this process, or of a model that may not be moved there."""
+        if self._may_move(self.model):
+            return self.args.device
+        device = find_device(self.model, default=self.args.device)
+        if device != self.args.device:
+            note_once(f"training on {device}, where the model was put and has to stay, and not on {self.args.device}")
+        return device
 
     def add_callback(self, callback: TrainerCallback | type[TrainerCallback]) -> None:
         """Add a callback, as a class or an instance."""
@@ -358,7 +379,7 @@ class Trainer(metaclass=TrainerType):
         self.callback_handler.remove_callback(callback)
 
     def _move_model_to_device(self, model: nn.Module, device: torch.device) -> None:
-        if getattr(model, "hf_device_map", None) is None:
+        if not is_placed(model):
             check_weights(model)
             model.to(device)
 
@@ -689,6 +710,8 @@ class Trainer(metaclass=TrainerType):
 
     def _wrap_model(self, model: nn.Module, training: bool = True, dataloader: Any = None) -> nn.Module:
         """The model as the loops call it: compiled if asked for, on its device, replicated over the processes."""
+        if self._may_move(model):
+            model.to(self.strategy.device)  # scripts put another model in place of the one they began with
         called = compiling.called(self, model)
         return self.strategy.place(called) if training else called
 

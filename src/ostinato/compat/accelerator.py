@@ -19,6 +19,7 @@ from ..config.process_facts import ProcessFacts
 from ..core.errors import NotSupportedError
 from ..core.notices import note_once
 from ..core.tree import tree_map
+from ..strategies.placement import is_placed
 from .accelerator_state import GradientStateView, StateView, introduce_to_accelerate
 from .legacy import NoSuchNameError
 from .putting_in_place import is_in_place
@@ -177,9 +178,9 @@ class AcceleratorView(ProcessFacts):
     def prepare_model(
         self, model: nn.Module, device_placement: bool | None = None, evaluation_mode: bool = False
     ) -> nn.Module:
-        if device_placement is False:
-            return model
-        return model.to(self.device) if evaluation_mode else self._trainer.strategy.place(model)
+        if device_placement is not False and not is_placed(model):
+            model.to(self.device)
+        return model if evaluation_mode else self._trainer.strategy.place(model)
 
     def prepare_data_loader(self, data_loader: DataLoader[Any], *args: Any, **kwargs: Any) -> DataLoader[Any]:
         return shared_loader(data_loader, LoaderSettings.of(self._trainer.args))

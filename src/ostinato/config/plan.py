@@ -114,8 +114,8 @@ class PrecisionSettings:
     device_type: str
 
     @classmethod
-    def of(cls, args: TrainingArguments) -> PrecisionSettings:
-        return cls(bf16=args.bf16, fp16=args.fp16, device_type=args.device.type)
+    def of(cls, args: TrainingArguments, device_type: str) -> PrecisionSettings:
+        return cls(bf16=args.bf16, fp16=args.fp16, device_type=device_type)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ class Strategy(Protocol):
     device: torch.device
 
     def place(self, model: nn.Module) -> nn.Module:
-        """Move, replicate or shard `model`; return what the loop should call."""
+        """Replicate or shard `model`, which is where it has to be; return what the loop should call."""
         ...
 
     def accumulate(self, model: nn.Module, *, sync: bool) -> AbstractContextManager[Any]:

@@ -28,7 +28,6 @@ class Replicated:
     def place(self, model: nn.Module) -> nn.Module:
         if isinstance(model, DistributedDataParallel):
             return model
-        model.to(self.device)
         if not any(parameter.requires_grad for parameter in model.parameters()):
             return model  # nothing to exchange, and DDP refuses such a model
         given = {
@@ -38,7 +37,9 @@ class Replicated:
             "static_graph": self.settings.static_graph,
         }
         options = {name: value for name, value in given.items() if value is not None}
-        ids = [self.device.index] if self.device.type == "cuda" else None
+        is_here = all(parameter.device == self.device for parameter in model.parameters())
+        # Without ids DDP leaves inputs where they are, as a model needs that is spread over several devices.
+        ids = [self.device.index] if self.device.type == "cuda" and is_here else None
         return DistributedDataParallel(model, device_ids=ids, **options)
 
     def accumulate(self, model: nn.Module, *, sync: bool) -> AbstractContextManager[Any]:

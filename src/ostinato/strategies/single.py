@@ -21,7 +21,7 @@ class SingleDevice:
     device: torch.device
 
     def place(self, model: nn.Module) -> nn.Module:
-        return model.to(self.device)
+        return model
 
     def accumulate(self, model: nn.Module, *, sync: bool) -> AbstractContextManager[Any]:
         return _NOTHING_TO_EXCHANGE

@@ -489,6 +489,6 @@ def test_every_part_gets_its_settings(launched):
     assert (schedule.warmup_steps, schedule.options) == (4, {"a": 1})
     loader = LoaderSettings.of(args)
     assert (loader.rank, loader.world_size, loader.pin_memory) == (1, 2, False)
-    assert PrecisionSettings.of(args) == PrecisionSettings(bf16=True, fp16=False, device_type="cpu")
+    assert PrecisionSettings.of(args, "cpu") == PrecisionSettings(bf16=True, fp16=False, device_type="cpu")
     assert ReplicaSettings.of(args).timeout_seconds == 1800
     assert SaveSettings.of(args).writes_here is False

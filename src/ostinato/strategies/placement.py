@@ -1,0 +1,33 @@
+"""Models that were put on devices of their own before a trainer saw them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def is_placed(model: nn.Module) -> bool:
+    """Return whether the model has to stay where it is.
+
+    That is a model with a device map, of one device or several; one that bitsandbytes quantized; or one with a part
+    that is spread over several devices.
+    """
+    if _device_map(model) or getattr(model, "quantization_method", None) == "bitsandbytes":
+        return True
+    return any(len(set(_device_map(part).values())) > 1 for part in model.modules())
+
+
+def find_device(model: nn.Module, default: torch.device) -> torch.device:
+    """Return the one device that holds all parameters of the model, or `default` if there are several or none."""
+    devices = {parameter.device for parameter in model.parameters() if not parameter.is_meta}  # meta: offloaded
+    if len(devices) != 1:
+        return default
+    (own,) = devices
+    is_default = own.type == default.type and default.index in (None, own.index)
+    return default if is_default else own
+
+
+def _device_map(model: nn.Module) -> dict[str, Any]:
+    return getattr(model, "hf_device_map", None) or {}
