@@ -95,8 +95,8 @@ def load_training_parts(
     for name, part in ((_SCHEDULER, scheduler), (_SCALER, scaler)):
         if part is not None:
             others.append((name, part, _read_part(directory, name, part)["state_dict"]))
-        elif (directory / f"{name}.json").exists():
-            note_once(f"{name}.json of {directory} is not used: this run has no {name}")
+    if scheduler is None and (directory / SCHEDULER_NAME).exists():
+        note_once(f"{SCHEDULER_NAME} of {directory} is not used: this run has no scheduler")
     load_optimizer(directory, optimizer, saved_optimizer)
     for name, part, state in others:
         load_part(directory, name, part, state)

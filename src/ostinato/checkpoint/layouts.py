@@ -8,11 +8,11 @@ from typing import Any, Protocol
 from torch import nn
 
 from ..core.errors import CheckpointError
-from ..core.notices import warn
+from ..core.notices import note_once, warn
 from ..core.state import TrainerState
 from . import checkpointer, exporter, files, importer, weights
 from .foreign import is_foreign
-from .names import TRAINER_STATE_NAME, TRAINING_ARGS_JSON_NAME
+from .names import SCALER_NAME, TRAINER_STATE_NAME, TRAINING_ARGS_JSON_NAME
 from .store import has_manifest, verify
 from .tensors import read_tree
 
@@ -87,8 +87,15 @@ class OwnCheckpoint:
         checkpointer.load_optimizer_alone(self.directory, optimizer)
 
     def load_scaler(self, scaler: Any) -> None:
-        if scaler is not None:
+        saved = (self.directory / SCALER_NAME).exists()  # a file that was lost is missed before, by its checksum
+        if scaler is not None and saved:
             scaler.load_state_dict(read_tree(self.directory, "scaler"))
+        elif scaler is not None:
+            note_once(
+                f"{self.directory} is not of an fp16 run: the scale of gradients begins at {scaler.get_scale():g}"
+            )
+        elif saved:
+            note_once(f"{SCALER_NAME} of {self.directory} is not used: this run has no scaler")
 
     def load_random_state(self, rank: int, world_size: int) -> None:
         checkpointer.load_random_state(self.directory, rank, world_size)

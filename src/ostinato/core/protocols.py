@@ -72,7 +72,15 @@ class Precision(Protocol):
         ...
 
     def step(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Take the optimizer step; False if it was skipped because gradients overflowed."""
+        """Take the optimizer step; False if the schedule must not follow, because the step was skipped."""
+        ...
+
+    def skip(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Give up the optimizer step, since its numbers are not finite; whether the schedule follows nevertheless."""
+        ...
+
+    def overflowed(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether gradients are not finite because of how they are scaled, which a skipped step will correct."""
         ...
 
 

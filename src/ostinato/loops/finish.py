@@ -27,6 +27,10 @@ def finish(trainer: Any, run: Run) -> TrainOutput:
     trainer._memory_tracker.stop_and_update_metrics(metrics)
     if run.skipped is not None and (line := run.skipped.summary()):
         note(line)
+    if run.guard.overflows:
+        note(
+            f"fp16: {run.guard.overflows} of {trainer.state.global_step} updates were skipped, as gradients overflowed"
+        )
     trainer.is_in_train = False
     trainer.log(metrics)
     emit(trainer, "on_train_end")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..core.errors import DataError, NonFiniteError
-from ..core.notices import warn
+from ..core.notices import note, warn
 from ..core.protocols import Batch
 
 
@@ -30,6 +30,7 @@ class NonFiniteGuard:
     in_a_row: int = 0
     first_step: int = 0
     refused: int = 0  # in the whole run
+    overflows: int = 0  # the same: steps that were skipped because of how gradients are scaled
 
     def passes(self, grad_norm: Tensor | float | None, losses: list[Tensor]) -> bool:
         """Whether everything is finite. One look at one number."""
@@ -41,6 +42,15 @@ class NonFiniteGuard:
         if finite:
             self.in_a_row = 0
         return finite
+
+    def let_overflow(self, step: int) -> None:
+        """Count a step that float16's gradients made void: part of finding their scale, and no fault. Said once."""
+        self.overflows += 1
+        if self.overflows == 1:
+            note(
+                f"step {step}: gradients overflowed float16; the update is skipped and their scale halved. This is "
+                "how fp16=True finds the scale; further skipped updates are counted and told at the end"
+            )
 
     def refuse(
         self,

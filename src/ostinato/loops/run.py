@@ -454,6 +454,7 @@ class Run:
                 "in_a_row": self.guard.in_a_row,
                 "first_step": self.guard.first_step,
                 "all": self.guard.refused,
+                "overflows": self.guard.overflows,
             },
         }
 
@@ -477,6 +478,7 @@ class Run:
             self.skipped.restore(progress["skipped_rows"])
         bad = progress["nonfinite"]
         self.guard.in_a_row, self.guard.first_step, self.guard.refused = bad["in_a_row"], bad["first_step"], bad["all"]
+        self.guard.overflows = bad.get("overflows", 0)
 
     def _commit_tracked(self) -> None:
         """Let the numbers of the update count; its named losses add up to it, and weigh as one step."""
@@ -487,17 +489,36 @@ class Run:
         self.tracked.commit(parts[0] if parts else None)
         parts.clear()
 
-    def is_finite(self, state: TrainerState, update: Update) -> bool:
-        """Whether the update at hand may reach the weights; its losses are counted or left out accordingly."""
-        if self.guard.passes(self.grad_norm, self.meter.held):
-            if self.sources is not None and len(update.sources) == len(self.meter.held):
-                for source, loss, divisor in zip(update.sources, self.meter.held, update.divisors, strict=True):
-                    self.sources.hold(source, loss, 1 / divisor)
-                self.sources.commit()
-            self.meter.commit()
-            if self.objective.parts or self.tracked.held:
-                self._commit_tracked()
-            return True
+    def is_finite(self, trainer: TrainHooks, update: Update) -> bool:
+        """Whether the update at hand may reach the weights; its losses are counted, or left out and named."""
+        finite = self.guard.passes(self.grad_norm, self.meter.held)
+        if finite or self._overflowed(trainer):
+            self._count_losses(update)
+        else:
+            self._refuse(trainer.state, update)
+        return finite
+
+    def _overflowed(self, trainer: TrainHooks) -> bool:
+        """Whether the gradients alone are not finite, and only because of their scale. All processes answer alike."""
+        if not trainer.precision.overflowed(trainer.optimizer):
+            return False
+        bad = sum(not math.isfinite(loss) for loss in self.meter.held)
+        if self.processes > 1:
+            bad = int(trainer.strategy.sum(torch.tensor(bad, device=self.meter.device)))
+        if not bad:
+            self.guard.let_overflow(trainer.state.global_step + 1)
+        return not bad
+
+    def _count_losses(self, update: Update) -> None:
+        if self.sources is not None and len(update.sources) == len(self.meter.held):
+            for source, loss, divisor in zip(update.sources, self.meter.held, update.divisors, strict=True):
+                self.sources.hold(source, loss, 1 / divisor)
+            self.sources.commit()
+        self.meter.commit()
+        if self.objective.parts or self.tracked.held:
+            self._commit_tracked()
+
+    def _refuse(self, state: TrainerState, update: Update) -> None:
         self.objective.parts.clear()
         self.tracked.reject()
         losses = [float(loss) for loss in self.meter.held]
@@ -510,7 +531,6 @@ class Run:
             batches=update.numbers,
             contents=update.batches,
         )
-        return False
 
 
 def _parameters_in(model: nn.Module) -> list[Any]:

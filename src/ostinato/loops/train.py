@@ -82,7 +82,8 @@ def update_weights(trainer: TrainHooks, run: Run, update: Update) -> None:
     run.grad_norm = trainer._clip_grad_norm(trainer.model_wrapped)
     emit(trainer, "on_pre_optimizer_step")
     # A number that is not finite must not reach the weights.
-    stepped = run.is_finite(trainer.state, update) and trainer.precision.step(trainer.optimizer)
+    step_or_skip = trainer.precision.step if run.is_finite(trainer, update) else trainer.precision.skip
+    stepped = step_or_skip(trainer.optimizer)
     emit(trainer, "on_optimizer_step")
     run.learning_rate = trainer._get_learning_rate()  # the rate this step used, not the next one's
     if stepped and run.steps_schedule:

@@ -16,6 +16,10 @@ from ..core.tree import tree_map
 
 _AS_IT_IS = nullcontext()
 
+# Below this scale the gradient of the loss itself, times the scale, is no normal float16 number: a gradient that is
+# still not finite there is not so because of its scale.
+SMALLEST_SCALE = torch.finfo(torch.float16).tiny
+
 
 class FullPrecision:
     """Compute in the parameters' own format."""
@@ -36,6 +40,12 @@ class FullPrecision:
     def step(self, optimizer: torch.optim.Optimizer) -> bool:
         optimizer.step()
         return True
+
+    def skip(self, optimizer: torch.optim.Optimizer) -> bool:
+        return False
+
+    def overflowed(self, optimizer: torch.optim.Optimizer) -> bool:
+        return False
 
 
 class Autocast(FullPrecision):
@@ -80,19 +90,42 @@ class ScaledFloat16(Autocast):
         super().__init__(device_type, torch.float16)
         self.scaler = torch.amp.GradScaler(device_type)
         self.skipped_last_step = False
+        self._unscaled = False
 
     def backward(self, loss: Tensor) -> None:
         self.scaler.scale(loss).backward()
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        self.scaler.unscale_(optimizer)
+        if not self._unscaled:  # a subclass may have done it
+            self.scaler.unscale_(optimizer)
+            self._unscaled = True
 
     def step(self, optimizer: torch.optim.Optimizer) -> bool:
-        before = self.scaler.get_scale()
+        # A fused optimizer is called also then and leaves the weights alone by itself, so that transformers does not
+        # take its step for skipped: the schedule follows.
+        looks_itself = getattr(optimizer, "_step_supports_amp_scaling", False)
+        self.skipped_last_step = not looks_itself and self._found_infinite(optimizer)
         self.scaler.step(optimizer)
-        self.scaler.update()
-        self.skipped_last_step = self.scaler.get_scale() < before
+        self._update()
         return not self.skipped_last_step
+
+    def skip(self, optimizer: torch.optim.Optimizer) -> bool:
+        if self._found_infinite(optimizer):
+            return self.step(optimizer)  # which the scaler does not let through to the weights
+        self.skipped_last_step = True
+        self._update()
+        return False
+
+    def overflowed(self, optimizer: torch.optim.Optimizer) -> bool:
+        return self._found_infinite(optimizer) and self.scaler.get_scale() > SMALLEST_SCALE
+
+    def _found_infinite(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether the scaler saw a gradient that is not finite when it unscaled them."""
+        return any(found.item() for found in self.scaler._found_inf_per_device(optimizer).values())
+
+    def _update(self) -> None:
+        self.scaler.update()
+        self._unscaled = False
 
 
 def choose_precision(settings: PrecisionSettings) -> FullPrecision:

@@ -17,7 +17,7 @@ from ostinato.core.state import TrainerControl, TrainerState
 from ostinato.loops.flops import FlopCounter
 from ostinato.loops.nonfinite import NonFiniteGuard
 from ostinato.loops.place import Place
-from ostinato.loops.run import LossMeter, Plan, Run
+from ostinato.loops.run import LossMeter, Plan, Run, Update
 from ostinato.loops.train import train
 from ostinato.objective.objective import Objective
 from ostinato.strategies.precision import FullPrecision
@@ -402,3 +402,36 @@ def test_parameters_are_those_of_the_model_whatever_is_done_to_it() -> None:
         change(model)
         run.meet(model)
         assert list(map(id, run.parameters)) == list(map(id, model.parameters()))
+
+
+class Overflowing(FullPrecision):
+    """Its scale is still to be found."""
+
+    def overflowed(self, optimizer) -> bool:
+        return True
+
+
+class OfTwo(SingleDevice):
+    """Another process has so many losses that are not finite."""
+
+    def __init__(self, bad_elsewhere: int) -> None:
+        super().__init__(torch.device("cpu"))
+        self.bad_elsewhere = bad_elsewhere
+
+    def sum(self, value):
+        return value + self.bad_elsewhere
+
+
+@pytest.mark.parametrize(("own", "elsewhere"), [(1.0, 0), (math.nan, 0), (1.0, 1)])
+def test_processes_agree_on_what_an_overflow_is(own: float, elsewhere: int) -> None:
+    """A NaN loss in one process makes the gradients of all NaN: none of them may take it for an overflow."""
+    fake, run = Fake(), run_of(processes=2, guard=NonFiniteGuard(patience=5, rows_of=lambda epoch, batches: None))
+    fake.precision, fake.strategy = Overflowing(), OfTwo(elsewhere)
+    run.guard.judges_loss = False
+    run.grad_norm = torch.tensor(math.nan)
+    run.meter.hold(torch.tensor(own))
+    update = Update([{"x": 1.0}], None, [1.0], 0.1, 0, 0)
+    assert not run.is_finite(fake, update)
+    is_overflow = math.isfinite(own) and not elsewhere
+    assert (run.guard.overflows, run.guard.refused) == ((1, 0) if is_overflow else (0, 1))
+    assert run.meter.pending.item() == (own if is_overflow else 0.0)

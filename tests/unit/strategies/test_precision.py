@@ -10,7 +10,13 @@ import torch
 from torch import nn
 
 from ostinato.config.plan import PrecisionSettings
-from ostinato.strategies.precision import Autocast, FullPrecision, choose_precision, half_precision_weights
+from ostinato.strategies.precision import (
+    Autocast,
+    FullPrecision,
+    ScaledFloat16,
+    choose_precision,
+    half_precision_weights,
+)
 
 BF16 = Autocast("cpu", torch.bfloat16)
 
@@ -111,6 +117,52 @@ def test_full_precision_changes_nothing(model: Model) -> None:
     before = model.linear.bias.detach().clone()
     assert FullPrecision().step(optimizer) is True
     assert not torch.equal(before, model.linear.bias)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_step_that_overflows_lowers_the_scale_alone(fused: bool) -> None:
+    """A fused optimizer is called nevertheless and skips the step itself: the schedule follows, as in transformers."""
+    precision, weight = ScaledFloat16("cpu"), nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=0.1, fused=fused)
+    for scale in (32768.0, 16384.0):
+        precision.backward((weight * torch.inf).sum())
+        precision.unscale(optimizer)
+        assert precision.overflowed(optimizer)
+        assert precision.skip(optimizer) is fused
+        assert precision.skipped_last_step is not fused
+        assert precision.scaler.get_scale() == scale
+        assert weight.tolist() == [1.0, 1.0]
+        optimizer.zero_grad()
+    precision.backward(weight.sum())
+    precision.unscale(optimizer)
+    assert not precision.overflowed(optimizer)
+    assert precision.step(optimizer) is True
+    assert weight.tolist() == pytest.approx([0.9, 0.9])
+
+
+def test_a_step_given_up_for_another_reason_takes_place_nowhere() -> None:
+    """The loss is NaN, and the gradients are finite: the scaler would let them through."""
+    precision, weight = ScaledFloat16("cpu"), nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for _ in range(2):
+        precision.backward(weight.sum())
+        precision.unscale(optimizer)
+        assert precision.skip(optimizer) is False
+    assert precision.skipped_last_step
+    assert weight.tolist() == [1.0, 1.0]
+    assert precision.scaler.get_scale() == 65536.0
+
+
+def test_gradients_are_unscaled_once_whoever_asks() -> None:
+    precision, weight = ScaledFloat16("cpu"), nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for _ in range(2):
+        precision.backward(weight.sum())
+        precision.unscale(optimizer)
+        precision.unscale(optimizer)
+        assert weight.grad is not None and weight.grad.tolist() == [1.0, 1.0]
+        precision.step(optimizer)
+        optimizer.zero_grad()
 
 
 def test_choice(capsys: pytest.CaptureFixture[str]) -> None:
