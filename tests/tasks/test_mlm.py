@@ -125,3 +125,16 @@ def test_tokenizers_without_the_tokens_it_takes(model: str, tmp_path: Path) -> N
     bare = make_model(tmp_path / "bare", "bert", BERT, "BertForMaskedLM", pad_token=None)
     with pytest.raises(ConfigError, match="no pad token"):
         run("mlm", [*words, "--model_name_or_path", bare, "--line_by_line"])
+
+
+def test_a_stopped_run_goes_on_as_if_it_had_not_been(model: str) -> None:
+    """Masks are drawn at random, and everything is rehearsed before the first step, also of a resumed run."""
+    words = ["--train_file", write_text(Path("train.txt"), lines(60, 1)), "--do_train", "--model_name_or_path", model]
+    words += [*SHORT, "--max_seq_length", "32", "--max_steps", "6", "--save_strategy", "steps", "--save_steps", "2"]
+    words += ["--line_by_line"]
+    whole = run("mlm", [*words, "--output_dir", "whole"]).trainer
+    assert whole.args.rehearse
+    for step in (2, 4):
+        checkpoint = ["--resume_from_checkpoint", f"whole/checkpoint-{step}"]
+        resumed = run("mlm", [*words, "--output_dir", f"from-{step}", *checkpoint]).trainer
+        assert_same_run(resumed, whole)

@@ -202,7 +202,7 @@ class Loader(DataLoader[Any]):
     def _read_rows(self) -> Iterator[Any]:
         if self.batch_sampler is None:  # a loader without batches, made by hand: torch knows best
             return super().__iter__()
-        if self._reads_here():
+        if self.reads_here:
             return self._read_here()
         apart = self._apart
         if apart is None:
@@ -256,7 +256,7 @@ class Loader(DataLoader[Any]):
             all_rows_of(self.dataset).load_state_dict(start.place.state)
         self._gave_batches = self._gave_batches or start.rows > 0  # before; there may be none left
         self.stream_start, self.first_batch = None, 0
-        batches = self._read_stream_here(reader) if self._reads_here() else self._read_elsewhere(lambda: reader)
+        batches = self._read_stream_here(reader) if self.reads_here else self._read_elsewhere(lambda: reader)
         return self._without_dropped(batches, start.rows)
 
     def _without_dropped(self, batches: Iterator[Any], rows: int) -> Iterator[Any]:
@@ -275,7 +275,9 @@ class Loader(DataLoader[Any]):
         """Where the stream stood before the newest batch was read; None if workers share it."""
         return None if self._stream_reader is None or self.num_workers else self._stream_reader.place
 
-    def _reads_here(self) -> bool:
+    @property
+    def reads_here(self) -> bool:
+        """Whether batches are read in this process, and not in workers or for pinned memory."""
         return self.num_workers == 0 and not self.pin_memory
 
     def _read_elsewhere(self, reader: Callable[[], Any], **order: Any) -> Iterator[Any]:
@@ -293,7 +295,22 @@ class Loader(DataLoader[Any]):
 
     def _read_stream_here(self, reader: StreamReader) -> Iterator[Any]:
         self._draw_as_torch_does()
-        yield from reader
+        to_drop = reader.start.rows_to_drop
+        watch = Watch(reads=WATCHED_READS if self.training and reader.apart is None else 0)
+        batches = iter(reader)
+        while True:
+            if self.replay is not None and to_drop <= 0:
+                self.replay.begin()
+            self.before_read = watch.begin()
+            batch = next(batches, _NOTHING)
+            watch.end(self.before_read)
+            if isinstance(batch, Dropped):
+                to_drop -= batch.rows
+            else:
+                self._end_replay()
+            if batch is _NOTHING:
+                return
+            yield batch
 
     def _read_here(self) -> Iterator[Any]:
         """What torch's iterator does without workers, without its overhead: half the cost of a small batch."""

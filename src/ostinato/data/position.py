@@ -150,6 +150,7 @@ def start_at(loader: Any, begin: Begin, replay: Replay | None = None, show: Show
             return loader
         return _dropped(loader, begin.batch, replay, show)
     if is_iterable(loader.dataset):
+        loader.replay = replay if loader.reads_here else None
         return _rest_of_stream(loader, begin, show)
     batching = batching_of(loader)
     loader.begin = begin

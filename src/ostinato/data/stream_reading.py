@@ -43,6 +43,11 @@ class StreamStart:
     batches: int = 0
     rows_per_batch: int = 0
 
+    @property
+    def rows_to_drop(self) -> int:
+        """How many are read only because nobody could start after them, where one reader reads the stream."""
+        return self.rows if self.place.state is None else self.rows - self.place.row
+
 
 @dataclass
 class Cursor:
@@ -151,14 +156,20 @@ class StreamReader(IterableDataset[Any]):
         if cursor.to_drop > 0:
             found = self._give(cursor, min(cursor.to_drop, cursor.chunk), seeder)
             cursor.to_drop -= len(found)
+            if found and seeder is None and get_worker_info() is not None:
+                self._join(found, cursor)  # a collator may draw from the worker's streams, which are not put back
             return Dropped(len(found)) if found else END
         place = (cursor.worker << 40) + cursor.given
         found = self._give(cursor, self.size, seeder)
         if not found or (self.drop_last and len(found) < self.size):
             return END
-        numbers, rows = self._share(found, cursor)
         if seeder is not None:
             seeder.join(place + (self.rows.rank * self.batch_size if isinstance(self.rows, RankStream) else 0))
+        return self._join(found, cursor)
+
+    def _join(self, found: list[tuple[int, Any]], cursor: Cursor) -> Any:
+        """A batch of this process's rows."""
+        numbers, rows = self._share(found, cursor)
         try:
             return self.collate(rows)
         except Exception as error:

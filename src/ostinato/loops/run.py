@@ -9,6 +9,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from operator import is_not
@@ -23,6 +24,7 @@ from ..config.plan import ReportSettings
 from ..core.ledger import TimeLedger
 from ..core.notices import note_once
 from ..core.protocols import Batch, Strategy, TrainHooks
+from ..core.random import undisturbed
 from ..core.state import TrainerState
 from ..core.tracking import Number, Tracked
 from ..data.bad_rows import SkippedRows
@@ -379,6 +381,16 @@ class Run:
             restore, self.restore_streams = self.restore_streams, None
             restore()
 
+    @contextmanager
+    def streams_to_go_on_with(self) -> Iterator[None]:
+        """While entered, the random streams are those of the next step, also where they wait to be put back."""
+        if self.restore_streams is None:
+            yield
+            return
+        with undisturbed():
+            self.restore_streams()
+            yield
+
     def _ended_early(self, trainer: TrainHooks, seen: int) -> None:
         """A stream that gives nothing at all would be asked forever."""
         if seen == 0:
@@ -432,13 +444,8 @@ class Run:
 
     def progress(self, strategy: Strategy) -> dict[str, Any]:
         """What a resumed run has to know besides the trainer's state: running sums, and the place in the data."""
-        self.place.before_read = getattr(self.reader, "before_read", None)
-        self.place.processes = self.processes
-        self.place.rows_per_batch = stream_rows_per_batch(self.loader)
-        self.place.data = stream_state_of(self.loader) if self.place.inside else None
-        self.place.workers = getattr(self.loader, "num_workers", None)
         return {
-            "place": self.place.saved(),
+            "place": self._place_to_save().saved(),
             "pending_loss": strategy.mean(self.meter.pending).detach().cpu(),
             "sources": None if self.sources is None else self.sources.progress(strategy.mean),
             "tracked": totals_of_all(strategy, self.tracked.totals()),
@@ -457,6 +464,19 @@ class Run:
                 "overflows": self.guard.overflows,
             },
         }
+
+    def _place_to_save(self) -> Place:
+        """The place as a resumed run has to know it. Saving changes nothing of the run's own."""
+        if self.reader is None and self.place.inside:
+            return self.place  # as a checkpoint has it: nothing was read since
+        return dataclasses.replace(
+            self.place,
+            before_read=getattr(self.reader, "before_read", None),
+            processes=self.processes,
+            rows_per_batch=stream_rows_per_batch(self.loader),
+            data=stream_state_of(self.loader) if self.place.inside else None,
+            workers=getattr(self.loader, "num_workers", None),
+        )
 
     def restore(self, progress: Mapping[str, Any]) -> None:
         """Go on where a saved run stood."""

@@ -31,21 +31,30 @@ def write_parts(
     progress: dict[str, Any] | None = None,
 ) -> None:
     """Everything a checkpoint holds; without `write`, through the Trainer's hooks."""
+    assert trainer._run is not None
     progress = progress_of(trainer) if progress is None else progress
     write_weights(trainer, directory, write, as_evaluated=settings.only_model)
     if not settings.only_model:
-        if write is None:
-            trainer._save_optimizer_and_scheduler(str(directory))
-            trainer._save_scaler(str(directory))
-            trainer._save_rng_state(str(directory))
-        else:
-            save_optimizer_and_scheduler(trainer, directory, write)
-            save_scaler(trainer, directory, write)
-            save_random_state(trainer, directory, write)
-        if settings.for_transformers:
-            save_for_transformers(trainer, directory)
+        with trainer._run.streams_to_go_on_with():
+            write_training_parts(trainer, directory, settings, write)
     if trainer.args.should_save:
         save_progress(trainer, directory, progress, write or write_tensors)
+
+
+def write_training_parts(
+    trainer: Trainer, directory: Path, settings: SaveSettings, write: TensorWriter | None
+) -> None:
+    """What, with the weights, the next step needs; without `write`, through the Trainer's hooks."""
+    if write is None:
+        trainer._save_optimizer_and_scheduler(str(directory))
+        trainer._save_scaler(str(directory))
+        trainer._save_rng_state(str(directory))
+    else:
+        save_optimizer_and_scheduler(trainer, directory, write)
+        save_scaler(trainer, directory, write)
+        save_random_state(trainer, directory, write)
+    if settings.for_transformers:
+        save_for_transformers(trainer, directory)
 
 
 def progress_of(trainer: Trainer) -> dict[str, Any]:

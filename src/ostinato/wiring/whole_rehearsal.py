@@ -80,7 +80,7 @@ def rehearse_alone(trainer: Trainer) -> Rehearsal:
 
 def rehearse_run(trainer: Trainer, run: Run) -> Rehearsal:
     """The same for a run that is open and has taken no step."""
-    with put_back(trainer):
+    with put_back(trainer, run.loader):
         return _tried(trainer, run)
 
 
@@ -104,7 +104,8 @@ def _timed(attempt: Any) -> float | None:
 
 
 def _try_training(trainer: Trainer, run: Run, left_out: list[str]) -> bool:
-    if not can_be_put_back(trainer.train_dataset, trainer.data_collator, trainer.sampler, trainer.batch_sampler):
+    reading = (trainer.train_dataset, trainer.data_collator, trainer.sampler, trainer.batch_sampler, run.loader)
+    if not can_be_put_back(*reading):
         left_out.append("no training batch: the data set can only go forward, and one batch would be lost")
         return False
     loader = _without_workers(trainer.get_train_dataloader())
@@ -231,8 +232,8 @@ def _not_what_was_saved(model: nn.Module, changed: list[str]) -> CheckpointError
 
 
 @contextmanager
-def put_back(trainer: Trainer) -> Iterator[None]:
-    """Whatever happens inside, trainer, model, optimizer, schedule and random streams are as they were."""
+def put_back(trainer: Trainer, *memories: Any) -> Iterator[None]:
+    """Whatever happens inside, trainer, model, optimizer, schedule, random streams and `memories` are as they were."""
     model, handler, objective = trainer.model, trainer.callback_handler, trainer.objective
     attributes = [(thing, dict(vars(thing))) for thing in (trainer, handler, objective)]
     parameters = [(one, one.detach().clone(), one.grad) for one in model.parameters()]
@@ -242,6 +243,7 @@ def put_back(trainer: Trainer) -> Iterator[None]:
     remembering = [*rehearsing.memories(trainer, list(rehearsing.evaluation_sets(trainer).values()))]
     remembering += [trainer.train_dataset, trainer.sampler, trainer.batch_sampler, trainer.control, trainer.state]
     remembering += [getattr(model, "generation_config", None)]
+    remembering += memories
     try:
         for one in model.parameters():
             one.grad = None

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import tiny
+import torch
 
 import ostinato
 from ostinato import Trainer, TrainerCallback, TrainingArguments
@@ -42,6 +43,11 @@ class Counted(TrainerCallback):
 
 def metric(prediction: Any) -> dict[str, float]:
     return {"error": float(abs(prediction.predictions - prediction.label_ids).mean())}
+
+
+def noisy(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    batch = ostinato.default_data_collator(rows)
+    return {**batch, "x": batch["x"] + torch.rand(4)}
 
 
 def build(directory: Path, callbacks: list[TrainerCallback] | None = None, **options: Any) -> Trainer:
@@ -136,6 +142,30 @@ def test_an_evaluation_that_was_broken_off_is_made_up_for(tmp_path, by: str) -> 
     assert len([entry for entry in resumed.state.log_history if "eval_loss" in entry]) > len(evaluated)
     names = [Path(one.state.best_model_checkpoint).name for one in (whole, resumed)]
     assert names[0] == names[1]
+
+
+@pytest.mark.parametrize("sharing", [False, True], ids=["own streams", "shared streams"])
+def test_a_checkpoint_before_the_first_step_of_a_resumed_run(tmp_path, sharing: bool) -> None:
+    """The one that was to follow the evaluation is written before anything is read, and says how to go on."""
+
+    def build_one(name: str, *callbacks: TrainerCallback) -> Trainer:
+        settings = {"eval_steps": 4, "isolate_rng": not sharing, "eval_on_start": False}
+        trainer = build(tmp_path / name, list(callbacks), **settings)
+        trainer.data_collator = noisy
+        return trainer
+
+    whole = build_one("whole")
+    whole.train()
+    with pytest.raises(SystemExit):
+        build_one("cut", Sends("on_prediction_step", 2)).train()  # in the evaluation at step 4
+    counted = Counted()  # looks at the checkpoint: it is written at once
+    with pytest.raises(SystemExit):
+        build_one("cut", counted, Sends("on_step_begin", 2)).train(resume_from_checkpoint=True)
+    assert counted.saves[0] == 4
+    for checkpoint in ("checkpoint-4", "checkpoint-6"):
+        resumed = build_one(checkpoint)
+        resumed.train(resume_from_checkpoint=str(tmp_path / "cut" / checkpoint))
+        assert outcome(resumed)[:3] == outcome(whole)[:3], checkpoint
 
 
 def test_early_stopping_that_was_broken_off(tmp_path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import errno
 import json
 import os
+import random
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +60,13 @@ def error_of(prediction: Any) -> dict[str, float]:
 
 def build(directory: Path, model: nn.Module | None = None, kind: type[Trainer] = Trainer, **options: Any) -> Trainer:
     given = {"train_dataset": Rows(), "eval_dataset": Rows(8), "compute_metrics": error_of}
-    given.update({name: options.pop(name) for name in list(options) if name in (*given, "callbacks", "optimizers")})
+    given.update(
+        {
+            name: options.pop(name)
+            for name in list(options)
+            if name in (*given, "callbacks", "optimizers", "data_collator")
+        }
+    )
     settings = {
         "per_device_train_batch_size": 4,
         "per_device_eval_batch_size": 2,
@@ -145,6 +153,123 @@ def test_it_is_tried_again_in_the_middle_of_a_run(tmp_path) -> None:
     for name, value in whole["weights"].items():
         assert torch.equal(value, resumed.model.state_dict()[name]), name
     assert str(whole["optimizer"]) == str(resumed.optimizer.state_dict())
+
+
+class Stream(IterableDataset):
+    """Another order in every epoch; tells where it stands, and counts what is read of it."""
+
+    def __init__(self, count: int = 22) -> None:
+        self.rows, self.epoch, self.at, self.start, self.read = Rows(count).rows, 0, 0, 0, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.start = state["at"]
+
+    def __iter__(self) -> Any:
+        order = torch.randperm(len(self.rows), generator=torch.Generator().manual_seed(self.epoch)).tolist()
+        self.at, self.start = self.start, 0
+        while self.at < len(order):
+            self.at += 1
+            self.read += 1
+            yield self.rows[order[self.at - 1]]
+
+
+def noisy(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Draws from all three streams."""
+    drawn = torch.tensor([random.random(), float(np.random.rand()), 0.0, 0.0]) + torch.rand(4)
+    return {"x": torch.stack([row["x"] for row in rows]) + drawn, "labels": torch.stack([r["labels"] for r in rows])}
+
+
+def going_on(directory: Path, data: Any, checkpoint: Path | None = None, **options: Any) -> dict[str, Any]:
+    """A run with random batches, from the start or from a checkpoint: its weights."""
+    settings = {"eval_strategy": "no", "max_steps": 9, "save_steps": 1, "write_report": False, **options}
+    by_hand = settings.pop("by_hand", None)
+    trainer = build(directory, train_dataset=data, compute_metrics=None, data_collator=noisy, **settings)
+    if by_hand is not None:
+        by_hand(trainer)
+    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    return trainer.model.state_dict()
+
+
+def assert_equal(one: dict[str, Any], other: dict[str, Any]) -> None:
+    different = [name for name in one if not torch.equal(one[name], other[name])]
+    assert not different
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("sharing", [False, True], ids=["own streams", "shared streams"])
+@pytest.mark.parametrize("kind", [lambda: Rows(22), Stream], ids=["rows", "stream"])
+def test_a_resumed_run_does_not_notice(tmp_path, kind: Any, sharing: bool, workers: int) -> None:
+    """It repeats the run that was never stopped; at step 6 an epoch ends. A stream is not read again."""
+    settings = {"isolate_rng": not sharing, "dataloader_num_workers": workers}
+    whole = going_on(tmp_path / "whole", kind(), rehearse=False, **settings)
+    for step in (3, 6, 8) if workers == 0 else (3,):
+        checkpoint, data, plain = tmp_path / "whole" / f"checkpoint-{step}", kind(), kind()
+        resumed = going_on(tmp_path / f"with-{step}", data, checkpoint, **settings)
+        without = going_on(tmp_path / f"without-{step}", plain, checkpoint, rehearse=False, **settings)
+        assert_equal(resumed, without)
+        if not (sharing and workers and isinstance(data, Rows)):  # whose workers draw from streams that nobody saves
+            assert_equal(resumed, whole)
+        if isinstance(data, Stream):
+            assert data.read == plain.read
+
+
+@pytest.mark.parametrize(
+    "look",
+    [Trainer.rehearse, lambda trainer: trainer.verify_resume(2), Trainer.explain, Trainer.plan],
+    ids=["rehearse", "verify_resume", "explain", "plan"],
+)
+@pytest.mark.parametrize("kind", [lambda: Rows(22), Stream], ids=["rows", "stream"])
+def test_a_resumed_run_does_not_notice_what_was_done_before(tmp_path, kind: Any, look: Any) -> None:
+    settings = {"isolate_rng": False, "rehearse": False}
+    whole = going_on(tmp_path / "whole", kind(), **settings)
+    checkpoint = tmp_path / "whole" / "checkpoint-3"
+    assert_equal(whole, going_on(tmp_path / "resumed", kind(), checkpoint, by_hand=look, **settings))
+
+
+def test_a_resumed_run_keeps_its_place(tmp_path) -> None:
+    """Other batches and other workers than before: what the checkpoint says of them is still needed."""
+    going_on(tmp_path, Stream(), rehearse=False)
+    places = []
+
+    class Places(TrainerCallback):
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            places.append(dataclasses.replace(self.trainer._run.place))
+
+    for rehearse in (False, True):
+        told = Places()
+        changed = {"per_device_train_batch_size": 2, "rehearse": rehearse, "callbacks": [told]}
+        going_on(
+            tmp_path / str(rehearse),
+            Stream(),
+            tmp_path / "checkpoint-3",
+            by_hand=lambda trainer, told=told: setattr(told, "trainer", trainer),
+            **changed,
+        )
+    without, with_it = (dataclasses.asdict(dataclasses.replace(place, before_read=None)) for place in places)
+    assert str(with_it) == str(without)
+    assert with_it["rows_per_batch"] == 4 and with_it["data"] is not None
+
+
+def test_a_loader_of_ones_own_does_not_notice(tmp_path) -> None:
+    """Its order is drawn from a generator of its own."""
+
+    class OwnLoader(Trainer):
+        def get_train_dataloader(self) -> Any:
+            return self.own
+
+    def weights(rehearse: bool) -> dict[str, Any]:
+        trainer = build(tmp_path / str(rehearse), kind=OwnLoader, rehearse=rehearse)
+        draws = torch.Generator().manual_seed(5)
+        trainer.own = torch.utils.data.DataLoader(Rows().rows, batch_size=4, shuffle=True, generator=draws)
+        return trained(trainer)["weights"]
+
+    assert_equal(weights(False), weights(True))
 
 
 def test_a_metric_function_that_remembers(tmp_path) -> None:
