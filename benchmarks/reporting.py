@@ -56,13 +56,13 @@ from ostinato import (
     TrainerCallback,
     TrainingArguments,
 )
-from ostinato.callbacks.base import QuietCallback
-from ostinato.loops import report
-from ostinato.loops.run import Run
-from ostinato.loops.tokens import TokenCounter
-from ostinato.objective import outputs
-from ostinato.objective.objective import Objective
-from ostinato.wiring import measuring_training
+from ostinato.callbacks.events import QuietCallback
+from ostinato.engine import report
+from ostinato.engine.run import Run
+from ostinato.engine.token_count import TokenCounter
+from ostinato.evaluation import train_metrics
+from ostinato.loss import model_outputs as outputs
+from ostinato.loss.objective import Objective
 
 LENGTH, VOCABULARY, WIDTH, ROWS = 32, 500, 16, 4
 WARM_UP = 20  # steps of every leg that are not counted
@@ -277,7 +277,7 @@ def inside(steps: int, every: int, work: float) -> dict[str, float]:
     clock.watch(Trainer, "log", "telling the callbacks of them")
     clock.watch(Run, "meet", "looking for new parameters after that")
     clock.watch(ProgressCallback, "on_step_end", "the bar")
-    clock.watch(measuring_training, "compute_loss", "a training metric")
+    clock.watch(train_metrics, "compute_loss", "a training metric")
     clock.watch(TwoLosses, "compute_loss", "the model")
     clock.watch(Objective, "_whole", "named losses")
     clock.watch(outputs, "add", "their sum")  # which is the loss: without names it would be computed, too

@@ -89,7 +89,7 @@ def show(rows, answers, checkpoint) -> None:
         "  Change the model or an argument in examples/digits.py and run it again.\n"
         "  Call trainer.train(resume_from_checkpoint=True) with more epochs: it goes on.\n"
         "  In a script of yours, import Trainer and TrainingArguments from ostinato.\n"
-        "  Read src/ostinato/loops/train.py: the loop that just ran is one page."
+        "  Read src/ostinato/engine/loop.py: the loop that just ran is one page."
     )
 
 

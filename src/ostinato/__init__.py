@@ -12,24 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import logging as logging
-    from .callbacks.averaging import EMACallback
-    from .callbacks.base import CallbackHandler, TrainerCallback
+    from .arguments.parser import HfArg, HfArgumentParser
+    from .arguments.seq2seq_args import Seq2SeqTrainingArguments
+    from .arguments.training_args import TrainingArguments
     from .callbacks.control_file import ControlFileCallback
     from .callbacks.early_stopping import EarlyStoppingCallback
+    from .callbacks.events import CallbackHandler, TrainerCallback
     from .callbacks.flow import DefaultFlowCallback
     from .callbacks.freezing import FreezeCallback
-    from .callbacks.gradients import GradientStatisticsCallback
-    from .callbacks.journal import JournalCallback
-    from .callbacks.notebook import NotebookProgressCallback
-    from .callbacks.printer import PrinterCallback
-    from .callbacks.profiling import ProfilerCallback
-    from .callbacks.progress import ProgressCallback
-    from .callbacks.rates import RatesCallback
+    from .callbacks.gradient_stats import GradientStatisticsCallback
+    from .callbacks.group_rates import RatesCallback
+    from .callbacks.profiler import ProfilerCallback
     from .callbacks.time_limit import TimeLimitCallback
+    from .callbacks.weight_averaging import EMACallback
     from .checkpoint.retention import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
-    from .config.parser import HfArg, HfArgumentParser
-    from .config.seq2seq_args import Seq2SeqTrainingArguments
-    from .config.training_args import TrainingArguments
     from .core.choices import (
         HPSearchBackend,
         HubStrategy,
@@ -49,34 +45,23 @@ if TYPE_CHECKING:
         NotSupportedError,
         OstinatoError,
     )
+    from .core.logged_numbers import track
     from .core.outputs import BestRun, EvalLoopOutput, EvalPrediction, PredictionOutput, TrainOutput
     from .core.random import enable_full_determinism, set_seed
     from .core.state import ExportableState, TrainerControl, TrainerState
-    from .core.tracking import track
+    from .data.collators.choice_rows import DataCollatorForMultipleChoice
     from .data.collators.default import DataCollator, DefaultDataCollator, default_data_collator
     from .data.collators.flattening import DataCollatorWithFlattening
     from .data.collators.language_modeling import DataCollatorForLanguageModeling
-    from .data.collators.multiple_choice import DataCollatorForMultipleChoice
     from .data.collators.padding import DataCollatorWithPadding
     from .data.collators.permutation import DataCollatorForPermutationLanguageModeling
-    from .data.collators.seq2seq import DataCollatorForSeq2Seq
-    from .data.collators.token_classification import DataCollatorForTokenClassification
+    from .data.collators.sequence_pairs import DataCollatorForSeq2Seq
+    from .data.collators.token_labels import DataCollatorForTokenClassification
     from .data.eval_set import EvalSet
-    from .integrations.clearml import ClearMLCallback
-    from .integrations.comet import CometCallback
-    from .integrations.dvclive import DVCLiveCallback
-    from .integrations.files import CsvCallback, JsonlCallback
-    from .integrations.mlflow import MLflowCallback
-    from .integrations.neptune import NeptuneCallback
-    from .integrations.sink import RunInfo, Sink
-    from .integrations.swanlab import SwanLabCallback
-    from .integrations.tensorboard import TensorBoardCallback
-    from .integrations.tracker import TrackerCallback
-    from .integrations.trackio import TrackioCallback
-    from .integrations.wandb import WandbCallback
-    from .objective.smoothing import LabelSmoother
+    from .journal.journal_callback import JournalCallback
+    from .loss.smoothing import LabelSmoother
     from .optim.adafactor import Adafactor
-    from .optim.rates import optimizer_with_rates
+    from .optim.layer_rates import optimizer_with_rates
     from .optim.schedulers import (
         get_constant_schedule,
         get_constant_schedule_with_warmup,
@@ -90,31 +75,46 @@ if TYPE_CHECKING:
         get_scheduler,
         get_wsd_schedule,
     )
+    from .progress.callback import ProgressCallback
+    from .progress.notebook import NotebookProgressCallback
+    from .progress.plain import PrinterCallback
     from .seq2seq_trainer import Seq2SeqTrainer
-    from .tasks.answering import QuestionAnsweringSeq2SeqTrainer, QuestionAnsweringTrainer
+    from .tasks.question_trainers import QuestionAnsweringSeq2SeqTrainer, QuestionAnsweringTrainer
+    from .trackers.base import TrackerCallback
+    from .trackers.clearml import ClearMLCallback
+    from .trackers.comet import CometCallback
+    from .trackers.dvclive import DVCLiveCallback
+    from .trackers.files import CsvCallback, JsonlCallback
+    from .trackers.mlflow import MLflowCallback
+    from .trackers.neptune import NeptuneCallback
+    from .trackers.sink import RunInfo, Sink
+    from .trackers.swanlab import SwanLabCallback
+    from .trackers.tensorboard import TensorBoardCallback
+    from .trackers.trackio import TrackioCallback
+    from .trackers.wandb import WandbCallback
     from .trainer import Trainer
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "callbacks.averaging": ["EMACallback"],
-    "callbacks.base": ["CallbackHandler", "TrainerCallback"],
+    "callbacks.weight_averaging": ["EMACallback"],
+    "callbacks.events": ["CallbackHandler", "TrainerCallback"],
     "callbacks.control_file": ["ControlFileCallback"],
     "callbacks.early_stopping": ["EarlyStoppingCallback"],
     "callbacks.flow": ["DefaultFlowCallback"],
-    "callbacks.journal": ["JournalCallback"],
-    "callbacks.printer": ["PrinterCallback"],
-    "callbacks.notebook": ["NotebookProgressCallback"],
+    "journal.journal_callback": ["JournalCallback"],
+    "progress.plain": ["PrinterCallback"],
+    "progress.notebook": ["NotebookProgressCallback"],
     "callbacks.freezing": ["FreezeCallback"],
-    "callbacks.gradients": ["GradientStatisticsCallback"],
-    "callbacks.profiling": ["ProfilerCallback"],
-    "callbacks.progress": ["ProgressCallback"],
-    "callbacks.rates": ["RatesCallback"],
+    "callbacks.gradient_stats": ["GradientStatisticsCallback"],
+    "callbacks.profiler": ["ProfilerCallback"],
+    "progress.callback": ["ProgressCallback"],
+    "callbacks.group_rates": ["RatesCallback"],
     "callbacks.time_limit": ["TimeLimitCallback"],
     "checkpoint.retention": ["PREFIX_CHECKPOINT_DIR", "get_last_checkpoint"],
-    "config.parser": ["HfArg", "HfArgumentParser"],
-    "config.seq2seq_args": ["Seq2SeqTrainingArguments"],
-    "config.training_args": ["TrainingArguments"],
+    "arguments.parser": ["HfArg", "HfArgumentParser"],
+    "arguments.seq2seq_args": ["Seq2SeqTrainingArguments"],
+    "arguments.training_args": ["TrainingArguments"],
     "core.choices": [
         "HPSearchBackend",
         "HubStrategy",
@@ -136,32 +136,32 @@ _HOMES = {
     ],
     "core.outputs": ["BestRun", "EvalLoopOutput", "EvalPrediction", "PredictionOutput", "TrainOutput"],
     "core.random": ["enable_full_determinism", "set_seed"],
-    "core.tracking": ["track"],
+    "core.logged_numbers": ["track"],
     "core.state": ["ExportableState", "TrainerControl", "TrainerState"],
     "data.collators.default": ["DataCollator", "DefaultDataCollator", "default_data_collator"],
     "data.collators.flattening": ["DataCollatorWithFlattening"],
     "data.collators.language_modeling": ["DataCollatorForLanguageModeling"],
-    "data.collators.multiple_choice": ["DataCollatorForMultipleChoice"],
+    "data.collators.choice_rows": ["DataCollatorForMultipleChoice"],
     "data.collators.padding": ["DataCollatorWithPadding"],
     "data.collators.permutation": ["DataCollatorForPermutationLanguageModeling"],
-    "data.collators.seq2seq": ["DataCollatorForSeq2Seq"],
-    "data.collators.token_classification": ["DataCollatorForTokenClassification"],
+    "data.collators.sequence_pairs": ["DataCollatorForSeq2Seq"],
+    "data.collators.token_labels": ["DataCollatorForTokenClassification"],
     "data.eval_set": ["EvalSet"],
-    "integrations.clearml": ["ClearMLCallback"],
-    "integrations.comet": ["CometCallback"],
-    "integrations.dvclive": ["DVCLiveCallback"],
-    "integrations.files": ["CsvCallback", "JsonlCallback"],
-    "integrations.mlflow": ["MLflowCallback"],
-    "integrations.neptune": ["NeptuneCallback"],
-    "integrations.sink": ["RunInfo", "Sink"],
-    "integrations.swanlab": ["SwanLabCallback"],
-    "integrations.tensorboard": ["TensorBoardCallback"],
-    "integrations.tracker": ["TrackerCallback"],
-    "integrations.trackio": ["TrackioCallback"],
-    "integrations.wandb": ["WandbCallback"],
-    "objective.smoothing": ["LabelSmoother"],
+    "trackers.clearml": ["ClearMLCallback"],
+    "trackers.comet": ["CometCallback"],
+    "trackers.dvclive": ["DVCLiveCallback"],
+    "trackers.files": ["CsvCallback", "JsonlCallback"],
+    "trackers.mlflow": ["MLflowCallback"],
+    "trackers.neptune": ["NeptuneCallback"],
+    "trackers.sink": ["RunInfo", "Sink"],
+    "trackers.swanlab": ["SwanLabCallback"],
+    "trackers.tensorboard": ["TensorBoardCallback"],
+    "trackers.base": ["TrackerCallback"],
+    "trackers.trackio": ["TrackioCallback"],
+    "trackers.wandb": ["WandbCallback"],
+    "loss.smoothing": ["LabelSmoother"],
     "optim.adafactor": ["Adafactor"],
-    "optim.rates": ["optimizer_with_rates"],
+    "optim.layer_rates": ["optimizer_with_rates"],
     "optim.schedulers": [
         "get_constant_schedule",
         "get_constant_schedule_with_warmup",
@@ -176,7 +176,7 @@ _HOMES = {
         "get_wsd_schedule",
     ],
     "seq2seq_trainer": ["Seq2SeqTrainer"],
-    "tasks.answering": ["QuestionAnsweringSeq2SeqTrainer", "QuestionAnsweringTrainer"],
+    "tasks.question_trainers": ["QuestionAnsweringSeq2SeqTrainer", "QuestionAnsweringTrainer"],
     "trainer": ["Trainer"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

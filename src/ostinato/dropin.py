@@ -13,8 +13,8 @@ Classes that were already made from transformers' stay what they are, and a line
 
 from __future__ import annotations
 
-from .compat.names import MODULES
-from .compat.putting_in_place import is_in_place, put_in_place, take_away
+from .compat.install import is_in_place, put_in_place, take_away
+from .compat.name_map import MODULES
 from .core.notices import note
 
 __all__ = ["install", "is_installed", "remove"]

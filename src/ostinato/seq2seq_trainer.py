@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .callbacks.base import TrainerCallback
-from .config import generation, mistakes
-from .config.generation import GenerationSettings
-from .config.training_args import TrainingArguments
+from .arguments import generation_settings, usage_errors
+from .arguments.generation_settings import GenerationSettings
+from .arguments.training_args import TrainingArguments
+from .callbacks.events import TrainerCallback
 from .core.notices import note_once
 from .core.outputs import PredictionOutput
 from .core.protocols import Batch, Strategy
 from .core.tree import first_dimension
-from .loops.generate import configured_width, filler_of, generate, widened
+from .evaluation.generate import configured_width, filler_of, generate, widened
 from .trainer import Trainer
 
 
@@ -83,12 +83,12 @@ class Seq2SeqTrainer(Trainer):
             config: Any = self.load_generation_config(settings.config)
             self.model.generation_config = config
         if settings.in_evaluation and not callable(getattr(self.model, "generate", None)):
-            raise mistakes.cannot_generate(self.model)
+            raise usage_errors.cannot_generate(self.model)
 
     @staticmethod
     def load_generation_config(gen_config_arg: Any) -> Any:
         """The `GenerationConfig` that an object, a dict, a directory, a file or a name of the hub stands for."""
-        return generation.load_generation_config(gen_config_arg)
+        return generation_settings.load_generation_config(gen_config_arg)
 
     # ---- evaluating ------------------------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class Seq2SeqTrainer(Trainer):
         ids = generate(self.model, self._prepare_inputs(inputs), options, label_names=self.label_names)
         rows = first_dimension(inputs) or len(ids)
         if self.args.world_size > 1 and len(ids) != rows:
-            raise mistakes.several_texts_per_row(rows, len(ids))
+            raise usage_errors.several_texts_per_row(rows, len(ids))
         if not self.label_names or any(inputs.get(name) is None for name in self.label_names):
             return None, self._filled_up(ids), None
         loss, _, labels = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)

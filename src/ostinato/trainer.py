@@ -17,101 +17,95 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch.utils.data import DataLoader, Sampler
 
-from .callbacks.base import CallbackHandler, TidiesUp, TrainerCallback
-from .callbacks.flow import DefaultFlowCallback
-from .callbacks.journal import JournalCallback
-from .callbacks.notebook import NotebookProgressCallback, in_a_notebook
-from .callbacks.printer import PrinterCallback
-from .callbacks.progress import ProgressCallback
-from .checkpoint.layouts import open_checkpoint
-from .checkpoint.names import TRAINER_STATE_NAME
-from .checkpoint.run_home import RunHome
-from .compat.accelerator import AcceleratorView
-from .compat.legacy import absent, note_overrides_without_effect
-from .config import mistakes
-from .config.adopt import adopt
-from .config.check_trainer import (
-    check_model,
-    check_optimizers,
-    check_order,
-    check_trainer,
-    check_types,
-)
-from .config.making import TrainerType
-from .config.plan import (
+from .arguments import usage_errors
+from .arguments.from_transformers import adopt
+from .arguments.metaclass import TrainerType
+from .arguments.settings import (
     LoaderSettings,
     OptimizerSettings,
     PrecisionSettings,
     ReplicaSettings,
     ScheduleSettings,
 )
-from .config.training_args import TrainingArguments
+from .arguments.training_args import TrainingArguments
+from .arguments.validate_trainer import (
+    check_model,
+    check_optimizers,
+    check_order,
+    check_trainer,
+    check_types,
+)
+from .callbacks.events import CallbackHandler, TidiesUp, TrainerCallback
+from .callbacks.flow import DefaultFlowCallback
+from .checkpoint import callback_tensors, save_parts
+from .checkpoint.file_names import TRAINER_STATE_NAME
+from .checkpoint.layouts import open_checkpoint
+from .checkpoint.run_directory import RunHome
+from .compat.accelerator import AcceleratorView
+from .compat.legacy_names import absent, note_overrides_without_effect
 from .core import metrics_text
 from .core.choices import ResumeMode, SaveStrategy
-from .core.memory import MemoryTracker
+from .core.logged_numbers import hearing, track
+from .core.memory_tracker import MemoryTracker
 from .core.notices import note, note_once
 from .core.outputs import EvalLoopOutput, PredictionOutput, TrainOutput
 from .core.protocols import Batch, Precision, Strategy
 from .core.random import enable_full_determinism, set_seed, undisturbed
 from .core.state import TrainerControl, TrainerState, export_callbacks
 from .core.tracebacks import ShortTraceback
-from .core.tracking import hearing, track
 from .core.tree import make_plain, tree_map
 from .core.world import World
-from .data import columns, samplers
+from .data import build, columns
+from .data.batching.split_by_length import micro_batches
 from .data.collators.default import default_data_collator
 from .data.collators.padding import DataCollatorWithPadding, pads_rows
-from .data.cutting import micro_batches
-from .data.given import shared_order
+from .data.epoch_position import first_course, samples_at
 from .data.mixture import Mixture, MixtureSampler, mixed
-from .data.position import first_course, samples_at
+from .data.samplers import epoch_sampler
 from .data.sizes import num_examples
-from .explain.journey import Journey
-from .explain.run_plan import RunPlan
-from .explain.weights import check_weights
-from .integrations.model_card import Asked, as_list
-from .integrations.uploads import PushInProgress
-from .loops import predict as predicting
-from .loops import report
-from .loops.evaluate import PADDING, speed_metrics
-from .loops.finish import finish
-from .loops.flops import FlopCounter, input_that_decides, operations, tells_operations
-from .loops.run import Run
-from .loops.tokens import TokenCounter
-from .loops.train import emit, train
-from .metrics.window import MetricWindow
-from .objective.counting import count_targets, loss_shifts_labels, observe_shift, weigh
-from .objective.independence import check_rows_keep_apart
-from .objective.objective import LossSignature, Objective, no_loss, takes_num_items
-from .objective.smoothing import LabelSmoother
+from .data.user_loaders import shared_order
+from .diagnostics import (
+    build_run_plan,
+    dispatch,
+    dry_run,
+    eval_dry_run,
+    explain_batch,
+)
+from .diagnostics import (
+    verify_resume as verifying,
+)
+from .diagnostics.journey import Journey
+from .diagnostics.run_plan import RunPlan
+from .diagnostics.weight_errors import check_weights
+from .engine import report, resume, saver, setup, signals, utilization
+from .engine.finish import finish
+from .engine.flops import FlopCounter, input_that_decides, operations, tells_operations
+from .engine.loop import emit, train
+from .engine.run import Run
+from .engine.token_count import TokenCounter
+from .evaluation import request, session
+from .evaluation import step as predicting
+from .evaluation import train_metrics as measuring_training
+from .evaluation.eval_loop import PADDING, speed_metrics
+from .hub import card_facts, publisher
+from .hub.model_card import Asked, as_list
+from .hub.uploads import PushInProgress
+from .journal import run_journal
+from .journal.journal_callback import JournalCallback
+from .loss.counting import count_targets, loss_shifts_labels, observe_shift, weigh
+from .loss.objective import LossSignature, Objective, no_loss, takes_num_items
+from .loss.row_independence import check_rows_keep_apart
+from .loss.smoothing import LabelSmoother
+from .metrics.train_window import MetricWindow
 from .optim import groups, optimizers, schedulers
+from .progress.callback import ProgressCallback
+from .progress.notebook import NotebookProgressCallback, in_a_notebook
+from .progress.plain import PrinterCallback
+from .strategies import called_model
 from .strategies.choose import choose_strategy
 from .strategies.placement import find_device, is_placed
 from .strategies.precision import choose_precision
-from .wiring import (
-    compiling,
-    describing,
-    evaluating,
-    explaining,
-    foretelling,
-    interrupting,
-    journalling,
-    lending,
-    loading,
-    measuring,
-    measuring_training,
-    opening,
-    publishing,
-    rehearsing,
-    resuming,
-    save_parts,
-    saving,
-    telling,
-    tracking,
-    utilization,
-    verifying,
-    whole_rehearsal,
-)
+from .trackers import registry
 
 # Where a subclass may compute metrics of its own, under any name.
 _MAY_ADD_METRICS = ("evaluate", "_evaluate", "evaluation_loop", "prediction_step", "compute_loss", "log")
@@ -196,7 +190,7 @@ class Trainer(metaclass=TrainerType):
         self.batch_sampler = batch_sampler
         self.compute_metrics = compute_metrics
         self._metrics_asked = metrics
-        measuring.check_asked(self)
+        request.check_asked(self)
         self.train_metrics = train_metrics
         measuring_training.check_asked(train_metrics)
         self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
@@ -208,7 +202,7 @@ class Trainer(metaclass=TrainerType):
         self._adopt_model(compute_loss_func)
         default_callbacks: list[Any] = [
             DefaultFlowCallback,
-            *tracking.trackers(args.report_to, callbacks),
+            *registry.trackers(args.report_to, callbacks),
             *(callbacks or []),
         ]
         self.callback_handler = CallbackHandler(
@@ -249,7 +243,7 @@ class Trainer(metaclass=TrainerType):
     if not TYPE_CHECKING:  # type checkers see what there is
 
         def __getattr__(self, name: str) -> Any:
-            """What is not here: names of transformers' older and other parts (compat/legacy.py)."""
+            """What is not here: names of transformers' older and other parts (compat/legacy_names.py)."""
             return absent(self, name)
 
     def create_accelerator_and_postprocess(self) -> None:
@@ -264,7 +258,7 @@ class Trainer(metaclass=TrainerType):
     @staticmethod
     def _renamed(tokenizer: Any, processing_class: Any) -> Any:
         if processing_class is not None:
-            raise mistakes.tokenizer_twice()
+            raise usage_errors.tokenizer_twice()
         note_once("tokenizer= is now processing_class=")
         return tokenizer
 
@@ -275,7 +269,7 @@ class Trainer(metaclass=TrainerType):
 
     def _adopt_model(self, compute_loss_func: Callable[..., Tensor] | None) -> None:
         """Place the model, and find out what it takes and what its loss is."""
-        compiling.take_over(self)
+        called_model.take_over(self)
         if self.place_model_on_device:
             self._move_model_to_device(self.model, self.args.device)
         config: Any = getattr(self.model, "config", None)
@@ -388,13 +382,13 @@ class Trainer(metaclass=TrainerType):
         assert self.model_init is not None
         count = len(inspect.signature(self.model_init).parameters)
         if count > 1:
-            raise mistakes.model_init_takes(count)
+            raise usage_errors.model_init_takes(count)
         model = self.model_init() if count == 0 else self.model_init(trial)
         if model is None:
-            raise mistakes.model_init_returns_nothing()
+            raise usage_errors.model_init_returns_nothing()
         return model
 
-    # ---- running (wiring/opening.py) -----------------------------------------------------------------
+    # ---- running (engine/setup.py) -----------------------------------------------------------------
 
     def train(
         self,
@@ -413,22 +407,22 @@ class Trainer(metaclass=TrainerType):
         with ShortTraceback(), self._memory_tracker.guarded():
             self._resume_mode = ResumeMode(resume_mode)
             self.args.validate()  # arguments may have been changed since they were made
-            measuring.check_best_metric(self)
+            request.check_best_metric(self)
             self.is_in_train = True
             self._memory_tracker.start()
             self._hp_search_setup(trial)
             self._train_batch_size = self.args.train_batch_size
             try:
-                with saving.at_home(self, trial):
-                    checkpoint = resuming.checkpoint_to_resume(self, resume_from_checkpoint, self._resume_mode)
-                    home, goes_on = Path(self._get_output_dir(trial)), None if resuming.forks(self) else checkpoint
-                    self._run_home.begin(home, goes_on, writes=saving.writes_checkpoints(self))
+                with saver.at_home(self, trial):
+                    checkpoint = resume.checkpoint_to_resume(self, resume_from_checkpoint, self._resume_mode)
+                    home, goes_on = Path(self._get_output_dir(trial)), None if resume.forks(self) else checkpoint
+                    self._run_home.begin(home, goes_on, writes=saver.writes_checkpoints(self))
                     if self.model_init is not None:
                         self._seed()
                         self.model = self.call_model_init(trial)
                         self._adopt_model(self.compute_loss_func)
                         self.optimizer = self.lr_scheduler = None
-                    with journalling.journalled(self, trial, checkpoint):
+                    with run_journal.journalled(self, trial, checkpoint):
                         return self._inner_training_loop(
                             batch_size=self._train_batch_size,
                             args=self.args,
@@ -485,20 +479,20 @@ class Trainer(metaclass=TrainerType):
     ) -> TrainOutput:
         """Open a run, take its steps, sum it up."""
         with ExitStack() as while_training:
-            run = opening.open_run(self, resume_from_checkpoint, trial, ignore_keys_for_eval, while_training)
+            run = setup.open_run(self, resume_from_checkpoint, trial, ignore_keys_for_eval, while_training)
             if self.args.rehearse:
-                self._rehearsed = whole_rehearsal.rehearse_run(self, run)
+                self._rehearsed = dry_run.rehearse_run(self, run)
             else:
-                rehearsing.rehearse(self, ignore_keys_for_eval)
+                eval_dry_run.rehearse(self, ignore_keys_for_eval)
             emit(self, "on_train_begin")
-            saving.prepare(self)
+            saver.prepare(self)
             try:
-                with interrupting.stoppable(self, run):
+                with signals.stoppable(self, run):
                     report.begin(self, run)
                     train(self, run)
             except Exception as error:
-                saving.let_finish(self)  # it may be the checkpoint to go on from
-                reason = explaining.failed_training(self, error, run)
+                saver.let_finish(self)  # it may be the checkpoint to go on from
+                reason = dispatch.failed_training(self, error, run)
                 if reason is not error:
                     raise reason from reason.__cause__
                 raise
@@ -506,7 +500,7 @@ class Trainer(metaclass=TrainerType):
             self._finish_current_push()
             return output
 
-    def rehearse(self) -> whole_rehearsal.Rehearsal:
+    def rehearse(self) -> dry_run.Rehearsal:
         """Try a training batch, two evaluation batches with their metrics, a save and a load, and leave no trace.
 
         Raises what a later step would raise. `rehearse=True` does the same before the first step of every `train`.
@@ -515,7 +509,7 @@ class Trainer(metaclass=TrainerType):
         Rehearsal(train_seconds=0.04, eval_seconds=0.02, save_seconds=0.11, load_seconds=0.03, ...)
         """
         with ShortTraceback():
-            self._rehearsed = whole_rehearsal.rehearse_alone(self)
+            self._rehearsed = dry_run.rehearse_alone(self)
             return self._rehearsed
 
     def verify_resume(self, steps: int = 3) -> verifying.ResumeReport:
@@ -539,7 +533,7 @@ class Trainer(metaclass=TrainerType):
         >>> print(trainer.explain())  # doctest: +SKIP
         >>> trainer.explain().to_markdown()  # doctest: +SKIP
         """
-        return telling.journey(self, dataset)
+        return explain_batch.journey(self, dataset)
 
     def plan(self) -> RunPlan:
         """What `train` will do: steps, batches, rates, evaluations, checkpoints, time, and what changes each.
@@ -549,7 +543,7 @@ class Trainer(metaclass=TrainerType):
         >>> print(trainer.plan())  # doctest: +SKIP
         >>> trainer.plan().length.steps  # doctest: +SKIP
         """
-        return foretelling.run_plan(self)
+        return build_run_plan.run_plan(self)
 
     def samples_at(self, step: int) -> list[int]:
         """The rows of the training set that an optimizer step is computed from, over all processes.
@@ -564,7 +558,7 @@ class Trainer(metaclass=TrainerType):
         if run is None:
             with undisturbed():
                 loader = self.get_train_dataloader()
-            plan = opening.plan_for(self, loader)
+            plan = setup.plan_for(self, loader)
             return samples_at(loader, first_course(loader, plan.accumulation), step, plan.max_steps)
         if run.update is None:  # nothing taken yet
             run.chart(self.state.global_step)
@@ -712,7 +706,7 @@ class Trainer(metaclass=TrainerType):
         """The model as the loops call it: compiled if asked for, on its device, replicated over the processes."""
         if self._may_move(model):
             model.to(self.strategy.device)  # scripts put another model in place of the one they began with
-        called = compiling.called(self, model)
+        called = called_model.called(self, model)
         return self.strategy.place(called) if training else called
 
     def _loss_signature(self) -> LossSignature:
@@ -722,20 +716,20 @@ class Trainer(metaclass=TrainerType):
             self._known_signature = (key, LossSignature.of(function))
         return self._known_signature[1]
 
-    _compiled: compiling.Compiled | None = None
-    _rehearsed: whole_rehearsal.Rehearsal | None = None  # the last that succeeded
+    _compiled: called_model.Compiled | None = None
+    _rehearsed: dry_run.Rehearsal | None = None  # the last that succeeded
     _resume_mode = ResumeMode.RESUME  # of the last `train`
     _split_is_checked = False
     _known_signature: tuple[Any, LossSignature] | None = None
     _has_surroundings = False
-    _occasion = measuring.Occasion()  # what the evaluation that is going on is for
+    _occasion = request.Occasion()  # what the evaluation that is going on is for
     _initial_num_input_tokens_seen = 0
     model_preparation_time: float = 0.0
     hub_model_id: str | None = None  # once a repository was asked for
     push_in_progress: PushInProgress | None = None  # the last that did not block
-    _publishing: publishing.Publishing | None = None
+    _publishing: publisher.Publishing | None = None
 
-    # ---- after a step (loops/report.py) --------------------------------------------------------------
+    # ---- after a step (engine/report.py) --------------------------------------------------------------
 
     def _maybe_log_save_evaluate(
         self,
@@ -793,7 +787,7 @@ class Trainer(metaclass=TrainerType):
         name = self.args.metric_for_best_model or "loss"
         full_name = name if name.startswith("eval_") else f"eval_{name}"
         if full_name not in metrics:
-            raise mistakes.no_such_metric(name, metrics)
+            raise usage_errors.no_such_metric(name, metrics)
         return metrics[full_name]
 
     def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
@@ -810,11 +804,11 @@ class Trainer(metaclass=TrainerType):
             return True
         self.state.best_global_step = self.state.global_step
         if not self._saves_this_step():
-            keep = saving.keep_best_weights if self.args.load_best_model_at_end else saving.take_for_best
+            keep = saver.keep_best_weights if self.args.load_best_model_at_end else saver.take_for_best
             keep(self, trial)
         return True
 
-    # ---- evaluating (loops/evaluate.py, wiring/evaluating.py) ----------------------------------------
+    # ---- evaluating (evaluation/eval_loop.py, evaluation/session.py) ----------------------------------------
 
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
@@ -831,15 +825,15 @@ class Trainer(metaclass=TrainerType):
                         metric_key_prefix=f"{metric_key_prefix}_{name}",
                     )
                 )
-            macro = evaluating.mean_over_sets(merged, list(chosen), metric_key_prefix)
-            if macro and rehearsing.wanted_metric(self) in ("loss", "eval_loss"):
+            macro = session.mean_over_sets(merged, list(chosen), metric_key_prefix)
+            if macro and eval_dry_run.wanted_metric(self) in ("loss", "eval_loss"):
                 self._tell_evaluated(macro)  # somebody waits for it; others hear what they hear from transformers
             return {**merged, **macro}
         with (
             ShortTraceback(),
             self._memory_tracker.guarded(),
             self._showing(),
-            measuring.occasion(self, eval_dataset, only_metrics=True),
+            request.occasion(self, eval_dataset, only_metrics=True),
         ):
             self._memory_tracker.start()
             loader = self.get_eval_dataloader(eval_dataset)
@@ -847,7 +841,7 @@ class Trainer(metaclass=TrainerType):
             output = self.evaluation_loop(
                 loader,
                 description="Evaluation",
-                prediction_loss_only=measuring.loss_only(self),
+                prediction_loss_only=request.loss_only(self),
                 ignore_keys=ignore_keys,
                 metric_key_prefix=metric_key_prefix,
             )
@@ -868,7 +862,7 @@ class Trainer(metaclass=TrainerType):
             ShortTraceback(),
             self._memory_tracker.guarded(),
             self._showing(),
-            measuring.occasion(self, test_dataset, only_metrics=False),
+            request.occasion(self, test_dataset, only_metrics=False),
         ):
             self._memory_tracker.start()
             loader = self.get_test_dataloader(test_dataset)
@@ -898,7 +892,7 @@ class Trainer(metaclass=TrainerType):
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
         """The loop behind `evaluate` and `predict`."""
-        return evaluating.run_over(self, dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
+        return session.run_over(self, dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
 
     prediction_loop = evaluation_loop  # the name of 4.x for the same loop
 
@@ -918,7 +912,7 @@ class Trainer(metaclass=TrainerType):
             ignore_keys=predicting.ignored_at_inference(self.model) if ignore_keys is None else ignore_keys,
             label_names=self.label_names,
             can_return_loss=self.can_return_loss,
-            loss_and_outputs=partial(evaluating.loss_and_outputs, self),
+            loss_and_outputs=partial(session.loss_and_outputs, self),
             source=self._loss_source(),
             names=self._output_names,
         )
@@ -933,12 +927,12 @@ class Trainer(metaclass=TrainerType):
     def _model_name(self) -> str:
         return type(columns.bare_model(self.model)).__name__
 
-    # ---- data (data/, wiring/loading.py) -------------------------------------------------------------
+    # ---- data (data/, data/build.py) -------------------------------------------------------------
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """The loader that training iterates over."""
         if self.train_dataset is None:
-            raise mistakes.no_train_dataset()
+            raise usage_errors.no_train_dataset()
         is_mixture = isinstance(mixed(self.train_dataset), Mixture)
         check_order(self.args, self.train_dataset, self.sampler, self.batch_sampler, is_mixture=is_mixture)
         return self._get_dataloader(
@@ -952,11 +946,11 @@ class Trainer(metaclass=TrainerType):
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
         """The loader for evaluation; a string names one of several evaluation sets."""
         if eval_dataset is None and self.eval_dataset is None:
-            raise mistakes.no_eval_dataset()
+            raise usage_errors.no_eval_dataset()
         key = eval_dataset if isinstance(eval_dataset, str) else "eval"
         if isinstance(eval_dataset, str):
             if not isinstance(self.eval_dataset, dict) or eval_dataset not in self.eval_dataset:
-                raise mistakes.no_such_evaluation_set(eval_dataset, self.eval_dataset)
+                raise usage_errors.no_such_evaluation_set(eval_dataset, self.eval_dataset)
             dataset = self.eval_dataset[eval_dataset]
         else:
             dataset = eval_dataset if eval_dataset is not None else self.eval_dataset
@@ -986,7 +980,7 @@ class Trainer(metaclass=TrainerType):
         is_training: bool = False,
         dataloader_key: str | None = None,
     ) -> DataLoader[Any]:
-        return loading.build_loader(self, dataset, description, batch_size, sampler_fn, is_training=is_training)
+        return build.build_loader(self, dataset, description, batch_size, sampler_fn, is_training=is_training)
 
     @property
     def skipped_rows(self) -> dict[Any, str]:
@@ -1003,16 +997,16 @@ class Trainer(metaclass=TrainerType):
             return shared_order(self.sampler, LoaderSettings.of(self.args))
         if isinstance(dataset, Mixture):
             return MixtureSampler(dataset, self.args.data_seed)
-        return samplers.train_sampler(
+        return epoch_sampler.train_sampler(
             dataset,
             LoaderSettings.of(self.args),
             batch_size=self._train_batch_size * self.args.gradient_accumulation_steps,
-            input_name=loading.model_input_name(self.processing_class),
+            input_name=build.model_input_name(self.processing_class),
         )
 
     def _get_eval_sampler(self, eval_dataset: Any) -> Sampler[Any] | None:
         """Evaluation goes through the rows in order."""
-        return samplers.eval_sampler(eval_dataset)
+        return epoch_sampler.eval_sampler(eval_dataset)
 
     def num_examples(self, dataloader: DataLoader[Any]) -> int:
         """How many rows a loader goes through."""
@@ -1111,19 +1105,19 @@ class Trainer(metaclass=TrainerType):
 
     def _existing_optimizer(self) -> torch.optim.Optimizer:
         if self.optimizer is None:
-            raise mistakes.no_optimizer()
+            raise usage_errors.no_optimizer()
         return self.optimizer
 
     def get_num_trainable_parameters(self) -> int:
         """How many numbers training changes."""
         return sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
 
-    # ---- saving (checkpoint/, wiring/saving.py) ------------------------------------------------------
+    # ---- saving (checkpoint/, engine/saver.py) ------------------------------------------------------
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write the model so that it can be loaded again (`from_pretrained` where the model has it)."""
         if not _internal_call:
-            saving.wait_for_last(self)
+            saver.wait_for_last(self)
         directory = output_dir if output_dir is not None else str(self._home)
         if self.args.should_save:
             if self._publishing is not None:
@@ -1149,7 +1143,7 @@ class Trainer(metaclass=TrainerType):
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """`checkpoint-N`, which appears whole or not at all."""
-        saving.save_checkpoint(self, trial)
+        saver.save_checkpoint(self, trial)
 
     def _callback_states(self) -> dict[str, Any]:
         return export_callbacks([*self.callback_handler.callbacks, self.control])
@@ -1166,10 +1160,10 @@ class Trainer(metaclass=TrainerType):
     def _load_best_model(self) -> None:
         """Put the best weights into the model."""
         best = Path(self.state.best_model_checkpoint or "")
-        lending.load_best(self, best)
-        note(f"loaded the best model, of step {saving.step_of_best(self)}, from {best}")
+        callback_tensors.load_best(self, best)
+        note(f"loaded the best model, of step {saver.step_of_best(self)}, from {best}")
 
-    # ---- resuming (checkpoint/, wiring/resuming.py) --------------------------------------------------
+    # ---- resuming (checkpoint/, engine/resume.py) --------------------------------------------------
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         open_checkpoint(resume_from_checkpoint).load_weights(model if model is not None else self.model)
@@ -1190,13 +1184,13 @@ class Trainer(metaclass=TrainerType):
 
     def _load_callback_state(self) -> None:
         """Callbacks with a state go on where they were."""
-        resuming.load_callback_state(self)
+        resume.load_callback_state(self)
 
-    # ---- the hub (integrations/, wiring/publishing.py) -----------------------------------------------
+    # ---- the hub (integrations/, hub/publisher.py) -----------------------------------------------
 
     def init_hf_repo(self, token: str | None = None) -> None:
         """Make the repository on the hub, or find it; `hub_model_id` is its name then."""
-        publishing.init_repository(self, token)
+        publisher.init_repository(self, token)
 
     def push_to_hub(
         self,
@@ -1212,7 +1206,7 @@ class Trainer(metaclass=TrainerType):
         nothing: a warning says why and which command finishes it, and None is returned.
         """
         message = commit_message or "End of training"
-        return publishing.push_to_hub(self, message, token, revision, dict(kwargs), blocks=blocking)
+        return publisher.push_to_hub(self, message, token, revision, dict(kwargs), blocks=blocking)
 
     def create_model_card(
         self,
@@ -1237,15 +1231,15 @@ class Trainer(metaclass=TrainerType):
             datasets=as_list(dataset),
             dataset_args=as_list(dataset_args),
         )
-        describing.create_model_card(self, asked, model_name)
+        card_facts.create_model_card(self, asked, model_name)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Begin to upload what a save has left, as `hub_strategy` says."""
-        publishing.push_from_checkpoint(self, Path(checkpoint_folder))
+        publisher.push_from_checkpoint(self, Path(checkpoint_folder))
 
     def _finish_current_push(self) -> None:
         """Wait for uploads, but not for ever; say what is missing."""
-        publishing.finish_current_push(self)
+        publisher.finish_current_push(self)
 
     # ---- numbers and files ---------------------------------------------------------------------------
 
@@ -1334,7 +1328,7 @@ class Trainer(metaclass=TrainerType):
 
     def hyperparameter_search(self, *args: Any, **kwargs: Any) -> Any:
         """Not here yet."""
-        raise mistakes.no_search()
+        raise usage_errors.no_search()
 
     def get_tp_size(self) -> int:
         """Processes that share one copy of each layer."""

@@ -37,7 +37,7 @@ def test_importing_the_package_alone_loads_no_torch() -> None:
 
 def test_the_trainer_does_not_wait_for_the_report() -> None:
     modules = loaded_by("from ostinato import Trainer, TrainingArguments")
-    assert "ostinato.report.page" not in modules
+    assert "ostinato.report.run_page" not in modules
 
 
 def test_the_names_of_the_report_load() -> None:

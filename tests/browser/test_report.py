@@ -16,9 +16,9 @@ import pytest
 from journals import loss_at, whole_run
 
 from ostinato.report.compare import comparison
-from ostinato.report.page import render
-from ostinato.report.reading import read_run
-from ostinato.report.words import number
+from ostinato.report.journal_reader import read_run
+from ostinato.report.run_page import render
+from ostinato.report.text import number
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 BROWSER = next((found for name in NAMES if (found := shutil.which(name))), None)

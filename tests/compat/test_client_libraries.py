@@ -50,9 +50,9 @@ def test_a_client_library(name: str, tmp_path: Path) -> None:
     assert "transformers.trainer.Trainer" in theirs["classes"]
     assert theirs["loops"] == ["transformers.trainer"]
     assert "ostinato.trainer.Trainer" in ours["classes"]
-    assert "ostinato.config.training_args.TrainingArguments" in ours["arguments"]
+    assert "ostinato.arguments.training_args.TrainingArguments" in ours["arguments"]
     assert not [one for one in ours["classes"] + ours["arguments"] if one.startswith("transformers.")]
-    assert ours["loops"] == ["ostinato.loops.train"]
+    assert ours["loops"] == ["ostinato.engine.loop"]
     assert 20 <= ours["steps"] == theirs["steps"] <= 50
     assert [list(entry) for entry in ours["history"]] == [list(entry) for entry in theirs["history"]]
     assert numbers(ours) == numbers(theirs)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import ostinato
-from ostinato.config.spellings import OLD_ARGUMENTS
+from ostinato.arguments.renamed_arguments import OLD_ARGUMENTS
 from ostinato.core.errors import ConfigError, NotSupportedError
 from ostinato.core.notices import forget_notices
 

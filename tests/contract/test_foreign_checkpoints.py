@@ -18,10 +18,11 @@ from apis import Api, guest
 from recording import assert_same
 
 import ostinato
-from ostinato.checkpoint import importer, weights
-from ostinato.checkpoint.convert import convert
-from ostinato.checkpoint.foreign import is_foreign
-from ostinato.checkpoint.store import verify
+from ostinato.checkpoint import weights
+from ostinato.checkpoint.atomic import verify
+from ostinato.checkpoint.transformers import read
+from ostinato.checkpoint.transformers.convert import convert
+from ostinato.checkpoint.transformers.detect import is_foreign
 from ostinato.core.errors import CheckpointError
 
 pytest.importorskip("transformers")
@@ -204,10 +205,10 @@ def test_it_matters_what_is_restored(their_runs: Any, tmp_path: Path, monkeypatc
     assert outcome()
     for part in ("load_foreign_training_parts", "load_foreign_random_state", "load_foreign_weights"):
         with monkeypatch.context() as patched:
-            patched.setattr(importer, part, lambda *args, **kwargs: None)
+            patched.setattr(read, part, lambda *args, **kwargs: None)
             assert not outcome(), part
     with monkeypatch.context() as patched:
-        patched.setattr(importer, "_place", lambda *args: (1, 0))
+        patched.setattr(read, "_place", lambda *args: (1, 0))
         assert not outcome()
 
 
@@ -365,7 +366,7 @@ def test_streams_of_a_real_file(their_runs: Any) -> None:
     _, folder = their_runs("bert")
     path = folder / "checkpoint-8" / "rng_state.pth"
     trusted = torch.load(path, weights_only=False)  # by this test's own run
-    importer.load_foreign_random_state(path.parent, 0, 1)
+    read.load_foreign_random_state(path.parent, 0, 1)
     assert random.getstate() == trusted["python"]
     assert torch.equal(torch.get_rng_state(), trusted["cpu"])
     now: Any = np.random.get_state()

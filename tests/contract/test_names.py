@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from apis import load_library
 
-from ostinato.compat.names import GONE, MODULES, VALUES, home_of, ours
+from ostinato.compat.name_map import GONE, MODULES, VALUES, home_of, ours
 
 pytest.importorskip("transformers")
 SOURCE = Path(__file__).parents[2] / "src"
@@ -57,7 +57,7 @@ warnings.simplefilter("ignore")
 sys.modules["accelerate"] = None  # our trainer does not need it
 import ostinato.dropin
 from importlib import import_module
-from ostinato.compat.names import MODULES, ours
+from ostinato.compat.name_map import MODULES, ours
 from transformers import Trainer, TrainingArguments
 loaded = sorted(name for name in sys.modules if name.startswith("transformers.train"))
 ran = [name for name in loaded if vars(sys.modules[name]).get("_their_names") is not None]
@@ -94,7 +94,7 @@ def test_in_the_real_package() -> None:
         "ran": [],
         "wrong": [],
         "their callbacks are ours": True,
-        "trackers": "ostinato.integrations.tensorboard",
+        "trackers": "ostinato.trackers.tensorboard",
         "default callbacks": True,
         "their own": "transformers.trainer_utils",
     }

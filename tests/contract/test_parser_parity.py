@@ -26,7 +26,7 @@ hypothesis = pytest.importorskip("hypothesis")
 from hypothesis import HealthCheck, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from ostinato.config import parser as ours  # noqa: E402
+from ostinato.arguments import parser as ours  # noqa: E402
 
 load_library("transformers")
 

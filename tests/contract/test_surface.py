@@ -18,8 +18,8 @@ import tiny
 from apis import QUIET, Api, guest, load_library
 
 import ostinato
-from ostinato.compat.legacy import ATTRIBUTES, INSTEAD, METHODS
-from ostinato.compat.names import GONE, MODULES, VALUES, ours
+from ostinato.compat.legacy_names import ATTRIBUTES, INSTEAD, METHODS
+from ostinato.compat.name_map import GONE, MODULES, VALUES, ours
 from ostinato.core.errors import OstinatoError
 
 SURFACE: dict[str, list[str]] = json.loads((Path(__file__).parent / "data" / "surface.json").read_text("utf-8"))

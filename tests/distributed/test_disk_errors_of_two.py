@@ -8,7 +8,7 @@ from pathlib import Path
 from launching import launch
 from listing import listed
 
-from ostinato.checkpoint.store import verify
+from ostinato.checkpoint.atomic import verify
 
 WORKER = Path(__file__).with_name("disk_worker.py")
 

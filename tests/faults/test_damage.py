@@ -14,9 +14,9 @@ import tiny
 import torch
 from apis import Api
 
+from ostinato.checkpoint.atomic import find_damage
 from ostinato.checkpoint.identity import read_run_id
-from ostinato.checkpoint.store import find_damage
-from ostinato.checkpoint.verdicts import judge
+from ostinato.checkpoint.verify import judge
 from ostinato.core.errors import CheckpointError
 
 EVERY_BIT = int(os.environ.get("OSTINATO_KILLS", "0")) >= 50  # of the manifest: takes a minute

@@ -15,9 +15,9 @@ import tiny
 import torch
 from apis import Api, guest
 
-from ostinato.checkpoint.convert import convert
-from ostinato.checkpoint.store import atomic_directory
-from ostinato.checkpoint.verdicts import verify_run
+from ostinato.checkpoint.atomic import atomic_directory
+from ostinato.checkpoint.transformers.convert import convert
+from ostinato.checkpoint.verify import verify_run
 from ostinato.cli import main
 from ostinato.core.errors import CheckpointError, OstinatoError
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ostinato.integrations.sink import CLOCKED
-from ostinato.integrations.tracker import rewrite_logs
-from ostinato.integrations.wandb_files import files_of, history
+from ostinato.trackers.base import rewrite_logs
+from ostinato.trackers.sink import CLOCKED
+from ostinato.trackers.wandb_files import files_of, history
 
 SCRIPT = Path(__file__).with_name("tracked_run.py")
 PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "sqlalchemy", "trackio": "trackio"}

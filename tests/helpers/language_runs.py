@@ -10,7 +10,7 @@ import transformers
 from apis import guest
 from task_runs import plain_arguments
 
-from ostinato.tasks.samples.language import SUBJECTS, sentence_about, source
+from ostinato.tasks.samples.sentences import SUBJECTS, sentence_about, source
 from ostinato.tasks.tokenizers import Style, train_tokenizer
 
 _SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}

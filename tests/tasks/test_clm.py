@@ -18,8 +18,8 @@ from task_runs import assert_same_run, measured, read_rows, write_rows
 
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
-from ostinato.tasks.blocks import Cutting, Grouping, positions_of
 from ostinato.tasks.language_models import perplexity
+from ostinato.tasks.text_blocks import Cutting, Grouping, positions_of
 from ostinato.tasks.tokenizers import GPT
 
 FEW = ["--max_steps", "4", *SHORT]

@@ -21,8 +21,8 @@ from task_runs import read_rows, write_rows
 from ostinato import ConfigError
 from ostinato.cli import main
 from ostinato.tasks import ALIASES, RECIPES, find_recipe, run
-from ostinato.tasks.run import understood
-from ostinato.tasks.samples.language import SUBJECTS, sentence_about, source
+from ostinato.tasks.command import understood
+from ostinato.tasks.samples.sentences import SUBJECTS, sentence_about, source
 from ostinato.tasks.text_classification import TextClassification
 
 TASK = "text-classification"

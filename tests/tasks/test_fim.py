@@ -13,8 +13,8 @@ from task_runs import read_rows
 
 from ostinato import ConfigError
 from ostinato.tasks import run
-from ostinato.tasks.blocks import Grouping
 from ostinato.tasks.fim import FillInTheMiddle, MoveMiddle
+from ostinato.tasks.text_blocks import Grouping
 from ostinato.tasks.tokenizers import GPT
 
 PREFIX, MIDDLE, SUFFIX = 97, 98, 99

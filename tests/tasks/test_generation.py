@@ -15,7 +15,7 @@ from task_runs import read_rows
 
 from ostinato.cli import main
 from ostinato.tasks.generation import Writer, Writing
-from ostinato.tasks.samples.language import SUBJECTS, english_and_german, sentence_about, source
+from ostinato.tasks.samples.sentences import SUBJECTS, english_and_german, sentence_about, source
 from ostinato.tasks.tokenizers import GPT, train_tokenizer
 
 PROMPT = "Anna in Riga thought"

@@ -14,7 +14,7 @@ from task_runs import assert_same_run, measured, plain_arguments, read_rows, sav
 
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
-from ostinato.tasks.samples.language import SUBJECTS, pick, sentence_about, source
+from ostinato.tasks.samples.sentences import SUBJECTS, pick, sentence_about, source
 from ostinato.tasks.tokenizers import BERT, train_tokenizer
 
 SHORT = [

@@ -13,7 +13,7 @@ from task_runs import assert_same_run, measured, read_rows
 
 from ostinato import ConfigError
 from ostinato.tasks import run
-from ostinato.tasks.samples.plm import WORDS
+from ostinato.tasks.samples.plm_sample import WORDS
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ from task_runs import assert_same_run, measured, plain_arguments, read_rows, sav
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
 from ostinato.tasks.questions import answers_of
-from ostinato.tasks.samples.language import source
-from ostinato.tasks.samples.question_answering import question
+from ostinato.tasks.samples.question_answering_sample import question
+from ostinato.tasks.samples.sentences import source
 from ostinato.tasks.tokenizers import BERT, train_tokenizer
 
 SHORT = [

@@ -15,8 +15,8 @@ from apis import guest
 from task_runs import assert_same_run, plain_arguments, read_rows, write_rows
 
 from ostinato.tasks import run
-from ostinato.tasks.samples.language import source
-from ostinato.tasks.samples.question_answering import question
+from ostinato.tasks.samples.question_answering_sample import question
+from ostinato.tasks.samples.sentences import source
 from ostinato.tasks.tokenizers import XLNET, train_tokenizer
 
 LENGTH, STRIDE = 48, 10

@@ -11,8 +11,8 @@ import datasets
 import pytest
 
 from ostinato import ConfigError, DataError
-from ostinato.tasks.arguments import DataArguments
-from ostinato.tasks.reading import Split, read_splits
+from ostinato.tasks.rows import Split, read_splits
+from ostinato.tasks.task_arguments import DataArguments
 
 ROWS = [{"text": "a b", "label": 1}, {"text": "c, d", "label": 0}]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS)

@@ -18,9 +18,9 @@ from torch.nn.functional import cosine_similarity, cross_entropy, mse_loss
 
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
-from ostinato.tasks.nearest import Candidates, retrieval
 from ostinato.tasks.pooling import Pooling
-from ostinato.tasks.samples.language import SUBJECTS, sentence_about, source
+from ostinato.tasks.samples.sentences import SUBJECTS, sentence_about, source
+from ostinato.tasks.text_retrieval import Candidates, retrieval
 from ostinato.tasks.tokenizers import BERT, train_tokenizer
 from ostinato.tasks.towers import CosineToScore, InBatchNegatives
 

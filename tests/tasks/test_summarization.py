@@ -14,7 +14,7 @@ from task_runs import assert_same_run, measured, read_rows, write_rows
 
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
-from ostinato.tasks.samples.language import report_and_summary, source
+from ostinato.tasks.samples.sentences import report_and_summary, source
 from ostinato.tasks.summarization import sentences
 
 

@@ -15,8 +15,8 @@ from task_runs import assert_same_run, logged, measured, read_rows, write_rows
 
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
-from ostinato.tasks.samples import token_classification as sample
-from ostinato.tasks.samples.language import pick, source
+from ostinato.tasks.samples import token_classification_sample as sample
+from ostinato.tasks.samples.sentences import pick, source
 from ostinato.tasks.tokenizers import BERT, XLNET, Style, train_tokenizer
 
 SHORT = [

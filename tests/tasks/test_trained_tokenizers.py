@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import transformers
 
-from ostinato.tasks.encoding import tokenizer_facts
+from ostinato.tasks.feature_cache import tokenizer_facts
 from ostinato.tasks.models import fit_config
-from ostinato.tasks.samples.language import SUBJECTS, sentence_about, source
+from ostinato.tasks.samples.sentences import SUBJECTS, sentence_about, source
 from ostinato.tasks.tokenizers import BART, BERT, GPT, T5, XLNET, Style, style_of, train_tokenizer
 
 STYLES = {"BERT": BERT, "BART": BART, "GPT": GPT, "T5": T5, "XLNET": XLNET}

@@ -15,7 +15,7 @@ from task_runs import assert_same_run, measured, read_rows, write_rows
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
 from ostinato.tasks.generation import Writer
-from ostinato.tasks.samples.language import english_and_german, source
+from ostinato.tasks.samples.sentences import english_and_german, source
 
 INTO_GERMAN = ["--source_lang", "en", "--target_lang", "de"]
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ostinato.tasks.context_windows import Windows, WindowSettings, cut
 from ostinato.tasks.questions import Answers
 from ostinato.tasks.tokenizers import BERT, XLNET, train_tokenizer
-from ostinato.tasks.windows import Windows, WindowSettings, cut
 
 CONTEXT = "Anna lives in Ulm and works for Bergbahn."
 

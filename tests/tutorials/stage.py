@@ -40,7 +40,7 @@ from transformers import (  # noqa: F401
 if importlib.util.find_spec("peft") is not None:
     import peft  # noqa: F401
 
-LOOPS = ("ostinato.loops.train", "transformers.trainer")
+LOOPS = ("ostinato.engine.loop", "transformers.trainer")
 
 
 class Witness(TrainerCallback):
@@ -151,7 +151,7 @@ def warm_up() -> None:
         optimizer.step()
         torch.save(optimizer.state_dict(), Path(directory, "optimizer.pt"))
     if "ostinato" in sys.modules:
-        importlib.import_module("ostinato.report.page")
+        importlib.import_module("ostinato.report.run_page")
 
 
 if __name__ == "__main__":

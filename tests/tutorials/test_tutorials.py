@@ -231,7 +231,7 @@ def assert_ran_on(library: str, told: dict[str, Any]) -> None:
         assert arguments in trainer["arguments"]
         assert not [one for one in trainer["classes"] + trainer["arguments"] if one.startswith(of_the_other)]
         assert trainer["steps"] > 0
-        assert trainer["loops"] == ["ostinato.loops.train" if is_ours else "transformers.trainer"]
+        assert trainer["loops"] == ["ostinato.engine.loop" if is_ours else "transformers.trainer"]
 
 
 def assert_same_logs(theirs: list[dict[str, Any]], ours: list[dict[str, Any]], other: Otherwise) -> None:

@@ -21,11 +21,11 @@ from typing import Any
 
 from ..core.choices import IntervalStrategy, SaveStrategy
 from ..core.notices import note, note_once, warn
+from ..core.pauses import count_pause
 from ..core.state import TrainerControl, TrainerState
-from ..core.stopping import ask_to_stop, is_stopping
-from .base import QuietCallback
-from .pauses import count_pause
-from .rates import scale_rates
+from ..core.stop_request import ask_to_stop, is_stopping
+from .events import QuietCallback
+from .group_rates import scale_rates
 
 SECONDS_BETWEEN_LOOKS = 1.0
 _LONGEST = 4096  # bytes: a file of commands is short, and anybody may have written it

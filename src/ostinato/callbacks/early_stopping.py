@@ -9,7 +9,7 @@ from ..core.choices import IntervalStrategy
 from ..core.errors import ConfigError
 from ..core.notices import note_once, warn
 from ..core.state import ExportableState, TrainerControl, TrainerState
-from .base import QuietCallback
+from .events import QuietCallback
 
 
 class EarlyStoppingError(ConfigError, AssertionError):

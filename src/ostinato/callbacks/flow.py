@@ -6,7 +6,7 @@ from typing import Any
 
 from ..core.choices import IntervalStrategy, SaveStrategy
 from ..core.state import TrainerControl, TrainerState
-from .base import QuietCallback
+from .events import QuietCallback
 
 
 class DefaultFlowCallback(QuietCallback):

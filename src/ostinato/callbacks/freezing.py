@@ -13,7 +13,7 @@ from torch import nn
 from ..core.errors import ConfigError, NotSupportedError
 from ..core.notices import note
 from ..core.state import TrainerControl, TrainerState
-from .base import QuietCallback, TidiesUp
+from .events import QuietCallback, TidiesUp
 
 _UNTIL = re.compile(r"(?:until )?(?P<unit>step|epoch) (?P<number>\d+(?:\.\d+)?)")
 

@@ -7,10 +7,10 @@ from collections import deque
 from typing import Any
 
 from ..core.errors import ConfigError
+from ..core.pauses import seconds_paused
 from ..core.state import ExportableState, TrainerControl, TrainerState
-from ..core.stopping import ask_to_stop
-from .base import QuietCallback
-from .pauses import seconds_paused
+from ..core.stop_request import ask_to_stop
+from .events import QuietCallback
 
 _RECENT = 50  # steps that tell how long the next may take
 _SLOW_DISK = 200e6  # bytes per second

@@ -24,11 +24,11 @@ from typing import Any
 
 from ..core.errors import CheckpointError, ConfigError
 from ..core.notices import note_once
-from . import files
+from . import io
+from .atomic import is_checkpoint, left_out, why_not_whole
 from .disk import disk
-from .home import in_words
-from .names import MANIFEST_NAME, PREFIX_CHECKPOINT_DIR, RUN_NAME, TRAINER_STATE_NAME
-from .store import is_checkpoint, left_out, why_not_whole
+from .file_names import MANIFEST_NAME, PREFIX_CHECKPOINT_DIR, RUN_NAME, TRAINER_STATE_NAME
+from .space import in_words
 
 FORMAT = 1
 
@@ -85,7 +85,7 @@ def write_run_id(directory: str | Path, run_id: str) -> None:
             why="it becomes part of a path: up to 64 letters, digits, - and _, the first a letter or digit",
             fix="use new_run_id()",
         )
-    files.write_json(Path(directory) / RUN_NAME, {"format": FORMAT, "run_id": run_id, "saved_at": time.time()})
+    io.write_json(Path(directory) / RUN_NAME, {"format": FORMAT, "run_id": run_id, "saved_at": time.time()})
 
 
 def read_run_id(directory: str | Path) -> str | None:
@@ -137,8 +137,8 @@ def make_room(target: str | Path, run_id: str) -> Path | None:
     try:
         aside.parent.mkdir(exist_ok=True)
         disk().rename(target, aside)
-        files.sync_directory(aside.parent)
-        files.sync_directory(target.parent)
+        io.sync_directory(aside.parent)
+        io.sync_directory(target.parent)
     except OSError as error:
         raise CheckpointError(
             what=f"{target} was not saved",
@@ -272,7 +272,7 @@ def _saved_at(path: Path) -> float:
 
 def _read(directory: Path) -> dict[str, Any]:
     try:
-        content = files.read_json(directory / RUN_NAME)
+        content = io.read_json(directory / RUN_NAME)
     except CheckpointError:  # missing or damaged: then it is nobody's, and stays
         return {}
     return content if isinstance(content, dict) and content.get("format") == FORMAT else {}

@@ -10,11 +10,12 @@ from torch import nn
 from ..core.errors import CheckpointError
 from ..core.notices import note_once, warn
 from ..core.state import TrainerState
-from . import checkpointer, exporter, files, importer, weights
-from .foreign import is_foreign
-from .names import SCALER_NAME, TRAINER_STATE_NAME, TRAINING_ARGS_JSON_NAME
-from .store import has_manifest, verify
+from . import io, training_state, weights
+from .atomic import has_manifest, verify
+from .file_names import SCALER_NAME, TRAINER_STATE_NAME, TRAINING_ARGS_JSON_NAME
 from .tensors import read_tree
+from .transformers import read, write
+from .transformers.detect import is_foreign
 
 
 class Checkpoint(Protocol):
@@ -56,7 +57,7 @@ class OwnCheckpoint:
                 verify(self.directory)
         except CheckpointError as damage:
             self._take_edits(damage)
-        return importer.state_in(self.directory)
+        return read.state_in(self.directory)
 
     def _take_edits(self, damage: CheckpointError) -> None:
         """People edit `trainer_state.json`. Where that is all that differs, and it still is a state, it counts.
@@ -65,7 +66,7 @@ class OwnCheckpoint:
         """
         try:
             verify(self.directory, ignoring=[TRAINER_STATE_NAME])
-            step = importer.state_in(self.directory).global_step
+            step = read.state_in(self.directory).global_step
         except CheckpointError:
             raise damage from None
         self._edited = True
@@ -81,10 +82,10 @@ class OwnCheckpoint:
         weights.load_weights(model, self.directory)
 
     def load_training_parts(self, *, optimizer: Any, scheduler: Any) -> None:
-        checkpointer.load_training_parts(self.directory, optimizer=optimizer, scheduler=scheduler)
+        training_state.load_training_parts(self.directory, optimizer=optimizer, scheduler=scheduler)
 
     def load_optimizer(self, optimizer: Any) -> None:
-        checkpointer.load_optimizer_alone(self.directory, optimizer)
+        training_state.load_optimizer_alone(self.directory, optimizer)
 
     def load_scaler(self, scaler: Any) -> None:
         saved = (self.directory / SCALER_NAME).exists()  # a file that was lost is missed before, by its checksum
@@ -98,12 +99,12 @@ class OwnCheckpoint:
             note_once(f"{SCALER_NAME} of {self.directory} is not used: this run has no scaler")
 
     def load_random_state(self, rank: int, world_size: int) -> None:
-        checkpointer.load_random_state(self.directory, rank, world_size)
+        training_state.load_random_state(self.directory, rank, world_size)
 
     def loop_state(self, *, batches_per_epoch: int, accumulation: int, epoch_closed: bool) -> dict[str, Any]:
-        progress = dict(checkpointer.load_loop_state(self.directory))
+        progress = dict(training_state.load_loop_state(self.directory))
         if self._edited:
-            step = importer.state_in(self.directory).global_step
+            step = read.state_in(self.directory).global_step
             epoch, updates = divmod(step, max(-(-batches_per_epoch // accumulation), 1))
             place = {"epoch": epoch, "batch": updates * accumulation, "stream": None, "before_read": None}
             progress.update(place=place, last_logged_step=step)
@@ -121,28 +122,28 @@ class TransformersCheckpoint:
         """The trainer's state; there is something to verify only if we converted it."""
         if has_manifest(self.directory) and not self._verified:
             verify(self.directory)
-        return importer.load_foreign_state(self.directory)
+        return read.load_foreign_state(self.directory)
 
     def arguments(self) -> dict[str, Any]:
         return _arguments_in(self.directory)
 
     def load_weights(self, model: nn.Module) -> None:
-        importer.load_foreign_weights(model, self.directory)
+        read.load_foreign_weights(model, self.directory)
 
     def load_training_parts(self, *, optimizer: Any, scheduler: Any) -> None:
-        importer.load_foreign_training_parts(self.directory, optimizer=optimizer, scheduler=scheduler)
+        read.load_foreign_training_parts(self.directory, optimizer=optimizer, scheduler=scheduler)
 
     def load_optimizer(self, optimizer: Any) -> None:
-        importer.load_foreign_training_parts(self.directory, optimizer=optimizer, scheduler=None)
+        read.load_foreign_training_parts(self.directory, optimizer=optimizer, scheduler=None)
 
     def load_scaler(self, scaler: Any) -> None:
-        importer.load_foreign_scaler(self.directory, scaler)
+        read.load_foreign_scaler(self.directory, scaler)
 
     def load_random_state(self, rank: int, world_size: int) -> None:
-        importer.load_foreign_random_state(self.directory, rank, world_size)
+        read.load_foreign_random_state(self.directory, rank, world_size)
 
     def loop_state(self, *, batches_per_epoch: int, accumulation: int, epoch_closed: bool) -> dict[str, Any]:
-        return importer.foreign_loop_state(
+        return read.foreign_loop_state(
             self.directory,
             batches_per_epoch=batches_per_epoch,
             accumulation=accumulation,
@@ -155,7 +156,7 @@ def _arguments_in(directory: Path) -> dict[str, Any]:
     if not (directory / TRAINING_ARGS_JSON_NAME).is_file():
         return {}
     try:
-        content = files.read_json(directory / TRAINING_ARGS_JSON_NAME)
+        content = io.read_json(directory / TRAINING_ARGS_JSON_NAME)
     except CheckpointError:
         return {}
     return content if isinstance(content, dict) else {}
@@ -165,6 +166,6 @@ def add_transformers_files(
     directory: Path, *, optimizer: Any, scheduler: Any, scaler: Any, rank: int, world_size: int, leads: bool
 ) -> None:
     """Beside our own files, those by which transformers goes on from a checkpoint."""
-    exporter.export_random_state(directory, rank, world_size)
+    write.export_random_state(directory, rank, world_size)
     if leads:
-        exporter.export_training_parts(directory, optimizer=optimizer, scheduler=scheduler, scaler=scaler)
+        write.export_training_parts(directory, optimizer=optimizer, scheduler=scheduler, scaler=scaler)

@@ -36,7 +36,7 @@ from typing import Any, Literal
 
 from ..core.errors import ConfigError
 from ..core.notices import note, note_once, warn
-from .names import LOCK_NAME
+from .file_names import LOCK_NAME
 
 try:
     import fcntl

@@ -8,9 +8,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ..core.notices import note_once, warn
+from .atomic import discard, left_out, why_not_whole
+from .file_names import PREFIX_CHECKPOINT_DIR
 from .identity import read_run_id
-from .names import PREFIX_CHECKPOINT_DIR
-from .store import discard, left_out, why_not_whole
 
 __all__ = ["PREFIX_CHECKPOINT_DIR", "get_last_checkpoint", "list_checkpoints", "rotate", "sort_checkpoints"]
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import torch
 
 from ..core.notices import note_once
-from . import files
+from . import io
 from .disk import Sealed, disk
-from .home import in_words
+from .space import in_words
 from .tensor_file import PIECE, TensorFile, allocate, in_pieces
 
 _SPARE = 0.1  # of what is free is left to others
@@ -123,7 +123,7 @@ class Snapshot:
         try:
             self.sealed[path] = disk().write(path, file.pages(bounce), direct=True)
         except OSError as error:
-            raise files.cannot_write(path, error) from error
+            raise io.cannot_write(path, error) from error
 
     def write(self) -> None:
         """Bring to the disk what was kept."""
@@ -131,7 +131,7 @@ class Snapshot:
             try:
                 self.sealed[path] = disk().write(path, self._counted(in_pieces(content)), direct=True)
             except OSError as error:
-                raise files.cannot_write(path, error) from error
+                raise io.cannot_write(path, error) from error
         self._kept.clear()  # the memory is free for the next
 
     def _counted(self, pieces: Iterator[memoryview]) -> Iterator[memoryview]:

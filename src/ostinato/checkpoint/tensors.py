@@ -23,7 +23,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from ..core.errors import CheckpointError
-from . import files
+from . import io
 from .tensor_file import TensorFile
 
 FORMAT = 1
@@ -67,7 +67,7 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Map
                 while rest:
                     rest = rest[out.write(rest) :]
     except OSError as error:
-        raise files.cannot_write(path, error) from error
+        raise io.cannot_write(path, error) from error
 
 
 def write_tree(tree: Any, directory: Path, name: str, write: TensorWriter = write_tensors) -> None:
@@ -85,21 +85,21 @@ def read_tree(directory: Path, name: str) -> Any:
     {'step': 3, 'average': tensor([0., 0.])}
     """
     path = Path(directory) / f"{name}.json"
-    content = files.read_json(path)
+    content = io.read_json(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise files.broken(path, f"{path.name} is not in format {FORMAT} of nested state")
+        raise io.broken(path, f"{path.name} is not in format {FORMAT} of nested state")
     tensor_path = path.with_suffix(".safetensors")
     reader = _Reader(path, read_tensors(tensor_path) if content.get("tensors") else {})
     try:
         tree = reader.decode(content["tree"])
     except RecursionError as error:
-        raise files.broken(path, f"{path.name} is nested too deeply") from error
+        raise io.broken(path, f"{path.name} is nested too deeply") from error
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
         if isinstance(error, CheckpointError):
             raise
-        raise files.broken(path, f"{path.name} does not describe a tree: {error!r}") from error
+        raise io.broken(path, f"{path.name} does not describe a tree: {error!r}") from error
     if unused := reader.tensors.keys() - reader.used:
-        raise files.broken(path, f"{tensor_path.name} has tensors that {path.name} does not name: {sorted(unused)}")
+        raise io.broken(path, f"{tensor_path.name} has tensors that {path.name} does not name: {sorted(unused)}")
     return tree
 
 
@@ -118,21 +118,21 @@ def write_flat(flat: FlatTree, directory: Path, name: str, write: TensorWriter =
         write(tensor_path, flat.tensors)
     else:
         tensor_path.unlink(missing_ok=True)  # of an earlier save into the same directory
-    files.write_json(path, {"format": FORMAT, "tensors": len(flat.tensors), "tree": flat.structure})
+    io.write_json(path, {"format": FORMAT, "tensors": len(flat.tensors), "tree": flat.structure})
 
 
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
     """Every tensor of a file, on the CPU, in memory of its own (not mapped from the file)."""
     if not path.exists():
-        raise files.missing(path)
+        raise io.missing(path)
     if path.is_symlink():
-        raise files.broken(path, f"{path.name} is a link, which is not followed")
+        raise io.broken(path, f"{path.name} is a link, which is not followed")
     try:
         with safe_open(path, framework="pt") as file:
             names = file.keys()
             return {name: file.get_tensor(name).clone() for name in names}
     except (OSError, SafetensorError, RuntimeError) as error:
-        raise files.broken(path, f"{path.name} cannot be read: {error}") from error
+        raise io.broken(path, f"{path.name} cannot be read: {error}") from error
 
 
 def check_storable(tensor: torch.Tensor, where: str) -> None:
@@ -282,7 +282,7 @@ class _Reader:
             return node
         tag = next(iter(node), "")
         if tag not in self._decoders:
-            raise files.broken(self.path, f"{self.path.name} has an unknown kind of value, {tag!r}")
+            raise io.broken(self.path, f"{self.path.name} has an unknown kind of value, {tag!r}")
         return self._decoders[tag](node)
 
     def _pairs(self, pairs: Iterable[Any]) -> list[tuple[Any, Any]]:
@@ -290,7 +290,7 @@ class _Reader:
 
     def _numpy_scalar(self, node: dict[str, Any]) -> np.generic:
         if node["numpy"] not in _NUMPY:
-            raise files.broken(self.path, f"{self.path.name} has an unknown number type, {node['numpy']!r}")
+            raise io.broken(self.path, f"{self.path.name} has an unknown number type, {node['numpy']!r}")
         return np.dtype(node["numpy"]).type(self.decode(node["value"]))
 
     def _tensor(self, node: dict[str, Any]) -> torch.Tensor:
@@ -306,7 +306,7 @@ class _Reader:
 
     def _find(self, name: str) -> torch.Tensor:
         if name not in self.tensors:
-            raise files.broken(self.path, f"{self.path.stem}.safetensors has no tensor {name!r}")
+            raise io.broken(self.path, f"{self.path.stem}.safetensors has no tensor {name!r}")
         self.used.add(name)
         return self.tensors[name]
 

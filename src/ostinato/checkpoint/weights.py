@@ -20,13 +20,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
-from ..core.compiled import uncompiled
+from ..core.compiled_model import uncompiled
 from ..core.errors import CheckpointError, NotSupportedError
 from ..core.notices import note_once
 from ..core.random import undisturbed
-from . import files
-from .handing_over import handing_over
-from .names import ADAPTER_WEIGHTS_NAME, CONFIG_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME, is_plain
+from . import io as files
+from .file_names import ADAPTER_WEIGHTS_NAME, CONFIG_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME, is_plain
+from .intercept_save import handing_over
 from .tensors import TensorWriter, check_storable, memory_of, read_tensors, write_tensors
 
 ALIASES = "ostinato.aliases"

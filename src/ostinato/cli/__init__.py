@@ -16,18 +16,26 @@ from types import ModuleType
 import ostinato
 
 from ..core.errors import OstinatoError
-from . import convert, explain, generate, plan, report, train, verify
-from . import exec as execute
+from . import (
+    convert_command,
+    explain_command,
+    generate_command,
+    plan_command,
+    report_command,
+    train_command,
+    verify_command,
+)
+from . import exec_command as execute
 
 COMMANDS: dict[str, ModuleType] = {
-    "convert": convert,
+    "convert": convert_command,
     "exec": execute,
-    "explain": explain,
-    "generate": generate,
-    "plan": plan,
-    "report": report,
-    "train": train,
-    "verify": verify,
+    "explain": explain_command,
+    "generate": generate_command,
+    "plan": plan_command,
+    "report": report_command,
+    "train": train_command,
+    "verify": verify_command,
 }
 WRONG_COMMAND_LINE = 2
 

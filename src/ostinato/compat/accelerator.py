@@ -14,16 +14,16 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from ..config.plan import LoaderSettings
-from ..config.process_facts import ProcessFacts
+from ..arguments.process_state import ProcessFacts
+from ..arguments.settings import LoaderSettings
 from ..core.errors import NotSupportedError
 from ..core.notices import note_once
 from ..core.tree import tree_map
 from ..strategies.placement import is_placed
 from .accelerator_state import GradientStateView, StateView, introduce_to_accelerate
-from .legacy import NoSuchNameError
-from .putting_in_place import is_in_place
-from .sharing_loaders import shared_loader
+from .install import is_in_place
+from .legacy_names import NoSuchNameError
+from .prepare_loader import shared_loader
 
 
 class AcceleratorView(ProcessFacts):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ..config.process_facts import ProcessFacts
+from ..arguments.process_state import ProcessFacts
 from ..core.tree import has_length
 
 

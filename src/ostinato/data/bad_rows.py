@@ -8,8 +8,8 @@ from typing import Any
 
 from ..core.errors import DataError
 from ..core.notices import warn
-from .cutting import SplitBatch
-from .marks import BadRow, RowKey, StandIn, bad_row
+from .batching.split_by_length import SplitBatch
+from .row_types import BadRow, RowKey, StandIn, bad_row
 
 SHOWN = 20  # numbers that a line lists
 TRIED = 100  # rows that are tried to find one that can be read

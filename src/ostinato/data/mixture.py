@@ -30,10 +30,10 @@ from torch.utils.data import Dataset
 from ..core.errors import ConfigError, DataError, add_note
 from ..core.notices import note_once
 from .columns import has_columns, in_words, listed
-from .marks import SetRow
-from .mistakes import a, check_addressable, check_data_set, no_data_set, shortened
-from .orders import announce_epoch
-from .samplers import EpochSampler
+from .dataset_errors import a, check_addressable, check_data_set, no_data_set, shortened
+from .row_types import SetRow
+from .samplers.base import announce_epoch
+from .samplers.epoch_sampler import EpochSampler
 from .sizes import is_iterable
 
 Numbers = npt.NDArray[np.int64]

@@ -10,11 +10,11 @@ A metric sees one batch at a time (`update`), so evaluation needs not keep the l
 
 from __future__ import annotations
 
+from .auto import Choice, Facts, facts_of, suits
 from .base import Metric, StreamingMetric, is_streaming
-from .choose import Choice, Facts, facts_of, suits
+from .entities import Entity, lenient_entities
 from .language import aligned, labels_are_shifted
 from .registry import Combined, available, higher_is_better, metric, metrics
-from .tokens import Entity, lenient_entities
 
 __all__ = [
     "Choice",

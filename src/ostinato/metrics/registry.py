@@ -11,7 +11,8 @@ from typing import Any
 from ..core.errors import MetricError
 from .base import Metric, State, result_for
 from .classification import F1, Accuracy, BalancedAccuracy, MatthewsCorrelation, Precision, Recall, RocAuc
-from .edits import CharacterErrorRate, WordErrorRate
+from .entities import Seqeval
+from .error_rates import CharacterErrorRate, WordErrorRate
 from .language import Perplexity, TokenAccuracy
 from .multilabel import (
     HammingLoss,
@@ -25,9 +26,8 @@ from .qa import AnswerSpan, Squad, SquadV2
 from .regression import R2, MeanAbsoluteError, MeanSquaredError, Pearson, RootMeanSquaredError, Spearman
 from .retrieval import Retrieval
 from .rouge import Rouge
-from .text import Bleu, Chrf, ExactMatch
-from .tokens import Seqeval
-from .vision import MeanIoU
+from .segmentation import MeanIoU
+from .text_overlap import Bleu, Chrf, ExactMatch
 
 Kind = tuple[type[Metric], dict[str, Any]]
 

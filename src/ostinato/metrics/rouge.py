@@ -17,7 +17,7 @@ import numpy as np
 from ..core.errors import MetricError
 from .base import Arrays, Measured, Metric
 from .inputs import reference_texts, same_length, texts
-from .optional import optional
+from .optional_libraries import optional
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from ..config.plan import OptimizerSettings
+from ..arguments.settings import OptimizerSettings
 from ..core.choices import OptimizerNames
 from ..core.errors import ConfigError, NotSupportedError
 from ..core.notices import note_once

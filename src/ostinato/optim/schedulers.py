@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
-from ..config.plan import ScheduleSettings
+from ..arguments.settings import ScheduleSettings
 from ..core.choices import SchedulerType
 from ..core.errors import ConfigError
 from ..core.notices import note_once
-from . import shapes
+from . import schedule_shapes
 from .adafactor import get_adafactor_schedule
 from .greedy import GreedyLR, get_greedy_schedule
 
@@ -120,7 +120,7 @@ def get_constant_schedule(optimizer: Optimizer, last_epoch: int = -1) -> LambdaL
 
     >>> schedule = get_constant_schedule(optimizer)
     """
-    return LambdaLR(optimizer, shapes.constant, last_epoch=last_epoch)
+    return LambdaLR(optimizer, schedule_shapes.constant, last_epoch=last_epoch)
 
 
 def get_constant_schedule_with_warmup(optimizer: Optimizer, num_warmup_steps: int, last_epoch: int = -1) -> LambdaLR:
@@ -128,7 +128,7 @@ def get_constant_schedule_with_warmup(optimizer: Optimizer, num_warmup_steps: in
 
     >>> schedule = get_constant_schedule_with_warmup(optimizer, num_warmup_steps=100)
     """
-    shape = partial(shapes.constant_after_warmup, num_warmup_steps=num_warmup_steps)
+    shape = partial(schedule_shapes.constant_after_warmup, num_warmup_steps=num_warmup_steps)
     return LambdaLR(optimizer, shape, last_epoch=last_epoch)
 
 
@@ -139,7 +139,7 @@ def get_linear_schedule_with_warmup(
 
     >>> schedule = get_linear_schedule_with_warmup(optimizer, num_warmup_steps=100, num_training_steps=1000)
     """
-    shape = partial(shapes.linear, num_warmup_steps=num_warmup_steps, num_training_steps=num_training_steps)
+    shape = partial(schedule_shapes.linear, num_warmup_steps=num_warmup_steps, num_training_steps=num_training_steps)
     return LambdaLR(optimizer, shape, last_epoch=last_epoch)
 
 
@@ -155,7 +155,7 @@ def get_cosine_schedule_with_warmup(
     >>> schedule = get_cosine_schedule_with_warmup(optimizer, num_warmup_steps=100, num_training_steps=1000)
     """
     shape = partial(
-        shapes.cosine,
+        schedule_shapes.cosine,
         num_warmup_steps=num_warmup_steps,
         num_training_steps=num_training_steps,
         num_cycles=num_cycles,
@@ -175,7 +175,7 @@ def get_cosine_with_hard_restarts_schedule_with_warmup(
     >>> schedule = get_cosine_with_hard_restarts_schedule_with_warmup(optimizer, 100, 1000, num_cycles=3)
     """
     shape = partial(
-        shapes.cosine_with_restarts,
+        schedule_shapes.cosine_with_restarts,
         num_warmup_steps=num_warmup_steps,
         num_training_steps=num_training_steps,
         num_cycles=num_cycles,
@@ -203,7 +203,7 @@ def get_polynomial_decay_schedule_with_warmup(
             fix=f"set lr_end below {initial}, or a larger learning rate",
         )
     shape = partial(
-        shapes.polynomial,
+        schedule_shapes.polynomial,
         num_warmup_steps=num_warmup_steps,
         num_training_steps=num_training_steps,
         power=power,
@@ -230,7 +230,7 @@ def get_inverse_sqrt_schedule(
             why="the rate falls to a half in three times the timescale",
             fix="set timescale=10000, or leave it out",
         )
-    shape = partial(shapes.inverse_sqrt, num_warmup_steps=num_warmup_steps, timescale=timescale)
+    shape = partial(schedule_shapes.inverse_sqrt, num_warmup_steps=num_warmup_steps, timescale=timescale)
     return LambdaLR(optimizer, shape, last_epoch=last_epoch)
 
 
@@ -256,7 +256,7 @@ def get_cosine_with_min_lr_schedule_with_warmup(
     >>> schedule = get_cosine_with_min_lr_schedule_with_warmup(optimizer, 100, 1000, min_lr=1e-6)
     """
     shape = partial(
-        shapes.cosine,
+        schedule_shapes.cosine,
         num_warmup_steps=num_warmup_steps,
         num_training_steps=num_training_steps,
         num_cycles=num_cycles,
@@ -282,7 +282,7 @@ def get_cosine_with_min_lr_schedule_with_warmup_lr_rate(
     >>> schedule = get_cosine_with_min_lr_schedule_with_warmup_lr_rate(optimizer, 100, 1000, min_lr_rate=0.1)
     """
     shape = partial(
-        shapes.cosine_from_first_step,
+        schedule_shapes.cosine_from_first_step,
         num_warmup_steps=num_warmup_steps,
         num_training_steps=num_training_steps,
         num_cycles=num_cycles,
@@ -310,10 +310,10 @@ def get_wsd_schedule(
 
     >>> schedule = get_wsd_schedule(optimizer, num_warmup_steps=100, num_decay_steps=200, num_training_steps=1000)
     """
-    _check_curve("warmup", warmup_type, shapes.RISES)
-    _check_curve("decay", decay_type, shapes.FALLS)
+    _check_curve("warmup", warmup_type, schedule_shapes.RISES)
+    _check_curve("decay", decay_type, schedule_shapes.FALLS)
     shape = partial(
-        shapes.warmup_stable_decay,
+        schedule_shapes.warmup_stable_decay,
         num_warmup_steps=num_warmup_steps,
         num_stable_steps=_stable_steps(num_warmup_steps, num_decay_steps, num_training_steps, num_stable_steps),
         num_decay_steps=num_decay_steps,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .compare import comparison, first_parting
-    from .page import write_report
-    from .reading import RunRecord, read_run
+    from .journal_reader import RunRecord, read_run
+    from .run_page import write_report
 
 __all__ = ["RunRecord", "comparison", "first_parting", "read_run", "write_report"]
 

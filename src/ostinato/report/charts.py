@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .thinning import Curve
-from .words import embedded, number, safe, short_number
+from .downsample import Curve
+from .text import embedded, number, safe, short_number
 
 _POINTS = 600  # of a line on a page
 _SMOOTH_FROM = 80  # points: fewer are shown as they are

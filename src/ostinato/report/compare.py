@@ -11,9 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from .charts import Mark, Series, chart
-from .parts import curve_names, outcome_pill, panel, step_text, table, title_of, typical_speed, value_text, whole_page
-from .reading import RunRecord, events, mapping_in, read_run, step_in, value_in
-from .words import amount, duration, number, printable, safe
+from .html import (
+    curve_names,
+    outcome_pill,
+    panel,
+    step_text,
+    table,
+    title_of,
+    typical_speed,
+    value_text,
+    whole_page,
+)
+from .journal_reader import RunRecord, events, mapping_in, read_run, step_in, value_in
+from .text import amount, duration, number, printable, safe
 
 MOST = 8  # colours that can be told apart
 _MOST_CHARTS = 24

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..config.plan import ReplicaSettings
+from ..arguments.settings import ReplicaSettings
 from ..core.protocols import Strategy
 from ..core.world import World
 from .process_group import join

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..config.plan import PrecisionSettings
+from ..arguments.settings import PrecisionSettings
 from ..core.notices import note_once
 from ..core.tree import tree_map
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from ..config import mistakes
+from ..arguments import usage_errors
 from ..core.world import World, provide_barrier
 
 _POLL_SECONDS = 0.02
@@ -53,7 +53,7 @@ def agree_on_name(store: dist.Store, world: World, timeout_seconds: float) -> st
         try:
             store.wait([f"answer/{word}"], timedelta(seconds=timeout_seconds))
         except dist.DistStoreError as error:
-            raise mistakes.processes_missing([0], timeout_seconds) from error
+            raise usage_errors.processes_missing([0], timeout_seconds) from error
         name = store.get(f"answer/{word}").decode()
         store.set(f"acknowledged/{name}/{world.rank}", "")
         return name
@@ -64,7 +64,7 @@ def agree_on_name(store: dist.Store, world: World, timeout_seconds: float) -> st
                 store.set(f"answer/{store.get(f'greeting/{rank}').decode()}", word)
         missing = {rank for rank in missing if not store.check([f"acknowledged/{word}/{rank}"])}
         if missing and time.monotonic() > deadline:
-            raise mistakes.processes_missing(sorted(missing), timeout_seconds)
+            raise usage_errors.processes_missing(sorted(missing), timeout_seconds)
         time.sleep(_POLL_SECONDS)
     return word
 

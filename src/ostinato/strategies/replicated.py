@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ..config.plan import ReplicaSettings
+from ..arguments.settings import ReplicaSettings
 from ..core.world import World
 from .clipping import clip
 from .collectives import gather_tree

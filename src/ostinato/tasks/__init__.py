@@ -19,7 +19,7 @@ A recipe uses the public API alone, so one of your own can do whatever those her
 from __future__ import annotations
 
 from .catalog import ALIASES, RECIPES, find_recipe
+from .command import run
 from .recipe import Recipe, Sample
-from .run import run
 
 __all__ = ["ALIASES", "RECIPES", "Recipe", "Sample", "find_recipe", "run"]

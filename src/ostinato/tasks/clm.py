@@ -7,9 +7,9 @@ from typing import Any
 
 from ostinato import DataCollatorForLanguageModeling, default_data_collator
 
-from .arguments import flag
-from .blocks import Cutting, Grouping
 from .language_models import LanguageArguments, LanguageModel
+from .task_arguments import flag
+from .text_blocks import Cutting, Grouping
 
 
 @dataclass

@@ -13,7 +13,7 @@ from typing import Any
 
 from ostinato import ConfigError, HfArgumentParser
 
-from ..config.parser_files import read_json, read_yaml
+from ..arguments.parser_files import read_json, read_yaml
 
 ENDINGS = (".yaml", ".yml", ".json")
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from ostinato import ConfigError, DataCollatorForLanguageModeling
 
-from .arguments import flag
-from .blocks import Cutting, Grouping
 from .clm import CausalArguments, CausalLanguageModeling
+from .task_arguments import flag
+from .text_blocks import Cutting, Grouping
 
 ADDED = 3  # tokens: one before each part of a text
 _PURPOSES = ("train", "validation", "test")

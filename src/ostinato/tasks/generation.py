@@ -16,10 +16,10 @@ import torch
 from ostinato import ConfigError, DataError, get_last_checkpoint
 from ostinato.logging import get_logger
 
-from .arguments import ModelArguments
+from .command import run
 from .languages import is_multilingual, token_id
 from .models import import_transformers, load_config, load_model, load_tokenizer
-from .run import run
+from .task_arguments import ModelArguments
 
 NEW_TOKENS = {False: 20, True: 128}  # where nothing is said: of a language model, and of an encoder and decoder
 SAMPLE_TASK, SAMPLE_HOME, SAMPLE_PROMPT = "clm", "runs/clm", "Anna in Riga"

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 from ostinato import ConfigError
 
-from .arguments import flag
-from .blocks import Grouping
 from .language_models import LanguageArguments, LanguageModel
-from .reading import Split
 from .recipe import Columns
+from .rows import Split
+from .task_arguments import flag
+from .text_blocks import Grouping
 
 
 @dataclass

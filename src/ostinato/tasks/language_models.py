@@ -17,10 +17,10 @@ from ostinato import Trainer
 from ostinato.logging import get_logger
 from ostinato.metrics import metric
 
-from .arguments import DataArguments, flag
-from .blocks import Cutting, Grouping, block_length, in_blocks, no_text
-from .reading import Split, read_splits
 from .recipe import Columns, Recipe
+from .rows import Split, read_splits
+from .task_arguments import DataArguments, flag
+from .text_blocks import Cutting, Grouping, block_length, in_blocks, no_text
 
 IGNORED = -100
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ostinato import ConfigError
 
-from .reading import shortened
+from .rows import shortened
 
 _NONE = object()
 

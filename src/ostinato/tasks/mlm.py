@@ -7,8 +7,8 @@ from typing import Any
 
 from ostinato import DataCollatorForLanguageModeling
 
-from .arguments import flag
 from .hidden_tokens import HiddenArguments, HiddenTokens
+from .task_arguments import flag
 
 
 @dataclass

@@ -8,7 +8,7 @@ from typing import Any
 from ostinato import ConfigError
 from ostinato.logging import get_logger
 
-from .arguments import ModelArguments
+from .task_arguments import ModelArguments
 
 _SPECIAL = {  # the special tokens that a tokenizer's file may name, by what they are for
     "pad_token": ("[PAD]", "<pad>"),

@@ -11,11 +11,11 @@ from ostinato import DataCollatorForMultipleChoice, DataError, default_data_coll
 from ostinato.logging import get_logger
 from ostinato.metrics import metric
 
-from .arguments import TextArguments, flag
-from .labels import likeliest
-from .lengths import CUT, known_length, longest_row, padding_to, tell_cut
-from .reading import TEST, Split
+from .label_names import likeliest
+from .max_length import CUT, known_length, longest_row, padding_to, tell_cut
 from .recipe import Columns, Recipe
+from .rows import TEST, Split
+from .task_arguments import TextArguments, flag
 
 CONTEXT, BEGINNING, LABEL = "sent1", "sent2", "label"
 LONGEST = 1024  # tokens of a row, for models that take more and if no number is given

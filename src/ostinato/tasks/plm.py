@@ -9,9 +9,9 @@ from typing import Any
 from ostinato import DataCollatorForPermutationLanguageModeling
 from ostinato.logging import get_logger
 
-from .arguments import flag
 from .hidden_tokens import HiddenArguments, HiddenTokens
 from .recipe import Columns
+from .task_arguments import flag
 
 
 @dataclass

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 from ostinato import ConfigError, DataCollatorWithPadding, QuestionAnsweringTrainer, default_data_collator
 
-from .arguments import flag
+from .context_windows import Windows, WindowSettings, cut
 from .nbest import Found, Spans, Window, by_example, likely_spans, with_silence
 from .question_recipe import QuestionRecipe
 from .questions import QuestionArguments, answers_of, check_questions
-from .reading import TRAIN, Split
 from .recipe import Columns
-from .windows import Windows, WindowSettings, cut
+from .rows import TRAIN, Split
+from .task_arguments import flag
 
 
 @dataclass

@@ -13,10 +13,10 @@ import numpy as np
 
 from ostinato.metrics import metric
 
+from .context_windows import Windows
 from .nbest import Found, Spans, Window, ranked, with_probabilities
 from .question_answering import QuestionAnswering
-from .reading import Split
-from .windows import Windows
+from .rows import Split
 
 _OUTSIDE = 1.0  # of p_mask: a token that no answer starts or ends with
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from ostinato import ConfigError, DataCollatorForSeq2Seq, QuestionAnsweringSeq2SeqTrainer, Seq2SeqTrainingArguments
 
-from .arguments import flag
 from .nbest import Found
 from .question_recipe import QuestionRecipe
 from .questions import QuestionArguments, answers_of, check_questions
-from .reading import TEST, VALIDATION, Split
 from .recipe import Columns
+from .rows import TEST, VALIDATION, Split
+from .task_arguments import flag
 
 _IGNORED = -100
 

@@ -11,8 +11,8 @@ from ostinato.metrics import metric
 
 from .nbest import Found, write_answers
 from .questions import answers_of, read_questions, references
-from .reading import VALIDATION, Split
 from .recipe import Recipe
+from .rows import VALIDATION, Split
 
 
 class QuestionRecipe(Recipe):

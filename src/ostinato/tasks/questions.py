@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from ostinato import DataError
 from ostinato.logging import get_logger
 
-from .arguments import DataArguments, flag
-from .reading import TEST, TRAIN, VALIDATION, Split, read_splits
+from .rows import TEST, TRAIN, VALIDATION, Split, read_splits
+from .task_arguments import DataArguments, flag
 
 _FORM = 'write {"text": ["..."], "answer_start": [12]}, with empty lists for a question without an answer'
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 from ostinato import Trainer, TrainingArguments
 
-from .arguments import DataArguments, ModelArguments
 from .models import load_model
-from .reading import Split, read_splits
+from .rows import Split, read_splits
 from .samples import Sample, make_sample
+from .task_arguments import DataArguments, ModelArguments
 
 Columns = Mapping[str, list[Any]]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from ostinato import Trainer
 
-from .arguments import DataArguments, ModelArguments
 from .recipe import Recipe
+from .task_arguments import DataArguments, ModelArguments
 
 PREDICTIONS_NAME = "predictions.jsonl"
 

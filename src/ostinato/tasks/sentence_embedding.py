@@ -13,12 +13,12 @@ from ostinato import ConfigError
 from ostinato.logging import get_logger
 from ostinato.metrics import metrics
 
-from .arguments import ModelArguments, TextArguments, flag
 from .models import find_file
-from .nearest import NOT_A_CANDIDATE, Candidates, retrieval
 from .pooling import MODES, Pooling
-from .reading import TEST, TRAIN, Split
 from .recipe import Columns, Recipe
+from .rows import TEST, TRAIN, Split
+from .task_arguments import ModelArguments, TextArguments, flag
+from .text_retrieval import NOT_A_CANDIDATE, Candidates, retrieval
 from .towers import CosineToScore, InBatchNegatives, TowerCollator, TwoTowerTrainer
 
 COSINE, IN_BATCH = "cosine", "in-batch-negatives"

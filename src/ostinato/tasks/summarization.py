@@ -12,8 +12,8 @@ from ostinato import ConfigError
 from ostinato.logging import get_logger
 from ostinato.metrics import metric
 
-from .arguments import flag
-from .reading import Split
+from .rows import Split
+from .task_arguments import flag
 from .texts_to_texts import TextToText, TextToTextArguments
 
 # Columns of well-known data sets, which have others before or between them.

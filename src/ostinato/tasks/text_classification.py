@@ -12,11 +12,11 @@ from ostinato import ConfigError, DataCollatorWithPadding, default_data_collator
 from ostinato.logging import get_logger
 from ostinato.metrics import metrics
 
-from .arguments import TextArguments, flag
-from .labels import Labels
-from .lengths import CUT, tell_cut, tell_padding
-from .reading import TEST, TRAIN, Split, shortened
+from .label_names import Labels
+from .max_length import CUT, tell_cut, tell_padding
 from .recipe import Columns, Recipe
+from .rows import TEST, TRAIN, Split, shortened
+from .task_arguments import TextArguments, flag
 
 GLUE = {  # the columns of each task, and what it is measured by
     "cola": (("sentence",), ("matthews_correlation",)),

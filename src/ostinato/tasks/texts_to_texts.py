@@ -12,10 +12,10 @@ import numpy as np
 from ostinato import ConfigError, DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
 from ostinato.logging import get_logger
 
-from .arguments import DataArguments, flag
 from .languages import is_multilingual, set_languages, token_id
-from .reading import TEST, Split
 from .recipe import Columns, Recipe
+from .rows import TEST, Split
+from .task_arguments import DataArguments, flag
 
 GENERATED_NAME = "generated_predictions.txt"
 IGNORED = -100  # labels with this number do not count in the loss

@@ -13,11 +13,11 @@ from ostinato import ConfigError, DataCollatorForTokenClassification, DataError
 from ostinato.logging import get_logger
 from ostinato.metrics import lenient_entities, metric
 
-from .arguments import TextArguments, flag
-from .labels import Labels
-from .lengths import CUT, known_length, longest_row, padding_to, tell_cut
-from .reading import TEST, Split, shortened
+from .label_names import Labels
+from .max_length import CUT, known_length, longest_row, padding_to, tell_cut
 from .recipe import Columns, Recipe
+from .rows import TEST, Split, shortened
+from .task_arguments import TextArguments, flag
 
 # Their pieces begin with the space before a word, which words one by one have only if the tokenizer puts it there.
 BYTE_LEVEL = {"bart", "bloom", "deberta", "gpt2", "led", "longformer", "roberta"}

@@ -11,9 +11,9 @@ from ostinato import ConfigError, DataError
 from ostinato.logging import get_logger
 from ostinato.metrics import metrics
 
-from .arguments import flag
-from .reading import Split, shortened
 from .recipe import Columns
+from .rows import Split, shortened
+from .task_arguments import flag
 from .texts_to_texts import TextToText, TextToTextArguments
 
 COLUMN = "translation"  # of rows that hold all languages in one place: {"en": ..., "de": ...}

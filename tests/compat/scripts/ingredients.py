@@ -121,7 +121,7 @@ class Witness(TrainerCallback):
         frame = sys._getframe(1)
         while frame is not None:
             module = frame.f_globals.get("__name__", "")
-            if module in ("ostinato.loops.train", "transformers.trainer"):
+            if module in ("ostinato.engine.loop", "transformers.trainer"):
                 self.loops.add(module)
             frame = frame.f_back
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from ostinato.callbacks.base import CLEARED_BY, EVENTS, CallbackHandler, QuietCallback, TrainerCallback
+from ostinato.callbacks.events import CLEARED_BY, EVENTS, CallbackHandler, QuietCallback, TrainerCallback
 from ostinato.callbacks.flow import DefaultFlowCallback
 from ostinato.core.random import RandomState
 from ostinato.core.state import TrainerControl, TrainerState

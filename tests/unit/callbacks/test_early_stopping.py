@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from apis import guest, load_library
 
-from ostinato.callbacks.base import QuietCallback
 from ostinato.callbacks.early_stopping import EarlyStoppingCallback
+from ostinato.callbacks.events import QuietCallback
 from ostinato.core.errors import ConfigError
 from ostinato.core.state import TrainerControl, TrainerState
 

@@ -10,7 +10,7 @@ import torch
 from legs import Net, assert_resumes, assert_same_weights, make_trainer, weights_of
 
 from ostinato import GradientStatisticsCallback, TrainerCallback
-from ostinato.callbacks import gradients
+from ostinato.callbacks import gradient_stats
 from ostinato.core.errors import ConfigError
 
 
@@ -55,7 +55,7 @@ def test_updates_lost_is_the_exact_count(tmp_path: Path, dtype: torch.dtype, rat
 
 
 def test_a_sample_stands_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradients, "SAMPLED", 1000)
+    monkeypatch.setattr(gradient_stats, "SAMPLED", 1000)
     exact = Exact()
     options = {"learning_rate": 1e-4, "lr_scheduler_type": "constant", "save_strategy": "no", "logging_steps": 6}
     trainer = make_trainer(

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from ostinato.callbacks import journal_file, surroundings
-from ostinato.callbacks.journal_file import JournalFile, as_json, numbers_as_json
+from ostinato.journal import environment, writer
+from ostinato.journal.writer import JournalFile, as_json, numbers_as_json
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -44,7 +44,7 @@ def test_a_half_line_is_ended_and_left_alone(tmp_path: Path) -> None:
 def test_a_line_is_written_by_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[bytes] = []
     real = os.write
-    monkeypatch.setattr(journal_file.os, "write", lambda where, data: (written.append(data), real(where, data))[1])
+    monkeypatch.setattr(writer.os, "write", lambda where, data: (written.append(data), real(where, data))[1])
     journal = JournalFile(tmp_path / "events.jsonl")
     journal.append({"text": "ä" * 10_000})
     journal.close()
@@ -53,7 +53,7 @@ def test_a_line_is_written_by_one_call(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_two_processes_do_not_tear_one_another_s_lines(tmp_path: Path) -> None:
     code = (
-        "import sys; from ostinato.callbacks.journal_file import JournalFile\n"
+        "import sys; from ostinato.journal.writer import JournalFile\n"
         "journal = JournalFile(sys.argv[1])\n"
         "for number in range(300): journal.append({'who': sys.argv[2], 'number': number, 'text': sys.argv[2] * 3000})"
     )
@@ -71,7 +71,7 @@ class FullDisk:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, takes: int) -> None:
         self.is_full, self.takes, self.real = False, takes, os.write
-        monkeypatch.setattr(journal_file.os, "write", self.write)
+        monkeypatch.setattr(writer.os, "write", self.write)
 
     def write(self, where: int, data: bytes) -> int:
         if not self.is_full:
@@ -186,9 +186,9 @@ def test_a_single_value(value: Any, written: str) -> None:
 
 def test_memory_is_looked_at_a_few_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     now, looks = [100.0], iter(range(1, 100))
-    monkeypatch.setattr(surroundings, "monotonic", lambda: now[0])
-    monkeypatch.setattr(surroundings, "resident_bytes", lambda: next(looks))
-    gauge = surroundings.MemoryGauge(torch.device("cpu"))
+    monkeypatch.setattr(environment, "monotonic", lambda: now[0])
+    monkeypatch.setattr(environment, "resident_bytes", lambda: next(looks))
+    gauge = environment.MemoryGauge(torch.device("cpu"))
     seen = []
     for _ in range(200):
         seen.append(gauge.read()["rss"])
@@ -199,7 +199,7 @@ def test_memory_is_looked_at_a_few_times_a_second(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(("nodes", "expected"), [("2", 2), ("", 1), ("many", 1)])
 def test_the_launcher_is_told(monkeypatch: pytest.MonkeyPatch, nodes: str, expected: int) -> None:
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
-    assert surroundings.command()["launcher"] is None
+    assert environment.command()["launcher"] is None
     for name, value in {"TORCHELASTIC_RUN_ID": "x", "GROUP_WORLD_SIZE": nodes, "LOCAL_WORLD_SIZE": "8"}.items():
         monkeypatch.setenv(name, value)
-    assert surroundings.command()["launcher"] == {"name": "torchrun", "nodes": expected, "per_node": 8}
+    assert environment.command()["launcher"] == {"name": "torchrun", "nodes": expected, "per_node": 8}

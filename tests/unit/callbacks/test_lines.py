@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from ostinato.callbacks import history
-from ostinato.callbacks.lines import Columns, Line, Noted, broken, cut, width_of
-from ostinato.callbacks.printer import number_in, on_one_line, value_text, writable
+from ostinato.progress import table
+from ostinato.progress.format import Columns, Line, Noted, broken, cut, width_of
+from ostinato.progress.plain import number_in, on_one_line, value_text, writable
 
 
 def texts(lines: Any) -> list[str]:
@@ -135,7 +135,7 @@ def run_of(count: int, *, data: str = "") -> list[dict[str, Any]]:
 
 def table_of(log_history: list[dict[str, Any]], metric: str | None = "f1", **options: Any) -> list[str]:
     settings = {"greater_is_better": None, "width": 80, "is_ascii": False, **options}
-    return texts(history.tables(log_history, metric, **settings))
+    return texts(table.tables(log_history, metric, **settings))
 
 
 def test_all_evaluations_are_one_table() -> None:

@@ -27,21 +27,23 @@ from rich.cells import cell_len
 from torch import nn
 
 import ostinato
-from ostinato.callbacks import above, pace, progress, screen
-from ostinato.callbacks.base import CallbackHandler, QuietCallback
+from ostinato.callbacks.events import CallbackHandler, QuietCallback
 from ostinato.callbacks.flow import DefaultFlowCallback
-from ostinato.callbacks.printer import plain_line
-from ostinato.callbacks.progress import PrinterCallback, ProgressCallback
-from ostinato.callbacks.spoken import Watched
 from ostinato.core import notices
 from ostinato.core.state import TrainerControl, TrainerState
+from ostinato.progress import callback as progress
+from ostinato.progress import live as screen
+from ostinato.progress import speed, stdout_proxy
+from ostinato.progress.callback import PrinterCallback, ProgressCallback
+from ostinato.progress.messages import Watched
+from ostinato.progress.plain import plain_line
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs pseudo terminals")
 
 CONTROL = TrainerControl()
 DRIVER = """
     import sys, threading, types
-    from ostinato.callbacks.progress import ProgressCallback
+    from ostinato.progress.callback import ProgressCallback
     from ostinato.core.state import TrainerControl, TrainerState
 
     args = types.SimpleNamespace(
@@ -208,7 +210,7 @@ class Time:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
     time = Time()
-    for module in (pace, progress, screen):
+    for module in (speed, progress, screen):
         monkeypatch.setattr(module, "time", time)
     return time
 
@@ -781,7 +783,7 @@ def test_a_fork_writes_to_the_stream_itself(terminal: Terminal, monkeypatch: pyt
     bar = ProgressCallback()
     begun(bar)
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(above.os, "getpid", lambda: -1)
+        elsewhere.setattr(stdout_proxy.os, "getpid", lambda: -1)
         print("from a worker", end="")
     bar.stop()
     seen = text_of(terminal.close())

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.optim import lr_scheduler
 
-from ostinato.callbacks.rates import scale_rates
+from ostinato.callbacks.group_rates import scale_rates
 
 SCHEDULES: dict[str, Callable[[Any], Any]] = {
     "one cycle": lambda optimizer: lr_scheduler.OneCycleLR(optimizer, max_lr=[0.1, 0.02], total_steps=12),

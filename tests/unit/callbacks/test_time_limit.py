@@ -8,7 +8,8 @@ import pytest
 from legs import assert_same_weights, make_trainer, rows
 
 from ostinato import TimeLimitCallback, TrainerCallback
-from ostinato.callbacks import pauses, time_limit
+from ostinato.callbacks import time_limit
+from ostinato.core import pauses
 from ostinato.core.errors import ConfigError
 
 

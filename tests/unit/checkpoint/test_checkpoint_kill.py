@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from launching import run
 
-import ostinato.checkpoint.store
+import ostinato.checkpoint.atomic
+from ostinato.checkpoint.atomic import atomic_directory, sweep_leftovers, verify
 from ostinato.checkpoint.retention import get_last_checkpoint, list_checkpoints
-from ostinato.checkpoint.store import atomic_directory, sweep_leftovers, verify
 
-SOURCE = str(Path(ostinato.checkpoint.store.__file__).parents[2])
+SOURCE = str(Path(ostinato.checkpoint.atomic.__file__).parents[2])
 
 # Does not import torch, and is started from a process that has imported the rest: dozens of times have to be quick.
 CHILD = """
@@ -33,7 +33,7 @@ def dying(function):
         return function(*arguments, **keywords)
     return wrapped
 
-from ostinato.checkpoint.store import atomic_directory
+from ostinato.checkpoint.atomic import atomic_directory
 assert "torch" not in sys.modules
 for name in ("open", "fsync", "rename", "mkdir", "unlink", "rmdir", "write", "scandir"):
     setattr(os, name, dying(getattr(os, name)))
@@ -49,7 +49,7 @@ with atomic_directory(target) as scratch:
 WAITING = """
 import sys, time
 from pathlib import Path
-from ostinato.checkpoint.store import atomic_directory
+from ostinato.checkpoint.atomic import atomic_directory
 with atomic_directory(Path(sys.argv[1])) as scratch:
     with open(scratch / "model.safetensors", "w") as file:
         file.write("half")
@@ -82,7 +82,7 @@ def test_killed_at_any_moment_a_save_is_whole_or_absent(tmp_path: Path, replacin
         write(out / "checkpoint-10")
         if replacing:
             write(out / "checkpoint-20")
-        child = run(program, out / "checkpoint-20", kill_at, imports=("ostinato.checkpoint.store",))
+        child = run(program, out / "checkpoint-20", kill_at, imports=("ostinato.checkpoint.atomic",))
         assert child.returncode in (0, -signal.SIGKILL)
 
         verify(out / "checkpoint-10")
@@ -128,7 +128,7 @@ def test_a_full_disk_leaves_the_one_before(tmp_path: Path):
     script = """
 import resource, signal, sys
 from pathlib import Path
-from ostinato.checkpoint.store import atomic_directory
+from ostinato.checkpoint.atomic import atomic_directory
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:

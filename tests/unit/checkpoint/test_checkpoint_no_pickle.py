@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import ostinato.checkpoint.store
+import ostinato.checkpoint.atomic
 
-PACKAGE = Path(ostinato.checkpoint.store.__file__).parents[1]
+PACKAGE = Path(ostinato.checkpoint.atomic.__file__).parents[1]
 
 # Relative to the package: the one file that reads what transformers wrote, and the one that writes it.
-READER = "checkpoint/torch_files.py"
-WRITER = "checkpoint/exporter.py"
+READER = "checkpoint/transformers/unpickle.py"
+WRITER = "checkpoint/transformers/write.py"
 
 MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "pickle5"}
 CALLS = {

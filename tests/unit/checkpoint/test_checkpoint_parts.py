@@ -16,8 +16,8 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler
 
-from ostinato.checkpoint import checkpointer
-from ostinato.checkpoint.checkpointer import (
+from ostinato.checkpoint import training_state
+from ostinato.checkpoint.training_state import (
     load_loop_state,
     load_random_state,
     load_training_parts,
@@ -215,10 +215,10 @@ def test_the_files_have_the_promised_names(tmp_path: Path):
     save_training_parts(tmp_path, optimizer=run.optimizer, scheduler=run.scheduler, scaler=torch.amp.GradScaler("cpu"))
     names = ["optimizer.json", "optimizer.safetensors", "scaler.json", "scheduler.json"]
     assert sorted(os.listdir(tmp_path)) == names
-    assert {checkpointer.OPTIMIZER_NAME, checkpointer.SCHEDULER_NAME, checkpointer.SCALER_NAME} <= set(names)
-    assert checkpointer.TRAINER_STATE_NAME == "trainer_state.json"
-    assert checkpointer.TRAINING_ARGS_NAME == "training_args.bin"
-    assert checkpointer.TRAINING_ARGS_JSON_NAME == "training_args.json"
+    assert {training_state.OPTIMIZER_NAME, training_state.SCHEDULER_NAME, training_state.SCALER_NAME} <= set(names)
+    assert training_state.TRAINER_STATE_NAME == "trainer_state.json"
+    assert training_state.TRAINING_ARGS_NAME == "training_args.bin"
+    assert training_state.TRAINING_ARGS_JSON_NAME == "training_args.json"
 
 
 def test_a_schedule_with_tensors(tmp_path: Path):

@@ -28,7 +28,7 @@ with warnings.catch_warnings():
         T5ForConditionalGeneration,
     )
 
-from ostinato.checkpoint.store import atomic_directory, verify
+from ostinato.checkpoint.atomic import atomic_directory, verify
 from ostinato.checkpoint.weights import load_weights, quiet_bars, save_model
 from ostinato.core.errors import CheckpointError
 from ostinato.core.random import set_seed

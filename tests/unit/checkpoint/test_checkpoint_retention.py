@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ostinato.checkpoint import retention
+from ostinato.checkpoint.atomic import atomic_directory
 from ostinato.checkpoint.disk import Disk, using
 from ostinato.checkpoint.retention import get_last_checkpoint, list_checkpoints, rotate, sort_checkpoints
-from ostinato.checkpoint.store import atomic_directory
 from ostinato.core.notices import forget_notices
 
 

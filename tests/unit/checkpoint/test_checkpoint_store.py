@@ -9,8 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from ostinato.checkpoint import store
-from ostinato.checkpoint.store import atomic_directory, is_checkpoint, sweep_leftovers, verify, why_not_whole
+from ostinato.checkpoint import atomic
+from ostinato.checkpoint.atomic import (
+    atomic_directory,
+    is_checkpoint,
+    sweep_leftovers,
+    verify,
+    why_not_whole,
+)
 from ostinato.core.errors import CheckpointError
 
 CONTENT = {"model.safetensors": b"weights" * 100, "trainer_state.json": b"{}", "empty.txt": b""}
@@ -99,7 +105,7 @@ def test_a_failure_while_committing_leaves_an_existing_directory_untouched(
         return real(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store.os, failing, fail_once)
+        patch.setattr(atomic.os, failing, fail_once)
         error = None
         try:
             write(checkpoint, b"new")
@@ -340,7 +346,7 @@ def forge(checkpoint: Path, **changes) -> None:
     content = json.loads((checkpoint / "MANIFEST.json").read_text())
     content.pop("sha256")
     content.update(changes)
-    content["sha256"] = store._own_hash(content)
+    content["sha256"] = atomic._own_hash(content)
     (checkpoint / "MANIFEST.json").write_text(json.dumps(content))
 
 
@@ -356,8 +362,8 @@ def test_names_that_lead_out_are_refused_before_anything_is_opened(
     entry = {"size": 6, "sha256": "0"} if section == "files" else {"files": {}, "directories": {}}
     forge(checkpoint, **{"files": {}, "directories": {}, section: {name: entry}})
     opened: list[Path] = []
-    real = store.files.open_plain
-    monkeypatch.setattr(store.files, "open_plain", lambda path: opened.append(path) or real(path))
+    real = atomic.files.open_plain
+    monkeypatch.setattr(atomic.files, "open_plain", lambda path: opened.append(path) or real(path))
     with pytest.raises(CheckpointError, match="leads out"):
         verify(checkpoint)
     assert opened == [checkpoint / "MANIFEST.json"]

@@ -269,7 +269,7 @@ def test_what_cannot_be_saved_is_named(tmp_path: Path, kind: str):
 
 
 def test_json_that_could_not_be_read_back_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("ostinato.checkpoint.files.LARGEST_JSON", 100)
+    monkeypatch.setattr("ostinato.checkpoint.io.LARGEST_JSON", 100)
     with pytest.raises(CheckpointError, match=r"state\.json"):
         write_tree(["x" * 100], tmp_path, "state")
 

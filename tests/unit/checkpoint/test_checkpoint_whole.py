@@ -10,7 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from ostinato.checkpoint.checkpointer import (
+from ostinato.checkpoint.atomic import atomic_directory, verify
+from ostinato.checkpoint.retention import get_last_checkpoint
+from ostinato.checkpoint.tensors import write_tensors, write_tree
+from ostinato.checkpoint.training_state import (
     load_loop_state,
     load_random_state,
     load_training_parts,
@@ -18,9 +21,6 @@ from ostinato.checkpoint.checkpointer import (
     save_random_state,
     save_training_parts,
 )
-from ostinato.checkpoint.retention import get_last_checkpoint
-from ostinato.checkpoint.store import atomic_directory, verify
-from ostinato.checkpoint.tensors import write_tensors, write_tree
 from ostinato.checkpoint.weights import load_weights, save_model
 from ostinato.core.errors import CheckpointError
 from ostinato.core.state import TrainerState

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 
 from ostinato.checkpoint import disk as disk_module
 from ostinato.checkpoint.disk import Disk, disk, refused_by_disk, using
-from ostinato.checkpoint.files import cannot_write
+from ostinato.checkpoint.io import cannot_write
 from ostinato.checkpoint.tensor_file import allocate
 from ostinato.core.errors import CheckpointError
 

@@ -19,11 +19,16 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from ostinato.checkpoint import checkpointer, exporter, files, importer, weights
-from ostinato.checkpoint.checkpointer import load_training_parts, save_loop_state, save_random_state
-from ostinato.checkpoint.convert import convert
-from ostinato.checkpoint.foreign import is_foreign
-from ostinato.checkpoint.importer import (
+from ostinato.checkpoint import io as files
+from ostinato.checkpoint import training_state, weights
+from ostinato.checkpoint.atomic import atomic_directory, is_checkpoint, verify
+from ostinato.checkpoint.tensors import read_tree, write_tree
+from ostinato.checkpoint.training_state import load_training_parts, save_loop_state, save_random_state
+from ostinato.checkpoint.transformers import read
+from ostinato.checkpoint.transformers import write as exporter
+from ostinato.checkpoint.transformers.convert import convert
+from ostinato.checkpoint.transformers.detect import is_foreign
+from ostinato.checkpoint.transformers.read import (
     foreign_loop_state,
     load_foreign_random_state,
     load_foreign_scaler,
@@ -31,9 +36,7 @@ from ostinato.checkpoint.importer import (
     load_foreign_training_parts,
     load_foreign_weights,
 )
-from ostinato.checkpoint.store import atomic_directory, is_checkpoint, verify
-from ostinato.checkpoint.tensors import read_tree, write_tree
-from ostinato.checkpoint.torch_files import read_torch_file
+from ostinato.checkpoint.transformers.unpickle import read_torch_file
 from ostinato.core.errors import CheckpointError
 from ostinato.core.notices import forget_notices
 from ostinato.core.random import RandomState, undisturbed
@@ -125,7 +128,7 @@ def write_ours(directory: Path, parts: Parts, *, world_size: int = 1, both: bool
     }
     with atomic_directory(directory) as scratch:
         weights.save_model(parts.model, scratch)
-        checkpointer.save_training_parts(scratch, optimizer=parts.optimizer, scheduler=parts.scheduler)
+        training_state.save_training_parts(scratch, optimizer=parts.optimizer, scheduler=parts.scheduler)
         write_tree(parts.scaler.state_dict(), scratch, "scaler")
         for rank in range(world_size):
             torch.rand(1)
@@ -816,7 +819,7 @@ def test_back_and_there(theirs: Path, tmp_path: Path) -> None:
     for name in ("optimizer.pt", "scheduler.pt", "scaler.pt"):
         first, second = (torch.load(d / name, weights_only=True) for d in (theirs, tmp_path / "back"))
         assert _comparable(first) == _comparable(second)
-    states = [importer.read_random_state(d / "rng_state.pth") for d in (theirs, tmp_path / "back")]
+    states = [read.read_random_state(d / "rng_state.pth") for d in (theirs, tmp_path / "back")]
     assert _comparable(vars(states[0])) == _comparable(vars(states[1]))
     assert {*contents(tmp_path / "back")} == {*before, "MANIFEST.json"}
     parts = Parts()
@@ -878,7 +881,7 @@ def test_without_a_schedule(tmp_path: Path) -> None:
     parts = Parts(3)
     with atomic_directory(tmp_path / "checkpoint-3") as scratch:
         weights.save_model(parts.model, scratch)
-        checkpointer.save_training_parts(scratch, optimizer=parts.optimizer, scheduler=None)
+        training_state.save_training_parts(scratch, optimizer=parts.optimizer, scheduler=None)
         save_random_state(scratch, 0, 1)
         (scratch / "trainer_state.json").write_text(json.dumps(STATE))
         save_loop_state(scratch, {"place": {}})

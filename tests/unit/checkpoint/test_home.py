@@ -22,8 +22,10 @@ import pytest
 import torch
 from torch import nn
 
-from ostinato.checkpoint import checkpointer, files, home, weights
-from ostinato.checkpoint.home import (
+from ostinato.checkpoint import io, space, training_state, weights
+from ostinato.checkpoint.atomic import atomic_directory, sweep_leftovers
+from ostinato.checkpoint.identity import new_run_id, write_run_id
+from ostinato.checkpoint.space import (
     HomeError,
     check_space,
     check_writable,
@@ -32,16 +34,14 @@ from ostinato.checkpoint.home import (
     open_home,
     state_factor,
 )
-from ostinato.checkpoint.identity import new_run_id, write_run_id
-from ostinato.checkpoint.store import atomic_directory, sweep_leftovers
 from ostinato.core.errors import CheckpointError
 from ostinato.core.random import RandomState
 
-SOURCE = str(Path(home.__file__).parents[2])
+SOURCE = str(Path(space.__file__).parents[2])
 
 CHECK = """
 import os, sys
-from ostinato.checkpoint.home import check_writable
+from ostinato.checkpoint.space import check_writable
 assert "torch" not in sys.modules
 if len(sys.argv) > 2:
     os.setuid(int(sys.argv[2]))
@@ -213,7 +213,7 @@ def test_every_reason_has_its_words(
         assert len(content) > 0, "an empty file fits on a full disk"
         raise OSError(number, os.strerror(number), str(path))
 
-    monkeypatch.setattr(files, "create_plain", refuse)
+    monkeypatch.setattr(io, "create_plain", refuse)
     error = refused(tmp_path)
     assert isinstance(error, kind) and isinstance(error, ValueError)
     assert error.errno == number and error.filename == str(tmp_path)
@@ -386,9 +386,9 @@ def taken(out: Path, model: nn.Module, optimizer: torch.optim.Optimizer | None) 
         weights.save_model(model, scratch)
         if optimizer is not None:
             schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
-            checkpointer.save_training_parts(scratch, optimizer=optimizer, scheduler=schedule)
-            checkpointer.save_random_state(scratch, 0, 1)
-        checkpointer.save_loop_state(scratch, {"loss_sum": 1.5, "streams": streams})  # where the epoch began
+            training_state.save_training_parts(scratch, optimizer=optimizer, scheduler=schedule)
+            training_state.save_random_state(scratch, 0, 1)
+        training_state.save_loop_state(scratch, {"loss_sum": 1.5, "streams": streams})  # where the epoch began
         (scratch / "trainer_state.json").write_text("x" * 800)
         (scratch / "training_args.json").write_text("x" * 3500)
         write_run_id(scratch, new_run_id())

@@ -15,6 +15,8 @@ import launching
 import pytest
 
 from ostinato.checkpoint import identity
+from ostinato.checkpoint.atomic import atomic_directory, verify
+from ostinato.checkpoint.file_names import RUN_NAME
 from ostinato.checkpoint.identity import (
     describe_others,
     find_own,
@@ -26,10 +28,8 @@ from ostinato.checkpoint.identity import (
     used_by_others,
     write_run_id,
 )
-from ostinato.checkpoint.names import RUN_NAME
 from ostinato.checkpoint.retention import get_last_checkpoint, list_checkpoints, rotate
-from ostinato.checkpoint.run_home import best_of_run
-from ostinato.checkpoint.store import atomic_directory, verify
+from ostinato.checkpoint.run_directory import best_of_run
 from ostinato.core.errors import CheckpointError, ConfigError
 from ostinato.core.notices import forget_notices
 
@@ -283,7 +283,7 @@ def test_killed_at_any_moment_both_are_whole(tmp_path: Path):
 import os, signal, sys
 from pathlib import Path
 from ostinato.checkpoint.identity import make_room, write_run_id
-from ostinato.checkpoint.store import atomic_directory
+from ostinato.checkpoint.atomic import atomic_directory
 assert "torch" not in sys.modules
 target, run_id, kill_at = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 calls = 0
@@ -309,7 +309,7 @@ with atomic_directory(target) as scratch:
     for kill_at in range(1, 60):
         out = tmp_path / str(kill_at)
         old = hashes(save(out, 2, OLD))
-        child = launching.run(program, out / "checkpoint-2", NEW, kill_at, imports=("ostinato.checkpoint.store",))
+        child = launching.run(program, out / "checkpoint-2", NEW, kill_at, imports=("ostinato.checkpoint.atomic",))
         assert child.returncode in (0, -signal.SIGKILL)
         kept = find_own(out / "checkpoint-2", OLD)
         assert kept is not None and hashes(kept) == old

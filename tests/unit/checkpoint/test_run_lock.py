@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 
 from ostinato.checkpoint import lock as lock_module
+from ostinato.checkpoint.atomic import sweep_leftovers
+from ostinato.checkpoint.file_names import LOCK_NAME
 from ostinato.checkpoint.lock import FORMAT, Holder, RunLock
-from ostinato.checkpoint.names import LOCK_NAME
-from ostinato.checkpoint.store import sweep_leftovers
 from ostinato.core.errors import ConfigError
 from ostinato.core.notices import forget_notices
 

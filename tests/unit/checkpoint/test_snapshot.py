@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from ostinato.checkpoint import snapshot as snapshot_module
-from ostinato.checkpoint.saves import Saves
+from ostinato.checkpoint.background import Saves
 from ostinato.checkpoint.snapshot import Snapshot, StandingMemory, free_memory
 from ostinato.core.notices import forget_notices
 
@@ -148,7 +148,7 @@ def test_what_follows_may_be_written_in_the_background_too():
 
 
 def test_one_that_is_waited_for_is_shown(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("ostinato.checkpoint.saves._SILENT", 0.001)
+    monkeypatch.setattr("ostinato.checkpoint.background._SILENT", 0.001)
     gate, seen = threading.Event(), []
 
     def show(name: str | None, done: int, total: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 import tiny
 from apis import Api, guest
 
-from ostinato.checkpoint.verdicts import judge, verify_run
+from ostinato.checkpoint.verify import judge, verify_run
 from ostinato.core.errors import CheckpointError
 
 BASE: dict[str, Any] = dict(per_device_train_batch_size=4, max_steps=4, save_strategy="steps", save_steps=2)

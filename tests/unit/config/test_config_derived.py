@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from apis import guest, load_library
 
-from ostinato.config.accelerator_config import AcceleratorConfig
-from ostinato.config.training_args import TrainingArguments
+from ostinato.arguments.accelerator_config import AcceleratorConfig
+from ostinato.arguments.training_args import TrainingArguments
 from ostinato.core import notices
 from ostinato.core.choices import IntervalStrategy, OptimizerNames, SchedulerType
 from ostinato.core.errors import ConfigError

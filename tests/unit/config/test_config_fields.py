@@ -12,9 +12,9 @@ import typing
 import pytest
 from apis import guest, load_library
 
-from ostinato.config.groups.own import Own
-from ostinato.config.seq2seq_args import Seq2SeqTrainingArguments
-from ostinato.config.training_args import TrainingArguments
+from ostinato.arguments.fields.extensions import Own
+from ostinato.arguments.seq2seq_args import Seq2SeqTrainingArguments
+from ostinato.arguments.training_args import TrainingArguments
 
 OWN = [field.name for field in dataclasses.fields(Own)]
 PAIRS = [(TrainingArguments, "TrainingArguments"), (Seq2SeqTrainingArguments, "Seq2SeqTrainingArguments")]
@@ -121,7 +121,7 @@ def test_an_unknown_argument_is_refused():
 
 def test_importing_arguments_loads_no_hugging_face_library():
     code = (
-        "import sys, ostinato.config.seq2seq_args, ostinato.config.plan;"
+        "import sys, ostinato.arguments.seq2seq_args, ostinato.arguments.settings;"
         "print([n for n in ('transformers', 'datasets', 'accelerate') if n in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -15,8 +15,9 @@ import pytest
 import torch
 from apis import guest, load_library
 
-from ostinato.config.groups.own import Own
-from ostinato.config.plan import (
+from ostinato.arguments.fields.extensions import Own
+from ostinato.arguments.seq2seq_args import Seq2SeqTrainingArguments
+from ostinato.arguments.settings import (
     LoaderSettings,
     OptimizerSettings,
     PrecisionSettings,
@@ -24,8 +25,7 @@ from ostinato.config.plan import (
     SaveSettings,
     ScheduleSettings,
 )
-from ostinato.config.seq2seq_args import Seq2SeqTrainingArguments
-from ostinato.config.training_args import TrainingArguments
+from ostinato.arguments.training_args import TrainingArguments
 from ostinato.core import notices, world
 from ostinato.core.choices import OptimizerNames, ParallelMode
 from ostinato.core.errors import ConfigError, NotSupportedError

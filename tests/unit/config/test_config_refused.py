@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from apis import guest, load_library
 
-from ostinato.config.training_args import TrainingArguments
+from ostinato.arguments.training_args import TrainingArguments
 from ostinato.core.errors import ConfigError, NotSupportedError
 
 CONTRADICTIONS = [

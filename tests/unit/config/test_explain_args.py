@@ -9,7 +9,7 @@ import pickle
 import pytest
 
 from ostinato import ConfigError, Seq2SeqTrainingArguments, TrainingArguments
-from ostinato.config.account import settings_of
+from ostinato.arguments.describe import settings_of
 
 
 def make(**arguments) -> TrainingArguments:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ostinato import ConfigError, TrainingArguments
-from ostinato.config.account import settings_of
+from ostinato.arguments.describe import settings_of
 from ostinato.core.notices import forget_notices
 
 

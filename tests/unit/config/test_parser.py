@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Dict, Final, List, Literal, Ne
 
 import pytest
 
-from ostinato.config.parser import HfArg, HfArgumentParser, make_choice_type_function, string_to_bool
-from ostinato.config.seq2seq_args import Seq2SeqTrainingArguments
-from ostinato.config.training_args import TrainingArguments
+from ostinato.arguments.parser import HfArg, HfArgumentParser, make_choice_type_function, string_to_bool
+from ostinato.arguments.seq2seq_args import Seq2SeqTrainingArguments
+from ostinato.arguments.training_args import TrainingArguments
 from ostinato.core.errors import ConfigError
 from ostinato.core.notices import forget_notices
 

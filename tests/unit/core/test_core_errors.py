@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
+from ostinato.arguments.validate_trainer import NoModelError
 from ostinato.callbacks.early_stopping import EarlyStoppingError
-from ostinato.config.check_trainer import NoModelError
 from ostinato.core import errors
 
 BUILT_IN = {

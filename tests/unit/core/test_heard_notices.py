@@ -6,7 +6,7 @@ import pytest
 
 import ostinato
 from ostinato.core.notices import forget_notices, heard_by, note, note_once, silenced, warn
-from ostinato.explain.watching import unheard
+from ostinato.diagnostics.record_call import unheard
 
 
 @pytest.fixture

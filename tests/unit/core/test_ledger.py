@@ -9,7 +9,7 @@ import pytest
 import tiny
 from apis import Api
 
-from ostinato.core.ledger import TimeLedger, shares
+from ostinato.core.timing import TimeLedger, shares
 
 
 class Rows:

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from ostinato.core.stopping import SIGNALS, StopSignals
+from ostinato.core.stop_request import SIGNALS, StopSignals
 
 
 def send(number: int) -> None:

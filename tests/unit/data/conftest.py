@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ostinato.config.plan import LoaderSettings
+from ostinato.arguments.settings import LoaderSettings
 from ostinato.core.notices import forget_notices
 
 DEFAULTS = dict(

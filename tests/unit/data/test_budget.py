@@ -10,8 +10,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from ostinato.core.errors import ConfigError
-from ostinato.data.budget import TokenBudgetBatchSampler, cut_evenly
-from ostinato.data.lengths import RowLengths
+from ostinato.data.batching.token_budget import TokenBudgetBatchSampler, cut_evenly
+from ostinato.data.row_lengths import RowLengths
 
 hypothesis = pytest.importorskip("hypothesis")
 

@@ -14,12 +14,12 @@ import pytest
 import torch
 
 from ostinato.core.errors import ConfigError, DataError, NotSupportedError
+from ostinato.data.collators.choice_rows import DataCollatorForMultipleChoice
 from ostinato.data.collators.flattening import DataCollatorWithFlattening
 from ostinato.data.collators.language_modeling import DataCollatorForLanguageModeling
-from ostinato.data.collators.multiple_choice import DataCollatorForMultipleChoice
 from ostinato.data.collators.permutation import DataCollatorForPermutationLanguageModeling
-from ostinato.data.collators.seq2seq import DataCollatorForSeq2Seq
-from ostinato.data.collators.token_classification import DataCollatorForTokenClassification
+from ostinato.data.collators.sequence_pairs import DataCollatorForSeq2Seq
+from ostinato.data.collators.token_labels import DataCollatorForTokenClassification
 
 OURS = [
     DataCollatorForTokenClassification,

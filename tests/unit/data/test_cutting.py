@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ostinato.core.tree import tree_map
-from ostinato.data.cutting import (
+from ostinato.data.batching.split_by_length import (
     OVERHEAD,
     PaddingMeter,
     SplitBatch,

@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, RandomSampler, get_worker_info
 
-from ostinato.config.plan import LoaderSettings
+from ostinato.arguments.settings import LoaderSettings
 from ostinato.core.errors import ConfigError, DataError
 from ostinato.data.collators.default import default_data_collator
-from ostinato.data.loaders import Loader, batches_ahead, build_loader, seed_worker
-from ostinato.data.samplers import EpochSampler
+from ostinato.data.loader import Loader, batches_ahead, build_loader, seed_worker
+from ostinato.data.samplers.epoch_sampler import EpochSampler
 from ostinato.data.sizes import has_length, is_iterable, length_of, num_examples
 
 Settings = Callable[..., LoaderSettings]

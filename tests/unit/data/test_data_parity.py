@@ -15,10 +15,10 @@ import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
-from ostinato.config.plan import LoaderSettings
+from ostinato.arguments.settings import LoaderSettings
 from ostinato.core.random import set_seed
-from ostinato.data.loaders import build_loader
-from ostinato.data.samplers import eval_sampler, train_sampler
+from ostinato.data.loader import build_loader
+from ostinato.data.samplers.epoch_sampler import eval_sampler, train_sampler
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.utils.data import IterableDataset, SequentialSampler
 
-from ostinato.config.plan import LoaderSettings
+from ostinato.arguments.settings import LoaderSettings
 from ostinato.core.errors import DataError, NotSupportedError
-from ostinato.data.samplers import (
+from ostinato.data.samplers.epoch_sampler import (
     EpochSampler,
     LengthGroupedSampler,
     ShardedBatchSampler,

@@ -16,14 +16,14 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, Subset
 
 from ostinato.core.errors import ConfigError, DataError
+from ostinato.data.batching.split_by_length import SplitBatch, SplitCollator
+from ostinato.data.collate_errors import collating_failed
 from ostinato.data.collators.default import default_data_collator
-from ostinato.data.cutting import SplitBatch, SplitCollator
-from ostinato.data.diagnosis import collating_failed
-from ostinato.data.loaders import build_loader
-from ostinato.data.mistakes import Rows
+from ostinato.data.dataset_errors import Rows
+from ostinato.data.epoch_position import rows_of, skip_batches
+from ostinato.data.loader import build_loader
 from ostinato.data.mixture import Mixture, MixtureError, MixtureSampler, SetRow, is_mixture
-from ostinato.data.position import rows_of, skip_batches
-from ostinato.data.sources import SourceBatch, SourceCollator, SourceLosses
+from ostinato.data.mixture_loss import SourceBatch, SourceCollator, SourceLosses
 
 
 def rows(name: str, count: int) -> list[dict[str, Any]]:

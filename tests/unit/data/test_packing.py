@@ -15,12 +15,12 @@ from torch import nn
 
 from ostinato.core.errors import ConfigError, DataError, ModelOutputError
 from ostinato.core.random import RandomState
+from ostinato.data.batching.packing import LIMITS, PackedBatch, PackingCollator, best_fit, block_mask
+from ostinato.data.batching.packing_check import MOST_TOKENS, PackingError, check_packing, packing_for
+from ostinato.data.batching.split_by_length import SplitBatch
+from ostinato.data.collate_errors import collating_failed
 from ostinato.data.collators.flattening import DataCollatorWithFlattening
-from ostinato.data.cutting import SplitBatch
-from ostinato.data.diagnosis import collating_failed
-from ostinato.data.mistakes import Rows
-from ostinato.data.packing import LIMITS, PackedBatch, PackingCollator, best_fit, block_mask
-from ostinato.data.packing_check import MOST_TOKENS, PackingError, check_packing, packing_for
+from ostinato.data.dataset_errors import Rows
 
 VOCAB = 40
 EVERYTHING = ("position_ids", "seq_idx", *LIMITS)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from ostinato.data.courses import Course
-from ostinato.data.row_streams import Apart, RowStreams, Seeder, mixed
+from ostinato.data.row_random import Apart, RowStreams, Seeder, mixed
+from ostinato.data.step_schedule import Course
 
 
 def counted(course: Course, steps: int) -> list[tuple[int, range]]:

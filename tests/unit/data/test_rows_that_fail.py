@@ -15,17 +15,15 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler
 
 from ostinato import Trainer, TrainingArguments
-from ostinato.config.plan import LoaderSettings
+from ostinato.arguments.settings import LoaderSettings
 from ostinato.core.errors import DataError
+from ostinato.data.collate_errors import absent_columns
+from ostinato.data.collators.choice_rows import DataCollatorForMultipleChoice
 from ostinato.data.collators.default import default_data_collator
-from ostinato.data.collators.multiple_choice import DataCollatorForMultipleChoice
 from ostinato.data.collators.padding import DataCollatorWithPadding
-from ostinato.data.collators.token_classification import DataCollatorForTokenClassification
+from ostinato.data.collators.token_labels import DataCollatorForTokenClassification
 from ostinato.data.columns import RemoveColumnsCollator
-from ostinato.data.diagnosis import absent_columns
-from ostinato.data.failing import WorkerTraceback
-from ostinato.data.loaders import Loader, build_loader
-from ostinato.data.mistakes import (
+from ostinato.data.dataset_errors import (
     CollatorError,
     MissingColumnError,
     NotADataSetError,
@@ -38,6 +36,8 @@ from ostinato.data.mistakes import (
     missing_inputs,
     wrong_batch,
 )
+from ostinato.data.loader import Loader, build_loader
+from ostinato.data.worker_errors import WorkerTraceback
 
 Settings = Callable[..., LoaderSettings]
 forks = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ostinato.data import skipping
-from ostinato.data.skipping import Skipping
+from ostinato.data import skip_progress
+from ostinato.data.skip_progress import Skipping
 
 
 class Time:
@@ -20,7 +20,7 @@ class Time:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
     time = Time()
-    monkeypatch.setattr(skipping, "time", time)
+    monkeypatch.setattr(skip_progress, "time", time)
     return time
 
 

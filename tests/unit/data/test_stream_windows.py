@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from torch.utils.data import IterableDataset
 
-from ostinato.config.plan import LoaderSettings
+from ostinato.arguments.settings import LoaderSettings
 from ostinato.core.errors import DataError
-from ostinato.data.loaders import Loader, build_loader
-from ostinato.data.position import skip_batches
-from ostinato.data.stream_windows import StreamWindows, stream_windows
+from ostinato.data.epoch_position import skip_batches
+from ostinato.data.loader import Loader, build_loader
+from ostinato.data.streams.stream_buckets import StreamWindows, stream_windows
 
 Settings = Callable[..., LoaderSettings]
 COUNT, BATCH = 203, 4

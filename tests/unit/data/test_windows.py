@@ -12,10 +12,16 @@ import torch
 
 from ostinato.core.errors import ConfigError, DataError
 from ostinato.core.random import set_seed
-from ostinato.data import lengths as lengths_module
-from ostinato.data.lengths import RowLengths
-from ostinato.data.samplers import EpochSampler, ShardedBatchSampler
-from ostinato.data.windows import FIRST_WINDOW, WINDOW, WindowedLengthSampler, permutation, window_bounds
+from ostinato.data import row_lengths as lengths_module
+from ostinato.data.row_lengths import RowLengths
+from ostinato.data.samplers.buckets import (
+    FIRST_WINDOW,
+    WINDOW,
+    WindowedLengthSampler,
+    permutation,
+    window_bounds,
+)
+from ostinato.data.samplers.epoch_sampler import EpochSampler, ShardedBatchSampler
 
 hypothesis = pytest.importorskip("hypothesis")
 

@@ -12,12 +12,12 @@ from torch import nn
 
 import ostinato
 from ostinato.core.errors import DataError
-from ostinato.explain.failures import explained, name_mistake
-from ostinato.explain.frames import was_entered
-from ostinato.explain.labels import likely_labels
-from ostinato.explain.notes import Memory, name_of, note_function
-from ostinato.explain.numbers import not_finite
-from ostinato.explain.scene import Scene, column_of, evaluated_set, in_words, plural
+from ostinato.diagnostics.context import Scene, column_of, evaluated_set, in_words, plural
+from ostinato.diagnostics.exception_notes import Memory, name_of, note_function
+from ostinato.diagnostics.failures import explained, name_mistake
+from ostinato.diagnostics.frames import was_entered
+from ostinato.diagnostics.label_column import likely_labels
+from ostinato.diagnostics.nonfinite_inputs import not_finite
 
 MEMORY = Memory(4, 1)
 

@@ -12,8 +12,8 @@ import torch
 from apis import load_library
 from torch import nn
 
-from ostinato.explain.heads import certain_mistake_in, mistake_in
-from ostinato.explain.scene import Scene
+from ostinato.diagnostics.context import Scene
+from ostinato.diagnostics.model_heads import certain_mistake_in, mistake_in
 
 pytest.importorskip("transformers")
 transformers = load_library("transformers")

@@ -11,10 +11,10 @@ import torch
 from apis import load_library
 
 from ostinato.data.columns import ColumnChoice
-from ostinato.explain import looks
-from ostinato.explain.doubts import doubt_about_loss, doubts_about
-from ostinato.explain.example import Reader, read_row
-from ostinato.explain.scene import Scene
+from ostinato.diagnostics import describe_values
+from ostinato.diagnostics.batch_lint import doubt_about_loss, doubts_about
+from ostinato.diagnostics.context import Scene
+from ostinato.diagnostics.example_row import Reader, read_row
 
 load_library("transformers")
 
@@ -38,13 +38,13 @@ load_library("transformers")
     ],
 )
 def test_types_in_words(values: list[Any], words: str) -> None:
-    assert looks.in_words(values) == words
+    assert describe_values.in_words(values) == words
 
 
 def test_why_a_column_is_kept() -> None:
     rows = [{"x": 1, "label": 2, "mine": 3, "gone": 4}]
     choice = ColumnChoice(["x", "label", "mine"], ["gone"], ["x", "labels", "label", "mine"], "data set", "Net")
-    told = {one.name: one.why for one in looks.columns_of(rows, choice, ["x", "labels"])}
+    told = {one.name: one.why for one in describe_values.columns_of(rows, choice, ["x", "labels"])}
     assert told == {
         "x": "forward takes it",
         "label": "the collator makes labels of it",
@@ -60,7 +60,9 @@ def test_a_batch() -> None:
         "labels": torch.tensor([[0, 4, -100], [2, -100, -100]]),
         "names": ["a", "b"],
     }
-    told = looks.collated(batch, collator="c", kept=["input_ids", "label", "text"], labels=["labels"], micro_batches=1)
+    told = describe_values.collated(
+        batch, collator="c", kept=["input_ids", "label", "text"], labels=["labels"], micro_batches=1
+    )
     assert told.rows == 2
     assert told.padding == pytest.approx(2 / 6)
     assert told.left_out == ("text",)
@@ -79,14 +81,14 @@ def test_a_batch() -> None:
     ],
 )
 def test_numbers_of_labels(labels: torch.Tensor, note: str) -> None:
-    assert looks.value_of("labels", labels, is_label=True).note == note
+    assert describe_values.value_of("labels", labels, is_label=True).note == note
 
 
 def test_share_of_ignored_labels() -> None:
-    assert looks.ignored_share(np.array([[1, -100], [-100, -100]])) == 0.75
-    assert looks.ignored_share((np.array([1]), np.array([-100]))) == 0.5
-    assert looks.ignored_share(np.array([0.5])) is None
-    assert looks.ignored_share(None) is None
+    assert describe_values.ignored_share(np.array([[1, -100], [-100, -100]])) == 0.75
+    assert describe_values.ignored_share((np.array([1]), np.array([-100]))) == 0.5
+    assert describe_values.ignored_share(np.array([0.5])) is None
+    assert describe_values.ignored_share(None) is None
 
 
 # ---- one row --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from ostinato.explain.memory import can_be_put_back, unchanged
+from ostinato.core.state_guard import can_be_put_back, unchanged
 
 HISTORY: list[int] = []
 COUNT = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ostinato.explain.page import WIDTH, Page, Section, as_html, as_markdown, as_text, as_tree
+from ostinato.diagnostics.render import WIDTH, Page, Section, as_html, as_markdown, as_text, as_tree
 
 LONG = "a sentence that goes on and on until no line of any terminal could hold it, and then a little further still"
 PAGE = Page(

@@ -16,8 +16,8 @@ from torch import nn
 import ostinato
 from ostinato.core.errors import MetricError
 from ostinato.core.random import RandomState
-from ostinato.explain.rehearsal import Outcome, Stage, rehearse, untouched
-from ostinato.wiring import rehearsing
+from ostinato.diagnostics import eval_dry_run
+from ostinato.diagnostics.metric_dry_run import Outcome, Stage, rehearse, untouched
 
 # ------------------------------------------------------------------------------------------------- what is decided
 
@@ -217,16 +217,16 @@ def test_training_does_not_notice(metric, sharing: bool, sets: int, tmp_path, mo
     data = rows(7) if sets == 1 else {"a": rows(7), "b": rows(8)}
     run = lambda: trained(tmp_path, metric=metric, data=data, sharing=sharing)  # noqa: E731
     tried = []
-    attempt = rehearsing.attempt
+    attempt = eval_dry_run.attempt
 
     def noting(trainer, prefix, name, ignore_keys, *, whole, first):
         tried.append(whole)
         return attempt(trainer, prefix, name, ignore_keys, whole=whole, first=first)
 
-    monkeypatch.setattr(rehearsing, "attempt", noting)
+    monkeypatch.setattr(eval_dry_run, "attempt", noting)
     weights, numbers, events = run()
     assert tried == ([False, True] if metric is one_class_is_too_few else [False]) * sets
-    monkeypatch.setattr(rehearsing, "can_rehearse", lambda trainer, sets: False)
+    monkeypatch.setattr(eval_dry_run, "can_rehearse", lambda trainer, sets: False)
     plain_weights, plain_numbers, plain_events = run()
     assert weights.keys() == plain_weights.keys()
     assert all(torch.equal(weights[name], plain_weights[name]) for name in weights)
@@ -269,8 +269,8 @@ def build(tmp_path, model=None, data=None, *, kind: type = ostinato.Trainer, **r
 
 def attempts_of(trainer: Any, monkeypatch: pytest.MonkeyPatch) -> int:
     made = []
-    attempt = rehearsing.attempt
-    monkeypatch.setattr(rehearsing, "attempt", lambda *args, **kwargs: made.append(1) or attempt(*args, **kwargs))
+    attempt = eval_dry_run.attempt
+    monkeypatch.setattr(eval_dry_run, "attempt", lambda *args, **kwargs: made.append(1) or attempt(*args, **kwargs))
     trainer.train()
     return len(made)
 
@@ -355,8 +355,8 @@ def test_no_workers_are_started(tmp_path) -> None:
     trainer.data_collator = collate
     trainer.state.max_steps = 2
     trainer.create_optimizer_and_scheduler(2)
-    assert rehearsing.can_rehearse(trainer, [trainer.eval_dataset])
-    assert rehearsing.attempt(trainer, "eval", None, None, whole=False).metrics["eval_read_elsewhere"] == 0.0
+    assert eval_dry_run.can_rehearse(trainer, [trainer.eval_dataset])
+    assert eval_dry_run.attempt(trainer, "eval", None, None, whole=False).metrics["eval_read_elsewhere"] == 0.0
 
 
 def test_a_name_that_a_callback_may_add_is_not_judged(tmp_path) -> None:

@@ -12,8 +12,8 @@ import pytest
 from tiny import regression, regression_rows
 
 from ostinato import TrainerCallback, TrainingArguments
-from ostinato.integrations.crc32c import LONGEST, crc32c
-from ostinato.integrations.event_file import VALUES_PER_EVENT, EventFile, encoded
+from ostinato.trackers.crc32c import LONGEST, crc32c
+from ostinato.trackers.event_file import VALUES_PER_EVENT, EventFile, encoded
 
 pytest.importorskip("tensorboard")
 

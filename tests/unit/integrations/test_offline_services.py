@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 import ostinato
-from ostinato.config.trackers import KNOWN, is_installed
-from ostinato.integrations import callback_class
-from ostinato.integrations.tracker import rewrite_logs
+from ostinato.arguments.tracker_names import KNOWN, is_installed
+from ostinato.trackers import callback_class
+from ostinato.trackers.base import rewrite_logs
 
 SCRIPT = """
 import json, sys, torch, ostinato

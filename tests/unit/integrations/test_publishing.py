@@ -21,8 +21,8 @@ from hub_server import OWNER, TOKEN, Hub
 
 from ostinato import Trainer
 from ostinato.core.errors import ConfigError
-from ostinato.integrations import staging, uploads
-from ostinato.wiring import publishing, saving
+from ostinato.engine import saver
+from ostinato.hub import publisher, staging, uploads
 
 ROWS = tiny.regression_rows()
 
@@ -111,7 +111,7 @@ def test_the_last_state_arrives_even_if_the_hub_was_busy(ours: Api, hub: Hub, tm
 
 def test_saves_stay_in_the_background(ours: Api, hub: Hub) -> None:
     plain = ours.Trainer(tiny.regression(), build(ours).args, train_dataset=ROWS)  # without the recorder
-    assert not saving.somebody_looks(plain)
+    assert not saver.somebody_looks(plain)
     plain.train()
     assert hub.repos[f"{OWNER}/it"].messages[-1] == "Training in progress, step 6"
 
@@ -121,7 +121,7 @@ def test_saves_stay_in_the_background(ours: Api, hub: Hub) -> None:
 
     pushed: list[Any] = []
     own = build(ours, cls=Own)
-    assert saving.somebody_looks(own)
+    assert saver.somebody_looks(own)
     own.train()
     home = own.args.output_dir
     assert pushed == [(f"{home}/checkpoint-{step}", step, True) for step in (2, 4, 6)]
@@ -302,7 +302,7 @@ def test_a_hub_that_never_answers(
     ours: Api, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(uploads, "PATIENCE", 0.3)
-    monkeypatch.setattr(publishing, "MAKING", 0.2)
+    monkeypatch.setattr(publisher, "MAKING", 0.2)
     with Held(hub, lambda request: "agent" not in request) as held:
         trainer = build(ours, hub_always_push=True)
         trainer.train()

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import ostinato
-from ostinato.integrations.mlflow import MlflowSink
-from ostinato.integrations.sink import RunInfo
-from ostinato.integrations.trackio import TrackioSink
-from ostinato.integrations.wandb import WandbCallback, WandbSink
-from ostinato.integrations.wandb_files import entries
+from ostinato.trackers.mlflow import MlflowSink
+from ostinato.trackers.sink import RunInfo
+from ostinato.trackers.trackio import TrackioSink
+from ostinato.trackers.wandb import WandbCallback, WandbSink
+from ostinato.trackers.wandb_files import entries
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ostinato.integrations import staging
-from ostinato.integrations.staging import Staged
+from ostinato.hub import staging
+from ostinato.hub.staging import Staged
 
 LARGE = b"x" * 2**20
 

@@ -12,9 +12,9 @@ from torch import nn
 
 import ostinato
 from ostinato.core.notices import forget_notices
-from ostinato.integrations import callback_class
-from ostinato.integrations.sink import Held, RunInfo, Sink
-from ostinato.integrations.tracker import TrackerCallback, rewrite_logs
+from ostinato.trackers import callback_class
+from ostinato.trackers.base import TrackerCallback, rewrite_logs
+from ostinato.trackers.sink import Held, RunInfo, Sink
 
 
 class Model(nn.Module):
@@ -361,7 +361,7 @@ def test_unknown_names_are_found_before_anything_runs(tmp_path) -> None:
 
 
 def test_a_missing_package_is_named_before_anything_runs(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("ostinato.config.trackers.find_spec", lambda name: None)
+    monkeypatch.setattr("ostinato.arguments.tracker_names.find_spec", lambda name: None)
     with pytest.raises(RuntimeError, match="pip install wandb"):
         trainer(tmp_path, report_to="wandb")
     with pytest.raises(RuntimeError, match="pip install comet-ml"):
@@ -370,7 +370,7 @@ def test_a_missing_package_is_named_before_anything_runs(tmp_path, monkeypatch) 
 
 
 def test_all_says_which(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("ostinato.config.trackers.find_spec", lambda name: None)
+    monkeypatch.setattr("ostinato.arguments.tracker_names.find_spec", lambda name: None)
     forget_notices()
     made = trainer(tmp_path, report_to="all")
     assert 'report_to="all": logs are sent to csv, jsonl' in capsys.readouterr().err
@@ -396,13 +396,14 @@ def test_trackers_of_other_packages(tmp_path, monkeypatch) -> None:
             return lambda: TrackerCallback(sink)
 
     monkeypatch.setattr(
-        "ostinato.config.trackers.entry_points", lambda group: [Entry()] if group == "ostinato.trackers" else []
+        "ostinato.arguments.tracker_names.entry_points",
+        lambda group: [Entry()] if group == "ostinato.trackers" else [],
     )
     made = trainer(tmp_path, report_to="mine")
     made.train()
     assert sink.runs["run 0"] == logged(made)
-    assert "mine" in ostinato.integrations.get_available_reporting_integrations()
-    assert "mine" in ostinato.integrations.INTEGRATION_TO_CALLBACK
+    assert "mine" in ostinato.trackers.get_available_reporting_integrations()
+    assert "mine" in ostinato.trackers.INTEGRATION_TO_CALLBACK
 
 
 def test_a_held_point_is_taken_once_for_each_time_it_was_logged() -> None:

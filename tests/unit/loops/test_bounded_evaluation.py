@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from ostinato import Trainer, TrainingArguments
-from ostinato.predictions import scratch
-from ostinato.predictions.spilled import SpilledArray
+from ostinato.evaluation.storage import scratch_file
+from ostinato.evaluation.storage.disk_array import SpilledArray
 
 
 class Outputs(nn.Module):
@@ -155,8 +155,8 @@ def test_a_full_disk_ends_the_evaluation_with_a_way_out(tmp_path: Path, monkeypa
         raise OSError(errno.ENOSPC, "No space left on device")
 
     trainer = trainer_of(tmp_path, eval_memory_mb=0)
-    monkeypatch.setattr(scratch.os, "write", full)
-    with pytest.raises(scratch.SpillError, match="what the evaluation keeps does not fit under"):
+    monkeypatch.setattr(scratch_file.os, "write", full)
+    with pytest.raises(scratch_file.SpillError, match="what the evaluation keeps does not fit under"):
         trainer.predict(rows())
 
 

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from ostinato.core.state import TrainerControl, TrainerState
-from ostinato.loops.evaluate import EvalPlan, evaluation_loop, mean_loss
-from ostinato.loops.predict import ignored_at_inference, logits_of, prediction_step
-from ostinato.predictions.store import RowStore
+from ostinato.evaluation.eval_loop import EvalPlan, evaluation_loop, mean_loss
+from ostinato.evaluation.step import ignored_at_inference, logits_of, prediction_step
+from ostinato.evaluation.storage.store import RowStore
 from ostinato.strategies.single import SingleDevice
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from ostinato.loops.generate import filler_of, generate, generation_inputs, widened
+from ostinato.evaluation.generate import filler_of, generate, generation_inputs, widened
 
 ROW = torch.arange(6).reshape(2, 3)
 

@@ -11,12 +11,12 @@ import tiny
 import torch
 
 from ostinato.core.errors import NonFiniteError
-from ostinato.loops.evaluate import speed_metrics
-from ostinato.loops.finish import mean_loss
-from ostinato.loops.flops import FlopCounter, input_that_decides, operations, tells_operations
-from ostinato.loops.nonfinite import NonFiniteGuard
-from ostinato.loops.run import LossMeter
-from ostinato.loops.tokens import TokenCounter
+from ostinato.engine.finish import mean_loss
+from ostinato.engine.finite_guard import NonFiniteGuard
+from ostinato.engine.flops import FlopCounter, input_that_decides, operations, tells_operations
+from ostinato.engine.run import LossMeter
+from ostinato.engine.token_count import TokenCounter
+from ostinato.evaluation.eval_loop import speed_metrics
 
 CPU = torch.device("cpu")
 

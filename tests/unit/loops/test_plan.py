@@ -9,7 +9,7 @@ import pytest
 import tiny
 from apis import Api, guest
 
-from ostinato.loops.run import Plan
+from ostinato.engine.run import Plan
 
 
 def plan_for(batches, **changes) -> Plan:

@@ -10,16 +10,16 @@ import pytest
 import torch
 from torch import nn
 
-from ostinato.callbacks.base import EVENTS
-from ostinato.config.plan import ReportSettings
+from ostinato.arguments.settings import ReportSettings
+from ostinato.callbacks.events import EVENTS
 from ostinato.core.errors import NonFiniteError
 from ostinato.core.state import TrainerControl, TrainerState
-from ostinato.loops.flops import FlopCounter
-from ostinato.loops.nonfinite import NonFiniteGuard
-from ostinato.loops.place import Place
-from ostinato.loops.run import LossMeter, Plan, Run, Update
-from ostinato.loops.train import train
-from ostinato.objective.objective import Objective
+from ostinato.engine.finite_guard import NonFiniteGuard
+from ostinato.engine.flops import FlopCounter
+from ostinato.engine.loop import train
+from ostinato.engine.position import Place
+from ostinato.engine.run import LossMeter, Plan, Run, Update
+from ostinato.loss.objective import Objective
 from ostinato.strategies.precision import FullPrecision
 from ostinato.strategies.single import SingleDevice
 

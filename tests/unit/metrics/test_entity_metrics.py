@@ -12,7 +12,7 @@ import torch
 from ostinato.core.errors import MetricError
 from ostinato.core.notices import forget_notices
 from ostinato.metrics import metric
-from ostinato.metrics.tokens import Entity, lenient_entities, strict_entities
+from ostinato.metrics.entities import Entity, lenient_entities, strict_entities
 
 seqeval: Any = pytest.importorskip("seqeval.metrics")
 labeling: Any = pytest.importorskip("seqeval.metrics.sequence_labeling")

@@ -8,9 +8,9 @@ import torch
 
 from ostinato.core.errors import MetricError
 from ostinato.core.outputs import EvalPrediction
+from ostinato.evaluation.metric_spec import asked
 from ostinato.metrics import metric, metrics
-from ostinato.metrics.asked import asked
-from ostinato.metrics.streams import Stream
+from ostinato.metrics.adapters import Stream
 
 torchmetrics = pytest.importorskip("torchmetrics")
 from torchmetrics import MetricCollection  # noqa: E402

@@ -12,7 +12,7 @@ import torch
 
 from ostinato.core.errors import MetricError
 from ostinato.metrics import metric
-from ostinato.metrics.edits import edit_distance
+from ostinato.metrics.error_rates import edit_distance
 from ostinato.metrics.rouge import common_rows
 
 WORDS = re.findall(r"\S+", "the cat cats sat sitting on a Mats mat, dog's running. 12 The don't über (x) a-b c. .d !")
@@ -48,7 +48,7 @@ def test_bleu_without_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str, *_: Any) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr("ostinato.metrics.optional.import_module", missing)
+    monkeypatch.setattr("ostinato.metrics.optional_libraries.import_module", missing)
     with pytest.raises(MetricError, match="bleu needs sacrebleu") as caught:
         metric("bleu")
     assert "pip install sacrebleu" in caught.value.fix and "chrf" in caught.value.fix
@@ -203,6 +203,6 @@ def test_all_but_two_need_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str, *_: Any) -> Any:
         raise AssertionError(name)
 
-    monkeypatch.setattr("ostinato.metrics.optional.import_module", missing)
+    monkeypatch.setattr("ostinato.metrics.optional_libraries.import_module", missing)
     for name in ("rouge", "chrf", "wer", "cer", "exact_match", "squad"):
         metric(name)((["the cat"], ["the cats"]))

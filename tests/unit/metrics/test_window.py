@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from ostinato.core.errors import MetricError
 from ostinato.core.eval_prediction import EvalPrediction
 from ostinato.metrics import metric
+from ostinato.metrics.adapters import Stream
 from ostinato.metrics.classification import Accuracy
-from ostinato.metrics.streams import Stream
-from ostinato.metrics.window import MetricWindow
+from ostinato.metrics.train_window import MetricWindow
 
 
 def window_of(*metrics) -> MetricWindow:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ostinato.core.errors import ConfigError
-from ostinato.objective.neftune import noisy_embeddings
+from ostinato.loss.neftune import noisy_embeddings
 
 
 class Model(tiny.TiedLanguageModel):

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from ostinato.core.errors import ModelOutputError
-from ostinato.objective.counting import count_targets, loss_shifts_labels, observe_shift, weigh
-from ostinato.objective.objective import (
+from ostinato.loss.counting import count_targets, loss_shifts_labels, observe_shift, weigh
+from ostinato.loss.objective import (
     BareTensorError,
     LossSignature,
     Objective,
@@ -20,7 +20,7 @@ from ostinato.objective.objective import (
     no_loss,
     takes_num_items,
 )
-from ostinato.objective.smoothing import LabelSmoother
+from ostinato.loss.smoothing import LabelSmoother
 
 # --------------------------------------------------------------------------------------------------------- loss_of
 

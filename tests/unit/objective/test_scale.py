@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from ostinato.core.random import RandomState
-from ostinato.objective.counting import count_targets, trial, weigh
-from ostinato.objective.objective import Objective, no_loss
+from ostinato.loss.counting import count_targets, trial, weigh
+from ostinato.loss.objective import Objective, no_loss
 
 
 def surprise(outputs, labels, reduction="sum"):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from apis import guest, load_library
 
-from ostinato.objective.smoothing import LabelSmoother
+from ostinato.loss.smoothing import LabelSmoother
 
 
 def logits_and_labels(shape=(3, 5), classes=7, ignore=-100, dtype=torch.float32):

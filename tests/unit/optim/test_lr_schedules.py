@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from ostinato.config.plan import ScheduleSettings
+from ostinato.arguments.settings import ScheduleSettings
 from ostinato.core.choices import SchedulerType
 from ostinato.core.errors import ConfigError
 from ostinato.core.notices import forget_notices

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from ostinato.config.plan import OptimizerSettings
+from ostinato.arguments.settings import OptimizerSettings
 from ostinato.core.choices import OptimizerNames
 from ostinato.core.errors import ConfigError, NotSupportedError
 from ostinato.core.notices import forget_notices

@@ -12,7 +12,7 @@ from torch import nn
 
 from ostinato import RatesCallback, TrainingArguments, optimizer_with_rates
 from ostinato.core.errors import ConfigError
-from ostinato.optim.rates import groups_with_rates
+from ostinato.optim.layer_rates import groups_with_rates
 
 
 class Tower(nn.Module):

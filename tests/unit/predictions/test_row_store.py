@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ostinato.core.tree import concatenate
-from ostinato.predictions import columns, store
-from ostinato.predictions.columns import ShapeError
-from ostinato.predictions.forecast import forecast
-from ostinato.predictions.scratch import Place, Scratch
-from ostinato.predictions.spilled import SpilledArray
-from ostinato.predictions.store import RowStore
+from ostinato.evaluation.storage import row_buffer, store
+from ostinato.evaluation.storage.disk_array import SpilledArray
+from ostinato.evaluation.storage.forecast import forecast
+from ostinato.evaluation.storage.row_buffer import ShapeError
+from ostinato.evaluation.storage.scratch_file import Place, Scratch
+from ostinato.evaluation.storage.store import RowStore
 
 Pair = namedtuple("Pair", ["start", "end"])
 
@@ -76,7 +76,7 @@ def test_rows_are_those_of_memory(
         kept.add({"logits": tree, "labels": None}, count)
         apart.add({"logits": tree}, count)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "BLOCK", 8 if small else 2**22)
+        patch.setattr(row_buffer, "BLOCK", 8 if small else 2**22)
         joined = kept.joined("logits")
     wanted = concatenate([tree for _, tree in batches])
     assert plain(joined) == plain(wanted)

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ostinato.predictions import scratch as subject
-from ostinato.predictions.scratch import Place, Scratch, ScratchFile, SpillError, best_place
-from ostinato.predictions.spilled import spilled
+from ostinato.evaluation.storage import scratch_file as subject
+from ostinato.evaluation.storage.disk_array import spilled
+from ostinato.evaluation.storage.scratch_file import Place, Scratch, ScratchFile, SpillError, best_place
 
 
 def test_nothing_is_to_be_seen_in_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,8 +85,8 @@ def test_writing_goes_on_where_the_system_stopped(monkeypatch: pytest.MonkeyPatc
 
 _MEASURED = """
 import numpy as np
-from ostinato.predictions.scratch import Scratch, ScratchFile
-from ostinato.predictions.spilled import spilled
+from ostinato.evaluation.storage.scratch_file import Scratch, ScratchFile
+from ostinato.evaluation.storage.disk_array import spilled
 
 def peak():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) // 1024

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ostinato.predictions import blocks, columns, selecting
-from ostinato.predictions.scratch import Scratch, ScratchFile
-from ostinato.predictions.spilled import SpilledArray, spilled
+from ostinato.evaluation.storage import array_blocks, row_buffer, selection
+from ostinato.evaluation.storage.disk_array import SpilledArray, spilled
+from ostinato.evaluation.storage.scratch_file import Scratch, ScratchFile
 
 metrics = pytest.importorskip("sklearn.metrics")
 
@@ -215,7 +215,7 @@ def test_results_are_those_of_memory(
 @contextmanager
 def small_blocks(size: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module in (blocks, selecting, columns):
+        for module in (array_blocks, selection, row_buffer):
             patch.setattr(module, "BLOCK", size)
         yield
 

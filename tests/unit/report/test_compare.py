@@ -14,7 +14,7 @@ from apis import Api
 from journals import Journal, loss_at, whole_run
 
 from ostinato.report.compare import comparison, differing_settings, first_parting, partings, summary
-from ostinato.report.reading import RunRecord, read_run
+from ostinato.report.journal_reader import RunRecord, read_run
 
 
 def written(directory: Path, losses: dict[int, Any], **fields: Any) -> RunRecord:

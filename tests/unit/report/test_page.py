@@ -13,12 +13,12 @@ import tiny
 from apis import Api
 from journals import Journal, whole_run
 
-from ostinato.report import page, parts
+from ostinato.report import html, run_page
 from ostinato.report.charts import Mark, Series, chart
 from ostinato.report.compare import comparison
-from ostinato.report.page import render, write_report
-from ostinato.report.reading import read_run
-from ostinato.report.thinning import Curve
+from ostinato.report.downsample import Curve
+from ostinato.report.journal_reader import read_run
+from ostinato.report.run_page import render, write_report
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'></title></style>&amp;"
 
@@ -173,13 +173,13 @@ def test_how_a_run_ended(tmp_path: Path, kind: str, fields: dict[str, Any], told
 )
 def test_how_to_repeat_it(tmp_path: Path, command: dict[str, Any], shown: str, not_shown: str) -> None:
     Journal(tmp_path).start(command=command, code={}, processes=1)
-    text = " ".join(Parsed(page._command(read_run(tmp_path))).text)
+    text = " ".join(Parsed(run_page._command(read_run(tmp_path))).text)
     assert shown in text and not_shown not in text
 
 
 def test_where_a_run_went_on_from(tmp_path: Path) -> None:
     Journal(tmp_path).start(step=10, resumed_from={"step": 10, "checkpoint": "checkpoint-10"})
-    assert "Went on from step 10 of another run" in " ".join(Parsed(page._command(read_run(tmp_path))).text)
+    assert "Went on from step 10 of another run" in " ".join(Parsed(run_page._command(read_run(tmp_path))).text)
 
 
 def test_a_run_that_logged_nothing(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_the_loss_of_training_has_the_first_colour_also_if_an_evaluation_was_log
     journal = Journal(tmp_path).start().log(1, eval_loss=1.0)
     journal.evaluation(1, eval_loss=1.0)
     journal.log(2, loss=2.0)
-    assert re.findall(r"--c:var\(--r(\d)\)\">(\w+)<", page._large_charts(read_run(tmp_path))[0]) == [
+    assert re.findall(r"--c:var\(--r(\d)\)\">(\w+)<", run_page._large_charts(read_run(tmp_path))[0]) == [
         ("1", "train"),
         ("2", "eval"),
     ]
@@ -305,7 +305,7 @@ def test_it_can_be_switched_off(ours: Api) -> None:
 
 
 def test_a_page_that_cannot_be_made_is_only_said(ours: Api, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setattr(page, "render", lambda run: 1 / 0)
+    monkeypatch.setattr(run_page, "render", lambda run: 1 / 0)
     ours.fit(tiny.regression(), tiny.regression_rows(), max_steps=2)
     assert "the report of the run could not be written: division by zero" in capsys.readouterr().err
     assert not (ours.output_dir / "report.html").exists()
@@ -313,8 +313,8 @@ def test_a_page_that_cannot_be_made_is_only_said(ours: Api, monkeypatch: pytest.
 
 def test_half_a_page_is_never_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "report.html").write_text("before")
-    monkeypatch.setattr(parts.os, "replace", lambda *args: 1 / 0)
+    monkeypatch.setattr(html.os, "replace", lambda *args: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        parts.write_page("new", tmp_path / "report.html")
+        html.write_page("new", tmp_path / "report.html")
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     assert (tmp_path / "report.html").read_text() == "before"

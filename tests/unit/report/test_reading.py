@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from journals import Journal, loss_at, whole_run
 
-from ostinato.report.page import render
-from ostinato.report.reading import JournalError, read_run
-from ostinato.report.thinning import LIMIT, Curve, GrowingCurve
+from ostinato.report.downsample import LIMIT, Curve, GrowingCurve
+from ostinato.report.journal_reader import JournalError, read_run
+from ostinato.report.run_page import render
 
 
 def test_a_whole_run(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_half_line_at_the_end(tmp_path: Path) -> None:
 
 
 def test_a_line_without_end_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ostinato.report.reading._LONGEST_LINE", 10_000)
+    monkeypatch.setattr("ostinato.report.journal_reader._LONGEST_LINE", 10_000)
     whole_run(tmp_path, until=20).raw('{"text":"' + "x" * 100_000 + '"}\n').write("notice", text="after it")
     run = read_run(tmp_path)
     assert run.bad_lines == 1 and run.sayings[-1].text == "after it"

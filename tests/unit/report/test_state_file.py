@@ -12,8 +12,8 @@ from apis import Api
 
 from ostinato.cli import main
 from ostinato.report.compare import first_parting
-from ostinato.report.page import render, write_report
-from ostinato.report.reading import JournalError, read_run
+from ostinato.report.journal_reader import JournalError, read_run
+from ostinato.report.run_page import render, write_report
 
 HISTORY = [
     {"epoch": 0.5, "loss": 0.9, "grad_norm": 1.0, "learning_rate": 1e-3, "step": 5},

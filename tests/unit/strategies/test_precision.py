@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from ostinato.config.plan import PrecisionSettings
+from ostinato.arguments.settings import PrecisionSettings
 from ostinato.strategies.precision import (
     Autocast,
     FullPrecision,

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ostinato.config.plan import ReplicaSettings
+from ostinato.arguments.settings import ReplicaSettings
 from ostinato.core.world import World
 from ostinato.strategies.choose import choose_strategy
 from ostinato.strategies.process_group import agree_on_name, barrier

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from ostinato.config.plan import ReplicaSettings
+from ostinato.arguments.settings import ReplicaSettings
 from ostinato.core.world import World
 from ostinato.strategies import replicated
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ostinato.config.plan import ReplicaSettings
+from ostinato.arguments.settings import ReplicaSettings
 from ostinato.core.world import World
 from ostinato.strategies.choose import choose_strategy
 from ostinato.strategies.process_group import barrier, join

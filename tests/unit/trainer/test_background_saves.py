@@ -20,12 +20,12 @@ from listing import listed
 from recording import assert_same
 
 import ostinato
+from ostinato.checkpoint.atomic import verify
 from ostinato.checkpoint.disk import Disk, Sealed, using
 from ostinato.checkpoint.retention import get_last_checkpoint, list_checkpoints
-from ostinato.checkpoint.store import verify
 from ostinato.checkpoint.tensors import read_tensors
 from ostinato.core.random import RandomState
-from ostinato.wiring import saving
+from ostinato.engine import saver
 
 ROWS = tiny.regression_rows(48)
 SOURCE = str(Path(ostinato.__file__).parents[1])
@@ -337,7 +337,7 @@ def test_saving_changes_nothing_of_the_run(tmp_path: Path):
 def test_one_at_a_time_and_a_long_wait_is_told_once(
     tmp_path: Path, disk: Watched, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ):
-    monkeypatch.setattr(saving, "_LONG_WAIT", 0.0)
+    monkeypatch.setattr(saver, "_LONG_WAIT", 0.0)
     running: list[int] = []
 
     class Slow(Watched):
@@ -358,7 +358,7 @@ def test_one_at_a_time_and_a_long_wait_is_told_once(
 def test_memory_is_made_ready_after_the_first_step_and_is_enough(
     tmp_path: Path, disk: Watched, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(saving, "_WORTH_PREPARING", 0)
+    monkeypatch.setattr(saver, "_WORTH_PREPARING", 0)
     sizes: list[int] = []
 
     class Sizes(ostinato.TrainerCallback):

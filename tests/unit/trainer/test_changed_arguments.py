@@ -14,7 +14,7 @@ import torch
 from apis import Api, guest
 
 import ostinato
-from ostinato.config.changes import _RULES
+from ostinato.arguments.resume_diff import _RULES
 
 BASE: dict[str, Any] = dict(
     per_device_train_batch_size=4,

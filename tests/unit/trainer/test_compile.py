@@ -19,9 +19,9 @@ from apis import Api
 from recording import assert_same
 from safetensors.torch import load_file
 
-from ostinato.core.compiled import uncompiled
+from ostinato.core.compiled_model import uncompiled
 from ostinato.core.errors import ConfigError
-from ostinato.strategies import compiling
+from ostinato.strategies import compile
 
 SCHEDULE = {"max_steps": 4, "eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2}
 
@@ -194,7 +194,7 @@ def test_an_unknown_backend_is_refused_before_the_first_step(ours: Api) -> None:
 
 
 def test_an_unknown_mode_is_refused_before_the_first_step(ours: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(compile.shutil, "which", lambda name: f"/usr/bin/{name}")
     trainer = regression(ours, torch_compile_mode="faster")
     with pytest.raises(ConfigError, match=r"torch_compile_mode='faster'(.|\n)*max-autotune"):
         trainer.train()

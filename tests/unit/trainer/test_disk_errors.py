@@ -15,9 +15,9 @@ from listing import listed
 from recording import assert_same
 
 import ostinato
+from ostinato.checkpoint.atomic import verify
 from ostinato.checkpoint.disk import Disk, DiskError, Sealed, using
 from ostinato.checkpoint.retention import list_checkpoints
-from ostinato.checkpoint.store import verify
 from ostinato.core.errors import CheckpointError
 
 ROWS = tiny.regression_rows(48)

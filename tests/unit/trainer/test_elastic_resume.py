@@ -250,8 +250,8 @@ def test_what_changes_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_checkpoint_that_counts_batches(tmp_path: Path) -> None:
     """Checkpoints from before rows were counted."""
-    from ostinato.checkpoint import checkpointer
-    from ostinato.checkpoint.store import atomic_directory
+    from ostinato.checkpoint import training_state
+    from ostinato.checkpoint.atomic import atomic_directory
 
     _, before = trained(tmp_path)
     old = tmp_path / "old" / "checkpoint-3"
@@ -259,9 +259,9 @@ def test_checkpoint_that_counts_batches(tmp_path: Path) -> None:
         for file in (tmp_path / "checkpoint-3").iterdir():
             if file.name != "MANIFEST.json":
                 shutil.copy(file, directory)
-        loop = checkpointer.load_loop_state(directory)
+        loop = training_state.load_loop_state(directory)
         loop["place"] = {name: loop["place"][name] for name in ("epoch", "batch", "stream", "before_read")}
-        checkpointer.save_loop_state(directory, loop)
+        training_state.save_loop_state(directory, loop)
     _, after = trained(tmp_path / "resumed", old)
     assert before[3:] == after
 

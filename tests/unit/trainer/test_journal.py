@@ -19,12 +19,11 @@ from listing import OF_EVERY_RUN
 
 import ostinato
 from ostinato import Trainer, TrainerCallback, TrainingArguments
-from ostinato.callbacks import journal_file
-from ostinato.callbacks.journal import JournalCallback
 from ostinato.core.errors import ConfigError
 from ostinato.core.notices import note, warn
-from ostinato.report.reading import read_run
-from ostinato.wiring import journalling
+from ostinato.journal import run_journal, writer
+from ostinato.journal.journal_callback import JournalCallback
+from ostinato.report.journal_reader import read_run
 
 TOKEN = "hf_" + "abcdefghij" * 3
 
@@ -229,7 +228,7 @@ def test_a_full_disk_does_not_stop_training(tmp_path: Path, monkeypatch: pytest.
     def refuse(*args: Any) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(journal_file.os, "write", refuse)
+    monkeypatch.setattr(writer.os, "write", refuse)
     trainer = build(tmp_path / "full", write_report=True, save_strategy="no")
     capsys.readouterr()
     assert trainer.train().global_step == 9
@@ -314,7 +313,7 @@ def test_it_is_as_it_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     def lose_a_line() -> None:
         with monkeypatch.context() as patched:
-            patched.setattr(journal_file.os, "write", refuse)
+            patched.setattr(writer.os, "write", refuse)
             warn("lost")
         warn("not lost")
         note("nor this")
@@ -323,7 +322,7 @@ def test_it_is_as_it_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         trainer.state.num_input_tokens_seen = 5
 
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "")  # as of torchrun
-    monkeypatch.setattr(journalling, "code_version", lambda: {"commit": "0" * 40, "branch": "main"})
+    monkeypatch.setattr(run_journal, "code_version", lambda: {"commit": "0" * 40, "branch": "main"})
     trainer = build(tmp_path, [At(1, count), At(2, lose_a_line), At(5, interrupt)], metric_for_best_model="loss")
     with pytest.raises(KeyboardInterrupt):
         trainer.train()

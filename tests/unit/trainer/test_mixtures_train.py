@@ -12,8 +12,8 @@ from torch import nn
 
 from ostinato import ConfigError, DataError, Trainer, TrainerCallback, TrainingArguments
 from ostinato.core.notices import forget_notices
+from ostinato.data.epoch_position import rows_of
 from ostinato.data.mixture import Mixture
-from ostinato.data.position import rows_of
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,8 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, S
 
 from ostinato import ConfigError, Trainer, TrainerCallback, TrainingArguments
 from ostinato.core.notices import forget_notices
-from ostinato.data.position import rows_of, skip_batches
-from ostinato.loops.run import Plan
+from ostinato.data.epoch_position import rows_of, skip_batches
+from ostinato.engine.run import Plan
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import pytest
 import tiny
 from apis import Api
 
-from ostinato.data.position import rows_of, skip_batches
+from ostinato.data.epoch_position import rows_of, skip_batches
 
 ROWS = [{"x": [float(i)] * 4, "labels": float(i)} for i in range(11)]
 

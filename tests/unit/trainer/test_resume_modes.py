@@ -12,9 +12,9 @@ import torch
 from apis import Api
 
 from ostinato import TrainerCallback
-from ostinato.checkpoint.checkpointer import load_loop_state
+from ostinato.checkpoint.atomic import verify
 from ostinato.checkpoint.identity import read_run_id
-from ostinato.checkpoint.store import verify
+from ostinato.checkpoint.training_state import load_loop_state
 from ostinato.core.errors import ConfigError
 
 BASE: dict[str, Any] = dict(

@@ -12,8 +12,8 @@ import torch
 from apis import Api
 
 import ostinato
-from ostinato.data.courses import Course
-from ostinato.data.position import batching_of, samples_at
+from ostinato.data.epoch_position import batching_of, samples_at
+from ostinato.data.step_schedule import Course
 
 ROWS = [{"x": [number / 30, 1.0, 0.0, -1.0], "labels": float(number)} for number in range(22)]
 

@@ -11,7 +11,7 @@ from apis import Api, load_library
 from torch import nn
 
 from ostinato.core.notices import forget_notices
-from ostinato.wiring.special_tokens import align_special_tokens
+from ostinato.engine.special_tokens import align_special_tokens
 
 pytest.importorskip("transformers", reason="the tokenizers are its own")
 hf = load_library("transformers")

@@ -16,7 +16,7 @@ import torch
 
 import ostinato
 from ostinato import Trainer, TrainerCallback, TrainingArguments
-from ostinato.core.stopping import ask_to_stop, is_stopping
+from ostinato.core.stop_request import ask_to_stop, is_stopping
 
 
 class Sends(TrainerCallback):

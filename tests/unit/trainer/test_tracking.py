@@ -15,9 +15,9 @@ from torch import nn
 import ostinato
 from ostinato.core.errors import ConfigError, MetricError
 from ostinato.core.eval_prediction import EvalPrediction
-from ostinato.core.tracking import MOST_WAITING, Tracked, hearing, track
-from ostinato.metrics.asked import asked
-from ostinato.metrics.window import MOST_HELD, MetricWindow
+from ostinato.core.logged_numbers import MOST_WAITING, Tracked, hearing, track
+from ostinato.evaluation.metric_spec import asked
+from ostinato.metrics.train_window import MOST_HELD, MetricWindow
 
 
 class Net(nn.Module):

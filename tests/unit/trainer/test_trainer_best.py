@@ -15,8 +15,8 @@ from apis import Api
 from recording import assert_same, first_difference
 
 import ostinato
+from ostinato.checkpoint.atomic import verify
 from ostinato.checkpoint.retention import get_last_checkpoint
-from ostinato.checkpoint.store import verify
 
 ROWS = tiny.regression_rows(24)
 BASE = dict(

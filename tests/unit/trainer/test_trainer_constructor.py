@@ -10,7 +10,7 @@ import torch
 from apis import Api, guest, load_library
 
 import ostinato
-from ostinato.objective.smoothing import LabelSmoother
+from ostinato.loss.smoothing import LabelSmoother
 
 ROWS = tiny.regression_rows(8)
 

@@ -11,10 +11,10 @@ from torch import nn
 
 import ostinato
 from ostinato import trainer as trainer_module
-from ostinato.callbacks.spoken import closing
+from ostinato.core.device_peaks import known_peak
 from ostinato.core.errors import ConfigError
-from ostinato.core.peaks import known_peak
 from ostinato.core.state import TrainerState
+from ostinato.progress.messages import closing
 
 PEAK = 1e6  # operations a second: a device on which these models are a burden
 REAL, PADDED = 5, 8  # tokens of a row

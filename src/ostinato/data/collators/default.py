@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from ...core.errors import NotSupportedError
-from ..diagnosis import column_at_fault, not_a_row, not_rows
-from ..mistakes import Rows, RowsError, WrongValueError, no_rows, told
+from ..collate_errors import column_at_fault, not_a_row, not_rows
+from ..dataset_errors import Rows, RowsError, WrongValueError, no_rows, told
 
 DataCollator = Callable[[list[Any]], dict[str, Any]]
 """What turns a list of rows into a batch."""

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from ...core.notices import note_once
-from ..diagnosis import labels_misaligned
-from ..mistakes import MissingColumnError, Rows, RowsError, no_rows, told
+from ..collate_errors import labels_misaligned
+from ..dataset_errors import MissingColumnError, Rows, RowsError, no_rows, told
 from .default import DefaultDataCollator
-from .tokens import checked_kind, label_lists, refuse_other_rows
+from .token_rows import checked_kind, label_lists, refuse_other_rows
 
 _USED = {"input_ids", "labels"}
 _NEEDLESS = {"attention_mask", "position_ids"}  # there is no padding; positions are numbered anew

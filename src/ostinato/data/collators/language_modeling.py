@@ -12,8 +12,8 @@ from torch.utils.data import get_worker_info
 
 from ...core.errors import ConfigError
 from ...core.notices import note_once
-from ..mistakes import RowsError, told
-from .tokens import (
+from ..dataset_errors import RowsError, told
+from .token_rows import (
     TokenCollator,
     check_mask_token,
     filled,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core.errors import DataError
-from ..diagnosis import unpaddable
-from ..mistakes import Rows, told
+from ..collate_errors import unpaddable
+from ..dataset_errors import Rows, told
 
 _PAD_ADVICE = "Asking-to-pad-a-fast-tokenizer"
 _OPTIONS = {"padding", "max_length", "pad_to_multiple_of", "return_tensors"}  # that the collator passes to `pad`

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from ...core.errors import ConfigError
-from ..mistakes import RowsError, told
-from .tokens import DataCollatorMixin, check_mask_token, ids_of, special_places, stacked_ids
+from ..dataset_errors import RowsError, told
+from .token_rows import DataCollatorMixin, check_mask_token, ids_of, special_places, stacked_ids
 
 
 @dataclass(frozen=True)

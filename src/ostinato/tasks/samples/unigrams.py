@@ -10,7 +10,7 @@ from typing import Any
 
 from ..tokenizers import Style, train_tokenizer
 from . import VOCABULARY
-from .language import SUBJECTS, pick, sentence_about, source
+from .sentences import SUBJECTS, pick, sentence_about, source
 
 LINES = {"train": 1200, "validation": 120, "test": 60}
 MEANING = "guessing every token by how frequent it is"

@@ -1,0 +1,199 @@
+"""Bring arguments into their final form: words into enums, JSON into dicts, and what follows from other arguments.
+
+Nothing is raised here. What cannot be understood is returned, to be reported together with every contradiction. Every
+function may run again on its own result, since arguments can be changed until training starts.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections.abc import Iterator
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from ..core.choices import (
+    Choice,
+    DebugOption,
+    HubStrategy,
+    IntervalStrategy,
+    OptimizerNames,
+    SaveStrategy,
+    SchedulerType,
+)
+from ..core.errors import ConfigError
+from ..core.notices import logger, note_once
+from . import tracker_names
+from .accelerator_config import AcceleratorConfig
+
+if TYPE_CHECKING:
+    from .training_args import TrainingArguments
+
+DEFAULT_OUTPUT_DIR = "trainer_output"
+NEED_EVALUATION = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)
+
+_WORDS: dict[str, type[Choice]] = {
+    "lr_scheduler_type": SchedulerType,
+    "optim": OptimizerNames,
+    "logging_strategy": IntervalStrategy,
+    "eval_strategy": IntervalStrategy,
+    "save_strategy": SaveStrategy,
+    "hub_strategy": HubStrategy,
+}
+_WHOLE = re.compile(r"[+-]?\d+")
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def derive(args: TrainingArguments) -> list[ConfigError]:
+    """Settle every argument in place; what could not be settled is the result."""
+    problems = [*_words(args), *_debug(args), *_dicts(args), *_accelerator(args)]
+    _output_dir(args)
+    _evaluation(args)
+    _whole_steps(args)
+    _best(args)
+    _reports(args)
+    _precision(args)
+    _compiling(args)
+    _small_things(args)
+    return problems
+
+
+def _words(args: TrainingArguments) -> Iterator[ConfigError]:
+    for name, choice in _WORDS.items():
+        value = getattr(args, name)
+        try:
+            # `.value`: members of transformers' enums are equal to our strings but not found by them
+            setattr(args, name, choice(value.value if isinstance(value, Enum) else value))
+        except ConfigError as problem:
+            yield ConfigError(f"{name}: {problem.what}", problem.why, problem.fix)
+
+
+def _debug(args: TrainingArguments) -> Iterator[ConfigError]:
+    given = args.debug.split() if isinstance(args.debug, str) else args.debug or []
+    try:
+        args.debug = [DebugOption(word.value if isinstance(word, Enum) else word) for word in given]
+    except ConfigError as problem:
+        yield ConfigError(f"debug: {problem.what}", problem.why, problem.fix)
+
+
+def _dicts(args: TrainingArguments) -> Iterator[ConfigError]:
+    """A command line can only pass strings: those that look like a JSON object become one."""
+    for name in args._VALID_DICT_FIELDS:
+        value = getattr(args, name)
+        if not (isinstance(value, str) and value.startswith("{")):
+            continue
+        try:
+            setattr(args, name, _typed(json.loads(value)))
+        except ValueError as error:
+            yield ConfigError(
+                what=f"{name}={value!r} is not valid JSON",
+                why=str(error),
+                fix='write it like \'{"key": "text", "other": 1}\'',
+            )
+
+
+def _typed(value: Any) -> Any:
+    """`{"a": "1", "b": "true"}` as `{"a": 1, "b": True}`: shells make it easy to quote too much."""
+    if isinstance(value, dict):
+        return {key: _typed(inner) for key, inner in value.items()}
+    if not isinstance(value, str):
+        return value
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if _WHOLE.fullmatch(value):
+        return int(value)
+    return float(value) if _DECIMAL.fullmatch(value) else value
+
+
+def _accelerator(args: TrainingArguments) -> Iterator[ConfigError]:
+    if isinstance(args.accelerator_config, str) and args.accelerator_config.startswith("{"):
+        return  # broken JSON, reported already
+    try:
+        args.accelerator_config = AcceleratorConfig.of(args.accelerator_config)  # type: ignore[assignment]
+    except ConfigError as problem:
+        yield problem
+
+
+def _output_dir(args: TrainingArguments) -> None:
+    if args.output_dir is None:
+        args._record.derived(args, "output_dir", DEFAULT_OUTPUT_DIR, "none was given")
+        note_once(f"output_dir was not given: writing to {DEFAULT_OUTPUT_DIR!r}")
+    args.output_dir = os.path.expanduser(str(args.output_dir))
+
+
+def _evaluation(args: TrainingArguments) -> None:
+    if args.eval_strategy != IntervalStrategy.NO and not args.do_eval:
+        args._record.derived(args, "do_eval", True, f"eval_strategy={str(args.eval_strategy)!r} evaluates")
+    if args.eval_strategy == IntervalStrategy.STEPS and not args.eval_steps and args.logging_steps:
+        because = "eval_strategy='steps' without eval_steps takes logging_steps"
+        args._record.derived(args, "eval_steps", args.logging_steps, because)
+        note_once(f"eval_steps was not given: evaluating every logging_steps={args.logging_steps}")
+    if args.eval_delay is None:
+        args.eval_delay = 0
+
+
+def _whole_steps(args: TrainingArguments) -> None:
+    """`100.0`, which is how a float argument arrives, becomes 100. Shares of the run (below 1) stay."""
+    for name in ("logging", "eval", "save"):
+        steps = getattr(args, f"{name}_steps")
+        by_steps = getattr(args, f"{name}_strategy") == IntervalStrategy.STEPS.value
+        if by_steps and isinstance(steps, float) and steps >= 1 and steps.is_integer():
+            setattr(args, f"{name}_steps", int(steps))
+
+
+def _best(args: TrainingArguments) -> None:
+    wants_a_metric = args.load_best_model_at_end or args.lr_scheduler_type in NEED_EVALUATION
+    if wants_a_metric and args.metric_for_best_model is None:
+        args._record.derived(args, "metric_for_best_model", "loss", "a best model is asked for, and no metric given")
+        note_once("metric_for_best_model was not given: the evaluation loss decides")
+    metric = args.metric_for_best_model
+    if metric is not None and args.greater_is_better is None:
+        ends = "ends" if metric.endswith("loss") else "does not end"
+        args._record.derived(args, "greater_is_better", not metric.endswith("loss"), f"{metric!r} {ends} in 'loss'")
+        if args.greater_is_better:
+            note_once(f"greater_is_better was not given: a higher {metric!r} counts as better")
+
+
+def _reports(args: TrainingArguments) -> None:
+    given = args.report_to
+    if given is None:
+        note_once("report_to=None: logs are sent to no tracker; 'all' means the installed ones")
+        given = "none"
+    elif given in ("all", ["all"]):
+        given = tracker_names.installed()
+        note_once(f'report_to="all": logs are sent to {", ".join(given)}')
+    names = [given] if isinstance(given, str) else list(given)
+    args.report_to = [] if names == ["none"] else names
+
+
+def _precision(args: TrainingArguments) -> None:
+    """`accelerate launch --mixed_precision bf16` sets an environment variable, not an argument."""
+    asked = os.environ.get("ACCELERATE_MIXED_PRECISION", "no").lower()
+    if asked in ("bf16", "fp16") and not (args.bf16 or args.fp16):
+        args._record.derived(args, asked, True, f"the launcher sets ACCELERATE_MIXED_PRECISION={asked}")
+        note_once(f"ACCELERATE_MIXED_PRECISION={asked} is set: {asked}=True")
+
+
+def _compiling(args: TrainingArguments) -> None:
+    """`accelerate launch --dynamo_backend inductor` sets environment variables, not arguments."""
+    asked = os.environ.get("ACCELERATE_DYNAMO_BACKEND", "no").lower()
+    if asked != "no" and not args.torch_compile_backend:
+        why = f"the launcher sets ACCELERATE_DYNAMO_BACKEND={asked}"
+        args._record.derived(args, "torch_compile_backend", asked, why)
+        note_once(f"ACCELERATE_DYNAMO_BACKEND={asked} is set: torch_compile=True")
+    if (args.torch_compile_backend or args.torch_compile_mode) and not args.torch_compile:
+        args._record.derived(args, "torch_compile", True, "a backend or a mode is given")
+    if args.torch_compile and not args.torch_compile_backend:
+        args._record.derived(args, "torch_compile_backend", "inductor", "torch's own compiler")
+
+
+def _small_things(args: TrainingArguments) -> None:
+    if isinstance(args.include_num_input_tokens_seen, bool):
+        args.include_num_input_tokens_seen = "all" if args.include_num_input_tokens_seen else "no"
+    if args.disable_tqdm is None:
+        quiet = logger.getEffectiveLevel() > logging.WARNING
+        args._record.derived(args, "disable_tqdm", quiet, "bars, unless the log level is above warning")
+    if args.device.type == "cpu" and args.dataloader_pin_memory:
+        args._record.derived(args, "dataloader_pin_memory", False, "a CPU has no other memory to copy to")

@@ -1,0 +1,93 @@
+"""`OSTINATO_DEFAULTS`: other defaults for our own arguments, for scripts one does not want to touch."""
+
+from __future__ import annotations
+
+import os
+import typing
+from collections.abc import Collection
+from dataclasses import MISSING, Field, fields
+from types import NoneType, UnionType
+from typing import Any
+
+from ..core.errors import ConfigError
+from .fields.extensions import Own
+from .name_suggestion import nearest
+
+VARIABLE = "OSTINATO_DEFAULTS"
+_BOOLS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+
+
+def outside_defaults(known: Collection[str] = ()) -> tuple[dict[str, Any], list[ConfigError]]:
+    """What the environment sets, and what is wrong with it. `known` are the arguments it may not set.
+
+    >>> os.environ[VARIABLE] = "isolate_rng=false, nonfinite_patience=3"
+    >>> outside_defaults()
+    ({'isolate_rng': False, 'nonfinite_patience': 3}, [])
+    >>> del os.environ[VARIABLE]
+    """
+    values: dict[str, Any] = {}
+    problems: list[ConfigError] = []
+    own = {one.name: one for one in fields(Own)}
+    for part in os.environ.get(VARIABLE, "").split(","):
+        name, equals, text = (piece.strip() for piece in part.partition("="))
+        if not name and not equals:
+            continue
+        try:
+            if name not in own or not equals:
+                raise _unknown(part.strip(), name, own, known)
+            values[name] = _read(own[name], text)
+        except ConfigError as problem:
+            problems.append(problem)
+    return values, problems
+
+
+def in_words(values: dict[str, Any]) -> str:
+    """`isolate_rng=False, nonfinite_patience=3`"""
+    return ", ".join(f"{name}={value!r}" for name, value in values.items())
+
+
+def _unknown(part: str, name: str, own: Collection[str], known: Collection[str]) -> ConfigError:
+    if name in own:
+        return ConfigError(
+            what=f"{VARIABLE}: {part!r} has no value", why="it is a list of name=value", fix=f"write {name}=VALUE"
+        )
+    near = nearest(name, own)
+    if name in known:
+        why = f"{name} is an argument that transformers has too: only the script sets it"
+    else:
+        why = f"our own arguments are {', '.join(own)}"
+    return ConfigError(
+        what=f"{VARIABLE} names {name!r}, which it cannot set",
+        why=why,
+        fix=f"did you mean {near!r}?" if near and name not in known else f"take {name!r} out of {VARIABLE}",
+    )
+
+
+def _read(argument: Field[Any], text: str) -> Any:
+    kind = typing.get_type_hints(Own)[argument.name]
+    kinds = typing.get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    if NoneType in kinds and text.lower() == "none":
+        return None
+    for one in kinds:
+        try:
+            if one is bool:
+                return _BOOLS[text.lower()]
+            if one in (int, float, str):
+                return _chosen(argument, one(text))
+        except (KeyError, ValueError):
+            continue
+    default = argument.default if argument.default is not MISSING else None
+    choices = argument.metadata.get("choices")
+    wanted = f"one of {list(choices)}" if choices else f"a {' or a '.join(one.__name__ for one in kinds)}"
+    raise ConfigError(
+        what=f"{VARIABLE}: {argument.name}={text!r} is not {wanted}",
+        why="the value has to be of the argument's type",
+        fix=f"the default is {argument.name}={default!r}",
+    )
+
+
+def _chosen(argument: Field[Any], value: Any) -> Any:
+    choices = argument.metadata.get("choices")
+    if choices and value not in choices:
+        raise ValueError(value)
+    return value

@@ -1,0 +1,475 @@
+"""`HfArgumentParser`: dataclasses as a command line, a JSON file, a YAML file or a dict.
+
+    ModelArguments, TrainingArguments --fields--> options, grouped by the class that declares them
+    words, files, dicts               --given---> keywords of each dataclass; what was not given is left to its default
+
+A dataclass is called with nothing but what was given, so it can tell a value somebody asked for from its own default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import sys
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass
+from enum import Enum
+from typing import Any, NoReturn
+
+from ..core.errors import ConfigError
+from ..core.notices import note_once
+from .name_suggestion import nearest
+from .parser_files import names_and_values, read_json, read_yaml, with_files
+from .parser_help import OptionHelp, as_name, by_subject, help_text, init_fields
+from .parser_types import Reading, make_choice_type_function, reading_of, string_to_bool, with_floats_read
+
+__all__ = ["HfArg", "HfArgumentParser", "make_choice_type_function", "string_to_bool"]
+
+DataClassType = type[Any]
+
+_ABSENT: Any = type("Absent", (), {"__repr__": lambda self: "<not given>"})()
+_PASSED_ON = ("choices", "metavar", "nargs", "const", "action")
+
+
+class NotADataclassError(ConfigError, TypeError):
+    """Something that has no fields to make options of (transformers raises TypeError here)."""
+
+
+class MissingArgumentError(ConfigError, TypeError):
+    """A file or dict without a value that has no default (Python raises TypeError here)."""
+
+
+class UnresolvedTypeError(ConfigError, RuntimeError):
+    """An annotation whose names cannot be found (transformers raises RuntimeError here)."""
+
+
+def HfArg(
+    *,
+    aliases: str | list[str] | None = None,
+    help: str | None = None,
+    default: Any = MISSING,
+    default_factory: Callable[[], Any] = MISSING,  # type: ignore[assignment]
+    metadata: dict[str, Any] | None = None,
+    **kwargs: Any,
+) -> Any:
+    """A dataclass field with the words its option needs.
+
+    >>> @dataclasses.dataclass
+    ... class Arguments:
+    ...     learning_rate: float = HfArg(default=5e-5, aliases=["--lr"], help="The highest rate.")
+    >>> HfArgumentParser(Arguments).parse_args_into_dataclasses(["--lr", "0.1"])
+    (Arguments(learning_rate=0.1),)
+    """
+    words = {name: word for name, word in (("aliases", aliases), ("help", help)) if word is not None}
+    return dataclasses.field(
+        default=default, default_factory=default_factory, metadata={**(metadata or {}), **words}, **kwargs
+    )
+
+
+@dataclass(frozen=True)
+class _Option:
+    """One field on the command line."""
+
+    owner: str
+    reading: Reading
+    action: argparse.Action
+    default: Any  # as the field has it; the action's may be changed later
+
+
+class HfArgumentParser(argparse.ArgumentParser):
+    """An `argparse.ArgumentParser` whose options are the fields of dataclasses.
+
+    >>> @dataclasses.dataclass
+    ... class Arguments:
+    ...     model_name: str
+    ...     learning_rate: float = 5e-5
+    ...     shuffle: bool = True
+    >>> parser = HfArgumentParser(Arguments)
+    >>> parser.parse_args_into_dataclasses(["--model_name", "tiny", "--no_shuffle"])
+    (Arguments(model_name='tiny', learning_rate=5e-05, shuffle=False),)
+    >>> parser.parse_dict({"model_name": "tiny", "learning_rate": 0.1})
+    (Arguments(model_name='tiny', learning_rate=0.1, shuffle=True),)
+
+    Further options may be added with `add_argument`; they come back in a namespace after the dataclasses. The options
+    of a dataclass with the attribute `_argument_group_name` stand under that title in the help. Its
+    `__old_spellings__` (name to type) are accepted as well and handed to it under these names.
+    """
+
+    def __init__(self, dataclass_types: DataClassType | Iterable[DataClassType] | None = None, **kwargs: Any) -> None:
+        kwargs.setdefault("formatter_class", OptionHelp)
+        super().__init__(**kwargs)
+        self.dataclass_types = _as_list(dataclass_types)
+        self._hints: dict[DataClassType, Mapping[str, Any]] = {}
+        self._options: dict[str, _Option] = {}
+        self._offered: set[str] = set()  # the old spellings that are options
+        for cls in self.dataclass_types:
+            _check_dataclass(cls)
+            self._hints[cls] = _resolved_hints(cls)
+            self._add_fields(cls)
+
+    # --- fields become options ---------------------------------------------------------------------------------------
+
+    def _add_fields(self, cls: DataClassType) -> None:
+        for (title, text), fields in by_subject(cls):
+            group = self.add_argument_group(title, text)
+            for field in fields:
+                self._add_field(group, cls, field)
+
+    def _add_field(self, group: Any, cls: DataClassType, field: dataclasses.Field[Any]) -> None:
+        other = self._options.get(field.name)
+        if other is not None and self.conflict_handler != "resolve":
+            raise ConfigError(
+                what=f"{other.owner} and {cls.__name__} both have a field {field.name!r}",
+                why=f"--{field.name} can only fill one of them",
+                fix="rename one, or pass conflict_handler='resolve' to fill both",
+            )
+        reading = reading_of(self._hints[cls][field.name])
+        default = _default_of(field)
+        keywords = _keywords(field.metadata, reading, default)
+        aliases = field.metadata.get("aliases", [])
+        names = [*_spellings(field.name), *([aliases] if isinstance(aliases, str) else aliases)]
+        try:
+            action = group.add_argument(*names, dest=field.name, **keywords)
+            if reading.is_flag and default is True:
+                self._add_opposite(group, field.name, default=True)
+        except argparse.ArgumentError as error:
+            raise ConfigError(
+                what=f"{cls.__name__}.{field.name} cannot be an option: {error.message}",
+                why="another option has that name already",
+                fix="rename the field, or take the name out of its aliases",
+            ) from None
+        if "action" not in field.metadata:  # another's action may build on the default, which then has to be there
+            self._options[field.name] = _Option(cls.__name__, reading, action, action.default)
+
+    def _add_opposite(self, group: Any, name: str, *, default: Any, help: str | None = None) -> None:
+        help = help or f"The opposite of --{name}."
+        group.add_argument(*_spellings(f"no_{name}"), dest=name, action="store_false", default=default, help=help)
+
+    def _offer_old_spellings(self) -> None:
+        """Add them when parsing starts: whatever a script has called its own options by then has precedence."""
+        for name, hint in self._old_spellings().items():
+            if any(spelling in self._option_string_actions for spelling in _spellings(name)):
+                continue
+            reading = reading_of(hint)
+            keywords = {**_keywords({}, reading, None), "default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+            self.add_argument(*_spellings(name), dest=name, **keywords)
+            self._offered.add(name)
+            if reading.is_flag and f"--no_{name}" not in self._option_string_actions:
+                self._add_opposite(self, name, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+
+    def _old_spellings(self, cls: DataClassType | None = None) -> dict[str, Any]:
+        """Old name to type, of one dataclass or of all; a name that is a field of any means that field."""
+        classes = self.dataclass_types if cls is None else [cls]
+        found = {name: hint for each in classes for name, hint in getattr(each, "__old_spellings__", {}).items()}
+        return {name: hint for name, hint in found.items() if name not in self._field_names()}
+
+    def _field_names(self) -> set[str]:
+        return {field.name for cls in self.dataclass_types for field in init_fields(cls)}
+
+    # --- the command line --------------------------------------------------------------------------------------------
+
+    def parse_args_into_dataclasses(
+        self,
+        args: Sequence[str] | None = None,
+        return_remaining_strings: bool = False,
+        look_for_args_file: bool = True,
+        args_filename: str | os.PathLike[str] | None = None,
+        args_file_flag: str | None = None,
+    ) -> tuple[Any, ...]:
+        """Read a command line (`sys.argv` when `args` is None) into one object per dataclass.
+
+        Words in a file come before those of the command line, which therefore win. The file is `args_filename`, or
+        else the one next to the script that ends in `.args` (unless `look_for_args_file=False`); with
+        `args_file_flag`, also those that the command line names behind this flag, the last one winning.
+
+        After the objects come a namespace of options that belong to no dataclass, if there are any, and with
+        `return_remaining_strings` the list of words that were not understood; without it these are an error.
+
+        >>> @dataclasses.dataclass
+        ... class Arguments:
+        ...     learning_rate: float = 5e-5
+        >>> HfArgumentParser(Arguments).parse_args_into_dataclasses(["--learning_rte", "1"])
+        Traceback (most recent call last):
+        ...
+        ostinato.core.errors.ConfigError: arguments not used by the HfArgumentParser: ['--learning_rte', '1']
+          why: no option takes them
+          fix: did you mean --learning_rate for --learning_rte?
+        """
+        words = list(sys.argv[1:] if args is None else args)
+        words = with_files(words, args_filename, args_file_flag, look_beside_script=look_for_args_file)
+        namespace, rest = self._read(words, None)
+        given = {name: value for name, value in vars(namespace).items() if value is not _ABSENT}
+        calls = [(cls, self._keywords_for(cls, given)) for cls in self.dataclass_types]
+        if rest and not return_remaining_strings:
+            raise ConfigError(
+                what=f"arguments not used by the HfArgumentParser: {rest}",
+                why="no option takes them",
+                fix=self._did_you_mean(rest) or f"leave them out; {self.prog} --help lists every option",
+            )
+        made = [cls(**keywords) for cls, keywords in calls]
+        known = self._field_names() | self._offered
+        others = {name: value for name, value in given.items() if name not in known}
+        return (
+            *made,
+            *([argparse.Namespace(**others)] if others else []),
+            *([rest] if return_remaining_strings else []),
+        )
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As `argparse` does; an option that does not exist is answered with the nearest that does.
+
+        >>> @dataclasses.dataclass
+        ... class Arguments:
+        ...     learning_rate: float = 5e-5
+        >>> HfArgumentParser(Arguments).parse_args([])
+        Namespace(learning_rate=5e-05)
+        """
+        namespace, rest = self.parse_known_args(args, namespace)
+        if rest:
+            text = f"unrecognized arguments: {' '.join(rest)}"
+            hint = self._did_you_mean(rest)
+            self._refuse(f"{text} ({hint})" if hint else text)
+        return namespace
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:  # type: ignore[override]
+        """As `argparse` does."""
+        namespace, rest = self._read(args, namespace)
+        for name, option in self._options.items():
+            if getattr(namespace, name) is _ABSENT:
+                setattr(namespace, name, self._default(option))
+        return namespace, rest
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and exit with code 2. The usage of a hundred options would hide it."""
+        usage = f"usage: {self.prog} [options]; --help lists them\n" if self.add_help else ""
+        self.exit(2, f"{usage}{self.prog}: error: {message}\n")
+
+    def _refuse(self, message: str) -> NoReturn:
+        if not self.exit_on_error:
+            raise argparse.ArgumentError(None, message)
+        self.error(message)
+
+    def _read(self, args: Sequence[str] | None, namespace: Any) -> tuple[Any, list[str]]:
+        """Parse, leaving `_ABSENT` where a field was not given: argparse fills in a default only where nothing is."""
+        self._offer_old_spellings()
+        namespace = argparse.Namespace() if namespace is None else namespace
+        for name in self._options:
+            setattr(namespace, name, getattr(namespace, name, _ABSENT))
+        return super().parse_known_args(args, namespace)
+
+    def _default(self, option: _Option) -> Any:
+        """The default of an option. Text is read like a word, as argparse does; beside a bool it is meant as text."""
+        value, reading = option.action.default, option.reading
+        is_word = isinstance(value, str) and not isinstance(value, Enum)
+        if not is_word or (reading.is_flag and reading.takes_text) or reading.nargs is not None:
+            return value
+        try:
+            return reading.read(value)
+        except (ValueError, TypeError, argparse.ArgumentTypeError) as error:
+            self._refuse(f"the default of --{option.action.dest}, {value!r}, cannot be read: {error}")
+
+    def _keywords_for(self, cls: DataClassType, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What a dataclass is called with: what was given, and what it has no default for or another one."""
+        old = [name for name in self._old_spellings(cls) if name in self._offered]
+        keywords = {name: given[name] for name in [*_init_names(cls), *old] if name in given}
+        for field in init_fields(cls):
+            if field.name in keywords:
+                continue
+            option = self._options[field.name]
+            value = self._default(option)
+            if _has_no_default(field) or not _same(value, option.default):
+                keywords[field.name] = value
+        return keywords
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            near = nearest(str(value), map(str, action.choices or ()))
+            raise argparse.ArgumentError(
+                action, f"{error.message}{f'; did you mean {near}?' if near else ''}"
+            ) from None
+
+    def _did_you_mean(self, words: Iterable[str]) -> str:
+        """The nearest option of every word that looks like one."""
+        shown = {name for name, action in self._option_string_actions.items() if action.help is not argparse.SUPPRESS}
+        known = {as_name(option): option for option in sorted(shown, key=lambda option: "_" in option)}
+        answers = []
+        for word in (word.split("=")[0] for word in words if word.startswith("--")):
+            name = as_name(word)
+            switched_off = self._options.get(name.removeprefix("no_")) if name.startswith("no_") else None
+            if switched_off is not None and switched_off.reading.is_flag:
+                answers.append(f"--{switched_off.action.dest} false for {word}")
+            elif near := nearest(name, known):
+                answers.append(f"{known[near]} for {word}")
+        return f"did you mean {', '.join(answers)}?" if answers else ""
+
+    # --- dicts and files ---------------------------------------------------------------------------------------------
+
+    def parse_dict(self, args: Mapping[str, Any], allow_extra_keys: bool = False) -> tuple[Any, ...]:
+        """One object per dataclass from names and values, which are taken as they are.
+
+        >>> @dataclasses.dataclass
+        ... class Arguments:
+        ...     learning_rate: float = 5e-5
+        >>> HfArgumentParser(Arguments).parse_dict({"learning_rate": 1e-3})
+        (Arguments(learning_rate=0.001),)
+        """
+        return self._from_mapping(names_and_values(args, "the dict"), "the dict", allow_extra_keys=allow_extra_keys)
+
+    def parse_json_file(self, json_file: str | os.PathLike[str], allow_extra_keys: bool = False) -> tuple[Any, ...]:
+        """One object per dataclass from a JSON file.
+
+        >>> HfArgumentParser(TrainingArguments).parse_json_file("args.json")  # doctest: +SKIP
+        """
+        return self._from_mapping(read_json(json_file), str(json_file), allow_extra_keys=allow_extra_keys)
+
+    def parse_yaml_file(self, yaml_file: str | os.PathLike[str], allow_extra_keys: bool = False) -> tuple[Any, ...]:
+        """One object per dataclass from a YAML file. Needs PyYAML.
+
+        To YAML, `1e-4` is text (a number would be `1.0e-4`): where a field is a float, it is read as the number it is.
+
+        >>> HfArgumentParser(TrainingArguments).parse_yaml_file("args.yaml")  # doctest: +SKIP
+        """
+        content = self._with_floats(read_yaml(yaml_file), yaml_file)
+        return self._from_mapping(content, str(yaml_file), allow_extra_keys=allow_extra_keys)
+
+    def _with_floats(self, content: Mapping[str, Any], source: Any) -> dict[str, Any]:
+        hints = self._old_spellings()
+        for cls in self.dataclass_types:
+            hints.update(self._hints[cls])
+        read = {name: with_floats_read(hints.get(name), value) for name, value in content.items()}
+        changed = [f"{name}: {content[name]}" for name, value in read.items() if repr(value) != repr(content[name])]
+        if changed:
+            note_once(
+                f"{source}: read as a number, though YAML says text: {', '.join(changed)} (1.0e-4 is a number to YAML)"
+            )
+        return read
+
+    def _from_mapping(self, content: Mapping[str, Any], source: str, *, allow_extra_keys: bool) -> tuple[Any, ...]:
+        self._check_keys(content, source, allow_extra_keys=allow_extra_keys)
+        made = []
+        for cls in self.dataclass_types:
+            names = [*_init_names(cls), *self._old_spellings(cls)]
+            keywords = {name: content[name] for name in names if name in content}
+            _check_complete(cls, keywords, source)
+            made.append(cls(**keywords))
+        return tuple(made)
+
+    def _check_keys(self, content: Mapping[str, Any], source: str, *, allow_extra_keys: bool) -> None:
+        fields = self._field_names()
+        extra = sorted(str(name) for name in content if name not in fields and name not in self._old_spellings())
+        near = {name: nearest(name.replace("-", "_"), fields) for name in extra}
+        hints = [f"{field} for {name}" for name, field in near.items() if field]
+        if extra and not allow_extra_keys:
+            raise ConfigError(
+                what=f"keys not used by the HfArgumentParser: {extra}",
+                why=f"{source} has them, and no dataclass has such a field",
+                fix=f"did you mean {', '.join(hints)}?" if hints else "leave them out, or pass allow_extra_keys=True",
+            )
+        if hints:
+            note_once(f"{source}: no field takes {', '.join(extra)}; did you mean {', '.join(hints)}?")
+
+
+# --- dataclasses -----------------------------------------------------------------------------------------------------
+
+
+def _as_list(types: DataClassType | Iterable[DataClassType] | None) -> list[DataClassType]:
+    if types is None:
+        return []
+    return [types] if dataclasses.is_dataclass(types) or not isinstance(types, Iterable) else list(types)
+
+
+def _check_dataclass(cls: Any) -> None:
+    if dataclasses.is_dataclass(cls) and isinstance(cls, type):
+        return
+    is_object = dataclasses.is_dataclass(cls)
+    raise NotADataclassError(
+        what=f"an object of {type(cls).__name__} is not a class" if is_object else f"{cls!r} is not a dataclass",
+        why="HfArgumentParser makes options of a dataclass's fields, and objects of its class",
+        fix=f"pass {type(cls).__name__}, the class" if is_object else "put @dataclass above the class",
+    )
+
+
+def _resolved_hints(cls: DataClassType) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(cls)
+    except (NameError, AttributeError) as error:
+        name = getattr(error, "name", None) or "it"
+        raise UnresolvedTypeError(
+            what=f"the types of {cls.__name__}'s fields cannot be resolved: {error}",
+            why=f"the annotations are text, read with what is at the top level of {cls.__module__} when it runs",
+            fix=f"define or import {name} there, not in a function or under `if TYPE_CHECKING`",
+        ) from error
+
+
+def _init_names(cls: DataClassType) -> list[str]:
+    return [field.name for field in init_fields(cls)]
+
+
+def _default_of(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def _has_no_default(field: dataclasses.Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _same(value: Any, default: Any) -> bool:
+    return value is default or (type(value) is type(default) and value == default)
+
+
+def _check_complete(cls: DataClassType, given: Mapping[str, Any], source: str) -> None:
+    missing = [field.name for field in init_fields(cls) if _has_no_default(field) and field.name not in given]
+    if missing:
+        raise MissingArgumentError(
+            what=f"{cls.__name__} needs {', '.join(missing)}",
+            why=f"{source} does not give a value, and there is no default",
+            fix=f"add {', '.join(missing)}",
+        )
+
+
+# --- options ---------------------------------------------------------------------------------------------------------
+
+
+def _spellings(name: str) -> list[str]:
+    return [f"--{name}", f"--{name.replace('_', '-')}"] if "_" in name else [f"--{name}"]
+
+
+def _keywords(metadata: Mapping[str, Any], reading: Reading, default: Any) -> dict[str, Any]:
+    """The keywords of `add_argument` for one field."""
+    keywords: dict[str, Any] = {name: metadata[name] for name in _PASSED_ON if name in metadata}
+    keywords["type"] = reading.read
+    if reading.choices is not None:
+        keywords["choices"] = reading.choices
+    if reading.nargs is not None:
+        keywords.setdefault("nargs", reading.nargs)
+    if reading.gather is not None:
+        keywords.update(action=_gathering(reading.gather))
+    if reading.is_flag:
+        keywords.update(_flag(reading, default))
+    else:
+        keywords.update(required=default is MISSING, default=None if default is MISSING else default)
+    return {**keywords, "help": help_text(metadata.get("help"), required=keywords.get("required", False))}
+
+
+def _flag(reading: Reading, default: Any) -> dict[str, Any]:
+    """`--flag`, `--flag false`. One that may be None has to be given its value, unless its default is a bool."""
+    if reading.takes_none and default in (None, MISSING) and not reading.takes_text:
+        return {"default": None}
+    return {"nargs": "?", "const": True, "default": False if default is MISSING else default}
+
+
+def _gathering(gather: Callable[[list[Any]], Any]) -> type[argparse.Action]:
+    class Gather(argparse.Action):
+        """Makes one value of several words."""
+
+        def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+            try:
+                setattr(namespace, self.dest, gather(values))
+            except (ValueError, TypeError, argparse.ArgumentTypeError) as error:
+                raise argparse.ArgumentError(self, str(error)) from None
+
+    return Gather

@@ -1,0 +1,84 @@
+"""Which experiment trackers `report_to` can name, and which of them can be used here."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+
+from ..core.errors import ConfigError, NotSupportedError
+from .name_suggestion import nearest
+
+GROUP = "ostinato.trackers"
+
+# The package to import, or none where the standard library is enough; and what pip calls it.
+KNOWN: dict[str, tuple[str | None, str]] = {
+    "tensorboard": ("tensorboard", "tensorboard"),
+    "wandb": ("wandb", "wandb"),
+    "mlflow": ("mlflow", "mlflow"),
+    "trackio": ("trackio", "trackio"),
+    "csv": (None, ""),
+    "jsonl": (None, ""),
+    "comet_ml": ("comet_ml", "comet-ml"),
+    "clearml": ("clearml", "clearml"),
+    "dvclive": ("dvclive", "dvclive"),
+    "neptune": ("neptune", "neptune"),
+    "swanlab": ("swanlab", "swanlab"),
+}
+# What transformers reports to and we do not.
+ELSEWHERE = ("azure_ml", "codecarbon", "dagshub", "flyte", "kubeflow")
+
+
+class TrackerMissing(ConfigError, RuntimeError):
+    """A tracker whose package is not installed (transformers raises RuntimeError here)."""
+
+
+def third_party() -> dict[str, EntryPoint]:
+    """The trackers that installed packages bring along, by name."""
+    return {found.name: found for found in entry_points(group=GROUP)}
+
+
+def is_installed(name: str) -> bool:
+    """Whether a tracker of ours can be used here.
+
+    >>> is_installed("csv"), is_installed("no such tracker")
+    (True, False)
+    """
+    if name not in KNOWN:
+        return name in third_party()
+    package = KNOWN[name][0]
+    return package is None or find_spec(package) is not None
+
+
+def installed() -> list[str]:
+    """Every tracker that can be used here: what `report_to="all"` means."""
+    return [name for name in [*KNOWN, *sorted(third_party())] if is_installed(name)]
+
+
+def unknown(name: object) -> ConfigError | None:
+    """What is wrong with a name in `report_to`; None if there is such a tracker, installed or not."""
+    if name in KNOWN or name in third_party():
+        return None
+    if name in ELSEWHERE:
+        return NotSupportedError(
+            what=f"report_to={name!r} is not supported",
+            why="there is no callback for it here",
+            fix="pass a callback of your own in callbacks=[...]",
+        )
+    names = [*KNOWN, *sorted(third_party())]
+    meant = nearest(str(name), [*names, "all", "none"])
+    return ConfigError(
+        what=f"report_to={name!r} is not a tracker",
+        why=f"there are {', '.join(names)}; 'all' means the installed ones",
+        fix=f"did you mean {meant!r}?"
+        if meant is not None
+        else f"leave it out, or install the package that registers it under the entry points {GROUP!r}",
+    )
+
+
+def missing(name: str) -> TrackerMissing:
+    """The error for a tracker that cannot be used before something is installed."""
+    return TrackerMissing(
+        what=f"report_to={name!r} needs the package {KNOWN[name][1]}, which is not installed",
+        why="trackers are optional, and none of their packages comes with this library",
+        fix=f"pip install {KNOWN[name][1]}; or report_to='none'",
+    )

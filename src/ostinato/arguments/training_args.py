@@ -1,0 +1,577 @@
+"""`TrainingArguments`: every argument of a run, flat, with the names, order and defaults of transformers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..core.choices import HubStrategy, IntervalStrategy, OptimizerNames, ParallelMode, SaveStrategy, SchedulerType
+from ..core.errors import ConfigError, NotSupportedError
+from ..core.notices import LEVELS, let_replicas_speak, logger
+from ..core.world import World, wait_for_everyone
+from .derive import derive
+from .describe import in_words, settings_of
+from .fields.best_model import Best
+from .fields.checkpoints import Save
+from .fields.dataloader import Data
+from .fields.device import Device
+from .fields.duration import Run
+from .fields.evaluation import Evaluation
+from .fields.extensions import Own
+from .fields.gradient import Batch
+from .fields.hub_upload import Hub
+from .fields.memory import Memory
+from .fields.mixed_precision import Precision
+from .fields.optimization import Optim
+from .fields.parallelism import Parallel
+from .fields.reporting import Log
+from .fields.reproducibility import Repeat
+from .fields.schedule import Schedule
+from .fields.script import Script
+from .metaclass import ArgumentsType
+from .process_state import ProcessFacts
+from .provenance import Record
+from .renamed_arguments import OLD_ARGUMENTS, read_old, write_old
+from .secrets import is_secret, redacted
+from .validate import find_problems, refuse, remark
+
+
+# Read from the last group to the first, this is the order of the arguments.
+@dataclass(repr=False)
+class TrainingArguments(
+    Own,
+    Script,
+    Parallel,
+    Data,
+    Device,
+    Repeat,
+    Best,
+    Hub,
+    Save,
+    Evaluation,
+    Log,
+    Memory,
+    Precision,
+    Batch,
+    Optim,
+    Schedule,
+    Run,
+    metaclass=ArgumentsType,
+):
+    """How to train. Arguments that contradict one another are refused at once, all of them in one error.
+
+    >>> args = TrainingArguments("out", learning_rate=1e-4, eval_strategy="epoch", use_cpu=True)
+    >>> args.do_eval
+    True
+
+    A dataclass may inherit from it and add fields; one that overrides `__post_init__` calls `super().__post_init__()`.
+    Names of transformers 4.30 and later are translated, and answer when they are asked for:
+
+    >>> args = TrainingArguments("out", evaluation_strategy="epoch", no_cuda=True)
+    >>> args.eval_strategy == args.evaluation_strategy == "epoch"
+    True
+    """
+
+    default_optim = "adamw_torch_fused"
+    # Back ends that are not there. Client libraries ask whether they are in use, TRL before it adds an adapter.
+    deepspeed_plugin = None
+    fsdp_plugin_args = None
+    __old_spellings__ = {name: old.kind for name, old in OLD_ARGUMENTS.items()}  # for a command line
+    # Dicts that a command line passes as JSON; subclasses add the names of their own.
+    _VALID_DICT_FIELDS = [
+        "accelerator_config",
+        "fsdp_config",
+        "deepspeed",
+        "gradient_checkpointing_kwargs",
+        "lr_scheduler_kwargs",
+    ]
+
+    def __post_init__(self) -> None:
+        self._settle()
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)  # what a script puts on "cuda" from here on is there too
+        if self.tf32 is not None and self.device.type == "cuda":
+            torch.backends.cuda.matmul.allow_tf32 = self.tf32
+            torch.backends.cudnn.allow_tf32 = self.tf32
+
+    def _settle(self) -> None:
+        """Bring every argument into its final form, or say what stands in the way."""
+        record = self._record
+        record.notice_changes(self)
+        unreadable = derive(self)
+        refuse([*record.problems, *unreadable, *find_problems(self)])
+        remark(self)
+        record.settle(self)
+
+    @property
+    def _record(self) -> Record:
+        """What is known of where the values come from."""
+        return vars(self).setdefault("_record", Record())
+
+    def validate(self) -> None:
+        """Check the arguments again, as they are now: they may have been changed since they were made.
+
+        >>> args = TrainingArguments("out", use_cpu=True)
+        >>> args.load_best_model_at_end = True
+        >>> args.validate()
+        Traceback (most recent call last):
+        ...
+        ostinato.core.errors.ConfigError: load_best_model_at_end=True with eval_strategy='no'
+          why: it compares evaluations, and there are none
+          fix: set eval_strategy='epoch', or eval_strategy='steps' with eval_steps
+        """
+        self._settle()
+
+    def explain(self, *names: str) -> None:
+        """Print every argument, or those named: its value, where that came from, and what it changes.
+
+        >>> TrainingArguments("out", eval_strategy="epoch", use_cpu=True).explain("do_eval")
+        What scripts ask of themselves; the trainer reads little of it.
+          do_eval = True  (derived: eval_strategy='epoch' evaluates)
+              For scripts: whether to evaluate. Switched on by any eval_strategy but no.
+        """
+        print(in_words(settings_of(self), names))  # noqa: T201
+
+    # --- names of earlier releases -----------------------------------------------------------------------------------
+
+    if not TYPE_CHECKING:  # a type checker knows the present names only
+
+        def __getattr__(self, name: str) -> Any:
+            if name in OLD_ARGUMENTS:
+                return read_old(self, name)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name in OLD_ARGUMENTS and name not in type(self).__dataclass_fields__:
+                translation = write_old(self, name, value)
+                refuse(translation.problems)
+                vars(self).update(translation.given)
+                self._record.kept = {**self._record.kept, name: value}
+            else:
+                object.__setattr__(self, name, value)
+
+    # --- this process and its device ---------------------------------------------------------------------------------
+
+    @property
+    def device(self) -> torch.device:
+        """The device of this process."""
+        return World.from_environment().device(use_cpu=self.use_cpu)
+
+    @property
+    def _setup_devices(self) -> torch.device:
+        return self.device
+
+    @property
+    def n_gpu(self) -> int:
+        """How many accelerators this process drives: 1, or 0 on a CPU. Never more."""
+        return self._n_gpu
+
+    @property
+    def _n_gpu(self) -> int:
+        return 0 if self.device.type == "cpu" else 1
+
+    @_n_gpu.setter
+    def _n_gpu(self, number: int) -> None:
+        # Setting it to 1 is how scripts keep transformers from spreading a batch over all GPUs: we never do.
+        if number > 1:
+            raise NotSupportedError(
+                what=f"_n_gpu={number} is not supported",
+                why="one process drives one device",
+                fix=f"start {number} processes: torchrun --nproc-per-node {number} script.py",
+            )
+
+    @property
+    def parallel_mode(self) -> ParallelMode:
+        """Whether several processes train together."""
+        return ParallelMode.DISTRIBUTED if self.world_size > 1 else ParallelMode.NOT_PARALLEL
+
+    @property
+    def world_size(self) -> int:
+        """How many processes train together."""
+        return World.from_environment().size
+
+    @property
+    def process_index(self) -> int:
+        """The number of this process among all."""
+        return World.from_environment().rank
+
+    @property
+    def local_process_index(self) -> int:
+        """The number of this process on its machine."""
+        return World.from_environment().local_rank
+
+    @property
+    def distributed_state(self) -> ProcessFacts:
+        """The same facts under the names of accelerate's state."""
+        return ProcessFacts(self)
+
+    @property
+    def place_model_on_device(self) -> bool | None:
+        """Whether the trainer moves the model; None leaves it to the trainer. A subclass may say otherwise."""
+        return None
+
+    @property
+    def mixed_precision(self) -> str:
+        """`bf16`, `fp16` or `no`."""
+        return "bf16" if self.bf16 else "fp16" if self.fp16 else "no"
+
+    @property
+    def _no_sync_in_gradient_accumulation(self) -> bool:
+        return True
+
+    @property
+    def ddp_timeout_delta(self) -> timedelta:
+        """How long a process waits for the others."""
+        return timedelta(seconds=self.ddp_timeout)
+
+    @contextmanager
+    def main_process_first(self, local: bool = True, desc: str = "work") -> Iterator[None]:
+        """Let the first process of every machine (`local`) or of all do it alone; the others follow, from its cache.
+
+        >>> args = TrainingArguments("out", use_cpu=True)
+        >>> with args.main_process_first(desc="tokenization"):
+        ...     pass
+        """
+        world = World.from_environment()
+        goes_first = world.is_local_main if local else world.is_main
+        if not goes_first:
+            logger.debug("process %d waits for the main process to finish: %s", world.rank, desc)
+            self._wait_for_everyone()
+        try:
+            yield
+        finally:
+            if goes_first:  # also when the work failed: the others must not wait for ever
+                self._wait_for_everyone()
+
+    def _wait_for_everyone(self) -> None:
+        wait_for_everyone(self.device, backend=self.ddp_backend, timeout_seconds=self.ddp_timeout)
+
+    # --- what follows from the arguments -----------------------------------------------------------------------------
+
+    @property
+    def train_batch_size(self) -> int:
+        """Rows in one training micro-batch of this process."""
+        return self.per_device_train_batch_size
+
+    @property
+    def eval_batch_size(self) -> int:
+        """Rows in one evaluation batch of this process."""
+        return self.per_device_eval_batch_size
+
+    @property
+    def should_log(self) -> bool:
+        """Whether this process is the one that logs."""
+        return (self.local_process_index if self.log_on_each_node else self.process_index) == 0
+
+    @property
+    def should_save(self) -> bool:
+        """Whether this process is the one that writes files."""
+        return (self.local_process_index if self.save_on_each_node else self.process_index) == 0
+
+    def get_process_log_level(self) -> int:
+        """The logging level meant for this process, as `logging` counts them."""
+        level = self.log_level if self.should_log else self.log_level_replica
+        # passive: leave it. Scripts that ask mean transformers' logger where there is one.
+        speaker = logging.getLogger("transformers") if "transformers" in sys.modules else logger
+        return LEVELS.get(level) or speaker.getEffectiveLevel()
+
+    def apply_log_level(self) -> None:
+        """Let this process say as much as `log_level` or, on every process but the first, `log_level_replica` asks.
+
+        >>> TrainingArguments("out", log_level="info", use_cpu=True).apply_log_level()
+        """
+        level = LEVELS.get(self.log_level if self.should_log else self.log_level_replica)
+        if level is not None and (self.should_log or self._record.origins.get("log_level_replica")):
+            logger.setLevel(level)
+            if not self.should_log:  # asked for: otherwise every line would come from each process
+                let_replicas_speak()
+
+    def get_warmup_steps(self, num_training_steps: int) -> int:
+        """How many of `num_training_steps` warm up.
+
+        >>> TrainingArguments("out", warmup_steps=0.1, use_cpu=True).get_warmup_steps(33)
+        4
+        """
+        is_share = self.warmup_steps < 1
+        return math.ceil(num_training_steps * self.warmup_steps) if is_share else int(self.warmup_steps)
+
+    # --- as plain data -----------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every argument as plain data; tokens are replaced by their name."""
+        names = (field.name for field in dataclasses.fields(self) if field.init)
+        return {
+            name: redacted(name) if name.endswith("_token") or is_secret(name) else _plain(getattr(self, name))
+            for name in names
+        }
+
+    def to_json_string(self) -> str:
+        """Every argument as JSON; tokens are replaced by their name."""
+        return json.dumps(self.to_dict(), indent=2, default=str)
+
+    def to_sanitized_dict(self) -> dict[str, Any]:
+        """Every argument as a number, a bool or a string, as TensorBoard's hyper-parameters want it."""
+        content = {
+            **self.to_dict(),
+            "train_batch_size": self.train_batch_size,
+            "eval_batch_size": self.eval_batch_size,
+        }
+        simple = (bool, int, float, str, torch.Tensor)
+        return {name: value if isinstance(value, simple) else str(value) for name, value in content.items()}
+
+    def __str__(self) -> str:
+        lines = "".join(f"    {name}={value!r},\n" for name, value in self.to_dict().items())
+        return f"{type(self).__name__}(\n{lines})"
+
+    __repr__ = __str__
+
+    # --- change several at once --------------------------------------------------------------------------------------
+
+    def _change(self, **values: Any) -> TrainingArguments:
+        """Set all or, when they are refused, none."""
+        before = {**vars(self), "_record": self._record.copy()}
+        vars(self).update(values)
+        try:
+            self._settle()
+        except ConfigError:
+            vars(self).update(before)
+            raise
+        return self
+
+    def set_training(
+        self,
+        learning_rate: float = 5e-5,
+        batch_size: int = 8,
+        weight_decay: float = 0,
+        num_epochs: float = 3,
+        max_steps: int = -1,
+        gradient_accumulation_steps: int = 1,
+        seed: int = 42,
+        gradient_checkpointing: bool = False,
+    ) -> TrainingArguments:
+        """Set what concerns training; what is left out goes back to its default.
+
+        >>> args = TrainingArguments("out", use_cpu=True).set_training(learning_rate=1e-4, batch_size=32)
+        >>> args.per_device_train_batch_size
+        32
+        """
+        return self._change(
+            do_train=True,
+            learning_rate=learning_rate,
+            per_device_train_batch_size=batch_size,
+            weight_decay=weight_decay,
+            num_train_epochs=num_epochs,
+            max_steps=max_steps,
+            gradient_accumulation_steps=gradient_accumulation_steps,
+            seed=seed,
+            gradient_checkpointing=gradient_checkpointing,
+        )
+
+    def set_evaluate(
+        self,
+        strategy: str | IntervalStrategy = "no",
+        steps: int = 500,
+        batch_size: int = 8,
+        accumulation_steps: int | None = None,
+        delay: float | None = None,
+        loss_only: bool = False,
+    ) -> TrainingArguments:
+        """Set what concerns evaluation; what is left out goes back to its default.
+
+        >>> args = TrainingArguments("out", use_cpu=True).set_evaluate(strategy="steps", steps=100)
+        >>> args.eval_steps
+        100
+        """
+        _need_steps(strategy, steps)
+        return self._change(
+            do_eval=False,  # switched on again by any strategy but "no"
+            eval_strategy=strategy,
+            eval_steps=steps,
+            per_device_eval_batch_size=batch_size,
+            eval_accumulation_steps=accumulation_steps,
+            eval_delay=delay,
+            prediction_loss_only=loss_only,
+        )
+
+    def set_testing(self, batch_size: int = 8, loss_only: bool = False) -> TrainingArguments:
+        """Set what concerns prediction.
+
+        >>> TrainingArguments("out", use_cpu=True).set_testing(batch_size=32).do_predict
+        True
+        """
+        return self._change(do_predict=True, per_device_eval_batch_size=batch_size, prediction_loss_only=loss_only)
+
+    def set_save(
+        self,
+        strategy: str | SaveStrategy = "steps",
+        steps: int = 500,
+        total_limit: int | None = None,
+        on_each_node: bool = False,
+    ) -> TrainingArguments:
+        """Set what concerns checkpoints; what is left out goes back to its default.
+
+        >>> TrainingArguments("out", use_cpu=True).set_save(strategy="steps", steps=100).save_steps
+        100
+        """
+        _need_steps(strategy, steps)
+        return self._change(
+            save_strategy=strategy, save_steps=steps, save_total_limit=total_limit, save_on_each_node=on_each_node
+        )
+
+    def set_logging(
+        self,
+        strategy: str | IntervalStrategy = "steps",
+        steps: int = 500,
+        report_to: str | list[str] = "none",
+        level: str = "passive",
+        first_step: bool = False,
+        nan_inf_filter: bool = False,
+        on_each_node: bool = False,
+        replica_level: str = "passive",
+    ) -> TrainingArguments:
+        """Set what concerns logging; what is left out takes the value shown in the signature.
+
+        >>> TrainingArguments("out", use_cpu=True).set_logging(strategy="steps", steps=100).logging_steps
+        100
+        """
+        _need_steps(strategy, steps)
+        return self._change(
+            logging_strategy=strategy,
+            logging_steps=steps,
+            report_to=report_to,
+            log_level=level,
+            logging_first_step=first_step,
+            logging_nan_inf_filter=nan_inf_filter,
+            log_on_each_node=on_each_node,
+            log_level_replica=replica_level,
+        )
+
+    def set_push_to_hub(
+        self,
+        model_id: str,
+        strategy: str | HubStrategy = "every_save",
+        token: str | None = None,
+        private_repo: bool | None = None,
+        always_push: bool = False,
+        revision: str | None = None,
+    ) -> TrainingArguments:
+        """Upload to the hub, when and where."""
+        return self._change(
+            push_to_hub=True,
+            hub_model_id=model_id,
+            hub_strategy=strategy,
+            hub_token=token,
+            hub_private_repo=private_repo,
+            hub_always_push=always_push,
+            hub_revision=revision,
+        )
+
+    def set_optimizer(
+        self,
+        name: str | OptimizerNames = "adamw_torch",
+        learning_rate: float = 5e-5,
+        weight_decay: float = 0,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        args: str | None = None,
+    ) -> TrainingArguments:
+        """Set what concerns the optimizer; what is left out takes the value shown in the signature.
+
+        >>> TrainingArguments("out", use_cpu=True).set_optimizer(name="sgd", learning_rate=0.1).learning_rate
+        0.1
+        """
+        return self._change(
+            optim=name,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            adam_beta1=beta1,
+            adam_beta2=beta2,
+            adam_epsilon=epsilon,
+            optim_args=args,
+        )
+
+    def set_lr_scheduler(
+        self,
+        name: str | SchedulerType = "linear",
+        num_epochs: float = 3.0,
+        max_steps: int = -1,
+        warmup_steps: float = 0,
+    ) -> TrainingArguments:
+        """Set what concerns the learning-rate schedule; what is left out goes back to its default.
+
+        >>> TrainingArguments("out", use_cpu=True).set_lr_scheduler(name="cosine", warmup_steps=0.05).warmup_steps
+        0.05
+        """
+        return self._change(
+            lr_scheduler_type=name, num_train_epochs=num_epochs, max_steps=max_steps, warmup_steps=warmup_steps
+        )
+
+    def set_dataloader(
+        self,
+        train_batch_size: int = 8,
+        eval_batch_size: int = 8,
+        drop_last: bool = False,
+        num_workers: int = 0,
+        pin_memory: bool = True,
+        persistent_workers: bool = False,
+        prefetch_factor: int | None = None,
+        multiprocessing_context: str | None = None,
+        in_order: bool = True,
+        auto_find_batch_size: bool = False,
+        ignore_data_skip: bool = False,
+        sampler_seed: int | None = None,
+    ) -> TrainingArguments:
+        """Set what concerns reading data; what is left out goes back to its default.
+
+        >>> TrainingArguments("out", use_cpu=True).set_dataloader(train_batch_size=16).train_batch_size
+        16
+        """
+        return self._change(
+            per_device_train_batch_size=train_batch_size,
+            per_device_eval_batch_size=eval_batch_size,
+            dataloader_drop_last=drop_last,
+            dataloader_num_workers=num_workers,
+            dataloader_pin_memory=pin_memory,
+            dataloader_persistent_workers=persistent_workers,
+            dataloader_prefetch_factor=prefetch_factor,
+            dataloader_multiprocessing_context=multiprocessing_context,
+            dataloader_in_order=in_order,
+            auto_find_batch_size=auto_find_batch_size,
+            ignore_data_skip=ignore_data_skip,
+            data_seed=sampler_seed,
+        )
+
+
+def _need_steps(strategy: str | Enum, steps: float) -> None:
+    if strategy == IntervalStrategy.STEPS.value and steps <= 0:
+        raise ConfigError(
+            what=f"strategy='steps' with steps={steps!r}",
+            why="it recurs after a positive number of steps",
+            fix="set steps above 0, or strategy='no'",
+        )
+
+
+def _plain(value: Any) -> Any:
+    """Enums as their values, dtypes as their names, objects that know how as dicts; inside lists and dicts too."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, torch.dtype):
+        return str(value).removeprefix("torch.")
+    if isinstance(value, (list, tuple)):
+        return type(value)(_plain(item) for item in value) if type(value) in (list, tuple) else value
+    if isinstance(value, dict):
+        return {key: redacted(key) if is_secret(str(key)) else _plain(item) for key, item in value.items()}
+    to_dict = getattr(value, "to_dict", None)
+    return to_dict() if callable(to_dict) and not isinstance(value, type) else value

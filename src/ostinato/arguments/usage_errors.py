@@ -1,0 +1,272 @@
+"""What can turn out to be missing or wrong while a trainer is used: what happened, why, what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import CheckpointError, ConfigError, NotSupportedError
+from .from_transformers import WrongTypeError
+from .validate_trainer import NoSuchMetricError
+
+
+class NoSuchSetError(ConfigError, KeyError):
+    """An evaluation set that eval_dataset does not hold (a dict raises KeyError here)."""
+
+    def __str__(self) -> str:  # KeyError would print a repr
+        return Exception.__str__(self)
+
+
+class NoGenerationError(ConfigError, AttributeError):
+    """Text is to be generated, and something that this takes is not there (Python raises AttributeError here)."""
+
+
+class UnreadableGenerationError(ConfigError, OSError):
+    """A generation config that cannot be read (transformers raises OSError here)."""
+
+    def __str__(self) -> str:  # OSError would print its own form
+        return Exception.__str__(self)
+
+
+class ProcessesMissingError(ConfigError, RuntimeError):
+    """Processes that should train together do not find one another (torch raises RuntimeError here)."""
+
+
+def processes_missing(ranks: Sequence[int], seconds: float) -> ProcessesMissingError:
+    return ProcessesMissingError(
+        what=f"waited {seconds:g} seconds for process {', '.join(map(str, ranks))}",
+        why="every process that the launcher announced has to join before training begins",
+        fix="look for an error of that process above; if it only takes longer to start, raise ddp_timeout",
+    )
+
+
+def tokenizer_twice() -> WrongTypeError:
+    return WrongTypeError(
+        what="processing_class and tokenizer are both given",
+        why="tokenizer is the old name of processing_class",
+        fix="leave tokenizer out",
+    )
+
+
+def model_init_takes(count: int) -> ConfigError:
+    return ConfigError(
+        what="model_init should have 0 or 1 argument",
+        why=f"it has {count}; it is called with nothing, or with the trial of a search",
+        fix="bind the others: model_init=functools.partial(make_model, config)",
+    )
+
+
+def model_init_returns_nothing() -> ConfigError:
+    return ConfigError(
+        what="model_init should not return None", why="training needs the model it makes", fix="return the model"
+    )
+
+
+def no_gradient_checkpointing(model: Any) -> ConfigError:
+    return ConfigError(
+        what=f"gradient_checkpointing=True, but {type(model).__name__} cannot do it",
+        why="the model has no gradient_checkpointing_enable()",
+        fix="wrap its blocks in torch.utils.checkpoint.checkpoint yourself, or unset the argument",
+    )
+
+
+def no_train_dataset() -> ConfigError:
+    return ConfigError(
+        what="Trainer: training requires a train_dataset",
+        why="train() was called, and none was given",
+        fix="pass train_dataset=... to Trainer",
+    )
+
+
+def no_eval_dataset() -> ConfigError:
+    return ConfigError(
+        what="Trainer: evaluation requires an eval_dataset",
+        why="evaluate() was called, and none was given",
+        fix="pass eval_dataset=... to Trainer or to evaluate()",
+    )
+
+
+def no_optimizer() -> ConfigError:
+    return ConfigError(
+        what="Trainer optimizer is None, please make sure you have setup the optimizer before",
+        why="it is made when training starts",
+        fix="call create_optimizer() first",
+    )
+
+
+def no_such_metric(name: str, metrics: Mapping[str, Any]) -> NoSuchMetricError:
+    return NoSuchMetricError(
+        what=f"metric_for_best_model={name!r} is not among the evaluation's metrics",
+        why=f"the evaluation returned {sorted(metrics)}",
+        fix="name one of these (the prefix eval_ may be left out)",
+    )
+
+
+def no_checkpoint(directory: Path, damaged: Sequence[str] = ()) -> CheckpointError:
+    return CheckpointError(
+        what=f"No valid checkpoint found in output directory ({directory})",
+        why="resume_from_checkpoint=True takes the newest whole checkpoint-N directory, and "
+        + (f"all are damaged: {'; '.join(damaged)}" if damaged else "there is none"),
+        fix="name another checkpoint: resume_from_checkpoint=PATH; or start afresh with resume_from_checkpoint=None"
+        if damaged
+        else "check output_dir, or start afresh with resume_from_checkpoint=None",
+    )
+
+
+def mode_without_checkpoint(mode: str) -> ConfigError:
+    return ConfigError(
+        what=f"resume_mode={str(mode)!r} without a checkpoint",
+        why="it says what is taken from the checkpoint, and resume_from_checkpoint names none",
+        fix="pass resume_from_checkpoint=PATH, or True for the newest in output_dir",
+    )
+
+
+def nothing_to_extend(checkpoint: str, *, planned: int, now: int) -> ConfigError:
+    return ConfigError(
+        what=f"resume_mode='extend', but the run of {checkpoint} is not to become longer",
+        why=f"it was planned for {planned} steps, and the arguments make {now}",
+        fix=f"set max_steps above {planned}, or a larger num_train_epochs; to go on as planned, leave resume_mode out",
+    )
+
+
+def no_such_checkpoint(wanted: str, home: Path) -> CheckpointError:
+    """A path that is no directory: say what there is beside it, and in the output directory."""
+    near = sorted({*_checkpoints_in(Path(wanted).parent), *_checkpoints_in(home)})
+    return CheckpointError(
+        what=f"there is no checkpoint {wanted}",
+        why="it is not a directory",
+        fix=f"there is {', '.join(near[:3])}; or resume_from_checkpoint=True for the newest in output_dir"
+        if near
+        else "check the path, or start afresh with resume_from_checkpoint=None",
+    )
+
+
+def _checkpoints_in(directory: Path) -> list[str]:
+    return [str(found) for found in directory.glob("checkpoint-*") if found.is_dir()]
+
+
+def no_steps_to_verify(steps: int) -> ConfigError:
+    return ConfigError(
+        what=f"verify_resume(steps={steps}) compares nothing",
+        why="so many steps are taken before a checkpoint, and compared after it",
+        fix="leave steps out, or set it to 1 or more",
+    )
+
+
+def cannot_be_verified() -> NotSupportedError:
+    return NotSupportedError(
+        what="verify_resume cannot leave no trace here",
+        why="the training set, its order or the collator holds an iterator that can only go forward",
+        fix="make the iterator anew in __iter__, or verify with a copy of the data",
+    )
+
+
+def ended_too_early(steps: int) -> ConfigError:
+    return ConfigError(
+        what=f"training ended within {steps} steps, before anything could be compared",
+        why="the data ran out, or a callback stopped it",
+        fix="verify_resume(steps=1), or give it more rows",
+    )
+
+
+def no_such_evaluation_set(name: str, sets: Any) -> NoSuchSetError:
+    known = list(sets) if isinstance(sets, Mapping) else []
+    near = difflib.get_close_matches(name, known, n=1)
+    return NoSuchSetError(
+        what=f"there is no evaluation set {name!r}",
+        why=f"eval_dataset holds {', '.join(map(repr, known))}" if known else "eval_dataset is not a dict of sets",
+        fix=f"did you mean {near[0]!r}?" if near else "name one of them, or pass the data set itself",
+    )
+
+
+def cannot_generate(model: Any) -> NoGenerationError:
+    return NoGenerationError(
+        what=f"predict_with_generate=True, but {type(model).__name__} cannot generate",
+        why="the model has no generate()",
+        fix="load it with AutoModelForSeq2SeqLM or AutoModelForCausalLM, or leave predict_with_generate out",
+    )
+
+
+def no_generation_config(given: Any) -> NoGenerationError:
+    return NoGenerationError(
+        what=f"generation_config is of type {type(given).__name__}, which does not say how to generate",
+        why=f"it is {given!r:.60}",
+        fix="pass GenerationConfig(...), a dict of its arguments, or the directory, file or hub model that holds one",
+    )
+
+
+def unreadable_generation_config(given: Any, reason: Exception) -> UnreadableGenerationError:
+    return UnreadableGenerationError(
+        what=f"generation_config={str(given)!r} cannot be read",
+        why=_not_found(given) or next(iter(str(reason).splitlines()), type(reason).__name__),
+        fix="name a directory or file with a generation config, or a model of the hub; or pass GenerationConfig(...)",
+    )
+
+
+def _not_found(given: Any) -> str | None:
+    """What is missing, if the answer lies on this machine."""
+    path = Path(given)
+    if path.is_dir():
+        return None if (path / "generation_config.json").is_file() else "the directory holds no generation_config.json"
+    is_hub_name = len(path.parts) in (1, 2) and not path.is_absolute() and not path.suffix
+    return None if path.exists() or is_hub_name else "there is no such file or directory"
+
+
+def invalid_generation_config(reason: Exception) -> ConfigError:
+    lines = [line.removeprefix("- ") for line in str(reason).splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith(("GenerationConfig is invalid", "Fix these", "If you're"))]
+    return ConfigError(
+        what="generation_config contradicts itself",
+        why="; ".join(told),
+        fix="change it before it is passed: it would fail in generation, or when a checkpoint is saved",
+    )
+
+
+def several_texts_per_row(rows: int, texts: int) -> NotSupportedError:
+    return NotSupportedError(
+        what=f"{texts} texts were generated for {rows} rows, in several processes",
+        why="the texts of all processes are put into the order of the data set, one for each row",
+        fix="leave num_return_sequences out, or predict in one process",
+    )
+
+
+def packing_of_a_stream() -> NotSupportedError:
+    return NotSupportedError(
+        what="packing=True with a training set that can only be iterated over",
+        why="its first rows are tried before training starts, and a stream cannot be read twice",
+        fix="pass a data set with numbered rows, or use data_collator=DataCollatorWithFlattening()",
+    )
+
+
+def no_number_of_batches(loader: Any) -> ConfigError:
+    return ConfigError(
+        what="nobody knows how many batches an epoch has: max_steps has to be specified",
+        why=f"the {type(loader).__name__} of the training set has no length, perhaps because its sampler has none",
+        fix="set max_steps, or give the sampler a __len__",
+    )
+
+
+def budget_and_own_order(tokens: int, name: str) -> ConfigError:
+    return ConfigError(
+        what=f"max_tokens_per_batch={tokens} with {name}._get_train_sampler",
+        why="rows of similar length are put together, in an order that a sampler of rows cannot decide",
+        fix="leave max_tokens_per_batch out, or pass batch_sampler=... with your own batches",
+    )
+
+
+def skipping_inside_a_loader() -> NotSupportedError:
+    return NotSupportedError(
+        what="skip_bad_rows=True with a DataLoader as train_dataset",
+        why="it reads its rows itself, and a batch whose rows it could not read is all that it tells",
+        fix="pass its data set: train_dataset=loader.dataset; or leave out bad rows in its data set",
+    )
+
+
+def no_search() -> NotSupportedError:
+    return NotSupportedError(
+        what="hyperparameter_search is not there yet",
+        why="the search room is still empty",
+        fix="drive Optuna yourself: study.optimize(lambda trial: make_trainer(trial).train().training_loss)",
+    )

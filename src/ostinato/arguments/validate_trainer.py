@@ -1,0 +1,301 @@
+"""Contradictions between the arguments and what the trainer was given, found before any data is touched."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
+
+from ..core.choices import IntervalStrategy
+from ..core.errors import ConfigError, MetricError
+from ..core.tree import has_length
+from .from_transformers import WrongTypeError
+from .validate import refuse
+
+if TYPE_CHECKING:
+    from .training_args import TrainingArguments
+
+
+class NoSuchMetricError(MetricError, KeyError):
+    """A metric that no evaluation returned (transformers raises KeyError here)."""
+
+    def __str__(self) -> str:  # KeyError would print a repr
+        return Exception.__str__(self)
+
+
+class NoModelError(ConfigError, RuntimeError):
+    """Neither a model nor a way to make one (transformers raises RuntimeError here)."""
+
+
+def check_types(**given: Any) -> None:
+    """What was given must be of a type that can be used, all of it; None is never wrong here."""
+    problems = [problem for name, check in _TYPES.items() for problem in check(name, given.get(name))]
+    refuse(problems)
+
+
+def _model(name: str, value: Any) -> Iterator[ConfigError]:
+    if value is None or isinstance(value, nn.Module):
+        return
+    if isinstance(value, str):
+        yield WrongTypeError(
+            what=f"model={value!r} is a text",
+            why="the trainer trains a torch.nn.Module and loads none by name",
+            fix=f"pass AutoModelForSequenceClassification.from_pretrained({value!r}), or the class of your task",
+        )
+    elif isinstance(value, type):
+        yield WrongTypeError(
+            what=f"model is the class {value.__name__}, not a model",
+            why="a class has no weights",
+            fix=f"pass {value.__name__}(...), or model_init={value.__name__} to have it made when training starts",
+        )
+    else:
+        yield WrongTypeError(
+            what=f"model is a {type(value).__name__}, not a torch.nn.Module",
+            why="only a module has parameters that can be trained",
+            fix="pass the module itself; a function that makes one goes to model_init",
+        )
+
+
+def _function(name: str, value: Any) -> Iterator[ConfigError]:
+    if value is not None and not callable(value):
+        yield WrongTypeError(
+            what=f"{name}={value!r} cannot be called" if len(repr(value)) < 60 else f"{name} cannot be called",
+            why=f"a {type(value).__name__} is not a function",
+            fix=f"pass the function itself: {_EXAMPLES[name]}",
+        )
+
+
+def _metrics(name: str, value: Any) -> Iterator[ConfigError]:
+    """A function; or names, pairs and streaming metrics, which are looked at where metrics are known."""
+    streams = all(callable(getattr(value, method, None)) for method in ("update", "compute", "reset"))
+    if not streams and not isinstance(value, (str, list, tuple, Mapping)):
+        yield from _function(name, value)
+
+
+_EXAMPLES = {
+    "data_collator": "data_collator=DataCollatorWithPadding(tokenizer)",
+    "compute_metrics": "compute_metrics=my_metrics, where my_metrics(prediction) returns {'accuracy': ...}",
+    "preprocess_logits_for_metrics": "preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1)",
+    "model_init": "model_init=lambda: MyModel(config)",
+    "compute_loss_func": "compute_loss_func=my_loss, called as my_loss(outputs, labels, num_items_in_batch=...)",
+}
+
+
+def _data(name: str, value: Any) -> Iterator[ConfigError]:
+    if isinstance(value, str):
+        yield WrongTypeError(
+            what=f"{name}={value!r} is a text",
+            why="it would be read letter by letter",
+            fix=f"load it first, for instance datasets.load_dataset('csv', data_files={value!r})['train']",
+        )
+
+
+def _sampler(name: str, value: Any) -> Iterator[ConfigError]:
+    if value is None:
+        return
+    if isinstance(value, DataLoader):
+        yield WrongTypeError(
+            what=f"{name} is a DataLoader",
+            why="a sampler gives the numbers of rows, a loader the batches made of them",
+            fix="pass it as train_dataset=loader, which is used as it is",
+        )
+    elif isinstance(value, type) or not callable(getattr(value, "__iter__", None)):
+        shown = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+        yield WrongTypeError(
+            what=f"{name} is {shown}, which gives no numbers of rows",
+            why="it is iterated over in every epoch",
+            fix=f"pass an instance: {name}={_SAMPLERS[name]}",
+        )
+    elif name == "sampler" and isinstance(value, BatchSampler):
+        yield WrongTypeError(
+            what=f"sampler is a {type(value).__name__}, which gives batches",
+            why="a sampler gives one row after another, of which per_device_train_batch_size make a batch",
+            fix="pass it as batch_sampler=",
+        )
+
+
+_SAMPLERS = {
+    "sampler": "WeightedRandomSampler(weights, num_samples)",
+    "batch_sampler": "BatchSampler(SequentialSampler(rows), batch_size=8, drop_last=False)",
+}
+
+
+def _callbacks(name: str, value: Any) -> Iterator[ConfigError]:
+    if value is None:
+        return
+    if not isinstance(value, (list, tuple)):
+        yield WrongTypeError(
+            what=f"callbacks is a {type(value).__name__}, not a list",
+            why="several callbacks can listen to a run",
+            fix="put it into a list: callbacks=[...]",
+        )
+        return
+    for one in value:
+        if inspect.isroutine(one) or isinstance(one, str):
+            yield WrongTypeError(
+                what=f"callbacks holds {getattr(one, '__name__', repr(one))}, which is no callback",
+                why="a callback has methods such as on_log, and would never be called without",
+                fix="make a subclass of TrainerCallback and put an instance or the class into the list",
+            )
+
+
+def _optimizers(name: str, value: Any) -> Iterator[ConfigError]:
+    if not (isinstance(value, (list, tuple)) and len(value) == 2):
+        yield WrongTypeError(
+            what=f"optimizers is a {type(value).__name__}, not a pair",
+            why="it holds an optimizer and a schedule, either of which may be None",
+            fix="pass optimizers=(optimizer, None)",
+        )
+
+
+_TYPES: dict[str, Callable[[str, Any], Iterator[ConfigError]]] = {
+    "model": _model,
+    **dict.fromkeys(_EXAMPLES, _function),
+    "compute_metrics": _metrics,
+    "train_dataset": _data,
+    "eval_dataset": _data,
+    "sampler": _sampler,
+    "batch_sampler": _sampler,
+    "callbacks": _callbacks,
+    "optimizers": _optimizers,
+}
+
+
+def check_model(model: Any, model_init: Any) -> None:
+    """Exactly one of a model and a function that makes one."""
+    if model is None and model_init is None:
+        raise NoModelError(
+            what="Trainer requires either a model or model_init argument",
+            why="neither was given",
+            fix="pass model=..., or model_init=lambda: ... to make a fresh one for every train()",
+        )
+    if model is not None and model_init is not None:
+        raise NoModelError(
+            what="Trainer requires either a model or model_init argument, but not both",
+            why="model_init makes a fresh model when training starts, and would replace the one given",
+            fix="leave one of them out",
+        )
+
+
+def check_trainer(args: TrainingArguments, train_dataset: Any, eval_dataset: Any) -> None:
+    """What the arguments ask for must be possible with what was given."""
+    if args.eval_strategy != IntervalStrategy.NO and eval_dataset is None:
+        raise ConfigError(
+            what=f"You have set `args.eval_strategy` to {args.eval_strategy} but you didn't pass an `eval_dataset` "
+            "to `Trainer`",
+            why="there is nothing to evaluate on",
+            fix="pass eval_dataset=..., or set eval_strategy='no'",
+        )
+    if train_dataset is not None and args.max_steps <= 0 and not has_length(train_dataset):
+        raise ConfigError(
+            what="The train_dataset does not implement __len__, max_steps has to be specified",
+            why="the number of steps and the learning-rate schedule follow from the length of the data",
+            fix="set max_steps, or give the data set a __len__",
+        )
+
+
+def check_order(
+    args: TrainingArguments, train_dataset: Any, sampler: Any, batch_sampler: Any, *, is_mixture: bool = False
+) -> None:
+    """One only decides in which order training rows are read, and which share a batch."""
+    given = [name for name, value in (("sampler=", sampler), ("batch_sampler=", batch_sampler)) if value is not None]
+    if len(given) > 1:
+        raise ConfigError(
+            what="sampler= and batch_sampler= were both passed",
+            why="batches are made of the rows of the one, or are those of the other",
+            fix="leave one of them out",
+        )
+    arguments = _deciding_arguments(args)
+    if isinstance(train_dataset, DataLoader):
+        cutting = [f"{name}=True" for name in ("split_by_length", "packing") if getattr(args, name)]
+        _refuse_two(
+            "a DataLoader as train_dataset", [*given, *arguments, *cutting], "it has its own order and batches"
+        )
+    elif is_mixture:
+        _refuse_two("a mixture of training sets", [*given, *arguments], "the weights of its sets decide its order")
+    elif given:
+        if isinstance(train_dataset, IterableDataset):
+            _refuse_two(given[0], ["a training set that can only be iterated over"], "its rows have no numbers")
+        cutting = ["split_by_length=True"] if batch_sampler is not None and args.split_by_length else []
+        _refuse_two(given[0], [*arguments, *cutting], "both decide in which order rows are read")
+
+
+def _deciding_arguments(args: TrainingArguments) -> list[str]:
+    """The arguments by which the order of rows is not simply random."""
+    asked = {
+        "train_sampling_strategy": args.train_sampling_strategy != "random",
+        "length_window": bool(args.length_window),
+        "max_tokens_per_batch": args.max_tokens_per_batch is not None,
+    }
+    return [f"{name}={getattr(args, name)!r}" for name, is_set in asked.items() if is_set]
+
+
+def _refuse_two(one: str, others: list[str], why: str) -> None:
+    if others:
+        raise ConfigError(
+            what=f"{one} with {' and '.join(others)}",
+            why=why,
+            fix=f"leave out {'one of the two' if len(others) == 1 else 'the one or the others'}",
+        )
+
+
+# What every evaluation measures, whatever the metric function returns.
+ALWAYS_MEASURED = ("loss", "runtime", "samples_per_second", "steps_per_second")
+
+
+def check_metric_name(args: TrainingArguments, measured: Mapping[str | None, Iterable[str]]) -> None:
+    """Where no function may name others, the best model can only be chosen by what evaluations measure.
+
+    `measured` are the names of the metrics of each evaluation set; a single set is called None.
+    """
+    name = args.metric_for_best_model
+    if name is None or args.eval_strategy == IntervalStrategy.NO:
+        return
+    known = [] if None in measured else ["loss"]  # of several sets, the mean of their losses
+    for one, metrics in measured.items():
+        known += [metric if one is None else f"{one}_{metric}" for metric in (*ALWAYS_MEASURED, *metrics)]
+    if name.removeprefix("eval_") not in known:
+        near = difflib.get_close_matches(name.removeprefix("eval_"), known, n=1)
+        without = "" if any(measured.values()) else "there is no compute_metrics, so "
+        raise NoSuchMetricError(
+            what=f"metric_for_best_model={name!r} will not be among the evaluation's metrics",
+            why=f"{without}an evaluation measures {', '.join(known)}",
+            fix=(f"did you mean {near[0]!r}? Otherwise " if near else "")
+            + f"pass compute_metrics=..., returning {{{name.removeprefix('eval_')!r}: ...}}",
+        )
+
+
+def check_optimizers(optimizers: Any, optimizer_cls_and_kwargs: Any, model_init: Any, model: Any = None) -> None:
+    """An optimizer belongs to the parameters of one model."""
+    optimizer, _ = optimizers
+    if optimizer is not None and model is not None and not _holds(optimizer, model):
+        raise ConfigError(
+            what="the optimizer holds no parameter of the model",
+            why="its steps would change another model and leave this one as it is",
+            fix="make it from model.parameters() of the model you pass, after the model got its final form",
+        )
+    if optimizer is not None and optimizer_cls_and_kwargs is not None:
+        raise ConfigError(
+            what="Passing both `optimizers` and `optimizer_cls_and_kwargs` arguments is incompatible",
+            why="both say which optimizer to use",
+            fix="leave one of them out",
+        )
+    if model_init is not None and any(part is not None for part in optimizers):
+        raise NoModelError(
+            what="Passing a `model_init` is incompatible with providing the `optimizers` argument",
+            why="model_init makes a new model when training starts, whose parameters your optimizer does not hold",
+            fix="subclass Trainer and override create_optimizer_and_scheduler, or pass optimizer_cls_and_kwargs",
+        )
+
+
+def _holds(optimizer: Any, model: Any) -> bool:
+    """Whether an optimizer would change any of the model's weights; one of an unknown kind may."""
+    groups = getattr(optimizer, "param_groups", None)
+    if not groups or not any(True for _ in model.parameters()):
+        return True
+    own = {id(parameter) for parameter in model.parameters()}
+    return any(id(parameter) in own for group in groups for parameter in group["params"])

@@ -1,0 +1,188 @@
+"""An exponential moving average of the weights, which is evaluated in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..core.errors import CheckpointError, ConfigError
+from ..core.state import TensorState, TrainerControl, TrainerState
+from .events import LendsWeights, QuietCallback
+
+_SMALL = (torch.float16, torch.bfloat16)
+
+
+class EMACallback(QuietCallback, LendsWeights, TensorState):
+    """Averages the weights over the steps; evaluations, the best model and, in the end, the model have the average.
+
+    Training is not touched: its weights are back, bit for bit, after every evaluation, and they are what a checkpoint
+    has in `model.safetensors`. The averages lie beside them, so a resumed run goes on exactly.
+
+    Args:
+        decay: how much of the average stays at every step. Early on less of it does, `(1 + n) / (10 + n)` after `n`
+            steps: the weights that training began with are soon forgotten.
+        warm_up: False keeps `decay` from the first step on.
+        start: the number of steps after which averaging begins.
+        evaluate: whether evaluations, predictions and the best model use the average.
+        load_at_end: whether the model has the average once training has ended (with `load_best_model_at_end`, the
+            average that was best).
+
+    >>> Trainer(..., callbacks=[EMACallback(decay=0.999)])  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        decay: float = 0.999,
+        *,
+        warm_up: bool = True,
+        start: int = 0,
+        evaluate: bool = True,
+        load_at_end: bool = True,
+    ) -> None:
+        if not isinstance(decay, Real) or not 0 <= decay < 1:
+            raise ConfigError(
+                what=f"EMACallback(decay={decay!r}) is not an average",
+                why="decay is the share of the average that stays at every step",
+                fix="choose it between 0 and 1, for example 0.999",
+            )
+        self.decay, self.warm_up, self.start = decay, warm_up, start
+        self.evaluate, self.load_at_end = evaluate, load_at_end
+        self.updates = 0
+        self.averages: dict[str, Tensor] = {}
+        self._saved: Mapping[str, Any] | None = None  # of the checkpoint that is resumed from
+        self._pairs: tuple[list[Tensor], list[Tensor]] = ([], [])  # averages, and the parameters they are of
+        self._small: list[tuple[Tensor, Tensor]] = []  # the same, of parameters that are averaged in float32
+        self._is_lent = False
+
+    # ---- averaging
+
+    def on_train_begin(
+        self,
+        args: Any,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Any = None,
+        optimizer: Any = None,
+        **_: Any,
+    ) -> None:
+        parameters = _trained(model, optimizer)
+        saved, self._saved = self._saved, None
+        if saved is None:
+            self.updates = 0
+            self.averages = {name: _copy(parameter) for name, parameter in parameters.items()}
+        else:
+            self.updates, self.averages = saved["updates"], _fitting(saved["averages"], parameters)
+        self._pairs, self._small = ([], []), []
+        for name, parameter in parameters.items():
+            if parameter.dtype in _SMALL:
+                self._small.append((self.averages[name], parameter))
+            else:
+                self._pairs[0].append(self.averages[name])
+                self._pairs[1].append(parameter)
+
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        keep = 0.0
+        if state.global_step > self.start:
+            self.updates += 1
+            keep = min(self.decay, (1 + self.updates) / (10 + self.updates)) if self.warm_up else self.decay
+        with torch.no_grad():
+            averages, parameters = self._pairs
+            if averages:
+                torch._foreach_lerp_(averages, parameters, 1 - keep)
+            for average, parameter in self._small:
+                average.lerp_(parameter.float(), 1 - keep)
+
+    # ---- having the average in the model
+
+    @contextmanager
+    def lending(self, model: nn.Module) -> Iterator[None]:
+        if not self.evaluate or self._is_lent or not self.averages:
+            yield
+            return
+        with self.averaged(model):
+            yield
+
+    @contextmanager
+    def averaged(self, model: nn.Module) -> Iterator[None]:
+        """While entered, the model has the average; afterwards the very same weights as before.
+
+        >>> with ema.averaged(trainer.model):  # doctest: +SKIP
+        ...     trainer.save_model("average")
+        """
+        originals = []
+        self._is_lent = True
+        try:
+            for name, parameter in model.named_parameters():
+                if name in self.averages:
+                    originals.append((parameter, parameter.data))
+                    parameter.data = self.averages[name].to(parameter.dtype)
+            yield
+        finally:
+            for parameter, data in originals:
+                parameter.data = data
+            self._is_lent = False
+
+    def on_train_end(
+        self, args: Any, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
+    ) -> None:
+        has_best = args.load_best_model_at_end and state.best_model_checkpoint is not None
+        if self.load_at_end and not has_best:
+            _put(model, self.averages)
+        if self.load_at_end or has_best:
+            self._forget()  # the model has what it should have: nothing is lent any more
+
+    def put_best(self, model: nn.Module, saved: Mapping[str, Any]) -> None:
+        """Put the average of the best checkpoint into the model, if it is what was evaluated there."""
+        if self.evaluate:
+            _put(model, saved["averages"])
+
+    def _forget(self) -> None:
+        self.averages, self._pairs, self._small = {}, ([], []), []
+
+    # ---- checkpoints
+
+    def tensor_state(self) -> dict[str, Any]:
+        return {"updates": self.updates, "averages": self.averages} if self.averages else {}
+
+    def load_tensor_state(self, state: Mapping[str, Any]) -> None:
+        self._saved = state
+
+
+def _trained(model: nn.Module, optimizer: Any) -> dict[str, nn.Parameter]:
+    """What the optimizer moves, now or once it is unfrozen: other weights equal their average."""
+    moved = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    return {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if id(parameter) in moved and parameter.is_floating_point()
+    }
+
+
+def _copy(parameter: Tensor) -> Tensor:
+    """Small steps towards a mean are lost in half precision, so it is kept in float32."""
+    return parameter.detach().to(torch.float32 if parameter.dtype in _SMALL else parameter.dtype, copy=True)
+
+
+def _fitting(saved: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    shapes = {name: tuple(average.shape) for name, average in saved.items()}
+    present = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
+    if shapes != present:
+        differing = sorted(name for name in shapes.keys() | present.keys() if shapes.get(name) != present.get(name))
+        raise CheckpointError(
+            what="the averages in the checkpoint are of other parameters than those that are trained",
+            why=f"{', '.join(differing[:5])}{', …' if len(differing) > 5 else ''}",
+            fix="resume with the same model, or leave EMACallback out",
+        )
+    return {name: saved[name].to(parameter.device, copy=True) for name, parameter in parameters.items()}
+
+
+def _put(model: nn.Module, averages: Mapping[str, Tensor]) -> None:
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name in averages:
+                parameter.copy_(averages[name])

@@ -1,0 +1,120 @@
+"""The directory of a run, from the trainer's side: who is in it, whose checkpoints it holds, whether they fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePath
+from typing import Any
+
+from torch import nn
+
+from ..core.notices import note, warn
+from . import identity, retention, space
+from .atomic import left_out, sweep_leftovers
+from .lock import RunLock
+from .transformers import read
+from .verify import Verdict, judge
+
+
+class RunHome:
+    """One run in its directory.
+
+    >>> run_home = RunHome()
+    >>> with run_home.occupied(Path("out")):  # doctest: +SKIP
+    ...     run_home.begin(Path("out"), checkpoint=None)
+    """
+
+    def __init__(self) -> None:
+        self.run_id = identity.new_run_id()
+        self.verified: Path | None = None  # the checkpoint that was read from its first byte to its last
+        self._damaged: list[Verdict] = []
+        self._lock: RunLock | None = None
+
+    @contextmanager
+    def occupied(self, directory: Path) -> Iterator[None]:
+        """The directory can be written to, and this is the only run in it."""
+        with space.open_home(directory), RunLock(directory) as self._lock:
+            if self._lock.held:
+                sweep_leftovers(directory)
+            yield
+
+    def newest_whole(self, directory: Path) -> Path | None:
+        """The checkpoint to go on from: the newest of which every byte is as it was written; None if there is none.
+
+        Says which it passes over, and why. It does not go on with an older run because all checkpoints of the newer
+        one are damaged: that would be another run, in silence.
+        """
+        self.verified, self._damaged, owner = None, [], None
+        for path in identity.newest_first(directory):
+            if owner is not None and identity.read_run_id(path) != owner:
+                continue
+            verdict = judge(path)
+            if verdict.is_whole:
+                self.verified = path
+                return path
+            self._damaged.append(verdict)
+            warn(f"{path} is passed over: {verdict}", key=left_out(path))
+            if verdict.says_whose and owner is None:
+                owner = identity.read_run_id(path)
+        return None
+
+    @property
+    def damage(self) -> list[str]:
+        """What is wrong with the checkpoints that `newest_whole` passed over, one line each."""
+        return [f"{verdict.path.name}: {verdict}" for verdict in self._damaged]
+
+    def begin(self, directory: Path, checkpoint: str | None, *, writes: bool) -> None:
+        """Go on as the run of a checkpoint, or as a new one; say whose checkpoints are here already."""
+        if checkpoint is not None:
+            self.run_id = identity.resumed_run_id(checkpoint, [verdict.path for verdict in self._damaged])
+            return
+        self.run_id = identity.new_run_id()
+        if writes and (others := identity.used_by_others(directory, self.run_id)):
+            note(identity.describe_others(others))
+
+    def check_space(
+        self, directory: Path, model: nn.Module, optimizer: Any, *, saves: int | None, limit: int | None
+    ) -> None:
+        """Compare free space with what the checkpoints to come will take; without an optimizer, of weights alone."""
+        size = space.forecast_bytes(model, None if optimizer is None else space.state_factor(optimizer))
+        keep = space.checkpoints_at_once(saves, limit, present=len(self.checkpoints(directory)))
+        if line := space.check_space(directory, size, keep=keep):
+            note(line)
+
+    def stamp(self, directory: Path, target: Path) -> None:
+        """Say in a checkpoint whose it is, and clear its name of another run's; the last thing before it appears."""
+        self.sign(directory)
+        self.make_room(target)
+
+    def sign(self, directory: Path) -> None:
+        """Say in a checkpoint whose it is."""
+        if self._lock is not None:
+            self._lock.beat()
+        identity.write_run_id(directory, self.run_id)
+
+    def make_room(self, target: Path) -> None:
+        """Clear the name of a checkpoint of what another run has there."""
+        identity.make_room(target, self.run_id)
+
+    def owns(self, directory: Path) -> bool:
+        """Whether this run wrote it."""
+        return identity.read_run_id(directory) == self.run_id
+
+    def checkpoints(self, directory: Path) -> list[Path]:
+        """This run's checkpoints, oldest first."""
+        return retention.list_checkpoints(directory, run_id=self.run_id) if directory.is_dir() else []
+
+
+def best_of_run(checkpoint: str, best: str) -> str | None:
+    """Where the best model of a checkpoint's run is now; None if it is gone, which is said.
+
+    The run's directory may have been moved or copied since, and a later run may have moved the best out of its way.
+    """
+    owner = identity.read_run_id(Path(checkpoint))
+    if owner is not None:
+        beside = identity.home_of(Path(checkpoint)) / PurePath(best.replace("\\", "/")).name
+        own = identity.find_own(beside, owner) or identity.find_own(best, owner)
+        if own is not None:
+            return str(own)
+    return read.best_beside(Path(checkpoint), best)

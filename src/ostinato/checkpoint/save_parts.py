@@ -1,0 +1,141 @@
+"""What a checkpoint holds, part by part. Each is the default body of one of the Trainer's saving hooks.
+
+`write` takes the tensors of each file: it writes them, or keeps a copy to be written later (`checkpoint.snapshot`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..arguments.settings import SaveSettings
+from ..core.notices import note_once
+from . import training_state, weights
+from .callback_tensors import lent_weights, tensor_states
+from .file_names import TRAINER_STATE_NAME, TRAINING_ARGS_JSON_NAME
+from .layouts import add_transformers_files
+from .tensors import TensorWriter, write_tensors, write_tree
+from .transformers.write import export_training_args
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+def write_parts(
+    trainer: Trainer,
+    directory: Path,
+    settings: SaveSettings,
+    write: TensorWriter | None = None,
+    progress: dict[str, Any] | None = None,
+) -> None:
+    """Everything a checkpoint holds; without `write`, through the Trainer's hooks."""
+    assert trainer._run is not None
+    progress = progress_of(trainer) if progress is None else progress
+    write_weights(trainer, directory, write, as_evaluated=settings.only_model)
+    if not settings.only_model:
+        with trainer._run.streams_to_go_on_with():
+            write_training_parts(trainer, directory, settings, write)
+    if trainer.args.should_save:
+        save_progress(trainer, directory, progress, write or write_tensors)
+
+
+def write_training_parts(
+    trainer: Trainer, directory: Path, settings: SaveSettings, write: TensorWriter | None
+) -> None:
+    """What, with the weights, the next step needs; without `write`, through the Trainer's hooks."""
+    if write is None:
+        trainer._save_optimizer_and_scheduler(str(directory))
+        trainer._save_scaler(str(directory))
+        trainer._save_rng_state(str(directory))
+    else:
+        save_optimizer_and_scheduler(trainer, directory, write)
+        save_scaler(trainer, directory, write)
+        save_random_state(trainer, directory, write)
+    if settings.for_transformers:
+        save_for_transformers(trainer, directory)
+
+
+def progress_of(trainer: Trainer) -> dict[str, Any]:
+    """What all processes have summed up. They are asked before any of them writes, which may fail in one alone."""
+    assert trainer._run is not None
+    return trainer._run.progress(trainer.strategy)
+
+
+def write_weights(trainer: Trainer, directory: Path, write: TensorWriter | None, *, as_evaluated: bool) -> None:
+    """The model, as it is trained or as it is evaluated; without `write`, through the Trainer's hooks."""
+    with lent_weights(trainer) if as_evaluated else nullcontext():
+        if write is None:
+            trainer.save_model(str(directory), _internal_call=True)
+        else:
+            save_weights(trainer, directory, write=write)
+
+
+def save_weights(
+    trainer: Trainer,
+    directory: Path,
+    *,
+    state_dict: Mapping[str, Any] | None = None,
+    write: TensorWriter = write_tensors,
+) -> None:
+    """The model, what is needed to load it elsewhere, and the arguments it was trained with."""
+    processing_class = _find_processing_class(trainer)
+    weights.save_model(trainer.model, directory, state_dict=state_dict, processing_class=processing_class, write=write)
+    (directory / TRAINING_ARGS_JSON_NAME).write_text(trainer.args.to_json_string() + "\n", encoding="utf-8")
+    if SaveSettings.of(trainer.args).for_transformers:
+        export_training_args(directory)
+
+
+def _find_processing_class(trainer: Trainer) -> Any:
+    """Return what prepares inputs for the model: the trainer's, or else the tokenizer that its collator has."""
+    if trainer.processing_class is not None:
+        return trainer.processing_class
+    tokenizer = getattr(trainer.data_collator, "tokenizer", None)
+    if callable(getattr(tokenizer, "save_pretrained", None)):
+        note_once("processing_class is not given: the collator's tokenizer is saved with the model")
+    return tokenizer
+
+
+def save_optimizer_and_scheduler(trainer: Trainer, directory: Path, write: TensorWriter = write_tensors) -> None:
+    """What the optimizer and the schedule remember."""
+    if trainer.args.should_save:
+        training_state.save_training_parts(
+            directory, optimizer=trainer._existing_optimizer(), scheduler=trainer.lr_scheduler, write=write
+        )
+
+
+def save_scaler(trainer: Trainer, directory: Path, write: TensorWriter = write_tensors) -> None:
+    """How gradients are scaled, where they are."""
+    scaler = getattr(trainer.precision, "scaler", None)
+    if trainer.args.should_save and scaler is not None:
+        write_tree(scaler.state_dict(), directory, "scaler", write)
+
+
+def save_random_state(trainer: Trainer, directory: Path, write: TensorWriter = write_tensors) -> None:
+    """Where the random streams of this process stand."""
+    training_state.save_random_state(directory, trainer.args.process_index, trainer.args.world_size, write)
+
+
+def save_for_transformers(trainer: Trainer, directory: Path) -> None:
+    """The files by which stock transformers goes on."""
+    add_transformers_files(
+        directory,
+        optimizer=trainer._existing_optimizer(),
+        scheduler=trainer.lr_scheduler,
+        scaler=getattr(trainer.precision, "scaler", None),
+        rank=trainer.args.process_index,
+        world_size=trainer.args.world_size,
+        leads=trainer.args.should_save,
+    )
+
+
+def save_progress(
+    trainer: Trainer, directory: Path, progress: dict[str, Any], write: TensorWriter = write_tensors
+) -> None:
+    """How far the run is: state, callbacks, sums, position in the data."""
+    trainer.state.stateful_callbacks = trainer._callback_states()
+    trainer.state.save_to_json(directory / TRAINER_STATE_NAME)
+    training_state.save_loop_state(directory, progress, write)
+    if not SaveSettings.of(trainer.args).only_model:
+        training_state.save_callback_tensors(directory, tensor_states(trainer), write)

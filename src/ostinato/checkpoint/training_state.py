@@ -1,0 +1,292 @@
+"""The parts of a run that a checkpoint holds beside the model: optimizer, schedule, random streams, the loop.
+
+Functions, each about one part. They read and write into a directory they are given; that it appears whole is the
+business of `store.atomic_directory`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from ..core.errors import CheckpointError
+from ..core.notices import note_once
+from ..core.random import RandomState
+from . import io
+from .file_names import (
+    CALLBACKS_NAME,
+    LOOP_NAME,
+    OPTIMIZER_NAME,
+    SCALER_NAME,
+    SCHEDULER_NAME,
+    TRAINER_STATE_NAME,
+    TRAINING_ARGS_JSON_NAME,
+    TRAINING_ARGS_NAME,
+)
+from .tensors import TensorWriter, read_tree, write_tensors, write_tree
+
+__all__ = [
+    "CALLBACKS_NAME",
+    "LOOP_NAME",
+    "OPTIMIZER_NAME",
+    "SCALER_NAME",
+    "SCHEDULER_NAME",
+    "TRAINER_STATE_NAME",
+    "TRAINING_ARGS_JSON_NAME",
+    "TRAINING_ARGS_NAME",
+    "load_callback_tensors",
+    "load_loop_state",
+    "load_optimizer_alone",
+    "load_random_state",
+    "load_training_parts",
+    "save_callback_tensors",
+    "save_loop_state",
+    "save_random_state",
+    "save_training_parts",
+]
+
+_OPTIMIZER, _SCHEDULER, _SCALER, _LOOP, _CALLBACKS = (
+    name.removesuffix(".json") for name in (OPTIMIZER_NAME, SCHEDULER_NAME, SCALER_NAME, LOOP_NAME, CALLBACKS_NAME)
+)
+
+
+class Stateful(Protocol):
+    """Anything with a state that can be taken and given back."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any: ...
+
+
+def save_training_parts(
+    directory: str | Path,
+    *,
+    optimizer: Stateful,
+    scheduler: Stateful | None,
+    scaler: Stateful | None = None,
+    write: TensorWriter = write_tensors,
+) -> None:
+    """Write what, with the weights, is needed to take the next step as if nothing had happened.
+
+    >>> save_training_parts("out", optimizer=optimizer, scheduler=scheduler)
+    """
+    directory = Path(directory)
+    write_tree({**_described(optimizer), "parameters": parameters_of(optimizer)}, directory, _OPTIMIZER, write)
+    for name, part in ((_SCHEDULER, scheduler), (_SCALER, scaler)):
+        if part is not None:
+            write_tree(_described(part), directory, name, write)
+
+
+def load_training_parts(
+    directory: str | Path, *, optimizer: Stateful, scheduler: Stateful | None, scaler: Stateful | None = None
+) -> None:
+    """Give every part its state back. All files are read before the first part is touched; a missing one is an error.
+
+    >>> load_training_parts("out/checkpoint-20", optimizer=optimizer, scheduler=scheduler)
+    """
+    directory = Path(directory)
+    saved_optimizer = _read_part(directory, _OPTIMIZER, optimizer)
+    _check_parameters(directory, saved_optimizer.get("parameters"), parameters_of(optimizer))
+    others = []
+    for name, part in ((_SCHEDULER, scheduler), (_SCALER, scaler)):
+        if part is not None:
+            others.append((name, part, _read_part(directory, name, part)["state_dict"]))
+    if scheduler is None and (directory / SCHEDULER_NAME).exists():
+        note_once(f"{SCHEDULER_NAME} of {directory} is not used: this run has no scheduler")
+    load_optimizer(directory, optimizer, saved_optimizer)
+    for name, part, state in others:
+        load_part(directory, name, part, state)
+
+
+def load_optimizer_alone(directory: str | Path, optimizer: Stateful) -> None:
+    """Give an optimizer its state back, settings included, and touch nothing else.
+
+    >>> load_optimizer_alone("out/checkpoint-20", optimizer)
+    """
+    directory = Path(directory)
+    saved = _read_part(directory, _OPTIMIZER, optimizer)
+    _check_parameters(directory, saved.get("parameters"), parameters_of(optimizer))
+    load_optimizer(directory, optimizer, saved)
+
+
+def save_random_state(directory: str | Path, rank: int, world_size: int, write: TensorWriter = write_tensors) -> None:
+    """Write where this process's random streams stand, as `rng-<rank>`.
+
+    >>> save_random_state("out", rank=0, world_size=1)
+    """
+    state = RandomState.capture()
+    streams = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
+    write_tree({"world_size": world_size, "streams": streams}, Path(directory), f"rng-{rank}", write)
+
+
+def load_random_state(directory: str | Path, rank: int, world_size: int) -> None:
+    """Put this process's random streams back to where they stood.
+
+    >>> load_random_state("out/checkpoint-20", rank=0, world_size=1)
+    """
+    directory = Path(directory)
+    name = f"rng-{rank}"
+    saved = read_tree(directory, name)
+    path = directory / f"{name}.json"
+    if not isinstance(saved, dict) or not isinstance(saved.get("streams"), dict):
+        raise io.broken(path, f"{path.name} does not hold random streams")
+    if saved.get("world_size") != world_size:
+        raise CheckpointError(
+            what=f"the random streams in {directory} are of another number of processes",
+            why=f"{saved.get('world_size')} saved them, {world_size} want to go on",
+            fix="resume with as many processes, or seed anew",
+        )
+    try:
+        on_these_devices(RandomState(**saved["streams"]), path).restore()
+    except (TypeError, ValueError, KeyError, RuntimeError) as error:
+        raise io.broken(path, f"{path.name} does not hold random streams: {error}") from error
+
+
+def save_loop_state(directory: str | Path, mapping: Mapping[str, Any], write: TensorWriter = write_tensors) -> None:
+    """Write the running sums of the loop; floats and tensors come back bit for bit.
+
+    >>> save_loop_state("out", {"loss_sum": 1.5, "steps": 3})
+    """
+    write_tree(dict(mapping), Path(directory), _LOOP, write)
+
+
+def load_loop_state(directory: str | Path) -> dict[str, Any]:
+    """What `save_loop_state` was given.
+
+    >>> load_loop_state("out/checkpoint-20")
+    {'loss_sum': 1.5, 'steps': 3}
+    """
+    state = read_tree(Path(directory), _LOOP)
+    if not isinstance(state, dict):
+        raise io.broken(Path(directory) / LOOP_NAME, f"{LOOP_NAME} does not hold a mapping")
+    return state
+
+
+def save_callback_tensors(
+    directory: str | Path, states: Mapping[str, list[Any]], write: TensorWriter = write_tensors
+) -> None:
+    """Write what callbacks remember in tensors, by class name; several of one class in their order.
+
+    >>> save_callback_tensors("out", {"EMACallback": [{"updates": 3, "averages": {"weight": torch.zeros(2)}}]})
+    """
+    if states:
+        write_tree(dict(states), Path(directory), _CALLBACKS, write)
+
+
+def load_callback_tensors(directory: str | Path) -> dict[str, list[Any]]:
+    """What `save_callback_tensors` was given; nothing where no callback had any.
+
+    >>> load_callback_tensors("out/checkpoint-20")
+    {'EMACallback': [{'updates': 3, 'averages': {'weight': tensor([0., 0.])}}]}
+    """
+    path = Path(directory) / CALLBACKS_NAME
+    if not path.is_file():
+        return {}
+    states = read_tree(Path(directory), _CALLBACKS)
+    if not isinstance(states, dict) or not all(isinstance(each, list) for each in states.values()):
+        raise io.broken(path, f"{path.name} does not hold the states of callbacks")
+    return states
+
+
+def _described(part: Stateful) -> dict[str, Any]:
+    return {"class": type(part).__name__, "state_dict": part.state_dict()}
+
+
+def _read_part(directory: Path, name: str, part: Stateful) -> dict[str, Any]:
+    saved = read_tree(directory, name)
+    path = directory / f"{name}.json"
+    if not isinstance(saved, dict) or not isinstance(saved.get("state_dict"), dict):
+        raise io.broken(path, f"{path.name} does not hold a state_dict")
+    if saved.get("class") != type(part).__name__:
+        raise CheckpointError(
+            what=f"the {name} of this run is not the one in {directory}",
+            why=f"{saved.get('class')} was saved, {type(part).__name__} wants to go on",
+            fix=f"resume with the same {name}, or start a new run from the weights alone",
+        )
+    return saved
+
+
+def load_part(directory: Path, name: str, part: Stateful, state: dict[str, Any]) -> None:
+    try:
+        part.load_state_dict(state)
+    except (ValueError, RuntimeError, KeyError, TypeError, IndexError) as error:
+        raise CheckpointError(
+            what=f"the {name} does not take the state in {directory}",
+            why=str(error) or repr(error),
+            fix=f"resume with the same {name} and the same settings, or start a new run from the weights alone",
+        ) from error
+
+
+def _params_of(optimizer: Any) -> list[torch.Tensor]:
+    """In the order in which `state_dict` numbers them."""
+    return [parameter for group in getattr(optimizer, "param_groups", ()) for parameter in group["params"]]
+
+
+def parameters_of(optimizer: Any) -> list[dict[str, Any]]:
+    return [{"shape": list(p.shape), "dtype": str(p.dtype)} for p in _params_of(optimizer)]
+
+
+def _check_parameters(directory: Path, saved: Any, present: list[dict[str, Any]]) -> None:
+    """torch compares only how many there are, and would put the state of one parameter onto another."""
+    path = directory / OPTIMIZER_NAME
+    if not isinstance(saved, list) or not all(isinstance(p, dict) and "shape" in p and "dtype" in p for p in saved):
+        raise io.broken(path, f"{path.name} does not list its parameters")
+    shapes, expected = [p["shape"] for p in saved], [p["shape"] for p in present]
+    if shapes == expected:
+        return
+    pairs = enumerate(zip(shapes, expected, strict=False))  # as far as both go; the numbers are told anyway
+    different = [f"parameter {index}: {was} saved, {now} now" for index, (was, now) in pairs if was != now]
+    raise CheckpointError(
+        what=f"the optimizer in {directory} is of another model",
+        why="; ".join([f"{len(shapes)} parameters saved, {len(expected)} now", *different[:5]]),
+        fix="build the model and its parameter groups as in the run that saved it",
+    )
+
+
+def load_optimizer(directory: Path, optimizer: Any, saved: dict[str, Any]) -> None:
+    load_part(directory, _OPTIMIZER, optimizer, saved["state_dict"])
+    by_index = saved["state_dict"].get("state")
+    states = getattr(optimizer, "state", None)
+    if not isinstance(by_index, dict) or not isinstance(states, dict):
+        return
+    for index, parameter in enumerate(_params_of(optimizer)):
+        if str(parameter.dtype) != saved["parameters"][index]["dtype"]:
+            note_once(f"the optimizer state in {directory} is converted to {parameter.dtype}, as the parameters are")
+        elif index in by_index and parameter in states:
+            _undo_casts(states[parameter], by_index[index])
+
+
+def _undo_casts(loaded: Any, saved: Any) -> None:
+    """torch casts all state to the parameter's type: float32 averages of bfloat16 weights, counters too.
+
+    Nothing changed between saving and loading, so nothing may be rounded.
+    """
+    if isinstance(loaded, dict) and isinstance(saved, dict):
+        keys: Any = [key for key in saved if key in loaded]
+    elif isinstance(loaded, list) and isinstance(saved, list) and len(loaded) == len(saved):
+        keys = range(len(saved))
+    else:
+        return
+    for key in keys:
+        was, now = saved[key], loaded[key]
+        if isinstance(was, torch.Tensor) and isinstance(now, torch.Tensor):
+            if was.dtype != now.dtype and was.shape == now.shape:
+                loaded[key] = was.to(now.device)
+        else:
+            _undo_casts(now, was)
+
+
+def on_these_devices(state: RandomState, path: Path) -> RandomState:
+    """Without the streams of accelerators that this machine does not have."""
+    here = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if len(state.cuda) > here:
+        note_once(f"{path}: {len(state.cuda)} CUDA streams were saved, {here} can be restored here")
+        state = dataclasses.replace(state, cuda=state.cuda[:here])
+    if state.mps is not None and not torch.backends.mps.is_available():
+        note_once(f"{path}: the MPS stream was saved and cannot be restored here")
+        state = dataclasses.replace(state, mps=None)
+    return state

@@ -1,0 +1,61 @@
+"""Checkpoints of stock transformers: what their files are called, and how to tell them from ours."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from .. import io
+from ..file_names import LOOP_NAME, MANIFEST_NAME, OPTIMIZER_NAME, TRAINER_STATE_NAME
+from ..tensors import read_tree
+
+OPTIMIZER_PT = "optimizer.pt"
+SCHEDULER_PT = "scheduler.pt"
+SCALER_PT = "scaler.pt"
+PICKLED_WEIGHTS_NAME = "pytorch_model.bin"
+PICKLED_WEIGHTS_INDEX_NAME = "pytorch_model.bin.index.json"
+
+# What only we know of a run, kept in a checkpoint that was converted to theirs; transformers does not look at it.
+SIDECAR = "ostinato"
+# In a `loop.json` that was converted from theirs: they write down no running sums and no place in the data.
+ORIGIN = {"origin": "transformers"}
+
+_RANDOM = re.compile(r"rng_state(?:_(\d+))?\.pth")
+
+
+def is_foreign(directory: str | Path) -> bool:
+    """Whether stock transformers took this checkpoint, so that `importer` has to work out what it does not say.
+
+    Also true once `convert` has put it into our files: they still do not say more. False where both layouts lie side
+    by side: ours is complete.
+
+    >>> is_foreign("out/checkpoint-20")
+    False
+    """
+    directory = Path(directory)
+    if (directory / LOOP_NAME).exists():
+        return read_tree(directory, LOOP_NAME.removesuffix(".json")) == ORIGIN
+    if (directory / OPTIMIZER_NAME).exists():
+        return False
+    if (directory / MANIFEST_NAME).exists():  # weights that we kept apart have one; so has what we converted to theirs
+        return (directory / OPTIMIZER_PT).exists()
+    return (directory / TRAINER_STATE_NAME).exists()
+
+
+def random_name(rank: int, world_size: int) -> str:
+    """The file of a process's random streams.
+
+    >>> random_name(0, 1), random_name(1, 2)
+    ('rng_state.pth', 'rng_state_1.pth')
+    """
+    return "rng_state.pth" if world_size == 1 else f"rng_state_{rank}.pth"
+
+
+def random_ranks(directory: Path) -> list[int]:
+    """The processes whose random streams are there; an error unless they are 0, 1, 2, ... without a gap."""
+    found = [match for path in directory.iterdir() if (match := _RANDOM.fullmatch(path.name))]
+    ranks = sorted({int(match[1] or 0) for match in found})
+    for rank in range(len(ranks)):
+        if rank not in ranks:
+            raise io.missing(directory / random_name(rank, len(ranks)))
+    return ranks

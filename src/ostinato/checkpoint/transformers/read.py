@@ -1,0 +1,441 @@
+"""Going on from a checkpoint that stock transformers wrote.
+
+Its files are pickles; `torch_files` reads them without running any. `training_args.bin` is an arbitrary object and not
+read at all. A file that is missing, damaged or not plain is an error that names it: never a fresh optimizer instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...core.errors import CheckpointError
+from ...core.notices import note_once
+from ...core.random import RandomState
+from ...core.state import TrainerState
+from .. import io, training_state, weights
+from ..file_names import TRAINER_STATE_NAME, TRAINING_ARGS_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME, is_plain
+from ..tensors import read_tree
+from ..training_state import Stateful
+from .detect import (
+    OPTIMIZER_PT,
+    PICKLED_WEIGHTS_INDEX_NAME,
+    PICKLED_WEIGHTS_NAME,
+    SCALER_PT,
+    SCHEDULER_PT,
+    SIDECAR,
+    random_name,
+    random_ranks,
+)
+from .unpickle import numpy_words, read_torch_file
+
+# ---- what a resumed run asks for -------------------------------------------------------------------------------
+
+
+def load_foreign_weights(model: nn.Module, directory: str | Path) -> None:
+    """Fill the model, strictly as `weights.load_weights` does, also from `pytorch_model.bin` and its shards.
+
+    >>> load_foreign_weights(model, "out/checkpoint-20")
+    """
+    directory = Path(directory)
+    if not has_pickled_weights(directory):
+        weights.load_weights(model, directory)
+        return
+    with tempfile.TemporaryDirectory(prefix="ostinato-") as scratch:
+        weights_as_safetensors(directory, Path(scratch))
+        try:
+            weights.load_weights(model, Path(scratch))
+        except CheckpointError as error:  # it names the copy, which is gone by the time it is read
+            what, why = (text.replace(scratch, str(directory)) for text in (error.what, error.why))
+            raise CheckpointError(what=what, why=why, fix=error.fix) from error
+
+
+def load_foreign_training_parts(
+    directory: str | Path, *, optimizer: Stateful, scheduler: Stateful | None, scaler: Stateful | None = None
+) -> None:
+    """Give optimizer, schedule and scaler the state they had. All files are read before the first part is touched.
+
+    >>> load_foreign_training_parts("out/checkpoint-20", optimizer=optimizer, scheduler=scheduler)
+    """
+    directory = Path(directory)
+    state = read_optimizer(directory)
+    _check_optimizer(directory, state, optimizer)
+    others = []
+    if scheduler is not None:
+        others.append(("scheduler", scheduler, _schedule_for(directory, scheduler)))
+    if scaler is not None:
+        others.append(("scaler", scaler, read_scaler(directory)))
+    saved = {"state_dict": state, "parameters": training_state.parameters_of(optimizer)}
+    training_state.load_optimizer(directory, optimizer, saved)
+    for name, part, its_state in others:
+        training_state.load_part(directory, name, part, its_state)
+
+
+def load_foreign_scaler(directory: str | Path, scaler: Stateful | None) -> None:
+    """Give the gradient scaler the state it had; a state that nobody wants gets a line.
+
+    >>> load_foreign_scaler("out/checkpoint-20", torch.amp.GradScaler())
+    """
+    directory = Path(directory)
+    if scaler is None:
+        if (directory / SCALER_PT).exists():
+            note_once(f"{SCALER_PT} of {directory} is not used: this run has no scaler")
+        return
+    training_state.load_part(directory, "scaler", scaler, read_scaler(directory))
+
+
+def load_foreign_random_state(directory: str | Path, rank: int, world_size: int) -> None:
+    """Put this process's random streams back to where they stood.
+
+    >>> load_foreign_random_state("out/checkpoint-20", rank=0, world_size=1)
+    """
+    directory = Path(directory)
+    if (directory / f"rng-{rank}.json").exists():
+        training_state.load_random_state(directory, rank, world_size)
+        return
+    saved = len(random_ranks(directory))
+    if saved not in (0, world_size):
+        raise CheckpointError(
+            what=f"the random streams in {directory} are of another number of processes",
+            why=f"{saved} saved them, {world_size} want to go on",
+            fix="resume with as many processes, or seed anew",
+        )
+    path = directory / random_name(rank, world_size)
+    streams, before = read_random_state(path), RandomState.capture()
+    try:
+        training_state.on_these_devices(streams, path).restore()
+    except (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
+        before.restore()
+        raise _not_streams(path, repr(error)) from error
+
+
+def load_foreign_state(directory: str | Path) -> TrainerState:
+    """The trainer's state. Fields of other versions are left out, and so is a best model that is not there any more.
+
+    >>> load_foreign_state("out/checkpoint-20").global_step
+    20
+    """
+    directory = Path(directory)
+    state = state_in(directory)
+    state.best_model_checkpoint = best_beside(directory, state.best_model_checkpoint)
+    if (directory / TRAINING_ARGS_NAME).exists():
+        note_once(
+            f"{TRAINING_ARGS_NAME} of {directory} is not read: it is a pickle, which runs code when it is loaded. "
+            "The arguments are those given to this run."
+        )
+    return state
+
+
+def foreign_loop_state(
+    directory: str | Path, *, batches_per_epoch: int, accumulation: int, epoch_closed: bool = True
+) -> dict[str, Any]:
+    """What `Run.restore` needs, as far as a checkpoint of transformers tells: place in the data, sums of the losses.
+
+    `epoch_closed` says what no file says of a checkpoint at the very end of an epoch: whether what follows the epoch
+    (evaluation, logs) had been done. It had if checkpoints are saved by epoch, and not if they are saved by steps.
+
+    The sum of the losses is that of the logs. Losses since the last log are in no file; `steps_without_loss` says how
+    many steps that are, so that a mean can leave them out. The next log covers the steps from here on.
+
+    >>> foreign_loop_state("out/checkpoint-20", batches_per_epoch=8, accumulation=1)["place"]["epoch"]
+    2
+    """
+    directory = Path(directory)
+    state = read_state(directory)
+    kept = read_sidecar(directory).get("loop", {})
+    if "place" in kept:
+        return kept
+    epoch, batch = _place(directory, state, batches_per_epoch, accumulation)
+    if batch == 0 and epoch > 0 and not epoch_closed:
+        epoch, batch = epoch - 1, batches_per_epoch
+    total, logged_step = _logged_losses(state["log_history"])
+    unknown = max(state["global_step"] - logged_step, 0)
+    if unknown:
+        note_once(
+            f"the losses of the {unknown} steps before step {state['global_step']} were not logged and are not in "
+            f"{directory}: train_loss leaves them out"
+        )
+    return {
+        "place": {"epoch": epoch, "batch": batch, "stream": None, "before_read": None},
+        "pending_loss": torch.zeros(()),
+        "total_loss": total,
+        "last_logged_step": state["global_step"],
+        "window_has_nonfinite": False,
+        "nonfinite": {"in_a_row": 0, "first_step": 0, "all": 0},
+        "steps_without_loss": unknown,
+    }
+
+
+# ---- the files ---------------------------------------------------------------------------------------------------
+
+
+def state_in(directory: Path) -> TrainerState:
+    """The state as it is written down, by us or by transformers; fields of other versions are left out."""
+    content, known = read_state(directory), {field.name for field in dataclasses.fields(TrainerState)}
+    return TrainerState(**{name: value for name, value in content.items() if name in known})
+
+
+def read_state(directory: Path) -> dict[str, Any]:
+    """`trainer_state.json`, checked as far as a run is built on it."""
+    path = directory / TRAINER_STATE_NAME
+    state = io.read_json(path)
+    if not isinstance(state, dict):
+        raise io.broken(path, f"{path.name} does not hold an object")
+    state = {**state, "log_history": state.get("log_history") or [], "epoch": state.get("epoch") or 0}
+    state["stateful_callbacks"] = state.get("stateful_callbacks") or {}
+    step, history = state.get("global_step"), state["log_history"]
+    if type(step) is not int or step < 0:
+        raise io.broken(path, f"{path.name} says no step: global_step is {step!r}")
+    if not _is_number(state["epoch"]) or state["epoch"] < 0:
+        raise io.broken(path, f"{path.name} says no place in the data: epoch is {state['epoch']!r}")
+    if not isinstance(history, list) or not all(isinstance(entry, dict) for entry in history):
+        raise io.broken(path, f"log_history of {path.name} is not a list of objects")
+    if not isinstance(state["stateful_callbacks"], dict):
+        raise io.broken(path, f"stateful_callbacks of {path.name} is not an object")
+    return state
+
+
+def read_optimizer(directory: Path) -> dict[str, Any]:
+    """The optimizer's `state_dict`."""
+    state, path = _read_part(directory, OPTIMIZER_PT)
+    groups, by_number = state.get("param_groups"), state.get("state")
+    if not isinstance(by_number, dict) or not isinstance(groups, list) or not all(map(_is_group, groups)):
+        raise io.broken(path, f"{path.name} does not hold the state of an optimizer")
+    return state
+
+
+def read_scheduler(directory: Path) -> dict[str, Any]:
+    """The schedule's `state_dict`."""
+    return _read_part(directory, SCHEDULER_PT)[0]
+
+
+def read_scaler(directory: Path) -> dict[str, Any]:
+    """The gradient scaler's `state_dict`."""
+    return _read_part(directory, SCALER_PT)[0]
+
+
+def read_random_state(path: Path) -> RandomState:
+    """Random streams, of whatever device had one."""
+    saved = read_torch_file(path)
+    if not isinstance(saved, dict):
+        raise _not_streams(path, f"a {type(saved).__name__} was found")
+    for name in sorted(map(str, saved.keys() - {"python", "numpy", "cpu", "cuda", "mps"})):
+        note_once(f"{path}: the random stream {name!r} is not used")
+    cuda = saved.get("cuda", [])
+    try:
+        return RandomState(
+            python=saved["python"],
+            numpy=_numpy_stream(saved["numpy"]),
+            torch=saved["cpu"],
+            cuda=[cuda] if isinstance(cuda, torch.Tensor) else list(cuda),
+            mps=saved.get("mps"),
+        )
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        raise _not_streams(path, repr(error)) from error
+
+
+def read_sidecar(directory: Path) -> dict[str, Any]:
+    """What we knew of the run when we converted it to their layout; empty for what transformers wrote itself."""
+    if not (directory / f"{SIDECAR}.json").exists():
+        return {}
+    kept, expected = read_tree(directory, SIDECAR), {"loop": dict, "parts": dict, "streams": list}
+    if not isinstance(kept, dict) or not all(isinstance(kept.get(name), kind) for name, kind in expected.items()):
+        raise io.broken(directory / f"{SIDECAR}.json", f"{SIDECAR}.json does not hold {', '.join(expected)}")
+    return kept
+
+
+def has_pickled_weights(directory: Path) -> bool:
+    """Whether the weights are in `.bin` files only."""
+    if (directory / WEIGHTS_NAME).exists() or (directory / WEIGHTS_INDEX_NAME).exists():
+        return False
+    return bool(pickled_weights(directory))
+
+
+def pickled_weights(directory: Path) -> list[Path]:
+    """The files of `pytorch_model.bin`, which may be in several."""
+    whole, index_path = directory / PICKLED_WEIGHTS_NAME, directory / PICKLED_WEIGHTS_INDEX_NAME
+    if whole.exists() or not index_path.exists():
+        return [whole] if whole.exists() else []
+    index = io.read_json(index_path)
+    table = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(table, dict) or not table:
+        raise io.broken(index_path, f"{index_path.name} has no weight_map")
+    for name in table.values():
+        if not is_plain(name):
+            raise io.broken(index_path, f"{index_path.name} names {name!r}, which leads out of the directory")
+    return [directory / name for name in sorted(set(table.values()))]
+
+
+def weights_as_safetensors(directory: Path, target: Path) -> None:
+    """Write the weights of `pytorch_model.bin` as `model.safetensors`. The one thing that needs them in memory."""
+    state: dict[str, Any] = {}
+    for path in pickled_weights(directory):
+        shard = read_torch_file(path)
+        if not isinstance(shard, dict) or not all(map(_is_weight, shard.items())):
+            raise io.broken(path, f"{path.name} does not hold weights by name")
+        state.update(shard)
+    weights.save_model(nn.Module(), target, state_dict=state)
+
+
+def _is_weight(item: tuple[Any, Any]) -> bool:
+    return isinstance(item[0], str) and isinstance(item[1], torch.Tensor)
+
+
+def _read_part(directory: Path, name: str) -> tuple[dict[str, Any], Path]:
+    """A `state_dict` of theirs, in their file or, once converted, in ours."""
+    path = directory / name
+    ours = path.with_suffix(".json")
+    if ours.exists():
+        tree = read_tree(directory, ours.stem)
+        state, path = tree.get("state_dict", tree) if isinstance(tree, dict) else tree, ours
+    else:
+        state = read_torch_file(path)
+    if not isinstance(state, dict):
+        raise io.broken(path, f"{path.name} does not hold a state_dict")
+    return state, path
+
+
+def _not_streams(path: Path, why: str) -> CheckpointError:
+    return io.broken(path, f"{path.name} does not hold random streams: {why}")
+
+
+def _numpy_stream(saved: Any) -> dict[str, Any]:
+    """From numpy's older form, a tuple, to the one we keep."""
+    name, words, position, has_gauss, gauss = saved
+    if name != "MT19937":
+        raise ValueError(f"numpy's stream is a {name!r}")
+    return {
+        "bit_generator": name,
+        "state": {"key": numpy_words(words), "pos": int(position)},
+        "has_gauss": int(has_gauss),
+        "gauss": float(gauss),
+    }
+
+
+# ---- does it fit? --------------------------------------------------------------------------------------------------
+
+# State that has one number per number of the parameter, under the names of torch's optimizers.
+_ELEMENTWISE = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg", "grad_avg", "sum")
+# Settings of a group that torch's optimizers got over time, and what a schedule adds.
+_OPTIONAL = {"maximize", "foreach", "capturable", "differentiable", "fused", "decoupled_weight_decay", "initial_lr"}
+# Of a schedule: some versions of torch write these.
+_OPTIONAL_IN_SCHEDULE = {"_is_initial", "_get_lr_called_within_step", "verbose"}
+
+
+def _is_group(group: Any) -> bool:
+    numbers = group.get("params") if isinstance(group, dict) else None
+    return isinstance(numbers, list) and all(type(number) is int for number in numbers)
+
+
+def _check_optimizer(directory: Path, state: Mapping[str, Any], optimizer: Any) -> None:
+    """Their file says neither which optimizer it is of nor of which parameters: what can be compared is compared."""
+    saved, present = state["param_groups"], optimizer.param_groups
+    sizes, expected = ([len(group["params"]) for group in groups] for groups in (saved, present))
+    if sizes != expected:
+        raise _other_model(directory, f"groups of {sizes} parameters were saved, {expected} want to go on")
+    for was, now in zip(saved, present, strict=True):
+        _check_group(directory, was, now, optimizer)
+    numbers = [number for group in saved for number in group["params"]]
+    parameters = [parameter for group in present for parameter in group["params"]]
+    if unknown := state["state"].keys() - set(numbers):
+        raise io.broken(
+            directory / OPTIMIZER_PT, f"{OPTIMIZER_PT} has state of no parameter: {sorted(map(str, unknown))[:5]}"
+        )
+    for number, parameter in zip(numbers, parameters, strict=True):
+        own = state["state"].get(number, {})
+        for name in _ELEMENTWISE:
+            value = own.get(name) if isinstance(own, dict) else None
+            if isinstance(value, torch.Tensor) and value.shape != parameter.shape:
+                raise _other_model(
+                    directory, f"parameter {number}: {list(value.shape)} saved, {list(parameter.shape)} now"
+                )
+
+
+def _check_group(directory: Path, was: Mapping[str, Any], now: Mapping[str, Any], optimizer: Any) -> None:
+    different = sorted(map(str, (was.keys() ^ now.keys()) - _OPTIONAL))
+    decay = "decoupled_weight_decay"  # all that tells AdamW from Adam
+    if decay in was and decay in now and was[decay] is not now[decay]:
+        different.append(decay)
+    if different:
+        raise CheckpointError(
+            what=f"the optimizer of this run is not the one in {directory}",
+            why=f"{type(optimizer).__name__} and the one that was saved differ in {', '.join(different)}",
+            fix="resume with the same optimizer, or start a new run from the weights alone",
+        )
+
+
+def _other_model(directory: Path, why: str) -> CheckpointError:
+    return CheckpointError(
+        what=f"the optimizer in {directory} is of another model",
+        why=why,
+        fix="build the model and its parameter groups as in the run that saved it",
+    )
+
+
+def _schedule_for(directory: Path, scheduler: Stateful) -> dict[str, Any]:
+    state = read_scheduler(directory)
+    different = sorted(map(str, (state.keys() ^ scheduler.state_dict().keys()) - _OPTIONAL_IN_SCHEDULE))
+    if different:
+        raise CheckpointError(
+            what=f"the scheduler of this run is not the one in {directory}",
+            why=f"{type(scheduler).__name__} and the one that was saved differ in {', '.join(different)}",
+            fix="resume with the same scheduler, or start a new run from the weights alone",
+        )
+    return state
+
+
+# ---- where it stood ------------------------------------------------------------------------------------------------
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def best_beside(directory: Path, best: Any) -> str | None:
+    """The best checkpoint, which moves with the run's directory; the path in the file may be of another machine."""
+    if not isinstance(best, str) or not best:
+        return None
+    beside = directory.parent / PurePath(best.replace("\\", "/")).name
+    if beside.is_dir():
+        return str(beside)
+    if Path(best).is_dir():
+        return best
+    note_once(f"the best model of {directory} was {best}, which is not there: only its metric is known")
+    return None
+
+
+def _place(directory: Path, state: Mapping[str, Any], batches_per_epoch: int, accumulation: int) -> tuple[int, int]:
+    """Epoch, and the number within it of the next batch."""
+    step, progress = state["global_step"], float(state["epoch"])
+    epoch, updates = divmod(step, max(math.ceil(batches_per_epoch / accumulation), 1))
+    by_steps = epoch, updates * accumulation
+    whole = math.floor(progress)
+    by_epoch = whole, round((progress - whole) * batches_per_epoch)
+    if by_epoch[1] == batches_per_epoch:
+        by_epoch = whole + 1, 0
+    if by_epoch == by_steps or (step > 0 and progress == 0):
+        return by_steps
+    # Rows are counted in epochs, whatever the batches: this is right for other batch sizes, too.
+    note_once(
+        f"{directory} stands at epoch {progress:.6g} after {step} steps, which by the batches of this run would be "
+        f"epoch {by_steps[0]}, batch {by_steps[1]}: batch size, accumulation or data are not the same. Going on at "
+        f"epoch {by_epoch[0]}, batch {by_epoch[1]} of {batches_per_epoch}."
+    )
+    return by_epoch
+
+
+def _logged_losses(history: list[dict[str, Any]]) -> tuple[float, int]:
+    """The sum of the losses up to the last log of one, and the step of that log."""
+    total, last = 0.0, 0
+    for entry in history:
+        loss, step = entry.get("loss"), entry.get("step")
+        if isinstance(loss, (int, float)) and isinstance(step, int) and step > last:
+            total, last = total + loss * (step - last), step
+    return total, last

@@ -1,0 +1,212 @@
+"""Whether checkpoints are as they were written: one, or all of a run. Nothing is unpickled to find out.
+
+What we wrote has a manifest: every byte is compared with it. What transformers wrote has none: then it is looked
+whether the files can be read at all (headers and sizes of safetensors, JSON, the checksums inside torch's archives),
+which finds what was cut short and most of what was altered, but not a changed number in the weights.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from ..core.errors import CheckpointError
+from . import io
+from .atomic import Damage, find_damage, has_manifest, why_not_whole
+from .file_names import (
+    ADAPTER_WEIGHTS_NAME,
+    BEST_MODEL_NAME,
+    MANIFEST_NAME,
+    OPTIMIZER_NAME,
+    RUN_NAME,
+    TRAINER_STATE_NAME,
+    WEIGHTS_INDEX_NAME,
+    WEIGHTS_NAME,
+    is_plain,
+)
+from .identity import homes_of, step_of
+from .transformers.detect import OPTIMIZER_PT, PICKLED_WEIGHTS_NAME, SCHEDULER_PT
+from .transformers.unpickle import check_archive
+
+_ARCHIVES = re.compile(
+    r"(optimizer|scheduler|scaler)\.pt|rng_state(_\d+)?\.pth|pytorch_model.*\.bin|training_args\.bin"
+)
+_WEIGHTS = (
+    WEIGHTS_NAME,
+    WEIGHTS_INDEX_NAME,
+    ADAPTER_WEIGHTS_NAME,
+    PICKLED_WEIGHTS_NAME,
+    "pytorch_model.bin.index.json",
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found out about one checkpoint."""
+
+    path: Path
+    step: int | None
+    size: int  # bytes
+    damage: tuple[Damage, ...]
+    remark: str  # on what a whole one is good for
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.damage
+
+    @property
+    def says_whose(self) -> bool:
+        """Whether what it says of its run can be believed, damaged or not."""
+        return not any(one.file in (MANIFEST_NAME, RUN_NAME) for one in self.damage)
+
+    def __str__(self) -> str:
+        if self.is_whole:
+            return self.remark
+        return "; ".join(one.why for one in self.damage)
+
+
+def judge(checkpoint: str | Path) -> Verdict:
+    """Read every byte of a checkpoint and say what is wrong with it, if anything.
+
+    >>> judge("out/checkpoint-20").is_whole
+    True
+    """
+    path = Path(checkpoint)
+    if has_manifest(path):
+        damage, remark = _against_manifest(path), _use_of(path)
+    elif (reason := why_not_whole(path)) is not None:
+        damage, remark = (Damage(_file_in(reason), reason),), ""
+    else:
+        damage, remark = tuple(_unreadable(path)), "no checksums; files readable"
+    return Verdict(path, _step(path), _size(path), damage, remark)
+
+
+def verify_run(path: str | Path) -> list[Verdict]:
+    """Judge a checkpoint, or every one in the directory of a run: also the best model, and what was moved aside.
+
+    >>> [verdict.is_whole for verdict in verify_run("out")]
+    [True, True]
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise CheckpointError(
+            what=f"there is nothing to verify in {path}",
+            why="it is not a directory",
+            fix="name a checkpoint, or the output_dir of a run",
+        )
+    inside = sorted(_checkpoints_in(path), key=_order)
+    if not inside and not _looks_like_one(path):
+        raise CheckpointError(
+            what=f"there is nothing to verify in {path}",
+            why="it is no checkpoint, and holds no checkpoint-N",
+            fix="name a checkpoint, or the output_dir of a run",
+        )
+    return [judge(one) for one in inside or [path]]
+
+
+# ---- which ---------------------------------------------------------------------------------------------------------
+
+
+def _checkpoints_in(directory: Path) -> Iterator[Path]:
+    for home in (directory, *homes_of(directory)):
+        for name in os.listdir(home):
+            if (step_of(name) is not None or name == BEST_MODEL_NAME) and (home / name).is_dir():
+                yield home / name
+
+
+def _order(path: Path) -> tuple[Any, ...]:
+    step = step_of(path.name)
+    return len(path.parts), str(path.parent), step is None, step or 0
+
+
+def _looks_like_one(path: Path) -> bool:
+    return any(os.path.lexists(path / name) for name in (MANIFEST_NAME, TRAINER_STATE_NAME, OPTIMIZER_NAME))
+
+
+def _step(path: Path) -> int | None:
+    step = step_of(path.name)
+    if step is not None:
+        return step
+    try:
+        said = io.read_json(path / TRAINER_STATE_NAME)
+    except CheckpointError:
+        return None
+    step = said.get("global_step") if isinstance(said, dict) else None
+    return step if type(step) is int else None
+
+
+def _size(path: Path) -> int:
+    found = (Path(folder) / name for folder, _, names in os.walk(path) for name in names)
+    return sum(os.lstat(file).st_size for file in found if os.path.lexists(file))
+
+
+# ---- ours ----------------------------------------------------------------------------------------------------------
+
+
+def _against_manifest(path: Path) -> tuple[Damage, ...]:
+    try:
+        return tuple(find_damage(path))
+    except CheckpointError as error:  # no manifest to go by
+        return (Damage(MANIFEST_NAME, error.why),)
+
+
+def _use_of(path: Path) -> str:
+    resumable = (path / OPTIMIZER_NAME).exists() or (path / OPTIMIZER_PT).exists()
+    return "whole" if resumable else "whole; weights only"
+
+
+def _file_in(reason: str) -> str:
+    return MANIFEST_NAME if reason.startswith(MANIFEST_NAME) else ""
+
+
+# ---- of transformers -----------------------------------------------------------------------------------------------
+
+
+def _unreadable(path: Path) -> Iterator[Damage]:
+    """The files that cannot be read, and those that are named and not there."""
+    names = sorted(entry.name for entry in os.scandir(path) if not entry.is_dir(follow_symlinks=False))
+    for name in names:
+        why = _why_unreadable(path / name)
+        if why is not None:
+            yield Damage(name, why)
+    yield from (Damage(name, f"{name} is missing") for name in _missing_from(path, set(names)))
+
+
+def _why_unreadable(file: Path) -> str | None:
+    try:
+        if file.suffix == ".json" and file.lstat().st_size <= io.LARGEST_JSON:
+            io.read_json(file)
+        elif file.suffix == ".safetensors":
+            os.close(io.open_plain(file))
+            with safe_open(file, framework="pt") as opened:  # reads the header, and compares it with the size
+                opened.keys()
+        elif _ARCHIVES.fullmatch(file.name):
+            check_archive(file)
+    except CheckpointError as error:
+        return error.why
+    except (OSError, SafetensorError, ValueError) as error:
+        return f"{file.name} cannot be read: {error}"
+    return None
+
+
+def _missing_from(path: Path, names: set[str]) -> Iterator[str]:
+    """transformers takes a fresh optimizer, without a word, where one of its two files is missing."""
+    if not names & set(_WEIGHTS):
+        yield WEIGHTS_NAME
+    for one, other in ((OPTIMIZER_PT, SCHEDULER_PT), (SCHEDULER_PT, OPTIMIZER_PT)):
+        if one in names and other not in names:
+            yield other
+    for index in (name for name in names if name.endswith(".index.json")):
+        try:
+            content = io.read_json(path / index)
+        except CheckpointError:
+            continue  # said already
+        table = content.get("weight_map") if isinstance(content, dict) else None
+        shards = set(table.values()) if isinstance(table, dict) else set()
+        yield from sorted(str(shard) for shard in shards if not is_plain(shard) or shard not in names)

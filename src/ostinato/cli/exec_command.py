@@ -1,0 +1,105 @@
+"""Run a script that was written for transformers' Trainer on Ostinato's, as it is.
+
+  ostinato exec run_glue.py --model_name_or_path bert-base-cased --do_train ...
+  ostinato exec --explain run_glue.py ...         the journey of its first batch, and nothing is trained
+  ostinato exec --set isolate_rng=false train.py  other defaults for our own arguments
+  ostinato exec -m package.train ...              a module
+  torchrun --nproc_per_node 2 -m ostinato exec train.py ...
+
+Before the script starts, the names of transformers' trainer (Trainer, TrainingArguments, callbacks, collators, ...)
+become ours wherever they are imported from, libraries included. `ostinato exec --list` shows them. What follows the
+script's name are its own arguments. `import ostinato.dropin`, as the first line of a script, does the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+
+from .script_runner import (
+    FORMATS,
+    WRONG_COMMAND_LINE,
+    complain,
+    no_script,
+    run_module,
+    run_script,
+    tell_of,
+)
+
+SUMMARY = "run a script of transformers' Trainer on ours, unchanged"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--explain", action="store_true", help="show the journey of one batch in place of training")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="of --explain")
+    parser.add_argument("--list", action="store_true", help="show which names of transformers are which of ours")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="another default for one of our own arguments; may be repeated",
+    )
+    parser.add_argument("-m", dest="is_module", action="store_true", help="SCRIPT is the name of a module")
+    parser.add_argument("script", nargs="?", help="a Python file, or with -m a module")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own arguments")
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.list:
+        return _list()
+    if options.script is None:
+        return complain("which script? ostinato exec SCRIPT ARGUMENTS...", WRONG_COMMAND_LINE)
+    script = Path(options.script)
+    if not options.is_module and not script.is_file():
+        return complain(no_script(options.script), WRONG_COMMAND_LINE)
+    if options.set and (wrong := _set_defaults(options.set)):
+        return complain(wrong, WRONG_COMMAND_LINE)
+
+    from .. import dropin  # noqa: F401, PLC0415
+
+    def start() -> int:
+        if options.is_module:
+            return run_module(options.script, options.arguments)
+        return run_script(script, options.arguments)
+
+    if not options.explain:
+        return start()
+    return tell_of(
+        start,
+        options.script,
+        lambda trainer: trainer.explain(),
+        options.format,
+        failed=lambda journey: bool(journey.mistakes),
+    )
+
+
+def _set_defaults(given: list[str]) -> str | None:
+    """Hand the values over to the arguments, through the environment; what is wrong with them, if anything is."""
+    from ..arguments.env_defaults import VARIABLE, outside_defaults  # noqa: PLC0415
+
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = ",".join([*([before] if before else []), *given])
+    _, problems = outside_defaults()
+    if not problems:
+        return None
+    if before is None:
+        del os.environ[VARIABLE]
+    else:
+        os.environ[VARIABLE] = before
+    return str(problems[0]).replace(VARIABLE, "--set")
+
+
+def _list() -> int:
+    from ..compat.name_map import table  # noqa: PLC0415
+
+    for module, rows in groupby(table(), key=itemgetter(0)):
+        print(module)
+        for _, name, what in rows:
+            print(f"  {name:<52} {what}")
+        print()
+    print("Every other name stays transformers' own.")
+    return 0

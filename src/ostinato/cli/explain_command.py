@@ -1,0 +1,25 @@
+"""Show the journey of one batch through a script's trainer: columns, batch, outputs, loss, metrics, and mistakes.
+
+  ostinato explain train.py --learning_rate 1e-4
+  ostinato explain --format json train.py > journey.json
+
+The script runs unchanged until its first train(), evaluate() or predict(), which is not carried out. What follows
+the script's name are its own arguments. What it prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from .script_runner import add_script, tell
+
+SUMMARY = "show the journey of one batch through a script's trainer"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_script(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """1 if the batch does not get to its end."""
+    return tell(options, lambda trainer: trainer.explain(), failed=lambda journey: bool(journey.mistakes))

@@ -1,0 +1,24 @@
+"""Show what a script's train() will do, and which argument changes what; nothing is trained.
+
+  ostinato plan train.py
+  ostinato plan --format markdown train.py --num_train_epochs 5
+
+The script runs unchanged until its first train(), evaluate() or predict(), which is not carried out. What follows
+the script's name are its own arguments. What it prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from .script_runner import add_script, tell
+
+SUMMARY = "show what a script's train() will do"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_script(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    return tell(options, lambda trainer: trainer.plan())

@@ -1,0 +1,70 @@
+"""Make a page of a run, or one that compares several, from their journals.
+
+  ostinato report out                      writes out/report.html
+  ostinato report out --out page.html
+  ostinato report baseline changed         writes comparison.html here, and says where they part
+  ostinato report out --run ID --run ID    compares two runs of one directory
+
+A run is named by its output_dir or by its events.jsonl. Nothing but the journal is read, so a copy of it on another
+machine will do, and a run that is still going on is not disturbed. The pages need no network. Of a run without a
+journal, such as one of transformers, what is logged in the trainer_state.json of its last checkpoint is shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+SUMMARY = "make a page of a run, or one that compares several"
+NOTHING_TO_REPORT = 2
+COMPARISON = "comparison.html"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="the output_dir of a run, or its events.jsonl")
+    parser.add_argument("--out", metavar="FILE", help="where to write the page")
+    parser.add_argument(
+        "--run",
+        metavar="ID",
+        action="append",
+        help="which run, if a journal tells of several; the last by default. Given twice, these two are compared",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """2 if a journal is missing or tells nothing, 1 if the page cannot be written."""
+    from ..report import compare, html, journal_reader, run_page  # noqa: PLC0415
+
+    ids = options.run or [None] * len(options.runs)
+    places = options.runs * len(ids) if len(options.runs) == 1 else options.runs
+    if len(places) > compare.MOST:
+        return _refused(f"at most {compare.MOST} runs can be compared, and {len(places)} are named")
+    if len(ids) != len(places):
+        return _refused(f"{len(places)} journals are named, and {len(ids)} times --run: give one for each, or none")
+    try:
+        records = [journal_reader.read_run(place, run_id) for place, run_id in zip(places, ids, strict=True)]
+        said = []
+        if len(records) == 1:
+            path = Path(options.out) if options.out else run_page.page_path(places[0])
+            text = run_page.render(records[0])
+        else:
+            path, parted = Path(options.out or COMPARISON), compare.partings(records)
+            text = compare.render_comparison(records, parted)
+            said.extend(compare.summary(records, parted))
+    except journal_reader.JournalError as error:
+        return _refused(str(error))
+    try:
+        html.write_page(text, path)
+    except OSError as error:
+        print(
+            f"ostinato: {path} could not be written: {error.strerror or error}; --out names another", file=sys.stderr
+        )
+        return 1
+    print("\n".join([*said, f"written: {path}"]))
+    return 0
+
+
+def _refused(why: str) -> int:
+    print(f"ostinato: {why}", file=sys.stderr)
+    return NOTHING_TO_REPORT

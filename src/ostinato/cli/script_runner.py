@@ -1,0 +1,204 @@
+"""A user's script, run as it is until its trainer is about to start; what is asked of the trainer is told instead."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..diagnostics.render import Account
+    from ..trainer import Trainer
+
+FORMATS = ("text", "markdown", "json")
+STARTS = ("train", "evaluate", "predict", "hyperparameter_search")
+FAILED, WRONG_COMMAND_LINE, NEVER_STARTED = 1, 2, 3
+_THEIR_TRAINERS = {"Trainer", "Seq2SeqTrainer"}
+
+
+class Reached(BaseException):
+    """The script's trainer was about to start. No `Exception`: scripts catch those and go on."""
+
+
+def add_script(parser: argparse.ArgumentParser) -> None:
+    """The arguments of a command that runs a script."""
+    parser.add_argument("--format", choices=FORMATS, default="text", help="text by default, in colours on a terminal")
+    parser.add_argument("script", help="a Python file that builds an ostinato Trainer and starts it")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own arguments")
+
+
+def tell(
+    options: argparse.Namespace,
+    ask: Callable[[Trainer], Account],
+    *,
+    failed: Callable[[Any], bool] = lambda account: False,
+) -> int:
+    """Run the script until its trainer starts, ask it, print what it says."""
+    script = Path(options.script)
+    if not script.is_file():
+        return complain(no_script(options.script), WRONG_COMMAND_LINE)
+    if _uses_theirs(script):
+        return complain(
+            f"{script} uses transformers' Trainer, which would train: write `from ostinato import Trainer`, or leave "
+            f"it as it is and run `ostinato exec --explain {script}`",
+            WRONG_COMMAND_LINE,
+        )
+    return tell_of(lambda: run_script(script, options.arguments), str(script), ask, options.format, failed=failed)
+
+
+def tell_of(
+    start: Callable[[], int],
+    name: str,
+    ask: Callable[[Trainer], Account],
+    form: str,
+    *,
+    failed: Callable[[Any], bool] = lambda account: False,
+) -> int:
+    """Start what is called `name`; ask its trainer when it starts, print what it says."""
+    told: list[Account] = []
+    with _stopping_at_start(lambda trainer: told.append(ask(trainer))), contextlib.redirect_stdout(sys.stderr):
+        code = start()
+    if not told:
+        return code if code else complain(_never_started(name), NEVER_STARTED)
+    _print(told[0], form)
+    return FAILED if failed(told[0]) else 0
+
+
+def complain(text: str, code: int) -> int:
+    """Say what is wrong with the command line; returns the exit code."""
+    print(f"ostinato: {text}", file=sys.stderr)
+    return code
+
+
+def no_script(given: str) -> str:
+    """What is wrong with the name of a script."""
+    path = Path(given)
+    why = "it is a directory" if path.is_dir() else f"{path.absolute()} does not exist"
+    return f"there is no script {given!r}\n  why: {why}\n  fix: name a file of Python, from the directory you are in"
+
+
+def _never_started(script: str) -> str:
+    return (
+        f"{script} ended before any ostinato Trainer was asked to train, evaluate or predict\n"
+        "  why: only then is there something to tell\n"
+        "  fix: let the script call trainer.train(), and give it the arguments it needs to get there"
+    )
+
+
+# ---- running --------------------------------------------------------------------------------------------------------
+
+
+def run_script(script: Path, arguments: list[str]) -> int:
+    """Run a script as `python SCRIPT ...` would; its traceback is as if it had. Returns its exit code."""
+
+    def start() -> None:
+        runpy.run_path(str(script), run_name="__main__")
+
+    return _run(start, [str(script), *arguments], str(script.resolve().parent), str(script))
+
+
+def run_module(name: str, arguments: list[str]) -> int:
+    """Run a module as `python -m MODULE ...` would. Returns its exit code."""
+
+    def start() -> None:
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+    return _run(start, [name, *arguments], os.getcwd(), None)
+
+
+def _run(start: Callable[[], Any], arguments: list[str], directory: str, script: str | None) -> int:
+    before = sys.argv, sys.path[:]
+    sys.argv, sys.path[:] = arguments, [directory, *sys.path]
+    try:
+        start()
+    except Reached:
+        pass
+    except SystemExit as end:
+        return _code_of(end)
+    except Exception as error:
+        _print_error(error, script)
+        return FAILED
+    finally:
+        sys.argv, sys.path[:] = before
+    return 0
+
+
+def _code_of(end: SystemExit) -> int:
+    if end.code is None or isinstance(end.code, int):
+        return end.code or 0
+    print(end.code, file=sys.stderr)  # sys.exit("a message")
+    return FAILED
+
+
+def _print_error(error: Exception, script: str | None) -> None:
+    """The traceback, from the script on: how it was started says nothing."""
+    entry = error.__traceback__
+    while entry is not None and not _is_users(entry.tb_frame.f_code.co_filename, script):
+        entry = entry.tb_next
+    traceback.print_exception(type(error), error, entry or error.__traceback__)
+
+
+def _is_users(file: str, script: str | None) -> bool:
+    return file == script if script is not None else file != __file__ and "runpy" not in file
+
+
+@contextlib.contextmanager
+def _stopping_at_start(reached: Callable[[Trainer], None]) -> Iterator[None]:
+    """Every trainer calls `reached`, and stops the script, in place of starting."""
+    from ..trainer import Trainer  # noqa: PLC0415
+
+    def start(trainer: Trainer, *args: Any, **kwargs: Any) -> Any:
+        reached(trainer)  # now, while the script's files and directories are there
+        raise Reached
+
+    methods = {name: vars(Trainer)[name] for name in STARTS}
+    for name in methods:
+        setattr(Trainer, name, start)
+    try:
+        yield
+    finally:
+        for name, method in methods.items():
+            setattr(Trainer, name, method)
+
+
+def _uses_theirs(script: Path) -> bool:
+    """Whether a script imports transformers' Trainer, and nothing of ours."""
+    try:
+        tree = ast.parse(script.read_bytes())
+    except (SyntaxError, ValueError):
+        return False  # running it will say so
+    imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    modules = {
+        (node.module or "") if isinstance(node, ast.ImportFrom) else one.name for node in imports for one in node.names
+    }
+    if any(module.split(".")[0] == "ostinato" for module in modules):
+        return False
+    theirs = (node for node in imports if isinstance(node, ast.ImportFrom))
+    return any(
+        (node.module or "").split(".")[0] == "transformers" and alias.name in _THEIR_TRAINERS
+        for node in theirs
+        for alias in node.names
+    )
+
+
+# ---- printing -------------------------------------------------------------------------------------------------------
+
+
+def _print(account: Account, form: str) -> None:
+    if form == "json":
+        print(account.to_json())
+    elif form == "markdown":
+        print(account.to_markdown(), end="")
+    elif sys.stdout.isatty():
+        from rich.console import Console  # noqa: PLC0415
+
+        Console().print(account)
+    else:
+        print(account)

@@ -1,0 +1,56 @@
+"""Train a model for a task, with the flags of transformers' example scripts.
+
+  ostinato train text-classification --sample            see it work, in less than a minute, offline
+  ostinato train glue --task_name mrpc --model_name_or_path bert-base-cased --do_train --do_eval --output_dir out
+  ostinato train text-classification --train_file train.csv --validation_file dev.csv --do_train --do_eval ...
+  ostinato train text-classification --config run.yaml --learning_rate 1e-4
+  ostinato train text-classification --plan ...          what would happen; nothing is trained
+  ostinato train text-classification --help              every flag, by subject
+  torchrun --nproc_per_node 2 -m ostinato train ...
+
+`ostinato train` alone lists the tasks. Every name of an example script (glue, run_ner.py, swag, ...) is accepted too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ..core.errors import OstinatoError
+
+WRONG_COMMAND_LINE = 2
+SUMMARY = "train a model for a task: classification, question answering, translation, ..."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("task", nargs="?", metavar="TASK", help="which task; without one, a list of them")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the flags of the task: TASK --help lists them")
+
+
+def run(options: argparse.Namespace) -> int:
+    from ..tasks.command import carry_out, understood  # noqa: PLC0415
+
+    if options.task is None:
+        return _list()
+    try:
+        asked = understood(options.task, options.arguments)
+    except SystemExit as end:  # --help, or argparse has said what is wrong
+        return int(end.code or 0)
+    except OstinatoError as error:
+        print(f"ostinato: {error}", file=sys.stderr)
+        return WRONG_COMMAND_LINE
+    carry_out(asked)
+    return 0
+
+
+def _list() -> int:
+    from ..tasks import ALIASES, RECIPES, find_recipe  # noqa: PLC0415
+
+    width = max(map(len, RECIPES)) + 2
+    for name in RECIPES:
+        also = ", ".join(alias for alias, task in ALIASES.items() if task == name)
+        print(f"{name:<{width}}{find_recipe(name).summary}")
+        if also:
+            print(f"{'':<{width}}also: {also}")
+    print("\nostinato train TASK --sample shows one at work; ostinato train TASK --help lists its flags.")
+    return 0

@@ -1,0 +1,144 @@
+"""Putting our names in place in a process, also late, and taking them away again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+from ..core.notices import warn
+from .import_hook import Finder, StandIn, look_as_before, look_here_first, put_ours
+from .name_map import MODULES, PACKAGE, home_of, ours
+
+_finder = Finder()
+_corrected: list[tuple[ModuleType, str, Any]] = []  # references to theirs that were found elsewhere
+
+
+def is_in_place() -> bool:
+    return _finder in sys.meta_path
+
+
+def put_in_place() -> None:
+    """Let the names of the table resolve to ours from now on; a second time changes nothing."""
+    if is_in_place():
+        return
+    sys.meta_path.insert(0, _finder)
+    if PACKAGE in sys.modules:
+        _correct_what_is_loaded(sys.modules[PACKAGE])
+
+
+def _correct_what_is_loaded(package: ModuleType) -> None:
+    """transformers was imported before: its modules, and whoever imported names from them, get ours."""
+    theirs: dict[int, tuple[Any, str]] = {}
+    for path in MODULES:
+        module = sys.modules.get(path)
+        if module is None or isinstance(module, StandIn):
+            continue
+        for name in MODULES[path]:
+            if name in vars(module):
+                theirs[id(vars(module)[name])] = (vars(module)[name], name)
+    theirs = {key: (value, name) for key, (value, name) in theirs.items() if callable(value)}
+    _warn_of_subclasses([value for value, _ in theirs.values() if isinstance(value, type)])
+    for path in MODULES:
+        if path != PACKAGE and path in sys.modules:
+            put_ours(sys.modules[path])
+    for module, name, value in list(_references(set(theirs))):
+        _corrected.append((module, name, value))
+        setattr(module, name, ours(theirs[id(value)][1]))
+    look_here_first(package)
+
+
+def _references(wanted: set[int]) -> Iterator[tuple[ModuleType, str, Any]]:
+    """Every global name, in any module but ours, that means one of these objects."""
+    loaded = [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
+    # The package may exist twice, and only one of them is in `sys.modules`.
+    others = {id(one): one for module in loaded for one in list(vars(module).values()) if _is_package(one)}
+    for module in {**others, **{id(one): one for one in loaded}}.values():
+        if isinstance(module, StandIn) or str(module.__name__).split(".")[0] == __name__.split(".")[0]:
+            continue
+        for name, value in list(vars(module).items()):
+            if id(value) in wanted:
+                yield module, name, value
+
+
+def _is_package(value: Any) -> bool:
+    # Not isinstance, which asks objects for their __class__: some answer with a warning.
+    return issubclass(type(value), ModuleType) and vars(value).get("__name__") == PACKAGE
+
+
+def _warn_of_subclasses(classes: list[type]) -> None:
+    made = {
+        f"{one.__module__}.{one.__qualname__}"
+        for cls in classes
+        for one in _descendants(cls)
+        if one.__module__.split(".")[0] != PACKAGE
+    }
+    if made:
+        shown = ", ".join(sorted(made)[:4]) + (f" and {len(made) - 4} more" if len(made) > 4 else "")
+        warn(
+            f"{shown}: made from transformers' classes before ostinato.dropin was imported, and still on them; "
+            "make `import ostinato.dropin` the first line"
+        )
+
+
+def _descendants(cls: type) -> Iterator[type]:
+    for child in type.__subclasses__(cls):
+        yield child
+        yield from _descendants(child)
+
+
+def take_away() -> None:
+    """Let the names mean transformers' own again, for whoever imports them from now on."""
+    if not is_in_place():
+        return
+    sys.meta_path.remove(_finder)
+    package = sys.modules.get(PACKAGE)
+    if package is None:
+        return
+    own = {id(value): name for name in _all_names() if (value := _if_loaded(name)) is not None and callable(value)}
+    look_as_before(package)
+    for path in MODULES:
+        _restore(path)
+    for module, name, value in _corrected:
+        setattr(module, name, value)
+    _corrected.clear()
+    for module, name, value in list(_references(set(own))):
+        if module.__name__ == PACKAGE:
+            delattr(module, name)  # it is looked up when asked for
+        elif module.__name__.startswith(f"{PACKAGE}."):
+            setattr(module, name, _theirs(own[id(value)]))
+
+
+def _restore(path: str) -> None:
+    module = sys.modules.get(path)
+    if module is None or path == PACKAGE:
+        return
+    if isinstance(module, StandIn):  # the next import loads their module
+        del sys.modules[path]
+        parent, _, child = path.rpartition(".")
+        vars(sys.modules[parent]).pop(child, None)
+    else:
+        vars(module).update(vars(module).pop("_their_names", {}))
+
+
+def _all_names() -> set[str]:
+    return {name for names in MODULES.values() for name in names}
+
+
+def _if_loaded(name: str) -> Any:
+    """Ours, unless nobody asked for it yet."""
+    module = sys.modules.get(home_of(name))
+    return vars(module).get(name) if module is not None else None
+
+
+def _theirs(name: str) -> Any:
+    """What transformers itself has under a name."""
+    for path, names in MODULES.items():
+        if name in names and path != PACKAGE and find_spec(path) is not None:
+            value = getattr(import_module(path), name, None)
+            if value is not None:
+                return value
+    return getattr(import_module(PACKAGE), name)

@@ -1,0 +1,198 @@
+"""Names that other code looks for on a trainer and that are no part of ours: what they were, or what replaced them.
+
+Consulted only when an attribute is not found, so a trainer's own names cost nothing. (`super().name` finds methods
+alone: what subclasses override and pass on to is a method of `Trainer`.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from ..checkpoint.retention import rotate, sort_checkpoints
+from ..core.errors import NotSupportedError
+from ..core.notices import note_once, warn
+from ..core.tree import numpify
+
+
+class NoSuchNameError(NotSupportedError, AttributeError):
+    """An attribute that does not exist, so that `getattr(trainer, name, default)` keeps working."""
+
+
+# ---- attributes -----------------------------------------------------------------------------------------------------
+
+
+def _scaler(trainer: Any) -> Any:
+    return getattr(trainer.precision, "scaler", None)
+
+
+def _is_model_parallel(trainer: Any) -> bool:
+    return len(set((getattr(trainer.model, "hf_device_map", None) or {}).values())) > 1
+
+
+ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
+    # Backends that we do not have are not in use.
+    **dict.fromkeys(
+        (
+            "is_deepspeed_enabled",
+            "is_distributed_loading_by_transformers",
+            "is_fsdp2",
+            "is_fsdp_enabled",
+            "is_fsdp_xla_enabled",
+            "is_fsdp_xla_v1_enabled",
+            "is_fsdp_xla_v2_enabled",
+            "is_tp_enabled",
+            "use_amp",  # autocast surrounds the model's forward by itself
+            "use_apex",
+            "use_cpu_amp",
+            "use_cuda_amp",
+        ),
+        lambda trainer: False,
+    ),
+    **dict.fromkeys(("_past", "deepspeed", "fsdp", "sharded_ddp", "compute_objective"), lambda trainer: None),
+    "do_grad_scaling": lambda trainer: _scaler(trainer) is not None,
+    "gather_function": lambda trainer: trainer.accelerator.gather_for_metrics,
+    "is_model_parallel": _is_model_parallel,
+    "scaler": _scaler,
+}
+
+
+# ---- methods --------------------------------------------------------------------------------------------------------
+
+
+def _nested_gather(trainer: Any, tensors: Any, name: str | None = None) -> Any:
+    return None if tensors is None else trainer.strategy.gather(tensors)
+
+
+def _gather_and_numpify(trainer: Any, tensors: Any, name: str | None = None) -> Any:
+    return numpify(_nested_gather(trainer, tensors))
+
+
+def _pad_across_processes(trainer: Any, tensor: Any, pad_index: int = -100) -> Any:
+    return trainer.accelerator.pad_across_processes(tensor, dim=1, pad_index=pad_index)
+
+
+def _sorted_checkpoints(
+    trainer: Any, output_dir: str | None = None, checkpoint_prefix: str = "checkpoint", use_mtime: bool = False
+) -> list[str]:
+    directory = trainer.args.output_dir if output_dir is None else output_dir
+    best = trainer.state.best_model_checkpoint
+    return sort_checkpoints(directory, checkpoint_prefix, use_mtime, best_model_checkpoint=best)
+
+
+def _rotate_checkpoints(trainer: Any, use_mtime: bool = False, output_dir: str | None = None) -> None:
+    best = trainer.state.best_model_checkpoint
+    directory = trainer.args.output_dir if output_dir is None else output_dir
+    rotate(directory, trainer.args.save_total_limit, keep=[best] if best else [])
+
+
+def _load_state_dict_in_model(trainer: Any, state_dict: dict[str, Any]) -> None:
+    _issue_warnings_after_load(trainer, trainer.model.load_state_dict(state_dict, strict=False))
+
+
+def _issue_warnings_after_load(trainer: Any, load_result: Any) -> None:
+    for what, names in (("has no", load_result.missing_keys), ("has unused", load_result.unexpected_keys)):
+        if names:
+            warn(f"the checkpoint {what} {', '.join(map(str, names))}")
+
+
+def _num_tokens(trainer: Any, train_dl: Any, max_steps: int | None = None) -> int:
+    tokens = 0
+    for batch in train_dl:
+        amount = batch["input_ids"].numel()
+        if max_steps is not None:
+            return amount * max_steps
+        tokens += amount
+    return tokens
+
+
+def _compare_arguments(trainer: Any, training_args: Any, trainer_state: Any) -> None:
+    for name in ("logging_steps", "eval_steps", "save_steps"):
+        now, before = getattr(training_args, name, None), getattr(trainer_state, name, None)
+        if now != before and before is not None:
+            note_once(f"{name}={now} now, and {before} in the checkpoint: the present value holds")
+
+
+def _get_grad_norm(trainer: Any, model: nn.Module, grad_norm: Any = None) -> float | None:
+    run = trainer._run
+    norm = grad_norm if grad_norm is not None else getattr(run, "grad_norm", None)
+    return None if norm is None else float(norm)
+
+
+METHODS: dict[str, Callable[..., Any]] = {
+    "_fsdp_qlora_plugin_updates": lambda trainer: None,  # changes a plugin of FSDP, where there is one
+    "_gather_and_numpify": _gather_and_numpify,
+    "_get_grad_norm": _get_grad_norm,
+    "_has_mixed_mesh_grads": lambda trainer, model: False,
+    "_issue_warnings_after_load": _issue_warnings_after_load,
+    "_load_state_dict_in_model": _load_state_dict_in_model,
+    "_nested_gather": _nested_gather,
+    "_pad_across_processes": _pad_across_processes,
+    "_rotate_checkpoints": _rotate_checkpoints,
+    "_sorted_checkpoints": _sorted_checkpoints,
+    "_sync_replicated_trainable_parameters": lambda trainer, model: None,  # FSDP's business
+    "_validate_args": lambda trainer: trainer.args.validate(),
+    "compare_trainer_and_checkpoint_args": _compare_arguments,
+    "end": lambda trainer: trainer.accelerator.end_training(),
+    "num_tokens": _num_tokens,
+}
+
+
+# ---- neither there nor replaced by something of the same shape ------------------------------------------------------
+
+_LOOP = "the loop is the functions of ostinato.engine.loop"
+_NO_DEEPSPEED = "DeepSpeed is not supported"
+INSTEAD: dict[str, tuple[str, str]] = {
+    "_activate_neftune": ("train() disturbs the embeddings while it runs", "set neftune_noise_alpha"),
+    "_add_sm_patterns_to_gitignore": ("no git repository is kept", "use push_to_hub()"),
+    "_build_accelerator_args": ("there is no accelerator to be made", "pass Trainer(strategy=…)"),
+    "_deactivate_neftune": ("train() takes the noise away when it ends", "set neftune_noise_alpha"),
+    "_finalize_training": (_LOOP, "override train(), or use the callback event on_train_end"),
+    "_init_training_state": (_LOOP, "read trainer.state, or use the callback event on_train_begin"),
+    "_mixed_mesh_grad_norm": ("parameters are on one mesh", "override _clip_grad_norm"),
+    "_prepare_for_training": (_LOOP, "override create_optimizer, create_scheduler or _wrap_model"),
+    "_run_epoch": (_LOOP, "override get_batch_samples, training_step or _maybe_log_save_evaluate"),
+    "_save_tpu": ("TPUs are not supported", "override _save"),
+    "_tune_save_checkpoint": ("Ray's own checkpoints are not written", "override _save_checkpoint"),
+    "_update_auto_batch_size": (_LOOP, "set auto_find_batch_size"),
+    "init_git_repo": ("no git repository is kept", "use push_to_hub()"),
+    "ipex_optimize_model": ("Intel's extension is gone from transformers too", "set torch_compile=True"),
+    "propagate_args_to_deepspeed": (_NO_DEEPSPEED, "train with torchrun"),
+    "set_initial_training_values": (_LOOP, "trainer.plan() tells steps, epochs and rows"),
+    "torch_jit_model_eval": ("tracing is gone from transformers too", "set torch_compile=True"),
+}
+
+# Steps of transformers' own loop. A subclass that overrides one would wait for its call in vain.
+_STEPS_OF_THEIR_LOOP = (
+    "_build_accelerator_args",
+    "_finalize_training",
+    "_init_training_state",
+    "_prepare_for_training",
+    "_run_epoch",
+    "_tune_save_checkpoint",
+    "_update_auto_batch_size",
+    "set_initial_training_values",
+)
+
+
+def absent(trainer: Any, name: str) -> Any:
+    """What a trainer answers when asked for an attribute that it does not have."""
+    if name in ATTRIBUTES:
+        return ATTRIBUTES[name](trainer)
+    if name in METHODS:
+        return partial(METHODS[name], trainer)
+    if name in INSTEAD:
+        why, fix = INSTEAD[name]
+        raise NoSuchNameError(what=f"{type(trainer).__name__} has no {name!r}", why=why, fix=fix)
+    raise AttributeError(f"{type(trainer).__name__!r} object has no attribute {name!r}", name=name, obj=trainer)
+
+
+def note_overrides_without_effect(kind: type, base: type) -> None:
+    """One line for each step of transformers' loop that a class between `kind` and `base` overrides."""
+    for cls in kind.__mro__[: kind.__mro__.index(base)]:
+        for name in _STEPS_OF_THEIR_LOOP:
+            if name in vars(cls):
+                note_once(f"{cls.__name__}.{name} has no effect: {_LOOP}; {INSTEAD[name][1]}")

@@ -1,0 +1,52 @@
+"""A loader that a subclass made and hands to `accelerator.prepare`: its order by epochs, its batches shared out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils.data import DataLoader, RandomSampler
+
+from ..arguments.settings import LoaderSettings
+from ..core.errors import NotSupportedError
+from ..data.loader import Loader
+from ..data.samplers.epoch_sampler import EpochSampler
+from ..data.user_loaders import BatchesInTurn, is_dealt_out, shared_batches
+
+
+def shared_loader(loader: DataLoader[Any], settings: LoaderSettings) -> DataLoader[Any]:
+    """The loader itself for one process, or if it deals out rows; else one that takes turns at its batches."""
+    _order_by_epochs(loader, settings)
+    if settings.world_size == 1 or isinstance(loader, Loader) or _is_shared_already(loader):
+        return loader
+    if loader.batch_sampler is None:
+        raise NotSupportedError(
+            what="this loader cannot be shared by several processes",
+            why="its data set is a stream, or makes batches itself, so that each process would read all of it",
+            fix="pass the data set to the Trainer as train_dataset: it deals out its rows",
+        )
+    return DataLoader(
+        loader.dataset,
+        batch_sampler=shared_batches(loader.batch_sampler, settings),
+        num_workers=loader.num_workers,
+        collate_fn=loader.collate_fn,
+        pin_memory=loader.pin_memory,
+        timeout=loader.timeout,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+        generator=loader.generator,
+        prefetch_factor=loader.prefetch_factor,
+        persistent_workers=loader.persistent_workers,
+    )
+
+
+def _order_by_epochs(loader: DataLoader[Any], settings: LoaderSettings) -> None:
+    """A plain random order becomes the one of `Trainer`, which follows seed and epoch alone."""
+    batches: Any = loader.batch_sampler
+    sampler = getattr(batches, "sampler", None)
+    if type(sampler) is RandomSampler and not sampler.replacement and len(sampler) == len(sampler.data_source):
+        batches.sampler = EpochSampler(len(sampler), settings.seed)
+
+
+def _is_shared_already(loader: DataLoader[Any]) -> bool:
+    parts = (loader.sampler, loader.batch_sampler)
+    return isinstance(loader.batch_sampler, BatchesInTurn) or any(map(is_dealt_out, parts))

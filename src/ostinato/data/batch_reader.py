@@ -1,0 +1,87 @@
+"""Batches read where torch's loader asks for them: in a worker, or in this process on their way to pinned memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.utils.data import Dataset, get_worker_info
+
+from .bad_rows import SkippingRows
+from .columns import has_columns
+from .dataset_errors import Rows
+from .row_random import Apart, Draw, Seeder
+from .samplers.base import announce_epoch
+from .streams.shards import Collate, all_rows_of
+from .worker_errors import Failure, joining_failed, reading_failed
+
+
+def as_it_is(batch: Any) -> Any:
+    """What torch is given for a collator: batches come out of the readers ready-made."""
+    return batch
+
+
+class BatchReader(Dataset[Any]):
+    """Whole batches of a data set with numbered rows: `reader[[3, 1, 2]]`."""
+
+    def __init__(self, rows: Any, collate: Collate, source: str, apart: Apart | None = None) -> None:
+        self.rows, self.collate, self.source = rows, collate, source
+        self.apart = apart
+        self._epoch: int | None = None
+
+    def __getitem__(self, wanted: list[int] | Draw) -> Any:
+        try:
+            if not isinstance(wanted, Draw):
+                return self._read(wanted)
+            return self._read_here(wanted) if get_worker_info() is None else self._read_in_worker(wanted)
+        except Exception as error:
+            if get_worker_info() is None:
+                raise
+            return Failure.of(error)
+
+    def _read_here(self, wanted: Draw) -> Any:
+        assert self.apart is not None
+        if not self.apart.is_needed:
+            return self._read(wanted.indices)
+        return self.apart.read(wanted.epoch, lambda seeder: self._read(wanted.indices, seeder, wanted.place))
+
+    def _read_in_worker(self, wanted: Draw) -> Any:
+        assert self.apart is not None
+        if wanted.epoch != self._epoch:  # a worker that persists is not told otherwise
+            self._epoch = wanted.epoch
+            announce_epoch(self.rows, wanted.epoch)
+        return self._read(wanted.indices, self.apart.streams.of(wanted.epoch), wanted.place)
+
+    def _read(self, indices: list[int], seeder: Seeder | None = None, place: int = 0) -> Any:
+        many = getattr(self.rows, "__getitems__", None)
+        found, part = None, []
+        try:
+            if many:
+                if seeder is not None:
+                    seeder.row(place)
+                found = many(indices)
+            else:
+                for index in indices:
+                    if seeder is not None:
+                        seeder.row(place + len(part))
+                    part.append(self.rows[index])
+                found = part
+            if seeder is not None:
+                seeder.join(place)
+            return self.collate(found)
+        except Exception as error:
+            if found is None:
+                reading_failed(error, self.rows, indices if many else indices[len(part) :][:1], self.source)
+            rows = Rows(self.source, indices, has_columns(self.rows))
+            joining_failed(error, self.collate, found, rows, self.rows)
+
+
+def begin_worker(worker_id: int, then: Callable[[int], None] | None) -> None:
+    """Show the user's data set to whoever asks `get_worker_info().dataset`, not our reader of it; then seed."""
+    info = get_worker_info()
+    if info is not None:
+        rows = all_rows_of(info.dataset.rows)  # type: ignore[attr-defined]
+        rows = rows.rows if isinstance(rows, SkippingRows) else rows
+        object.__setattr__(info, "dataset", rows)  # torch itself lets nobody assign it
+    if then is not None:
+        then(worker_id)

@@ -1,0 +1,217 @@
+"""How a loader cuts rows into batches, and what is left of an epoch from any place of it on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
+from typing import Any, NamedTuple
+
+from torch.utils.data import BatchSampler, Sampler, SequentialSampler
+
+from ..loader import Loader
+from ..samplers.base import EpochOrder, announce_epoch
+from ..samplers.epoch_sampler import ShardedBatchSampler
+from ..sizes import has_length, is_iterable
+from ..step_schedule import AnyCourse, BudgetCourse, Course
+from ..user_loaders import BatchesInTurn
+from .token_budget import Past, TokenBudgetBatchSampler
+
+Order = Callable[[int, int], Iterator[int]]  # epoch, place to begin at -> rows
+
+
+def order_of(sampler: Any) -> Order | None:
+    """The rows of any epoch from any place on, by arithmetic; None where the order is drawn, or is the user's.
+
+    >>> from .samplers import EpochSampler
+    >>> list(order_of(EpochSampler(5, seed=0))(3, 2)) == list(order_of(EpochSampler(5, seed=0))(3, 0))[2:]
+    True
+    """
+    if type(sampler) is SequentialSampler:
+        return lambda epoch, start: iter(range(start, len(sampler)))
+    return sampler.order if isinstance(sampler, EpochOrder) and sampler.repeats else None
+
+
+class RestOfOrder(Sampler[int]):
+    """The rows of an epoch from place `row` on."""
+
+    def __init__(self, sampler: Any, row: int) -> None:
+        self.sampler, self.row = sampler, row
+        self.epoch = getattr(sampler, "epoch", 0)
+        self._order = order_of(sampler)
+
+    def __iter__(self) -> Iterator[int]:
+        if self._order is not None:
+            return self._order(self.epoch, self.row)
+        return islice(iter(self.sampler), self.row, None)
+
+    def __len__(self) -> int:
+        return max(len(self.sampler) - self.row, 0)
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+        if self._order is None:
+            announce_epoch(self.sampler, epoch)
+
+
+class RestOfBatches(Sampler[list[int]]):
+    """The batches of an epoch from number `skip` on; those before are not read."""
+
+    def __init__(self, batches: Any, skip: int) -> None:
+        self.batches, self.skip = batches, skip
+
+    def __iter__(self) -> Iterator[list[int]]:
+        if isinstance(self.batches, TokenBudgetBatchSampler):
+            return self.batches.batches(self.batches.epoch, self.skip)
+        return islice(iter(self.batches), self.skip, None)
+
+    def __len__(self) -> int:
+        return max(len(self.batches) - self.skip, 0)
+
+    def set_epoch(self, epoch: int) -> None:
+        announce_epoch(self.batches, epoch)
+        announce_epoch(getattr(self.batches, "sampler", None), epoch)
+
+    def real_rows(self, batch_number: int) -> int | None:
+        of_batch = getattr(self.batches, "real_rows", None)
+        return None if of_batch is None else of_batch(batch_number)
+
+
+class Begin(NamedTuple):
+    """An epoch is entered at a row: the batch that begins there has the number `batch`."""
+
+    epoch: int
+    row: int
+    batch: int
+    group: int | None = None
+    stream: Any = None  # what a stream, or a loader of the user's, says of where it stands
+    rows_per_batch: int | None = None  # of a stream: before
+    workers: int | None = None  # that shared it before
+
+
+@dataclass(frozen=True)
+class Batching:
+    """Equal batches cut from an order of rows, this process's part of each."""
+
+    sampler: Any
+    rows: int  # of an epoch: of the first, should they differ
+    batch_size: int  # in one process
+    rank: int = 0
+    world_size: int = 1
+    drop_last: bool = False
+
+    @property
+    def rows_per_batch(self) -> int:
+        """Over all processes."""
+        return self.batch_size * self.world_size
+
+    @property
+    def group(self) -> int | None:
+        """The number of rows that an order by length keeps together: with another number it is another order."""
+        return self.sampler.group if isinstance(self.sampler, EpochOrder) else None
+
+    def regrouped(self, group: int | None) -> Batching:
+        """With the order that another number of rows per step had, so that an epoch can be finished in it."""
+        same = group is None or self.group is None or group == self.group
+        return self if same else replace(self, sampler=self.sampler.regrouped(group))
+
+    def course(self, accumulation: int, *, step: int, epoch: int, row: int, group: int | None) -> AnyCourse:
+        """How a run goes on from a place. `group`: of the epoch that is going on there."""
+        return Course(
+            step=step,
+            epoch=epoch,
+            row=row,
+            rows=self.rows,
+            rows_per_batch=self.rows_per_batch,
+            accumulation=accumulation,
+            drop_last=self.drop_last,
+            group=self.group,
+            first_group=group if row else self.group,
+            counts="batches" if isinstance(self, GivenBatches) else "rows",
+        )
+
+    def recall(self, courses: Sequence[AnyCourse]) -> None:
+        """Take note of how a run has gone through its data, if the batches depend on it."""
+
+    def rest(self, begin: Begin) -> Any:
+        """The batches from a row of an epoch on."""
+        return ShardedBatchSampler(
+            RestOfOrder(self.regrouped(begin.group).sampler, begin.row),
+            self.batch_size,
+            self.rank,
+            self.world_size,
+            drop_last=self.drop_last,
+            numbered_from=begin.batch,
+            first_row=begin.row,
+        )
+
+
+class StreamBatches(Batching):
+    """Equal batches of a stream that knows how many rows it has: `sampler` is the stream itself."""
+
+
+class GivenBatches(Batching):
+    """Batches that are the user's own, in the order they have: they are what is counted, as if they were rows."""
+
+    def rest(self, begin: Begin) -> Any:
+        rest = RestOfBatches(self.sampler, begin.row)
+        if self.world_size == 1:
+            return rest
+        return BatchesInTurn(
+            rest,
+            self.rank,
+            self.world_size,
+            drop_last=self.drop_last,
+            numbered_from=begin.batch,
+            first_batch=begin.row,
+        )
+
+
+class BudgetBatches(GivenBatches):
+    """Batches that hold so many tokens: each process has one of every step, and steps are what is counted."""
+
+    def course(self, accumulation: int, *, step: int, epoch: int, row: int, group: int | None) -> AnyCourse:
+        return BudgetCourse(step, epoch, row, accumulation, self.sampler.cut, self.sampler.batches_in)
+
+    def recall(self, courses: Sequence[AnyCourse]) -> None:
+        own = [each for each in courses if isinstance(each, BudgetCourse)]
+        changes = own[:1] + [after for before, after in pairwise(own) if after.cut != before.cut]
+        self.sampler.past = [Past(each.epoch, each.row, each.cut) for each in changes]
+
+
+def batching_of(loader: Any) -> Batching | None:
+    """How a loader cuts batches; None where nobody knows how many there are."""
+    if not isinstance(loader, Loader):
+        return _counted(GivenBatches, loader, 1)
+    if is_iterable(loader.dataset):
+        return _stream_batches(loader)
+    batches = loader.batch_sampler
+    if isinstance(batches, ShardedBatchSampler):
+        cut = batches.batch_size, batches.rank, batches.world_size, batches.drop_last
+        return _counted(Batching, batches.sampler, *cut)
+    if type(batches) is BatchSampler and getattr(batches.sampler, "num_replicas", 1) == 1:
+        return _counted(Batching, batches.sampler, batches.batch_size, 0, 1, batches.drop_last)
+    if isinstance(batches, TokenBudgetBatchSampler):
+        return BudgetBatches(batches, 0, 1)
+    if isinstance(batches, BatchesInTurn):
+        return _counted(GivenBatches, batches.batches, 1, batches.rank, batches.world_size, batches.drop_last)
+    return _counted(GivenBatches, batches, 1)
+
+
+def _counted(kind: type[Batching], sampler: Any, *cut: Any) -> Batching | None:
+    return kind(sampler, len(sampler), *cut) if has_length(sampler) else None
+
+
+def _stream_batches(loader: Loader) -> Batching | None:
+    if loader.batch_size is None:
+        return None
+    stream = loader.dataset
+    rank, world_size = getattr(stream, "rank", 0), getattr(stream, "world_size", 1)
+    rows = getattr(stream, "all_rows", stream)
+    return _counted(StreamBatches, rows, loader.batch_size, rank, world_size, loader.drop_last)
+
+
+def first_course(loader: Any, accumulation: int) -> list[AnyCourse]:
+    """The course of a run from its beginning, where it is known."""
+    batching = batching_of(loader)
+    return [] if batching is None else [batching.course(accumulation, step=0, epoch=0, row=0, group=None)]

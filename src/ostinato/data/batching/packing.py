@@ -1,0 +1,397 @@
+"""Packing: the rows of a batch laid end to end in one, so that nothing is padded and no row sees another.
+
+Joined rows are kept apart by positions that begin anew with each of them, and by whatever else a model's forward
+takes to learn where a row begins. Whether it makes use of them cannot be read from its signature: `packing_check.py`
+tries it out.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+
+from ...core.errors import ConfigError, DataError
+from ...core.notices import note_once
+from ..collate_errors import labels_misaligned, not_rows
+from ..columns import bare_model, forward_parameters, in_words
+from ..dataset_errors import (
+    MissingColumnError,
+    RaggedError,
+    Rows,
+    RowsError,
+    WrongValueError,
+    no_rows,
+    shortened,
+    told,
+)
+from .split_by_length import SplitBatch
+
+Mask = Literal["causal", "full"]
+
+IGNORED = -100
+LIMITS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")  # as flash attention calls them
+MARKS = ("position_ids", "seq_idx", *LIMITS, "use_cache")
+
+_LABELS = ("labels", "label_ids", "label")
+_MADE_ANEW = ("attention_mask", *MARKS)  # what rows have of these holds for a row that is alone
+_INSTEAD = "use split_by_length=True, which saves padding and keeps rows apart"
+
+
+class PackedBatch(SplitBatch):
+    """Several packed rows, each a micro-batch of its own; `places` says of which rows of the batch each is made."""
+
+    def __init__(self, batches: Sequence[dict[str, Any]] = (), places: Sequence[Sequence[int]] = ()) -> None:
+        super().__init__(batches)
+        self.places = [list(each) for each in places]
+
+
+@dataclass(frozen=True)
+class PackingCollator:
+    """Join the rows of a batch to one of shape (1, tokens), without padding; with labels, or else the ids as labels.
+
+    `marks` are the inputs that keep rows apart, of `MARKS`; `for_model` takes those that a model's forward takes. The
+    first label of every row becomes -100 where the loss is `shifted`, that is, where each position predicts the next
+    label: it would be predicted from the row before. Other columns with a value for every token are joined as well;
+    places where a row's `attention_mask` is 0 are padding, and left out.
+
+    With `max_length` the result is a `PackedBatch`: as few batches as best fit makes of at most so many tokens each,
+    no row being cut.
+
+    >>> PackingCollator()([{"input_ids": [5, 6]}, {"input_ids": [7, 8]}])
+    {'input_ids': tensor([[5, 6, 7, 8]]), 'labels': tensor([[-100,    6, -100,    8]]), 'position_ids': tensor([[0, 1, 0, 1]])}
+    >>> rows = [{"input_ids": [1] * length} for length in (3, 6, 4, 2)]
+    >>> PackingCollator(max_length=8)(rows).places
+    [[0, 2], [1, 3]]
+    """  # noqa: E501
+
+    cuts: ClassVar[bool] = True  # gives lists of micro-batches
+
+    max_length: int | None = None
+    shifted: bool = True
+    marks: Collection[str] = ("position_ids",)
+    # A mask of tokens x tokens, for models that keep rows apart by nothing else: added to the attention's scores.
+    mask: Mask | None = None
+    mask_dtype: torch.dtype = torch.float32
+    first_position: int = 0  # of every row: RoBERTa and its like count from the padding's id + 1
+    takes: Collection[str] | None = None  # the inputs that the model's forward names, where they are known
+
+    def __post_init__(self) -> None:
+        if self.max_length is not None and self.max_length < 1:
+            raise ConfigError(
+                what=f"max_length={self.max_length} leaves no room for a token",
+                why="it is the number of tokens that a packed row may have",
+                fix="leave it out for one packed row per batch, or set for example max_length=4096",
+            )
+        unknown = [name for name in self.marks if name not in MARKS]
+        if unknown:
+            raise ConfigError(
+                what=f"marks names {in_words(unknown)}, which packing does not make",
+                why=f"rows can be kept apart by {', '.join(MARKS)}",
+                fix="leave it out, or use PackingCollator.for_model(model)",
+            )
+
+    @classmethod
+    def for_model(
+        cls, model: Any, *, max_length: int | None = None, shifted: bool | None = None, mask: Mask | None = None
+    ) -> PackingCollator:
+        """A collator that makes what the model's forward takes, by name or as `**kwargs`.
+
+        `shifted=None` goes by the model's `loss_type`; a model that has none is taken for a language model.
+
+        >>> class Model(torch.nn.Module):
+        ...     def forward(self, input_ids, position_ids=None, labels=None): ...
+        >>> PackingCollator.for_model(Model()).marks
+        ('position_ids',)
+        """
+        named, anything = forward_parameters(model), takes_any_keyword(model)
+        # A cache for generation is kept by name only: to others, use_cache is not a mark but one more keyword.
+        marks = tuple(name for name in MARKS if name in named or (anything and name != "use_cache"))
+        if shifted is None:
+            shifted = getattr(bare_model(model), "loss_type", None) in (None, "ForCausalLM")
+        return cls(max_length, shifted, marks, mask, dtype_of(model), takes=tuple(named))
+
+    def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, Any] | PackedBatch:
+        tables = self._tables(features)
+        if self.max_length is None:
+            return self._joined([table for table in tables if table])
+        lengths = [len(table["input_ids"]) if table else 0 for table in tables]
+        for place, length in enumerate(lengths):
+            if length > self.max_length:
+                raise told(partial(_too_long, place, length, self.max_length))
+        places = [place for place, table in enumerate(tables) if table]
+        bins = best_fit([lengths[place] for place in places], self.max_length)
+        chosen = [[places[each] for each in one] for one in bins]
+        return PackedBatch([self._joined([tables[place] for place in one]) for one in chosen], chosen)
+
+    # ---- rows ----------------------------------------------------------------------------------
+
+    def _tables(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, np.ndarray]]:
+        """The columns of every row that have a value for each of its tokens. Empty for a row without tokens."""
+        if len(rows) == 0:
+            raise no_rows()
+        known = told(partial(not_rows, rows))
+        if known is not None:
+            raise known
+        ids = [_values(rows, place, "input_ids") for place in range(len(rows))]
+        name = next((name for name in _LABELS if any(name in row for row in rows)), None)
+        labels = [self._labels(rows, place, own, name) for place, own in enumerate(ids)]
+        columns = {"input_ids": ids, "labels": labels, **self._columns(rows, ids)}
+        tables = [
+            self._table(row, {name: values[place] for name, values in columns.items()})
+            for place, row in enumerate(rows)
+        ]
+        if not any(tables):
+            raise DataError(
+                what="no row of the batch has a token",
+                why="all its input_ids are empty, or all of its attention_mask is 0",
+                fix="leave empty rows out of the data set",
+            )
+        if not all(tables):
+            note_once("packing leaves out rows that have no token", key="packing without tokens")
+        return tables
+
+    def _table(self, row: Mapping[str, Any], table: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The columns of a row without its padding, and without the label that nothing predicts."""
+        real = _real_tokens(row, len(table["input_ids"]))
+        if real is not None:
+            note_once("packing leaves out the places of rows whose attention_mask is 0", key="packing unpads")
+            table = {name: values[real] for name, values in table.items()}
+        if len(table["input_ids"]) == 0:
+            return {}
+        if self.shifted:
+            table["labels"] = np.concatenate([[IGNORED], table["labels"][1:]])
+        return table
+
+    def _labels(self, rows: Sequence[Any], place: int, ids: np.ndarray, name: str | None) -> np.ndarray:
+        if name is None:
+            if not self.shifted:
+                raise DataError(
+                    what="the rows have no 'labels', and the model does not predict the next token",
+                    why="without labels a language model's are its input_ids; another model would copy its input",
+                    fix=f"give every row labels, one for each token; to mask tokens at random, {_INSTEAD}",
+                )
+            return ids
+        value = rows[place].get(name)
+        if value is not None and not isinstance(value, (list, tuple)) and np.ndim(value) == 0:
+            raise told(partial(_one_label, place, name, value))
+        labels = _values(rows, place, name)
+        if len(labels) != len(ids):
+            raise told(partial(_uneven, place, name, len(ids), len(labels)))
+        return labels
+
+    def _columns(self, rows: Sequence[Mapping[str, Any]], ids: list[np.ndarray]) -> dict[str, list[np.ndarray]]:
+        """The further columns that can be joined: a number for every token of every row."""
+        names = dict.fromkeys(name for row in rows for name in row)
+        kept: dict[str, list[np.ndarray]] = {}
+        left_out: list[str] = []
+        for name in names:
+            if name in ("input_ids", *_LABELS, *_MADE_ANEW):
+                continue
+            arrays = [_numbers(row.get(name)) for row in rows]
+            odd = [
+                at
+                for at, (own, each) in enumerate(zip(ids, arrays, strict=True))
+                if each is None or each.shape != own.shape
+            ]
+            if not odd:
+                kept[name] = [each for each in arrays if each is not None]
+            elif name in (self.takes or ()):
+                raise told(partial(_per_row, odd[0], name, rows[odd[0]].get(name), len(ids[odd[0]])))
+            else:
+                left_out.append(str(name))
+        if left_out:
+            note_once(
+                f"packing keeps what has a number for every token; left out: {', '.join(left_out)}",
+                key="packing left out",
+            )
+        return kept
+
+    # ---- batches -------------------------------------------------------------------------------
+
+    def _joined(self, tables: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Any]:
+        lengths = [len(table["input_ids"]) for table in tables]
+        batch: dict[str, Any] = {
+            name: _one_row([table[name] for table in tables]) for name in tables[0]
+        } | self._apart(lengths)
+        if self.mask is not None:
+            batch["attention_mask"] = block_mask(lengths, self.mask, self.mask_dtype)
+        return batch
+
+    def _apart(self, lengths: list[int]) -> dict[str, Any]:
+        """What keeps rows of these lengths apart, as far as it is asked for."""
+        make: dict[str, Callable[[], Any]] = {
+            "position_ids": lambda: _one_row([np.arange(length) + self.first_position for length in lengths]),
+            "seq_idx": lambda: torch.from_numpy(np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)[None]),
+            "cu_seq_lens_q": lambda: _limits(lengths),
+            "cu_seq_lens_k": lambda: _limits(lengths),
+            "max_length_q": lambda: max(lengths),
+            "max_length_k": lambda: max(lengths),
+            # With a cache models take positions that begin anew for a conversation that goes on.
+            "use_cache": lambda: False,
+        }
+        return {name: make[name]() for name in MARKS if name in self.marks}
+
+
+def best_fit(lengths: Sequence[int], limit: int) -> list[list[int]]:
+    """Which rows go together so that none has more than `limit` tokens: from long to short, each where it fits best.
+
+    >>> best_fit([3, 6, 4, 2], 8)
+    [[0, 2], [1, 3]]
+    """
+    bins: list[list[int]] = []
+    room: list[int] = []
+    for place in sorted(range(len(lengths)), key=lambda each: -lengths[each]):
+        fitting = [number for number, free in enumerate(room) if free >= lengths[place]]
+        if fitting:
+            tightest = min(fitting, key=room.__getitem__)
+            bins[tightest].append(place)
+            room[tightest] -= lengths[place]
+        else:
+            bins.append([place])
+            room.append(limit - lengths[place])
+    return sorted(
+        sorted(one) for one in bins
+    )  # rows keep their order: a run does not depend on how sorting breaks ties
+
+
+def block_mask(lengths: Sequence[int], kind: Mask, dtype: torch.dtype) -> torch.Tensor:
+    """A mask of tokens x tokens: 0 within a row, very negative between rows and, if causal, towards later tokens.
+
+    >>> block_mask([1, 2], "full", torch.float32)[0, 0].eq(0).int()
+    tensor([[1, 0, 0],
+            [0, 1, 1],
+            [0, 1, 1]], dtype=torch.int32)
+    """
+    rows = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+    together = rows[:, None] == rows[None]
+    if kind == "causal":
+        together = together.tril()
+    mask = torch.full(together.shape, torch.finfo(dtype).min, dtype=dtype)
+    return mask.masked_fill_(together, 0.0)[None, None]
+
+
+# What the model is like ----------------------------------------------------------------------------------------------
+
+
+def takes_any_keyword(model: Any) -> bool:
+    """Whether a model's forward has `**kwargs`."""
+    parameters = inspect.signature(bare_model(model).forward).parameters.values()
+    return any(each.kind is each.VAR_KEYWORD for each in parameters)
+
+
+def dtype_of(model: Any) -> torch.dtype:
+    """The number format of a model's weights."""
+    floats = (each.dtype for each in model.parameters() if each.is_floating_point())
+    return next((each for each in floats if each.itemsize > 1), torch.float32)
+
+
+# Rows ----------------------------------------------------------------------------------------------------------------
+
+
+def _numbers(value: Any) -> np.ndarray | None:
+    """A list, an array or a tensor of numbers as an array; None for anything else."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of different lengths
+        return None
+    return array if array.dtype.kind in "biuf" else None
+
+
+def _values(rows: Sequence[Mapping[str, Any]], place: int, name: str) -> np.ndarray:
+    """A column of one row, which has to be a list of numbers."""
+    value = rows[place].get(name)
+    array = _numbers(value)
+    if array is not None and array.size == 0:
+        array = array.astype(np.int64)  # numpy takes an empty list for floats
+    if array is None:
+        raise told(partial(_no_numbers, name, place, value))
+    if array.ndim != 1:
+        raise told(partial(_wrong_shape, name, place, array.shape))
+    return array
+
+
+def _real_tokens(row: Mapping[str, Any], length: int) -> np.ndarray | None:
+    """Which places of a row are not padding; None if all are."""
+    mask = _numbers(row.get("attention_mask"))
+    if mask is None or mask.shape != (length,) or mask.all():
+        return None
+    return mask.astype(bool)
+
+
+def _one_row(parts: Sequence[np.ndarray]) -> torch.Tensor:
+    joined = np.concatenate(parts)[None]
+    if joined.dtype.kind in "iu":
+        joined = joined.astype(np.int64)
+    elif joined.dtype == np.float64:
+        joined = joined.astype(np.float32)  # Python's numbers; models compute in torch's
+    return torch.from_numpy(joined)
+
+
+def _limits(lengths: Sequence[int]) -> torch.Tensor:
+    return torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32)
+
+
+# Mistakes ------------------------------------------------------------------------------------------------------------
+
+
+def _no_numbers(name: str, place: int, value: Any, rows: Rows) -> RowsError:
+    if value is None:
+        return MissingColumnError(
+            what=f"{rows.full(place)} has no {name!r}",
+            why="the rows of a batch are joined to one, so each of them needs the same columns",
+            fix=f"tokenize the data set so that every row has {name!r}",
+        )
+    return WrongValueError(
+        what=f"{name!r} of {rows.full(place)} is {shortened(value)}, not a list of numbers",
+        why="packing joins tokens, which are numbers",
+        fix="tokenize the texts: tokenizer(text, truncation=True)",
+    )
+
+
+def _wrong_shape(name: str, place: int, shape: tuple[int, ...], rows: Rows) -> RowsError:
+    return RaggedError(
+        what=f"{name!r} of {rows.full(place)} has the shape {shape} instead of (tokens,)",
+        why='packing joins rows of tokens; tokenizer(text, return_tensors="pt") makes batches of one',
+        fix=f"leave return_tensors out of the tokenizer call in the data set, or take row[{name!r}][0]",
+    )
+
+
+def _one_label(place: int, name: str, value: Any, rows: Rows) -> RowsError:
+    where = f"{name!r} of {rows.full(place)}"
+    return RaggedError(
+        what=f"{where} is one value for the whole row ({shortened(value)}), which cannot be packed",
+        why="packing lays rows end to end, and the model gives one answer for every token, none for a row",
+        fix=_INSTEAD,
+    )
+
+
+def _uneven(place: int, name: str, tokens: int, labels: int, rows: Rows) -> RowsError:
+    known = labels_misaligned(rows, place, name, tokens, labels)
+    return RaggedError(
+        what=known.what,
+        why="packed rows need a label for every token",
+        fix=f"align them, with -100 for tokens that do not count; for labels of another kind {_INSTEAD}",
+    )
+
+
+def _per_row(place: int, name: str, value: Any, tokens: int, rows: Rows) -> RowsError:
+    has = "is missing" if value is None else f"is {shortened(value)}"
+    return RaggedError(
+        what=f"{name!r} of {rows.full(place)} {has}, for {tokens} tokens: it cannot be packed",
+        why="the model takes it, and packing can join only what has a number for every token",
+        fix=f"leave the column out, or {_INSTEAD}",
+    )
+
+
+def _too_long(place: int, length: int, limit: int, rows: Rows) -> RowsError:
+    return RaggedError(
+        what=f"{rows.full(place)} has {length} tokens, and a packed row may have {limit}",
+        why="packing never cuts a row",
+        fix=f"tokenize with truncation=True, max_length={limit}, or raise the packing's max_length to {length}",
+    )

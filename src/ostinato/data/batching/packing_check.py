@@ -1,0 +1,509 @@
+"""Whether a model keeps packed rows apart, found out by trying: rows joined must compute what they compute alone.
+
+Nothing else tells. A model may take positions and not use them to see where a row begins, and the same model may use
+them or not, depending on its attention, its cache, and the release of the library it comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...core.errors import DataError, ModelOutputError
+from ...core.logged_numbers import hearing
+from ...core.notices import note_once
+from ...core.random import undisturbed
+from ...core.tree import has_length, tree_map
+from ..columns import bare_model, forward_parameters
+from ..dataset_errors import Rows
+from .packing import IGNORED, MARKS, PackingCollator, dtype_of, takes_any_keyword
+
+Pack = Callable[[list[Any]], Any]
+
+IN_BATCH = Rows()
+# Each row is computed alone as well, and logits of a large vocabulary take room: little is enough to see one row in
+# another.
+MOST_ROWS = 4
+MOST_TOKENS = 128
+
+
+class PackingError(DataError):
+    """A model in which packed rows are not what they are alone."""
+
+
+def check_packing(
+    model: nn.Module,
+    rows: Sequence[Mapping[str, Any]],
+    pack: Pack,
+    collate_one: Pack | None = None,
+    *,
+    names: Rows = IN_BATCH,
+) -> None:
+    """Refuse a model that computes something else from rows packed by `pack` than from each of them alone.
+
+    The token losses of the first rows, packed, must add up to those of the rows alone (relative 1e-4 in float32), and
+    other tokens in one row must change nothing in another. Evaluation mode, no gradients, and no trace: modes,
+    buffers and random streams are as before. `collate_one` makes a batch of a row that is alone; without it that is
+    just its tokens. `names` is how errors call the rows.
+
+    >>> check_packing(model, rows[:4], PackingCollator.for_model(model))  # doctest: +SKIP
+    """
+    _Trial.of(model, rows, pack, collate_one, names).check(pack)
+
+
+def packing_for(
+    model: nn.Module,
+    rows: Sequence[Mapping[str, Any]],
+    collate_one: Pack | None = None,
+    *,
+    max_length: int | None = None,
+    shifted: bool | None = None,
+    names: Rows = IN_BATCH,
+) -> PackingCollator:
+    """The packing that a model computes right: by what its forward takes, or else by a mask of tokens x tokens.
+
+    Raises the `PackingError` of the first where none is right. `shifted=None` finds out whether the first label of a
+    row counts.
+
+    >>> packing_for(model, rows[:4], max_length=4096)  # doctest: +SKIP
+    """
+    if not _first_rows(rows)[0]:
+        raise PackingError(
+            what=f"packing=True, and the first {len(rows)} rows of the training set have no tokens",
+            why=f"rows are joined by their 'input_ids', and they have {', '.join(rows[0]) if rows else 'nothing'}",
+            fix="tokenize the rows, or leave packing out: it is for language models",
+        )
+    plain = PackingCollator.for_model(model, max_length=max_length, shifted=shifted)
+    if shifted is None and getattr(bare_model(model), "loss_type", None) is None:
+        plain = replace(plain, shifted=_ignores_first_label(model, rows, plain))
+    trial = _Trial.of(model, rows, plain, collate_one, names)
+    plain = replace(plain, first_position=trial.first_position())
+    try:
+        trial.check(plain)
+        return plain
+    except PackingError as error:
+        masked = replace(plain, mask="full" if trial.looks_ahead() else "causal")
+        if not _takes_masks(model) or not trial.passes(masked):
+            raise error
+    note_once(
+        f"{type(bare_model(model)).__name__} keeps packed rows apart by a mask of tokens x tokens only; a max_length "
+        "of packed rows keeps it small"
+    )
+    return masked
+
+
+# Trying --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far the same numbers may be apart when they are computed in another order, relative to their size."""
+
+    loss: float
+    logits: float
+    crossing: float  # between two batches of one shape, of which only the tokens of another row differ
+
+
+EXACT = Tolerance(loss=1e-4, logits=1e-3, crossing=1e-5)  # float32
+COARSE = Tolerance(loss=1e-2, logits=5e-2, crossing=1e-3)  # bfloat16, float16, and float32 multiplied as TF32
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What a model makes of one row, packed or not."""
+
+    loss: float | None  # its own: a mean over the targets, as a rule
+    targets: int
+    logits: Tensor | None  # (tokens, classes)
+    token_losses: Tensor | None  # 0 where nothing is to be predicted
+
+    @property
+    def total(self) -> float:
+        """The sum over its tokens."""
+        if self.token_losses is not None:
+            return float(self.token_losses.sum())
+        return self.loss * self.targets if self.loss is not None and self.targets else 0.0  # no mean over nothing
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A few rows, and what the model makes of each of them alone."""
+
+    model: nn.Module
+    rows: list[dict[str, Any]]
+    names: list[str]
+    source: str
+    lengths: list[int]
+    alone: list[_Result]
+    shifted: bool
+
+    @classmethod
+    def of(cls, model: nn.Module, rows: Sequence[Any], pack: Pack, collate_one: Pack | None, names: Rows) -> _Trial:
+        places, chosen = _first_rows(rows)
+        if not chosen:
+            pack(list(rows))  # which says what is wrong with them
+        shifted = getattr(pack, "shifted", True)
+        if shifted:
+            chosen = [_with_a_target(row) for row in chosen]
+        single = [_unlimited(pack)([row]) for row in chosen]
+        batches = [_bare(each) for each in single]
+        if collate_one is not None:
+            batches = [_labelled(collate_one([row]), each) for row, each in zip(chosen, single, strict=True)]
+        with untouched(model):
+            alone = [_compute(model, batch, shifted=shifted) for batch in batches]
+        lengths = [each["input_ids"].shape[-1] for each in single]
+        return cls(model, chosen, [names.name(each) for each in places], names.source, lengths, alone, shifted)
+
+    def check(self, pack: Pack) -> None:
+        """Raise unless these rows, packed, give what they give alone."""
+        if sum(each.targets for each in self.alone) == 0:
+            note_once("packing could not be checked: the first rows have no label that counts")
+            return
+        batch = _unlimited(pack)(list(self.rows))
+        with untouched(self.model):
+            packed = _compute(self.model, batch, shifted=self.shifted)
+            tolerance = _tolerance(self.model)
+            why = self._crossing(batch, packed, tolerance) or self._difference(batch, packed, tolerance)
+        if why is not None:
+            rows = f"{', '.join(dict.fromkeys(self.names))} of the {self.source} ({sum(self.lengths)} tokens)"
+            losses = f"{packed.total:.6g} packed, {self._total():.6g} alone"
+            raise PackingError(
+                what=f"{type(bare_model(self.model)).__name__} mixes up packed rows: the loss of {rows} is {losses}",
+                why=why,
+                fix=_remedy(self.model, batch),
+            )
+
+    def passes(self, pack: Pack) -> bool:
+        """Whether the check passes. A model that fails over such a batch does not take it."""
+        try:
+            self.check(pack)
+        except Exception:
+            return False
+        return True
+
+    def _total(self) -> float:
+        return sum(each.total for each in self.alone)
+
+    # ---- what is compared ----------------------------------------------------------------------
+
+    def _difference(self, batch: Mapping[str, Any], packed: _Result, tolerance: Tolerance) -> str | None:
+        """Why the packed rows are not what they are alone, although none sees another; None if they are."""
+        for name, ours, theirs in zip(self.names, self._parts(packed.logits), self.alone, strict=False):
+            if theirs.logits is not None and theirs.logits.shape == ours.shape:
+                apart = _apart(ours, theirs.logits)
+                if apart > tolerance.logits:
+                    return f"the logits of {name} differ by {100 * apart:.2g} %: {self._of_positions()}"
+        if packed.token_losses is not None and not _near(packed.total, self._total(), tolerance.loss):
+            return f"the losses of its tokens are others than alone: {self._of_positions()}"
+        if not self._losses_agree(batch, packed, tolerance.loss):
+            return (
+                "its loss is not a sum over the labels: it predicts the first token of a row from the row before, or "
+                "has a part that depends on which rows are together"
+            )
+        return None
+
+    def _of_positions(self) -> str:
+        takes = "position_ids" in forward_parameters(self.model) or takes_any_keyword(self.model)
+        does = "makes no use of position_ids that begin anew" if takes else "takes no position_ids"
+        return f"forward {does}, and numbers the tokens of later rows otherwise than alone"
+
+    def _parts(self, logits: Tensor | None) -> list[Tensor]:
+        """The logits of each row in a packed row."""
+        return [] if logits is None or len(logits) != sum(self.lengths) else list(logits.split(self.lengths))
+
+    def _losses_agree(self, batch: Mapping[str, Any], packed: _Result, tolerance: float) -> bool:
+        """Whether the model's own loss adds up, be it a mean over the targets or a sum."""
+        counting = [each for each in self.alone if each.targets]
+        losses = [each.loss for each in counting if each.loss is not None]
+        if packed.loss is None or len(losses) < len(counting):
+            return True
+        means = sum(loss * each.targets for loss, each in zip(losses, counting, strict=True))
+        return (
+            _near(packed.loss * packed.targets, means, tolerance)
+            or _near(packed.loss, sum(losses), tolerance)
+            or self._sums_agree(batch, packed, tolerance)
+        )
+
+    def _sums_agree(self, batch: Mapping[str, Any], packed: _Result, tolerance: float) -> bool:
+        """The same without a part of the loss that is no sum over tokens, as mixtures of experts have.
+
+        A loss that is divided by `num_items_in_batch` shows its sum: what is left of it when they are twice as many.
+        """
+        if packed.token_losses is None or not _takes_num_items(self.model):
+            return False
+        one, two = (_loss(self.model(**_placed(self.model, batch), num_items_in_batch=count)) for count in (1, 2))
+        if one is None or two is None or one == two:
+            return False
+        return _near(2 * (one - two), float(packed.token_losses.sum()), tolerance)
+
+    def _crossing(self, batch: Mapping[str, Any], packed: _Result, tolerance: Tolerance) -> str | None:
+        """What it is in the model that lets other tokens in the first row change the rows behind it, if anything."""
+        first = self.lengths[0]
+        ids, labels = batch["input_ids"].clone(), batch["labels"].clone()
+        ids[..., :first] = _others(ids, first)
+        labels[..., :first] = IGNORED
+        changed = _compute(self.model, {**batch, "input_ids": ids, "labels": labels}, shifted=self.shifted)
+        if packed.logits is not None and changed.logits is not None:
+            apart = _apart(changed.logits[first:], packed.logits[first:])
+        else:
+            as_before = _compute(self.model, {**batch, "labels": labels}, shifted=self.shifted)
+            apart = abs(changed.total - as_before.total) / max(abs(as_before.total), 1e-12)
+        if not apart > tolerance.crossing:  # nor is there anything to see in what is not a number
+            return None
+        crosses = "crosses from one row into the next: other tokens in the first change the results of the second"
+        return f"{_carrier(self.model)} {crosses}"
+
+    # ---- what a row alone reveals --------------------------------------------------------------
+
+    def first_position(self) -> int:
+        """From which number on the model counts positions: 0, or as RoBERTa does the padding's id + 1."""
+        config = getattr(bare_model(self.model), "config", None)
+        padding, most = getattr(config, "pad_token_id", None), getattr(config, "max_position_embeddings", None)
+        if "position_ids" not in forward_parameters(self.model) or not isinstance(padding, int):
+            return 0
+        batch = self._single(-1)
+        positions = torch.arange(batch["input_ids"].shape[-1])[None]
+        if padding < 0 or not isinstance(most, int) or padding + 1 + positions.numel() > most:
+            return 0
+        apart = [self._effect(batch, position_ids=positions + start) for start in (0, padding + 1)]
+        return padding + 1 if apart[1] < apart[0] else 0
+
+    def looks_ahead(self) -> bool:
+        """Whether a token changes what is computed from those before it, as in encoders."""
+        batch = self._single(-1)
+        ids = batch["input_ids"].clone()
+        ids[..., -1:] = _others(ids, ids.shape[-1])[..., -1:]
+        return self._effect(batch, before=-1, input_ids=ids) > _tolerance(self.model).crossing
+
+    def _single(self, place: int) -> dict[str, Any]:
+        return _bare(PackingCollator(shifted=self.shifted)([self.rows[place]]))  # type: ignore[arg-type]
+
+    def _effect(self, batch: Mapping[str, Any], before: int | None = None, **changes: Any) -> float:
+        """How far a change moves the logits, of the tokens before one if asked for."""
+        with untouched(self.model):
+            logits = [
+                _compute(self.model, each, shifted=self.shifted).logits for each in (batch, {**batch, **changes})
+            ]
+        if logits[0] is None or logits[1] is None:
+            return 0.0
+        return _apart(logits[1][:before], logits[0][:before])
+
+
+def _carrier(model: nn.Module) -> str:
+    """What may carry something from token to token."""
+    config = getattr(bare_model(model), "config", None)
+    attends = any(isinstance(each, nn.MultiheadAttention) for each in model.modules())
+    if attends or getattr(config, "num_attention_heads", None):
+        return "attention"
+    recurrent = any(isinstance(each, nn.RNNBase) for each in model.modules())
+    return "a recurrent state" if recurrent else "something (attention, a state, a convolution)"
+
+
+def _remedy(model: Any, batch: Mapping[str, Any]) -> str:
+    """What may help this model."""
+    inner = bare_model(model)
+    config = getattr(inner, "config", None)
+    instead = "use split_by_length=True instead of packing, which saves padding and keeps rows apart"
+    caches = "use_cache" in forward_parameters(model) and getattr(config, "use_cache", False)
+    if caches and batch.get("use_cache") is not False:
+        return f"set model.config.use_cache = False, or pack with PackingCollator.for_model(model); else {instead}"
+    attention = getattr(config, "_attn_implementation", None)
+    kinds = [kind for kind in ("sdpa", "flash_attention_2") if kind != attention and _supports(inner, kind)]
+    if attention is None or not kinds:
+        return instead
+    return f"load the model with attn_implementation={' or '.join(map(repr, kinds))}, or {instead}"
+
+
+def _supports(model: Any, kind: str) -> bool:
+    return bool(getattr(model, {"sdpa": "_supports_sdpa", "flash_attention_2": "_supports_flash_attn"}[kind], False))
+
+
+# Rows and batches ----------------------------------------------------------------------------------------------------
+
+
+def _unlimited(pack: Any) -> Any:
+    """All rows in one: rows that lie in different batches tell nothing."""
+    return replace(pack, max_length=None) if isinstance(pack, PackingCollator) else pack
+
+
+def _first_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[dict[str, Any]]]:
+    """The beginnings of the first rows with tokens, and their places; of a single row also its half, in front."""
+    starts = {place: start for place, row in enumerate(rows) if (start := _first_token(row)) is not None}
+    places = list(starts)[:MOST_ROWS]
+    chosen = [_cut(rows[place], starts[place], starts[place] + MOST_TOKENS) for place in places]
+    if len(chosen) != 1:
+        return places, chosen
+    half = max(len(chosen[0]["input_ids"]) // 2, 1)
+    return places * 2, [_cut(chosen[0], 0, half), chosen[0]]
+
+
+def _first_token(row: Mapping[str, Any]) -> int | None:
+    """Where a row begins, after padding; None for a row without tokens."""
+    tokens, mask = _length(row.get("input_ids")) or 0, row.get("attention_mask")
+    real = range(tokens) if _length(mask) != tokens else (at for at in range(tokens) if mask[at])  # type: ignore[index]
+    return next(iter(real), None)
+
+
+def _cut(row: Mapping[str, Any], start: int, end: int) -> dict[str, Any]:
+    """A part of a row, of all its columns that have a value for every token."""
+    tokens = len(row["input_ids"])
+    return {name: value[start:end] if _length(value) == tokens else value for name, value in row.items()}
+
+
+def _with_a_target(row: dict[str, Any]) -> dict[str, Any]:
+    """A row in which something is to be predicted: a prompt is not, but its tokens can be."""
+    labels = row.get("labels")
+    if _length(labels) is None or any(label != IGNORED for label in labels[1:]):  # type: ignore[index]
+        return row
+    return {**row, "labels": row["input_ids"]}
+
+
+def _length(value: Any) -> int | None:
+    return len(value) if has_length(value) else None
+
+
+def _bare(packed: Mapping[str, Any]) -> dict[str, Any]:
+    """A row that is alone: its tokens, without anything that would keep it apart from others."""
+    apart = ("attention_mask", *MARKS)
+    return {name: value for name, value in packed.items() if name not in apart}
+
+
+def _labelled(batch: Mapping[str, Any], packed: Mapping[str, Any]) -> dict[str, Any]:
+    """A batch of one row, with the labels it has when it is packed: collators differ in what they leave out.
+
+    One that is padded is of no use: on which side, and how the model numbers it, is another question.
+    """
+    if batch["input_ids"].shape != packed["input_ids"].shape:
+        return _bare(packed)
+    return {**batch, "labels": packed["labels"]}
+
+
+def _others(ids: Tensor, count: int) -> Tensor:
+    """For the first tokens, each time another one; of those at hand, which the model is sure to know."""
+    own = ids[..., :count]
+    one = ids.flatten()[0]
+    two = next((each for each in ids.flatten() if each != one), one - 1 if one > 0 else one + 1)
+    return torch.where(own == one, two, one)
+
+
+# The model -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def untouched(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients, leaving no trace: modes and streams are put back, buffers lent as copies."""
+    modes = [(module, module.training) for module in model.modules()]
+    buffers = [(m, name, b) for m in model.modules() for name, b in m._buffers.items() if b is not None]
+    for module, name, buffer in buffers:
+        module._buffers[name] = buffer.clone()
+    try:
+        model.eval()
+        with undisturbed(), hearing(None), torch.no_grad():
+            yield
+    finally:
+        for module, name, buffer in buffers:
+            module._buffers[name] = buffer
+        for module, training in modes:
+            module.training = training
+
+
+def _compute(model: nn.Module, batch: Mapping[str, Any], *, shifted: bool) -> _Result:
+    """The loss and the logits of a batch of one row."""
+    batch = _placed(model, batch)
+    outputs = model(**batch)
+    labels = batch["labels"][0]
+    loss, logits = _loss(outputs), _logits(outputs, len(labels))
+    if loss is None and logits is None:
+        raise ModelOutputError(
+            what=f"packing cannot be checked: {type(model).__name__} returns neither loss nor logits for every token",
+            why="rows that are packed are compared with rows that are alone by one of them",
+            fix="let forward return {'loss': ..., 'logits': ...}, or use split_by_length=True instead of packing",
+        )
+    own = labels[1:] if shifted else labels
+    return _Result(loss, int(own.ne(IGNORED).sum()), logits, _token_losses(logits, labels, shifted=shifted))
+
+
+def _token_losses(logits: Tensor | None, labels: Tensor, *, shifted: bool) -> Tensor | None:
+    """The cross entropy of each token; None where labels are no classes."""
+    if logits is None or labels.is_floating_point():
+        return None
+    if shifted:
+        logits, labels = logits[:-1], labels[1:]
+    if labels.numel() and int(labels.max()) >= logits.shape[-1]:
+        return None
+    return nn.functional.cross_entropy(logits.float(), labels, ignore_index=IGNORED, reduction="none")
+
+
+def _placed(model: nn.Module, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """The batch where the model is."""
+    device = next((each.device for each in model.parameters()), torch.device("cpu"))
+    return tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, dict(batch))
+
+
+def _loss(outputs: Any) -> float | None:
+    """The loss among a model's outputs, if it is one number."""
+    if isinstance(outputs, Mapping):
+        loss = outputs.get("loss")
+    else:
+        loss = outputs[0] if isinstance(outputs, (tuple, list)) and outputs else outputs
+    return float(loss) if isinstance(loss, Tensor) and loss.numel() == 1 else None
+
+
+def _logits(outputs: Any, tokens: int) -> Tensor | None:
+    """The first output that has numbers for every token, as (tokens, classes)."""
+    if isinstance(outputs, Mapping):
+        found = [outputs.get("logits")]
+    else:
+        found = list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
+    for each in found:
+        if isinstance(each, Tensor) and each.dim() == 3 and each.shape[:2] == (1, tokens):
+            return each[0].detach()
+    return None
+
+
+def _ignores_first_label(model: nn.Module, rows: Sequence[Mapping[str, Any]], packing: PackingCollator) -> bool:
+    """Whether the first label of a row counts for nothing, as where each position predicts the next."""
+    aligned = replace(packing, max_length=None, shifted=False)
+    row = _first_rows(rows)[1][-1]
+    batch = _bare(aligned([{"labels": row["input_ids"], **row}]))  # type: ignore[arg-type]
+    without = batch["labels"].clone()
+    without[..., 0] = IGNORED
+    if batch["labels"][0, 0] == IGNORED or without.eq(IGNORED).all():
+        return True  # nothing to tell them apart by
+    with untouched(model):
+        losses = [_loss(model(**_placed(model, {**batch, "labels": labels}))) for labels in (batch["labels"], without)]
+    return losses[0] is None or losses[0] == losses[1]
+
+
+def _takes_masks(model: Any) -> bool:
+    """Whether a mask can be tried. Windows of attention are in a model's own mask, and would be lost with another."""
+    config = getattr(bare_model(model), "config", None)
+    windows = [getattr(config, name, None) for name in ("sliding_window", "local_attention", "attention_window")]
+    return "attention_mask" in forward_parameters(model) and not any(windows)
+
+
+def _takes_num_items(model: Any) -> bool:
+    return "num_items_in_batch" in forward_parameters(model) or takes_any_keyword(model)
+
+
+def _tolerance(model: nn.Module) -> Tolerance:
+    """As exact as the arithmetic at hand."""
+    device = next((each.device.type for each in model.parameters()), "cpu")
+    coarse = torch.is_autocast_enabled(device) or dtype_of(model) not in (torch.float32, torch.float64)
+    tf32 = device == "cuda" and torch.get_float32_matmul_precision() != "highest"
+    return COARSE if coarse or tf32 else EXACT
+
+
+def _near(one: float, other: float, tolerance: float) -> bool:
+    return abs(one - other) <= tolerance * max(abs(one), abs(other))
+
+
+def _apart(one: Tensor, other: Tensor) -> float:
+    """How far logits are apart, relative to how much they differ from class to class."""
+    size = (other.float() - other.float().mean(-1, keepdim=True)).norm()
+    return float((one.float() - other.float()).norm() / size.clamp(min=1e-12))

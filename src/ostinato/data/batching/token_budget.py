@@ -1,0 +1,344 @@
+"""Batches of as many rows as a number of tokens allows: `max_tokens_per_batch`."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import Sampler
+
+from ...arguments.settings import LoaderSettings
+from ...core.errors import ConfigError, NotSupportedError
+from ...core.notices import note_once
+from ..bad_rows import SkippingRows
+from ..columns import with_all_columns
+from ..row_lengths import Numbers, RowLengths
+from ..samplers.buckets import check_window, longest_first, permutation, window_bounds, window_generator
+from ..sizes import is_iterable
+from ..step_schedule import Cut
+
+SAMPLE = 512  # rows whose mean length tells how many rows a batch will have
+WHOLE_STEPS = 8
+
+
+class Past(NamedTuple):
+    """From batch number `batch` of an epoch on, a run made its batches so."""
+
+    epoch: int
+    batch: int
+    cut: Cut
+
+
+class Step(NamedTuple):
+    """One batch for every process; the last `stand_ins` of them repeat rows that others have."""
+
+    batches: list[Numbers]
+    stand_ins: int = 0
+
+    @property
+    def rows(self) -> Numbers:
+        """Those that count, of all processes."""
+        return np.concatenate(self.batches[: len(self.batches) - self.stand_ins])
+
+
+class TokenBudgetBatchSampler(Sampler[list[int]]):
+    """Batches of rows of similar length whose padded size, rows times longest row, stays within `max_tokens`.
+
+    There are as few batches as the budget allows, and as even ones. Their rows come from the random order of
+    `EpochSampler`, which is sorted by length window by window, and the batches of a window are shuffled: a function of
+    seed and epoch. A row that is longer than the budget is a batch of its own.
+
+    With several processes each step has one batch of about the same length for each of them; where the batches do not
+    come out even, some are split, so that all processes have equally many. Only if there are not enough rows left to
+    do so, at the very end, a process gets a row that is another's as a stand-in, and `real_rows` says so. Each row
+    counts once.
+
+    >>> sampler = TokenBudgetBatchSampler([2, 9, 3, 3, 10], max_tokens=20, seed=0, window=2)
+    >>> sorted(sorted(batch) for batch in sampler), len(sampler)
+    ([[0, 2, 3], [1, 4]], 2)
+    """
+
+    def __init__(
+        self,
+        lengths: RowLengths | Sequence[int] | npt.NDArray[Any] | torch.Tensor,
+        max_tokens: int,
+        *,
+        seed: int | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+        pad_to_multiple_of: int | None = None,
+        window: int | None = None,
+    ) -> None:
+        check_window(window)
+        _check_budget(max_tokens)
+        self.lengths = lengths if isinstance(lengths, RowLengths) else RowLengths.of(lengths)
+        self.max_tokens = max_tokens
+        self.seed = torch.initial_seed() if seed is None else seed
+        self.rank, self.world_size = rank, world_size
+        self.multiple = pad_to_multiple_of or 1
+        self.window = window
+        self.epoch = 0
+        self._past: list[Past] = []
+        self._steps_in: dict[int, int] = {}
+        self._has_stand_in: dict[int, bool] = {}
+
+    def __len__(self) -> int:
+        return self.batches_in(self.epoch)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return self.batches(self.epoch)
+
+    def set_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch and not self.lengths.keeps:  # rows may be others now
+            self._steps_in.clear()
+            self._has_stand_in.clear()
+        self.epoch = epoch
+
+    @property
+    def cut(self) -> Cut:
+        """What decides, besides seed and epoch, which rows share a batch."""
+        return {
+            "max_tokens": self.max_tokens,
+            "world_size": self.world_size,
+            "multiple": self.multiple,
+            "window": self.window,
+        }
+
+    @property
+    def past(self) -> list[Past]:
+        """How a run has made its batches, the last of it being how it makes them now.
+
+        An epoch that is finished with another budget, or by other processes, than it was begun with has the batches
+        it had up to there, and the rows that are left in new ones.
+        """
+        return self._past
+
+    @past.setter
+    def past(self, past: list[Past]) -> None:
+        self._past = past
+        self._steps_in.clear()
+        self._has_stand_in.clear()
+
+    def rows_of(self, epoch: int, batches: range) -> list[int]:
+        """The rows, over all processes, of some batches of an epoch."""
+        steps = islice(self._steps(epoch), batches.start, batches.stop)
+        return [row for step in steps for row in step.rows.tolist()]
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[list[int]]:
+        """This process's batches of an epoch from number `start` on. Of those before only lengths are read.
+
+        >>> sampler = TokenBudgetBatchSampler([4, 4, 4, 4], max_tokens=8, seed=0)
+        >>> list(sampler.batches(3, start=1)) == list(sampler.batches(3))[1:]
+        True
+        """
+        for step in islice(self._steps(epoch), start, None):
+            yield step.batches[self.rank].tolist()
+
+    def batches_in(self, epoch: int) -> int:
+        """How many batches each process has in an epoch. All lengths are read for it, once.
+
+        It is not the same in all epochs: other rows meet, and fill other batches. (Of a data set with a `set_epoch`,
+        whose rows may change, only the present epoch can be known.)
+        """
+        if epoch not in self._steps_in:
+            if self.lengths.keeps:
+                self.lengths.all()  # in the order of the data set, which is the quickest
+            self._steps_in[epoch] = sum(1 for _ in self._steps(epoch))
+        return self._steps_in[epoch]
+
+    def real_rows(self, batch_number: int) -> int | None:
+        """0 if batch `batch_number` (from 0) of the present epoch is a stand-in; None: all its rows count."""
+        epoch = self.epoch
+        if epoch not in self._has_stand_in:
+            self._has_stand_in[epoch] = self._is_stand_in(self._last_step(epoch))
+        return 0 if self._has_stand_in[epoch] and batch_number == self.batches_in(epoch) - 1 else None
+
+    def _is_stand_in(self, step: Step | None) -> bool:
+        return step is not None and self.rank >= self.world_size - step.stand_ins
+
+    # Windows
+
+    def _steps(self, epoch: int) -> Iterator[Step]:
+        rows = permutation(len(self.lengths), self.seed, epoch)
+        for cut, count in self._parts(epoch):
+            steps = self._steps_of(rows, epoch, cut)
+            if count is None:
+                yield from steps
+                return
+            taken = list(islice(steps, count))
+            yield from taken
+            seen = np.concatenate([step.rows for step in taken]) if taken else rows[:0]
+            rows = rows[~np.isin(rows, seen)]
+
+    def _parts(self, epoch: int) -> Iterator[tuple[Cut, int | None]]:
+        """How batches are made in an epoch, and how many of them in each way; None: as many as are left."""
+        earlier = [each for each in self._past if (each.epoch, each.batch) <= (epoch, 0)]
+        inside = [each for each in self._past if each.epoch == epoch and each.batch > 0]
+        cut, done = earlier[-1].cut if earlier else self.cut, 0
+        for change in inside:
+            yield cut, change.batch - done
+            cut, done = change.cut, change.batch
+        yield cut, None
+
+    def _steps_of(self, rows: Numbers, epoch: int, cut: Cut) -> Iterator[Step]:
+        bounds = self._bounds(rows, cut)
+        for number in range(len(bounds) - 1):
+            yield from self._window(rows[bounds[number] : bounds[number + 1]], epoch, number, cut)
+
+    def _last_step(self, epoch: int) -> Step | None:
+        if len(list(self._parts(epoch))) > 1:
+            return next(reversed(list(self._steps(epoch))), None)
+        rows = permutation(len(self.lengths), self.seed, epoch)
+        bounds = self._bounds(rows, self.cut)
+        return self._window(rows[bounds[-2] :], epoch, len(bounds) - 2, self.cut)[-1] if len(rows) else None
+
+    def _bounds(self, rows: Numbers, cut: Cut) -> list[int]:
+        """Where windows begin. All but the last hold a multiple of `world_size` rows: each process can have one."""
+        if len(rows) == 0:
+            return [0]
+        max_tokens, world_size, multiple, window = _taken_apart(cut)
+        mean = float(_padded(self.lengths.array(rows[:SAMPLE]), multiple).mean())
+        # Windows are counted in batches; for many processes in several, or few of a window's steps would be whole.
+        batches = -(-world_size // WHOLE_STEPS)
+        unit = -(-max(1, int(batches * max_tokens / mean)) // world_size) * world_size
+        bounds = window_bounds(-(-len(rows) // unit), window)
+        return [min(bound * unit, len(rows)) for bound in bounds]
+
+    def _window(self, rows: Numbers, epoch: int, number: int, cut: Cut) -> list[Step]:
+        """The steps of one window in the order they are taken."""
+        max_tokens, world_size, multiple, _ = _taken_apart(cut)
+        lengths = self.lengths.array(rows)
+        rows, padded = longest_first(rows, lengths), _padded(-np.sort(-lengths), multiple)
+        self._tell_of_long_rows(rows, padded)
+        starts = cut_evenly(padded, max_tokens, world_size)
+        batches = [rows[start:end] for start, end in zip(starts, [*starts[1:], len(rows)], strict=True)]
+        steps = _steps_of(batches, world_size)
+        order = torch.randperm(len(steps), generator=window_generator(self.seed, epoch, number)).tolist()
+        return sorted((steps[place] for place in order), key=_with_stand_ins)
+
+    def _tell_of_long_rows(self, rows: Numbers, padded: Numbers) -> None:
+        if padded[0] > self.max_tokens:
+            note_once(
+                f"row {rows[0]} takes {padded[0]} tokens, more than max_tokens_per_batch={self.max_tokens}: such rows "
+                "are batches of their own",
+                key="rows longer than max_tokens_per_batch",
+            )
+
+
+def token_batches(
+    dataset: Any, settings: LoaderSettings, *, input_name: str = "input_ids", pad_to_multiple_of: int | None = None
+) -> TokenBudgetBatchSampler:
+    """The training batches that `max_tokens_per_batch` asks for."""
+    assert settings.max_tokens is not None
+    if is_iterable(dataset):
+        raise NotSupportedError(
+            what=f"max_tokens_per_batch={settings.max_tokens} with a training set that can only be iterated over",
+            why="how many rows fit into each batch, and so where a step of the run stands in the data, is known only "
+            "once all of them are read",
+            fix="pass a data set with numbered rows; or keep per_device_train_batch_size, and put like lengths "
+            "together with train_sampling_strategy='group_by_length' and length_window=-1, which a stream can do",
+        )
+    if settings.drop_last:
+        note_once(
+            "dataloader_drop_last=True has no effect: with max_tokens_per_batch no batch is less full than others"
+        )
+    if settings.skips_bad_rows:
+        dataset = SkippingRows(dataset)
+    return TokenBudgetBatchSampler(
+        RowLengths(with_all_columns(dataset), input_name, settings.length_column),
+        settings.max_tokens,
+        seed=settings.seed,
+        rank=settings.rank,
+        world_size=settings.world_size,
+        pad_to_multiple_of=pad_to_multiple_of,
+        window=settings.window,
+    )
+
+
+def _taken_apart(cut: Cut) -> tuple[int, int, int, int | None]:
+    """Tokens, processes, what lengths are rounded up to, and batches of a window."""
+    return cut["max_tokens"] or 1, cut["world_size"] or 1, cut["multiple"] or 1, cut["window"]
+
+
+def _padded(lengths: Numbers, multiple: int) -> Numbers:
+    # A row of no tokens still takes a place in the batch.
+    return np.maximum(-(-lengths // multiple), 1) * multiple
+
+
+def _with_stand_ins(step: Step) -> int:
+    return step.stand_ins
+
+
+def _steps_of(batches: list[Numbers], world_size: int) -> list[Step]:
+    """Neighbours in length together: processes that wait for one another should have the same work."""
+    steps = []
+    for start in range(0, len(batches), world_size):
+        together = batches[start : start + world_size]
+        lacking = world_size - len(together)
+        steps.append(Step(together + [together[0][:1]] * lacking, lacking))
+    return steps
+
+
+# Cutting -------------------------------------------------------------------------------------------------------------
+
+
+def cut_evenly(lengths: Numbers, max_tokens: int, multiple: int = 1) -> list[int]:
+    """Where batches begin among rows that are sorted from long to short: few batches, and those as even as can be.
+
+    Their number is a multiple of `multiple` if there are enough rows.
+
+    >>> cut_evenly(np.array([10, 9, 3, 3, 2]), 20), cut_evenly(np.array([10, 9, 3, 3, 2]), 20, multiple=3)
+    ([0, 2], [0, 1, 2])
+    """
+    fewest = len(_cut(lengths, max_tokens))
+    wanted = -(-fewest // multiple) * multiple
+    low, high = 0, max_tokens  # the smallest budget that needs no more batches than wanted is in (low, high]
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if len(_cut(lengths, middle)) <= wanted else (middle, high)
+    return _split(_cut(lengths, high), lengths, wanted)
+
+
+def _cut(lengths: Numbers, max_tokens: int) -> list[int]:
+    """Where batches begin if each is as large as the budget allows.
+
+    The first row of a batch is its longest, and says how many rows there can be.
+    """
+    starts, start, count = [], 0, len(lengths)
+    rows_at = np.maximum(max_tokens // lengths, 1).tolist()
+    while start < count:
+        starts.append(start)
+        start += rows_at[start]
+    return starts
+
+
+def _split(starts: list[int], lengths: Numbers, wanted: int) -> list[int]:
+    """Halve the largest batches until there are `wanted` or no batch has two rows."""
+    if len(starts) >= wanted:
+        return starts
+    ends = [*starts[1:], len(lengths)]
+    largest = [(-(end - start) * int(lengths[start]), start, end) for start, end in zip(starts, ends, strict=True)]
+    single = []
+    heapq.heapify(largest)
+    while largest and len(largest) + len(single) < wanted:
+        _, start, end = heapq.heappop(largest)
+        if end - start == 1:
+            single.append(start)
+            continue
+        for begin, stop in ((start, (start + end) // 2), ((start + end) // 2, end)):
+            heapq.heappush(largest, (-(stop - begin) * int(lengths[begin]), begin, stop))
+    return sorted(single + [start for _, start, _ in largest])
+
+
+def _check_budget(max_tokens: int) -> None:
+    if max_tokens < 1:
+        raise ConfigError(
+            what=f"max_tokens_per_batch={max_tokens} leaves no room for a row",
+            why="it is the padded size of a batch: rows times longest row",
+            fix="set it to a few times the length of a long row, such as 16384",
+        )

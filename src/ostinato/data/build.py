@@ -1,0 +1,143 @@
+"""From a data set of any kind to the loader a loop iterates over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import DataLoader, Sampler
+
+from ..arguments import usage_errors
+from ..arguments.settings import LoaderSettings
+from ..core.notices import note_once
+from ..core.random import undisturbed
+from . import columns, loader
+from .bad_rows import Readable, SkippingCollator, SkippingRows
+from .batching.packing_check import packing_for
+from .batching.split_by_length import SplitCollator, pads_to_multiple_of
+from .batching.token_budget import token_batches
+from .eval_set import EvalSet
+from .mixture import Mixture, mixed
+from .mixture_loss import SourceCollator
+from .sizes import is_iterable
+from .streams.stream_buckets import StreamWindows, stream_windows
+from .user_loaders import check_loader, shared_batches
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+def build_loader(
+    trainer: Trainer,
+    dataset: Any,
+    description: str,
+    batch_size: int,
+    sampler_fn: Callable[[Any], Sampler[Any] | None] | None,
+    *,
+    is_training: bool,
+) -> DataLoader[Any]:
+    """The loader for a data set of any kind, with all that the arguments ask for."""
+    own_collator = None
+    if isinstance(dataset, EvalSet):
+        own_collator, batch_size = dataset.data_collator, dataset.batch_size or batch_size
+        dataset = dataset.dataset
+    if isinstance(dataset, DataLoader):
+        if is_training and trainer.args.skip_bad_rows:
+            raise usage_errors.skipping_inside_a_loader()
+        check_loader(dataset, LoaderSettings.of(trainer.args), description, training=is_training)
+        return dataset
+    collator = trainer.data_collator if own_collator is None else own_collator
+    dataset = mixed(dataset) if is_training else dataset
+    if isinstance(dataset, Mixture):
+        dataset, collator = mixture_with_used_columns(trainer, dataset, description)
+    elif columns.has_columns(dataset):
+        dataset = trainer._remove_unused_columns(dataset, description=description)
+    else:
+        collator = trainer._get_collator_with_removed_columns(collator, description=description)
+    if is_training and trainer.args.split_by_length:
+        # All rows of an optimizer step are cut together.
+        collator = SplitCollator(collator, rows_at_once=batch_size)
+        batch_size *= trainer.args.gradient_accumulation_steps
+    elif is_training and trainer.args.packing:
+        collator = packing_collator(trainer, dataset, collator)
+    batch_sampler = own_batches(trainer, dataset, collator) if is_training else None
+    has_order = batch_sampler is None and not is_iterable(dataset)
+    sampler = sampler_fn(dataset) if sampler_fn is not None and has_order else None
+    skips = is_training and trainer.args.skip_bad_rows
+    if isinstance(dataset, Mixture):
+        collator = SourceCollator(collator)
+        dataset = dataset.with_sets(lambda name, rows: SkippingRows(rows, name) if skips else rows, tagged=True)
+    elif skips and not is_iterable(dataset):
+        dataset = SkippingRows(dataset)
+    if skips:
+        # A process without rows would keep the others waiting; a stream finds it a stand-in itself.
+        alone = trainer.args.world_size == 1 or is_iterable(dataset)
+        collator = SkippingCollator(collator, None if alone else Readable(dataset))
+    return loader.build_loader(
+        dataset,
+        batch_size=batch_size,
+        sampler=sampler,
+        collate_fn=collator,
+        settings=LoaderSettings.of(trainer.args),
+        training=is_training,
+        description=description,
+        batch_sampler=batch_sampler,
+        windows=windows_of(trainer) if is_training and is_iterable(dataset) else None,
+    )
+
+
+def windows_of(trainer: Trainer) -> StreamWindows | None:
+    """In which order the rows of a training stream are given, if not in its own."""
+    return stream_windows(
+        LoaderSettings.of(trainer.args),
+        group=trainer._train_batch_size * trainer.args.gradient_accumulation_steps,
+        input_name=model_input_name(trainer.processing_class),
+    )
+
+
+def mixture_with_used_columns(
+    trainer: Trainer, mixture: Mixture, description: str
+) -> tuple[Mixture, Callable[..., Any]]:
+    """Each set of a mixture without what the model does not take, and a collator for those that keep it."""
+
+    def used(name: str, part: Any) -> Any:
+        known = columns.has_columns(part)
+        return trainer._remove_unused_columns(part, description=f"{name!r} {description.lower()}") if known else part
+
+    if all(map(columns.has_columns, mixture.sets.values())):
+        return mixture.with_sets(used), trainer.data_collator
+    collator = trainer._get_collator_with_removed_columns(trainer.data_collator, description=description)
+    return mixture.with_sets(used), collator
+
+
+def packing_collator(trainer: Trainer, dataset: Any, collator: Callable[[list[Any]], Any]) -> Any:
+    """The collator that lays rows end to end, tried on the first rows of the data set."""
+    if is_iterable(dataset):
+        raise usage_errors.packing_of_a_stream()
+    with undisturbed():
+        rows = [dataset[index] for index in range(min(4, len(dataset)))]
+    note_once("packing=True: training rows are laid end to end; data_collator is used in evaluation only")
+    return packing_for(trainer.model, rows, collator)
+
+
+def own_batches(trainer: Trainer, dataset: Any, collator: Any) -> Any:
+    """Batches that are not so many rows each: the user's own, or what fits into `max_tokens_per_batch`."""
+    settings = LoaderSettings.of(trainer.args)
+    if trainer.batch_sampler is not None:
+        return shared_batches(trainer.batch_sampler, settings)
+    if settings.max_tokens is None:
+        return None
+    if trainer._is_overridden("_get_train_sampler"):
+        raise usage_errors.budget_and_own_order(settings.max_tokens, type(trainer).__name__)
+    return token_batches(
+        dataset,
+        settings,
+        input_name=model_input_name(trainer.processing_class),
+        pad_to_multiple_of=pads_to_multiple_of(collator),
+    )
+
+
+def model_input_name(processing_class: Any) -> str:
+    """The column that tells how long a row is."""
+    names = getattr(processing_class, "model_input_names", None)
+    return names[0] if names else "input_ids"

@@ -1,0 +1,540 @@
+"""Why rows do not make a batch: which row, which column, which value.
+
+Nothing here runs before something has failed. A collator explains itself by places in the batch; the loader, which
+knows the numbers of the rows, has it explained again. Errors of other people's collators stay theirs and get a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+
+from ..core.errors import DataError, OstinatoError, add_note
+from .columns import has_columns, in_words, is_label, listed, renaming, renaming_advice, tokenizing
+from .dataset_errors import (
+    MissingColumnError,
+    NotARowError,
+    RaggedError,
+    Rows,
+    RowsError,
+    WrongValueError,
+    a,
+    called,
+    no_pad_token,
+    shortened,
+)
+
+_ONE_TENSOR = "makes one tensor of every column, and tensors hold numbers only"
+
+
+def collating_failed(error: Exception, collator: Any, found: Sequence[Any], rows: Rows) -> NoReturn:
+    """Rows could not be joined: in our words if the mistake has a name, otherwise the collator's own error and a note.
+
+    `found` are the rows as the collator got them.
+    """
+    if isinstance(error, RowsError) and error.retell is not None:
+        raise error.retell(rows) or error from error.__cause__
+    if not isinstance(error, OstinatoError):
+        known = _of_transformers(collator, found, rows)
+        if known is not None:
+            raise known from error
+        add_note(error, f"ostinato: while {rows.all()} were joined by {called(collator)}")
+        outlier = _outlier(found, rows)
+        if outlier is not None:
+            add_note(error, f"ostinato: what stands out: {outlier}")
+    raise error
+
+
+def _outlier(found: Sequence[Any], rows: Rows) -> str | None:
+    """What is different in one of the rows, in the hope that it tells the user something."""
+    mappings = [isinstance(row, Mapping) for row in found]
+    if not any(mappings):
+        return None
+    if not all(mappings):
+        place = mappings.index(False)
+        return not_a_row(found[place], place, rows).what
+    for name in found[0]:
+        if any(name not in row for row in found):
+            return _missing_column(found, rows, name, next(i for i, row in enumerate(found) if name not in row)).what
+        values = [row[name] for row in found]
+        if any(odd_leaf(value) is NUMBERS for value in values):
+            problem = _wrong_value(values, rows, name, "") or _mixed_forms(values, rows, name)
+            if problem is not None:
+                return problem.what
+    return None
+
+
+# Collators that pad labels, and whether these have to be as many as tokens.
+_PADS_LABELS = {"DataCollatorForTokenClassification": True, "DataCollatorForSeq2Seq": False}
+
+
+def _of_transformers(collator: Any, found: Sequence[Any], rows: Rows) -> DataError | None:
+    """What transformers' own collators stumble over. What others want of rows is theirs to know."""
+    if str(getattr(collator, "__module__", "")).partition(".")[0] != "transformers":
+        return None
+    tokenizer, name = getattr(collator, "tokenizer", None), called(collator)
+    if tokenizer is None:
+        return not_rows(found, rows) or column_at_fault(found, rows, _names_of(found), collator=name)
+    known = unpaddable(tokenizer, found, rows, collator=name, labels=name == "DataCollatorWithPadding")
+    if known is None and name in _PADS_LABELS:
+        known = token_labels_at_fault(found, rows, collator=name, aligned=_PADS_LABELS[name])
+    return known
+
+
+# Columns that a collator left out ------------------------------------------------------------------------------------
+
+
+def absent_columns(dataset: Any, indices: Sequence[int], source: str, names: Collection[str]) -> RowsError | None:
+    """Why these columns are not in the batch of these rows, for a model that missed them; None if that is not seen.
+
+    `default_data_collator` leaves out columns that are text or None in the first row of a batch. Reads the rows again.
+
+    >>> rows = [{"x": 1.0, "labels": None}, {"x": 2.0, "labels": 1}]
+    >>> print(absent_columns(rows, [0, 1], "training set", ["labels"]))
+    'labels' of row 0 of the training set is None
+      why: it is the first row of its batch, so the batch has no 'labels'; other rows have int there
+      fix: fill it in, or leave out the rows where row['labels'] is None
+    """
+    try:
+        found = [dataset[index] for index in indices]
+    except Exception:  # rows that can be read only once, or a stream
+        return None
+    if not found or not all(isinstance(row, Mapping) for row in found):
+        return None
+    rows = Rows(source, indices, has_columns(dataset))
+    for name in names:
+        for alias in (name, "label", "label_ids") if name == "labels" else (name,):
+            problem = _absent_column(found, rows, alias)
+            if problem is not None:
+                return problem
+        if name == "input_ids" and name not in found[0]:
+            texts = [each for each, value in found[0].items() if isinstance(value, str) and not is_label(each)]
+            return no_input(found[0], 0, rows, name) if texts else None
+    return None
+
+
+def _absent_column(found: Sequence[Mapping[str, Any]], rows: Rows, name: str) -> RowsError | None:
+    values = [row.get(name) for row in found]
+    if all(value is None for value in values) and name not in found[0]:
+        return None
+    if isinstance(values[0], str) and not is_label(name) and name != "input_ids":
+        return WrongValueError(
+            what=f"column {name!r} of the {rows.source} holds text ({rows.name(0)}: {shortened(values[0])})",
+            why="default_data_collator leaves out columns of text: tensors hold numbers only",
+            fix="make numbers of it in the data set",
+        )
+    if isinstance(values[0], str) or all(value is None for value in values):
+        return _wrong_column(values, rows, name, values[0], "default_data_collator")
+    if values[0] is not None:
+        return None
+    first = f"it is the first row of its batch, so the batch has no {name!r}; other rows have"
+    usual = _kind(next(value for value in values if value is not None))
+    if name in found[0]:
+        return WrongValueError(
+            what=f"{name!r} of {rows.full(0)} is None",
+            why=f"{first} {usual} there",
+            fix=f"fill it in, or leave out the rows where row[{name!r}] is None",
+        )
+    return MissingColumnError(
+        what=f"{rows.full(0)} has no {name!r}",
+        why=f"{first} it",
+        fix=f"give every row its {name!r}, or leave such rows out",
+    )
+
+
+# Rows that are no rows -----------------------------------------------------------------------------------------------
+
+
+def not_rows(found: Sequence[Any], rows: Rows) -> RowsError | None:
+    """The first row that is no mapping, explained."""
+    for place, row in enumerate(found):
+        if not isinstance(row, Mapping):
+            return not_a_row(row, place, rows)
+    return None
+
+
+def not_a_row(row: Any, place: int, rows: Rows) -> NotARowError:
+    """What a row is instead of a dict."""
+    name = rows.full(place)
+    if row is None:
+        return NotARowError(
+            what=f"{name} is None",
+            why="the data set's __getitem__ returned nothing, or the list holds None",
+            fix=f"let every row be a dict, such as {_example(rows)}",
+        )
+    if isinstance(row, str):
+        return NotARowError(
+            what=f"{name} is text ({shortened(row)}), not a dict",
+            why="a model takes numbers, each kind under its name",
+            fix="tokenize the texts: rows = [tokenizer(text, truncation=True) for text in texts]",
+        )
+    inside = f" of {_types(row)}" if isinstance(row, (tuple, list)) and 0 < len(row) <= 4 else ""
+    return NotARowError(
+        what=f"{name} is {a(row)}{inside}, not a dict",
+        why="the model is called with keyword arguments, so every value needs a name",
+        fix=f"let the data set return dicts, such as {_example(rows)}, or pass a data_collator that makes a dict of "
+        "such rows",
+    )
+
+
+def _example(rows: Rows) -> str:
+    """A row with the names of the model, where they are known."""
+    inputs = [name for name in rows.columns if not is_label(name)]
+    label = "labels" if not rows.columns or "labels" in rows.columns else None
+    names = [inputs[0] if inputs else "input_ids", *([label] if label else [])]
+    return "{" + ", ".join(f'"{name}": ...' for name in names) + "}"
+
+
+def _types(values: Iterable[Any]) -> str:
+    return " and ".join(type(value).__name__ for value in values)
+
+
+# Columns that make no tensor -----------------------------------------------------------------------------------------
+
+
+def column_at_fault(
+    found: Sequence[Mapping[str, Any]],
+    rows: Rows,
+    names: Iterable[str],
+    *,
+    collator: str,
+    padded: Collection[str] = (),
+) -> RowsError | None:
+    """Why one of these columns makes no tensor: the first that does not. Lengths of `padded` columns may differ."""
+    for name in names:
+        lacking = [place for place, row in enumerate(found) if name not in row]
+        if lacking:
+            return _missing_column(found, rows, name, lacking[0])
+        values = [row[name] for row in found]
+        problem = _wrong_value(values, rows, name, collator) or _extra_dimension(values, rows, name)
+        problem = problem or _mixed_forms(values, rows, name)
+        if problem is None and name not in padded:
+            problem = _ragged(found, rows, name, collator)
+        if problem is not None:
+            return problem
+    return None
+
+
+def _names_of(found: Sequence[Any]) -> list[str]:
+    """The columns of a batch are those of its first row."""
+    return list(found[0]) if found and isinstance(found[0], Mapping) else []
+
+
+def _missing_column(found: Sequence[Mapping[str, Any]], rows: Rows, name: str, place: int) -> RowsError:
+    row, first = found[place], found[0]
+    near = renaming([each for each in row if each not in first], [name])
+    return MissingColumnError(
+        what=f"{rows.full(place)} has no {name!r}",
+        why=f"{rows.name(0)} has it and decides for its batch; {rows.name(place)} has {listed(row) or 'no column'}",
+        fix=renaming_advice(near, table=False) if near else f"give every row its {name!r}, or leave such rows out",
+    )
+
+
+def _wrong_value(values: list[Any], rows: Rows, name: str, collator: str) -> RowsError | None:
+    """Text, None or an object where numbers should be."""
+    odd = {place: leaf for place, value in enumerate(values) if (leaf := odd_leaf(value)) is not NUMBERS}
+    if not odd:
+        return None
+    place, leaf = next(iter(odd.items()))
+    if len(odd) == len(values):
+        return _wrong_column(values, rows, name, leaf, collator)
+    usual = next(_kind(value) for number, value in enumerate(values) if number not in odd)
+    holds = "is" if values[place] is leaf else "holds"
+    found = "None" if leaf is None else f"text: {shortened(leaf)}" if isinstance(leaf, str) else a(leaf)
+    return WrongValueError(
+        what=f"{name!r} of {rows.full(place)} {holds} {found}",
+        why=f"other rows have {usual} there, and tensors hold numbers only",
+        fix=f"fill it in, or leave out the rows where row[{name!r}] is None"
+        if leaf is None
+        else "make a number of it, or leave the row out",
+    )
+
+
+def _wrong_column(values: list[Any], rows: Rows, name: str, leaf: Any, collator: str) -> RowsError:
+    """No row of the batch has numbers in this column."""
+    leave_out = f'dataset = dataset.remove_columns("{name}")' if rows.table else f"leave {name!r} out of the rows"
+    if leaf is None:
+        return WrongValueError(
+            what=f"column {name!r} of the {rows.source} is None ({rows.name(0)} and all others of its batch)",
+            why=f"{collator} {_ONE_TENSOR}",
+            fix=f"fill in {name!r}; to predict without labels, {leave_out}" if is_label(name) else leave_out,
+        )
+    if not isinstance(leaf, str):
+        return WrongValueError(
+            what=f"column {name!r} of the {rows.source} holds {a(leaf)} ({rows.name(0)}: {shortened(leaf)})",
+            why=f"{collator} {_ONE_TENSOR}",
+            fix=f"make numbers of it in the data set, or {leave_out}",
+        )
+    if is_label(name):
+        return WrongValueError(
+            what=f"column {name!r} of the {rows.source} holds text ({rows.name(0)}: {shortened(leaf)}), not numbers",
+            why="a loss is computed from the numbers of classes",
+            fix=_numbering(name, table=rows.table or rows.numbers is None, one=values[0] is leaf),
+        )
+    if name == "input_ids":
+        return WrongValueError(
+            what=f"{name!r} of the {rows.source} is raw text ({rows.name(0)}: {shortened(leaf)})",
+            why=f"{name!r} are the numbers of tokens; the text was never tokenized",
+            fix=tokenizing(name, table=rows.table),
+        )
+    return WrongValueError(
+        what=f"column {name!r} of the {rows.source} holds text ({rows.name(0)}: {shortened(leaf)})",
+        why=f"{collator} {_ONE_TENSOR}",
+        fix=f"{leave_out}, or set remove_unused_columns=True, which leaves out what the model does not take",
+    )
+
+
+def _numbering(name: str, *, table: bool, one: bool) -> str:
+    """How to number classes, one for a row or several."""
+    if not one:
+        return f"number the classes: [classes.index(each) for each in row[{name!r}]]"
+    if table:
+        return f'number the classes: dataset = dataset.class_encode_column("{name}")'
+    return f"number the classes: classes.index(row[{name!r}])"
+
+
+def _extra_dimension(values: list[Any], rows: Rows, name: str) -> RowsError | None:
+    """Rows tokenized one by one with return_tensors: each is a batch of one."""
+    shapes = [_shape(value) for value in values]
+    if len(set(shapes)) == 1 or any(shape is None or len(shape) != 2 or shape[0] != 1 for shape in shapes):
+        return None
+    return RaggedError(
+        what=f"{name!r} of {rows.full(0)} has the shape {shapes[0]} instead of {shapes[0][1:]}",  # type: ignore[index]
+        why='each row is a batch of one, as tokenizer(text, return_tensors="pt") makes them',
+        fix=f"leave return_tensors out of the tokenizer call in the data set, or take row[{name!r}][0]",
+    )
+
+
+def _mixed_forms(values: list[Any], rows: Rows, name: str) -> RowsError | None:
+    """A single number here, a list there."""
+    shapes = [_shape(value) for value in values]
+    other = next((place for place, shape in enumerate(shapes) if len(shape or ()) != len(shapes[0] or ())), None)
+    if other is None or None in shapes:
+        return None
+    return WrongValueError(
+        what=f"{name!r} of {rows.full(other)} is {_form(values[other])}",
+        why=f"{name!r} of {rows.name(0)} is {_form(values[0])}, and the rows of a batch have one form",
+        fix=f"give {name!r} the same form in every row",
+    )
+
+
+def _ragged(found: Sequence[Mapping[str, Any]], rows: Rows, name: str, collator: str) -> RowsError | None:
+    """Values of different shapes, which make no rectangle."""
+    shapes: dict[Any, int] = {}
+    for place, row in enumerate(found):
+        shapes.setdefault(_shape(row[name]), place)
+    if None in shapes:
+        return RaggedError(
+            what=f"{name!r} of {rows.full(shapes[None])} is a list of lists of different lengths",
+            why="a tensor is a rectangle",
+            fix=f"pad {name!r} inside each row in the data set, or pass a data_collator that does",
+        )
+    if len(shapes) == 1:
+        return None
+    are_lengths = all(len(shape) == 1 for shape in shapes)
+    misfit = _misaligned(found, rows, name) if are_lengths and is_label(name) else None
+    if misfit is not None:
+        return misfit
+    seen = [f"{rows.name(place)} has {shape[0] if are_lengths else shape}" for shape, place in shapes.items()]
+    return RaggedError(
+        what=f"{name!r} has different {'lengths' if are_lengths else 'shapes'} in the rows of the {rows.source}",
+        why=f"{', '.join(seen[:3])}; {collator} makes one tensor of them and does not pad {name!r}"
+        if are_lengths
+        else f"{', '.join(seen[:3])}; {collator} makes one tensor of them",
+        fix=_padding_advice(found, name)
+        if are_lengths
+        else "bring all to one shape in the data set; images to one size and one number of channels",
+    )
+
+
+def _padding_advice(found: Sequence[Mapping[str, Any]], name: str) -> str:
+    """Which collator pads such a column."""
+    if not is_label(name):
+        return "pass a tokenizer (processing_class=), or data_collator=DataCollatorWithPadding(tokenizer)"
+    if all(length_of(row.get("input_ids")) == length_of(row[name]) for row in found):
+        return (
+            "pass data_collator=DataCollatorForTokenClassification(tokenizer), or for a language model "
+            "DataCollatorForLanguageModeling(tokenizer, mlm=False)"
+        )
+    return "pass data_collator=DataCollatorForSeq2Seq(tokenizer, model=model), which pads labels of any length"
+
+
+# Labels of tokens ----------------------------------------------------------------------------------------------------
+
+
+def _misaligned(found: Sequence[Mapping[str, Any]], rows: Rows, name: str) -> RowsError | None:
+    """The one row of many whose labels are not as many as its tokens; None if they are not meant to be as many."""
+    pairs = [(length_of(row.get("input_ids")), length_of(row.get(name))) for row in found]
+    odd = [place for place, (tokens, labels) in enumerate(pairs) if tokens != labels]
+    if not odd or 2 * len(odd) > len(found) or any(None in pair for pair in pairs):
+        return None
+    tokens, labels = pairs[odd[0]]
+    return RaggedError(
+        what=f"{rows.full(odd[0])} has {tokens} tokens and {labels} {name}",
+        why=f"other rows have as many {name} as tokens; {_usual_cause(tokens, labels)}",
+        fix="align them; targets with lengths of their own need DataCollatorForSeq2Seq(tokenizer, model=model)",
+    )
+
+
+def unlisted_labels(found: Sequence[Any], name: str, place: int, rows: Rows) -> RowsError:
+    """A row whose labels are not there, or not a list, for a collator that wants one for every token."""
+    known = not_rows(found, rows)
+    if known is not None:
+        return known
+    values = found[place].get(name)
+    if values is None:
+        return MissingColumnError(
+            what=f"{rows.full(place)} has no {name!r}",
+            why="the first row of its batch has labels, so every row needs them",
+            fix=f"give every row its {name!r}, or none of them",
+        )
+    if isinstance(values, str):
+        return WrongValueError(
+            what=f"{name!r} of {rows.full(place)} is text: {shortened(values)}",
+            why="labels are numbers, one for every token",
+            fix="tokenize targets too: tokenizer(text, text_target=target, truncation=True) makes labels of them",
+        )
+    return RaggedError(
+        what=f"{name!r} of {rows.full(place)} is a single value: {values!r}",
+        why="this collator expects one label for every token",
+        fix="use DataCollatorWithPadding for one label per row",
+    )
+
+
+def token_labels_at_fault(
+    found: Sequence[Mapping[str, Any]], rows: Rows, *, collator: str, aligned: bool
+) -> RowsError | None:
+    """What is wrong with labels that are filled up; `aligned`: there are to be as many as tokens."""
+    name = "label" if "label" in found[0] else "labels"
+    if name not in found[0]:
+        return None
+    for place, row in enumerate(found):
+        if _shape(row.get(name)) == ():
+            return unlisted_labels(found, name, place, rows)
+    known = column_at_fault(found, rows, [name], collator=collator, padded=[name])
+    counts = [(length_of(row.get("input_ids")) or 0, length_of(row[name]) or 0) for row in found]
+    place = max(range(len(counts)), key=lambda number: counts[number][1])
+    too_many = aligned and counts[place][1] > max(tokens for tokens, _ in counts)
+    return known or (labels_misaligned(rows, place, name, *counts[place]) if too_many else None)
+
+
+def labels_misaligned(rows: Rows, place: int, name: str, tokens: int, labels: int) -> RowsError:
+    """More or fewer labels than tokens, and the usual cause."""
+    return RaggedError(
+        what=f"{rows.full(place)} has {tokens} tokens and {labels} {name}",
+        why=f"every token needs one; {_usual_cause(tokens, labels)}",
+        fix="spread the labels with tokenizer(words, is_split_into_words=True, truncation=True).word_ids(); "
+        "-100 for tokens that do not count",
+    )
+
+
+def _usual_cause(tokens: int | None, labels: int | None) -> str:
+    if (labels or 0) > (tokens or 0):
+        return "usually the tokens were truncated and the labels were not"
+    return "usually the labels of words were not aligned to sub-words"
+
+
+# Padding -------------------------------------------------------------------------------------------------------------
+
+
+def unpaddable(
+    tokenizer: Any, found: Sequence[Any], rows: Rows, *, collator: str, labels: bool = True, padding: Any = True
+) -> DataError | None:
+    """Why a tokenizer could not pad these rows; None if they look right. `labels`: whether it was given the labels."""
+    known = not_rows(found, rows)
+    if known is not None:
+        return known
+    names = _names_of(found)
+    inputs = list(getattr(tokenizer, "model_input_names", None) or ["input_ids"])
+    if inputs[0] not in names:
+        return no_input(found[0], 0, rows, inputs[0])
+    if getattr(tokenizer, "pad_token", "") is None and getattr(padding, "value", padding) not in (False, "do_not_pad"):
+        return no_pad_token(tokenizer)
+    padded = {*inputs, "special_tokens_mask"}
+    checked = [name for name in names if labels or not is_label(name)]
+    known = column_at_fault(found, rows, checked, collator=collator, padded=padded)
+    return known or _uneven_companions(found, rows, [name for name in checked if name in padded], inputs[0])
+
+
+def no_input(row: Mapping[str, Any], place: int, rows: Rows, wanted: str) -> RowsError:
+    """The column that is padded is not there: text that was never tokenized, or another name."""
+    names = list(row)
+    texts = [name for name in names if isinstance(row[name], str) and not is_label(name)]
+    if texts:
+        return MissingColumnError(
+            what=f"the {rows.source} looks like raw text: {rows.name(place)} has {listed(names)}, and no {wanted!r}",
+            why=f"{in_words(texts)} holds text that was never tokenized ({shortened(row[texts[0]])})",
+            fix=tokenizing(texts[0], table=rows.table),
+        )
+    rename = renaming(names, [wanted])
+    return MissingColumnError(
+        what=f"{rows.full(place)} has no {wanted!r}",
+        why=f"the collator pads {wanted!r}; the row has {listed(names) or 'no column'}",
+        fix=renaming_advice(rename, table=rows.table)
+        if rename
+        else f"tokenize the data, so that rows have {wanted!r}",
+    )
+
+
+def _uneven_companions(
+    found: Sequence[Mapping[str, Any]], rows: Rows, names: list[str], main: str
+) -> RowsError | None:
+    """A mask of another length than the tokens it belongs to."""
+    for place, row in enumerate(found):
+        for name in names:
+            if length_of(row[name]) != length_of(row[main]):
+                return RaggedError(
+                    what=f"{rows.full(place)} has {length_of(row[main])} {main} and {length_of(row[name])} {name}",
+                    why=f"{name!r} says something about each of {main!r}, so they must be equally many",
+                    fix="take both from the same call of the tokenizer, and cut both where one is cut",
+                )
+    return None
+
+
+# Values --------------------------------------------------------------------------------------------------------------
+
+NUMBERS = object()  # stands for: nothing odd
+
+
+def odd_leaf(value: Any) -> Any:
+    """The first thing inside a value that is no number; NUMBERS if there is none."""
+    if isinstance(value, torch.Tensor) or (isinstance(value, np.ndarray) and value.dtype.kind in "biufc"):
+        return NUMBERS
+    if isinstance(value, (bool, int, float, complex, np.number, np.bool_)):
+        return NUMBERS
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if not isinstance(value, (list, tuple)):
+        return value
+    return next((leaf for part in value if (leaf := odd_leaf(part)) is not NUMBERS), NUMBERS)
+
+
+def length_of(value: Any) -> int | None:
+    """How many entries a value has; None for a single one."""
+    shape = _shape(value)
+    return shape[0] if shape else None
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    """The shape of a value; None for lists that are ragged inside."""
+    try:
+        return tuple(np.shape(value))
+    except ValueError:
+        return None
+
+
+def _form(value: Any) -> str:
+    shape = _shape(value)
+    if not shape:
+        return f"a single value ({shortened(value)})"
+    return f"a list of {shape[0]}" if len(shape) == 1 else f"of the shape {shape}"
+
+
+def _kind(value: Any) -> str:
+    """What a usual value is called: `int`, `list of int`."""
+    if isinstance(value, (list, tuple)) and value:
+        return f"{type(value).__name__} of {_kind(value[0])}"
+    return type(value).__name__

@@ -1,0 +1,106 @@
+"""The collator for rows with several choices: every column holds one sequence per choice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..collate_errors import column_at_fault, no_input, odd_leaf
+from ..dataset_errors import MissingColumnError, RaggedError, Rows, RowsError, told
+from .token_rows import TokenCollator, label_column, whole_numbers, without
+
+
+@dataclass
+class DataCollatorForMultipleChoice(TokenCollator):
+    """Pad all choices of all rows to one length: tensors of (rows, choices, length). `label` becomes `labels`.
+
+    >>> collator = DataCollatorForMultipleChoice(tokenizer)  # doctest: +SKIP
+    """
+
+    tokenizer: Any
+    padding: Any = True
+    max_length: int | None = None
+    pad_to_multiple_of: int | None = None
+    return_tensors: str = "pt"
+
+    def _collate(self, rows: Sequence[Mapping[str, Any]], kind: str) -> dict[str, Any]:
+        name = label_column(rows)
+        bare = without(rows, name)
+        choices = _count(bare[0].get("input_ids")) or 0
+        each = [choice for place in range(len(bare)) for choice in _choices_of(bare, place, choices)]
+        padded = self._padded(each, kind, choices=choices)
+        batch = {column: values.reshape(len(rows), choices, -1) for column, values in padded.items()}
+        if name in rows[0]:
+            batch["labels"] = whole_numbers(_labels_of(rows, name), kind, tell=partial(_unfit, rows, name))
+        return batch
+
+
+def _choices_of(rows: list[dict[str, Any]], place: int, choices: int) -> list[dict[str, Any]]:
+    """One row per choice."""
+    row = rows[place]
+    if "input_ids" not in row:
+        raise told(partial(_no_choices, rows, place))
+    for name, values in row.items():
+        if _count(values) != choices:
+            raise told(partial(_other_choices, values, name, choices, place))
+    if choices == 0 or np.ndim(row["input_ids"][0]) == 0:
+        raise told(partial(_no_choices, rows, place))
+    return [{name: values[number] for name, values in row.items()} for number in range(choices)]
+
+
+def _no_choices(found: list[dict[str, Any]], place: int, rows: Rows) -> RowsError:
+    """A row that holds one sequence, or none, in the place of several."""
+    row = found[place]
+    if "input_ids" not in row:
+        return no_input(row, place, rows, "input_ids")
+    text = isinstance(odd_leaf(row["input_ids"]), str)
+    has = "text that was never tokenized" if text else f"one sequence of {len(row['input_ids'])} tokens"
+    return RaggedError(
+        what=f"{rows.full(place)} has no choices: it has {has}",
+        why="'input_ids' holds one list of tokens for every choice: [[5, 6], [5, 7], ...]",
+        fix="tokenize the question with each choice, or use DataCollatorWithPadding for rows without choices",
+    )
+
+
+def _other_choices(values: Any, name: str, choices: int, place: int, rows: Rows) -> RowsError:
+    """A column that does not have one entry for every choice."""
+    count = _count(values)
+    return RaggedError(
+        what=f"column {name!r} of {rows.full(place)} has {'a single value' if count is None else f'{count} entries'} "
+        f"where {rows.name(0)} has {choices} choices",
+        why="every column holds one entry per choice, and all rows of a batch have equally many choices",
+        fix=f"leave {name!r} out, or give every row {choices} choices",
+    )
+
+
+def _unfit(found: Sequence[Mapping[str, Any]], name: str, rows: Rows) -> RowsError:
+    """Labels that are no numbers."""
+    return column_at_fault(found, rows, [name], collator="DataCollatorForMultipleChoice") or RaggedError(
+        what=f"the {name!r} of the {rows.source} are not one number each", fix="number the right choices from 0"
+    )
+
+
+def _count(values: Any) -> int | None:
+    """How many entries there are; None for a single value."""
+    try:
+        return len(values)
+    except TypeError:
+        return None
+
+
+def _labels_of(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
+    """The labels of the rows; all of them have one."""
+    lacking = [number for number, row in enumerate(rows) if row.get(name) is None]
+    if lacking:
+        raise told(
+            lambda names: MissingColumnError(
+                what=f"{names.full(lacking[0])} has no {name!r}",
+                why=f"{names.name(0)} has one, and decides for the batch",
+                fix=f"give every row the number of its right choice in {name!r}, or none of them",
+            )
+        )
+    return [np.asarray(row[name]).tolist() for row in rows]

@@ -1,0 +1,80 @@
+"""The collator for pairs of sequences: inputs and labels are padded each to their own length."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ..collate_errors import column_at_fault
+from ..dataset_errors import RaggedError, Rows, RowsError
+from .token_rows import (
+    TokenCollator,
+    filled,
+    is_unpadded,
+    label_column,
+    label_lists,
+    padding_side,
+    rounded_up,
+    whole_numbers,
+    without,
+)
+
+
+@dataclass
+class DataCollatorForSeq2Seq(TokenCollator):
+    """Let the tokenizer pad the inputs, and fill up the labels with `label_pad_token_id`. `label` becomes `labels`.
+
+    With `padding="max_length"` and a `max_length` the labels get that length too; otherwise the length of the longest.
+    A model that can make decoder inputs of labels (`prepare_decoder_input_ids_from_labels`) is asked to: label
+    smoothing needs them, because it takes the labels away from the model.
+
+    >>> collator = DataCollatorForSeq2Seq(tokenizer, model=model, pad_to_multiple_of=8)  # doctest: +SKIP
+    """
+
+    tokenizer: Any
+    model: Any = None
+    padding: Any = True
+    max_length: int | None = None
+    pad_to_multiple_of: int | None = None
+    label_pad_token_id: int = -100
+    return_tensors: str = "pt"
+
+    def _collate(self, rows: Sequence[Mapping[str, Any]], kind: str) -> Any:
+        name = label_column(rows)
+        labels = self._labels(rows, name, kind)
+        batch = self._padded(without(rows, name), kind)
+        batch["labels"] = labels  # None without labels: the model is then called with labels=None
+        prepare = getattr(self.model, "prepare_decoder_input_ids_from_labels", None)
+        if labels is not None and prepare is not None:
+            batch["decoder_input_ids"] = prepare(labels=labels)
+        return batch
+
+    def _labels(self, rows: Sequence[Mapping[str, Any]], name: str, kind: str) -> Any:
+        """The labels in one tensor, or None if the rows have none."""
+        if all(row.get(name) is None for row in rows) or name not in rows[0]:
+            return None
+        labels = label_lists(rows, name)
+        if not is_unpadded(self.padding):
+            length, side = self._label_length(labels), padding_side(self.tokenizer)
+            labels = [filled(row, length, self.label_pad_token_id, side) for row in labels]
+        return whole_numbers(labels, kind, tell=partial(_unfit, rows, labels, name))
+
+    def _label_length(self, labels: list[list[Any]]) -> int:
+        """To which length labels are filled up."""
+        if getattr(self.padding, "value", self.padding) == "max_length" and self.max_length is not None:
+            return rounded_up(self.max_length, self.pad_to_multiple_of)
+        return rounded_up(max(len(row) for row in labels), self.pad_to_multiple_of)
+
+
+def _unfit(found: Sequence[Mapping[str, Any]], labels: list[list[Any]], name: str, rows: Rows) -> RowsError:
+    """Labels that are no numbers, or that are not of one length."""
+    known = column_at_fault(found, rows, [name], collator="DataCollatorForSeq2Seq", padded=[name])
+    longest = max(range(len(labels)), key=lambda number: len(labels[number]))
+    shortest = min(range(len(labels)), key=lambda number: len(labels[number]))
+    return known or RaggedError(
+        what=f"the {name!r} of the {rows.source} do not come to one length",
+        why=f"{rows.name(longest)} has {len(labels[longest])}, {rows.name(shortest)} has {len(labels[shortest])}",
+        fix="truncate the labels to max_length in the data set, or use padding=True",
+    )

@@ -1,0 +1,69 @@
+"""The collator for rows with one label per token: inputs and labels are padded to the same length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ...core.notices import note_once
+from ..collate_errors import column_at_fault, labels_misaligned
+from ..dataset_errors import Rows, RowsError
+from .token_rows import (
+    TokenCollator,
+    filled,
+    label_column,
+    label_lists,
+    padding_side,
+    whole_numbers,
+    without,
+)
+
+
+@dataclass
+class DataCollatorForTokenClassification(TokenCollator):
+    """Let the tokenizer pad the inputs, and fill up `label` or `labels` on the same side with `label_pad_token_id`.
+
+    >>> collator = DataCollatorForTokenClassification(tokenizer, pad_to_multiple_of=8)  # doctest: +SKIP
+    """
+
+    tokenizer: Any
+    padding: Any = True
+    max_length: int | None = None
+    pad_to_multiple_of: int | None = None
+    label_pad_token_id: int = -100
+    return_tensors: str = "pt"
+
+    def _collate(self, rows: Any, kind: str) -> Any:
+        name = label_column(rows)
+        labels = label_lists(rows, name) if name in rows[0] else None
+        batch = self._padded(without(rows, name), kind)
+        if labels is not None:
+            length, side = batch["input_ids"].shape[1], padding_side(self.tokenizer)
+            batch[name] = whole_numbers(
+                [filled(row, length, self.label_pad_token_id, side) for row in labels],
+                kind,
+                tell=partial(_unfit, rows, labels, name, length),
+            )
+            _note_what_was_filled(rows, labels)
+        return batch
+
+
+def _unfit(found: Sequence[Any], labels: list[list[Any]], name: str, length: int, rows: Rows) -> RowsError:
+    """Labels that are no numbers, or more than there are tokens."""
+    known = column_at_fault(found, rows, [name], collator="DataCollatorForTokenClassification", padded=[name])
+    place = max(range(len(labels)), key=lambda number: len(labels[number]))
+    return known or labels_misaligned(rows, place, name, len(found[place]["input_ids"]), len(labels[place]))
+
+
+def _note_what_was_filled(rows: Sequence[Any], labels: list[list[Any]]) -> None:
+    """Labels that are not as many as the tokens of their row are put up with, but not in silence."""
+    for row, own in zip(rows, labels, strict=True):
+        if len(own) != len(row["input_ids"]):
+            note_once(
+                f"a row with {len(row['input_ids'])} tokens has {len(own)} labels: they are taken in order and filled "
+                "up with -100. Labels of words have to be spread over their sub-words",
+                key="labels filled up",
+            )
+            return

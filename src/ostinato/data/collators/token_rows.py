@@ -1,0 +1,252 @@
+"""What the collators of token rows have in common: padding, labels of different lengths, special tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...core.errors import ConfigError, NotSupportedError
+from ..collate_errors import NUMBERS, no_input, not_a_row, not_rows, odd_leaf, unlisted_labels
+from ..dataset_errors import Rows, RowsError, no_pad_token, no_rows, told
+from .padding import pad_quietly
+
+_UNPADDED = (False, "do_not_pad")
+
+
+class DataCollatorMixin:
+    """A collator with one method for torch tensors and one for numpy arrays.
+
+    >>> class Lengths(DataCollatorMixin):
+    ...     def torch_call(self, examples):
+    ...         return {"lengths": torch.tensor([len(row) for row in examples])}
+    >>> Lengths()([[1, 2], [3]])
+    {'lengths': tensor([2, 1])}
+    """
+
+    return_tensors: str = "pt"
+
+    def __call__(self, features: Sequence[Any], return_tensors: str | None = None) -> Any:
+        kind = checked_kind(return_tensors or self.return_tensors)
+        if len(features) == 0:
+            raise no_rows()
+        return self.torch_call(features) if kind == "pt" else self.numpy_call(features)
+
+    def torch_call(self, examples: Any) -> Any:
+        """Collate to torch tensors."""
+        raise NotSupportedError(
+            what=f"{type(self).__name__} does not make torch tensors",
+            why="it has no torch_call",
+            fix="define torch_call(self, examples), or use return_tensors='np'",
+        )
+
+    def numpy_call(self, examples: Any) -> Any:
+        """Collate to numpy arrays."""
+        raise NotSupportedError(
+            what=f"{type(self).__name__} does not make numpy arrays",
+            why="it has no numpy_call",
+            fix="define numpy_call(self, examples), or use return_tensors='pt'",
+        )
+
+
+class TokenCollator(DataCollatorMixin):
+    """A collator whose torch and numpy batches differ in nothing but the kind of their tensors.
+
+    A subclass has `_collate(rows, kind)`, and what its rows are padded with.
+    """
+
+    tokenizer: Any
+    padding: Any = True
+    max_length: int | None = None
+    pad_to_multiple_of: int | None = None
+
+    def torch_call(self, examples: Any) -> Any:
+        """Collate to torch tensors."""
+        return self._collate(examples, "pt")
+
+    def numpy_call(self, examples: Any) -> Any:
+        """Collate to numpy arrays."""
+        return self._collate(examples, "np")
+
+    def _collate(self, rows: Any, kind: str) -> Any:
+        raise NotImplementedError
+
+    def _padded(self, rows: Any, kind: str, **more: Any) -> Any:
+        """The inputs of the rows at one length."""
+        return pad_rows(
+            self.tokenizer,
+            rows,
+            padding=self.padding,
+            max_length=self.max_length,
+            pad_to_multiple_of=self.pad_to_multiple_of,
+            return_tensors=kind,
+            **more,
+        )
+
+
+def checked_kind(return_tensors: str) -> str:
+    """'pt' or 'np'; anything else is refused."""
+    if return_tensors not in ("pt", "np"):
+        raise NotSupportedError(
+            what=f"return_tensors={return_tensors!r} is not available",
+            why="batches are made of torch tensors or numpy arrays",
+            fix="use return_tensors='pt' or return_tensors='np'",
+        )
+    return return_tensors
+
+
+# Padding -------------------------------------------------------------------------------------------------------------
+
+
+def pad_rows(tokenizer: Any, rows: Any, *, padding: Any = True, **options: Any) -> Any:
+    """Let the tokenizer pad, after making sure that it can."""
+    if not is_unpadded(padding):
+        check_pad_token(tokenizer)
+    return pad_quietly(tokenizer, rows, padding=padding, **options)
+
+
+def is_unpadded(padding: Any) -> bool:
+    """Whether `padding` asks for no padding at all: False, "do_not_pad" or the enum member of that value."""
+    return getattr(padding, "value", padding) in _UNPADDED
+
+
+def check_pad_token(tokenizer: Any) -> None:
+    """A tokenizer that knows of a pad token must have one; one that does not know of any is trusted to pad."""
+    if getattr(tokenizer, "pad_token", "") is None:
+        raise no_pad_token(tokenizer)
+
+
+def check_mask_token(tokenizer: Any, *, fix: str) -> None:
+    """Masking needs a token to put in place of the masked ones."""
+    if getattr(tokenizer, "mask_token", None) is None:
+        raise ConfigError(
+            what=f"{type(tokenizer).__name__} has no mask token",
+            why="hidden tokens are replaced by the mask token",
+            fix=fix,
+        )
+
+
+def padding_side(tokenizer: Any) -> str:
+    """On which side the tokenizer fills up short rows."""
+    return getattr(tokenizer, "padding_side", "right")
+
+
+def filled(values: list[Any], length: int, filler: Any, side: str) -> list[Any]:
+    """The values, filled up to a length on one side."""
+    gap = [filler] * (length - len(values))
+    return values + gap if side == "right" else gap + values
+
+
+def rounded_up(length: int, multiple: int | None) -> int:
+    """The length, or the next multiple above it."""
+    return length if not multiple else -(-length // multiple) * multiple
+
+
+def stacked_ids(tokenizer: Any, rows: Sequence[Any], kind: str, multiple: int | None = None) -> tuple[Any, np.ndarray]:
+    """Plain rows of ids as one matrix, and which of its places are not padding."""
+    try:
+        lengths = [len(row) for row in rows]
+    except TypeError as error:
+        raise told(partial(_no_sequence, rows)) from error
+    if isinstance(rows[0], str):  # numpy would read the text of a number
+        raise told(partial(_no_sequence, rows))
+    length = rounded_up(max(lengths), multiple)
+    side = padding_side(tokenizer)
+    real = np.array([filled([True] * own, length, False, side) for own in lengths])
+    if not real.all():
+        check_pad_token(tokenizer)
+    ids = np.full(real.shape, 0 if real.all() else tokenizer.pad_token_id, dtype=_id_type(rows[0], kind))
+    try:
+        for line, place, row in zip(ids, real, rows, strict=True):
+            line[place] = np.asarray(row)
+    except (TypeError, ValueError) as error:
+        raise told(partial(_no_sequence, rows)) from error
+    return (torch.from_numpy(ids) if kind == "pt" else ids), real
+
+
+def ids_of(rows: Sequence[Any], place: int) -> Any:
+    """The ids of a row that is a mapping."""
+    try:
+        return rows[place]["input_ids"]
+    except (KeyError, TypeError) as error:
+        raise told(partial(_no_ids, rows, place)) from error
+
+
+def _no_ids(found: Sequence[Any], place: int, rows: Rows) -> RowsError:
+    return not_rows(found, rows) or no_input(found[place], place, rows, "input_ids")
+
+
+def _no_sequence(found: Sequence[Any], rows: Rows) -> RowsError:
+    """The first of rows of ids that is none."""
+    odd = [place for place, row in enumerate(found) if np.ndim(row) != 1 or odd_leaf(row) is not NUMBERS]
+    place = odd[0] if odd else 0
+    return not_a_row(found[place], place, rows)
+
+
+def _id_type(row: Any, kind: str) -> Any:
+    """Ids are int64; torch tensors keep their type in a torch batch, arrays in a numpy batch."""
+    if isinstance(row, torch.Tensor) and kind == "pt":
+        return row.numpy().dtype
+    return row.dtype if isinstance(row, np.ndarray) and kind == "np" else np.int64
+
+
+# Labels --------------------------------------------------------------------------------------------------------------
+
+
+def label_column(rows: Sequence[Any]) -> str:
+    """The column that holds the labels: `label` where there is one, otherwise `labels`."""
+    if not isinstance(rows[0], Mapping):
+        refuse_other_rows(rows)
+    return "label" if "label" in rows[0] else "labels"
+
+
+def without(rows: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:
+    """The rows without some columns."""
+    try:
+        return [{name: value for name, value in row.items() if name not in names} for row in rows]
+    except AttributeError:
+        refuse_other_rows(rows)
+        raise
+
+
+def refuse_other_rows(rows: Sequence[Any]) -> None:
+    """Say which row is no dict."""
+    known = told(partial(not_rows, rows))
+    if known is not None:
+        raise known
+
+
+def label_lists(rows: Sequence[Mapping[str, Any]], name: str) -> list[list[Any]]:
+    """The labels of every row as lists."""
+    labels = []
+    for number, row in enumerate(rows):
+        values = row.get(name) if isinstance(row, Mapping) else None
+        if values is None or np.ndim(values) == 0:
+            raise told(partial(unlisted_labels, rows, name, number))
+        labels.append(values.tolist() if isinstance(values, (torch.Tensor, np.ndarray)) else list(values))
+    return labels
+
+
+def whole_numbers(values: list[Any], kind: str, *, tell: Callable[[Rows], RowsError]) -> Any:
+    """Lists of one length as int64; `tell` says what it means if they are not."""
+    if len({len(row) for row in values if isinstance(row, list)}) > 1:
+        raise told(tell)
+    try:
+        array = np.array(values).astype(np.int64)
+    except (TypeError, ValueError) as error:
+        raise told(tell) from error
+    return torch.from_numpy(array) if kind == "pt" else array
+
+
+# Special tokens ------------------------------------------------------------------------------------------------------
+
+
+def special_places(tokenizer: Any, ids: Any) -> np.ndarray:
+    """Where the special tokens are, padding included."""
+    ask = getattr(tokenizer, "get_special_tokens_mask", None)
+    if ask is None:
+        return np.isin(np.asarray(ids), list(tokenizer.all_special_ids))
+    return np.array([ask(row, already_has_special_tokens=True) for row in ids.tolist()], dtype=bool)

@@ -1,0 +1,245 @@
+"""A place inside an epoch: how to start there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from ..core.errors import DataError, NotSupportedError
+from ..core.notices import note_once
+from .batching.batch_plan import (
+    Batching,
+    Begin,
+    BudgetBatches,
+    GivenBatches,
+    RestOfBatches,
+    batching_of,
+    first_course,
+    order_of,
+)
+from .loader import Loader, Replay
+from .samplers.base import announce_epoch
+from .samplers.epoch_sampler import LengthGroupedSampler
+from .sizes import is_iterable
+from .skip_progress import Show, Skipping
+from .step_schedule import AnyCourse, Course
+from .streams.reader import StreamStart
+from .streams.shards import StreamPlace, all_rows_of, can_tell, plain, shuffles_in_a_buffer
+
+__all__ = ["Begin", "batching_of", "begin_epoch", "first_course", "real_rows_of", "rows_of", "samples_at", "start_at"]
+
+
+class NotAStepError(DataError, TypeError):
+    """Something that is no number where a step is asked for."""
+
+
+class NoSuchStepError(DataError, IndexError):
+    """A step that the run does not have."""
+
+
+# Which rows ----------------------------------------------------------------------------------------------------------
+
+
+def samples_at(loader: Any, courses: Sequence[AnyCourse], step: Any, max_steps: int) -> list[int]:
+    """The rows of the data set, over all processes, that a step of a run is computed from."""
+    step = _checked(step, max_steps)
+    batching = batching_of(loader)
+    order = None if batching is None else order_of(batching.sampler)
+    if batching is None or (order is None and not isinstance(batching, BudgetBatches)):
+        raise NotSupportedError(
+            what=f"the rows of step {step} cannot be computed",
+            why=_why_unknown(loader, batching),
+            fix="record them where they are read, or train on a data set with numbered rows in one of the orders of "
+            "train_sampling_strategy",
+        )
+    course = next((course for course in reversed(courses) if course.step < step), None)
+    if course is None:
+        raise DataError(
+            what=f"the rows of step {step} are not known",
+            why=f"the run was taken over after step {courses[0].step}, from a checkpoint that does not tell how its "
+            "steps were cut",
+            fix=f"ask for step {courses[0].step + 1} or a later one",
+        )
+    epoch, places = course.rows_of(step)
+    if isinstance(batching, BudgetBatches):
+        return batching.sampler.rows_of(epoch, places)
+    group = course.group_in(epoch) if isinstance(course, Course) else None
+    order = order_of(batching.regrouped(group).sampler) or order
+    return [] if order is None else list(islice(order(epoch, places.start), len(places)))
+
+
+def _checked(step: Any, max_steps: int) -> int:
+    is_number = isinstance(step, int) and not isinstance(step, bool)
+    if not is_number and not callable(getattr(step, "__index__", None)):
+        raise NotAStepError(
+            what=f"{step!r} is not the number of a step",
+            why=f"it is a {type(step).__name__}, and steps are counted 1, 2, 3, ...",
+            fix="ask for samples_at(1), or samples_at(trainer.state.global_step)",
+        )
+    number = step.__index__()
+    if not 1 <= number <= max_steps:
+        raise NoSuchStepError(
+            what=f"there is no step {number}",
+            why=f"the run has {max_steps} steps, counted from 1",
+            fix=f"ask for a step from 1 to {max_steps}",
+        )
+    return number
+
+
+def _why_unknown(loader: Any, batching: Batching | None) -> str:
+    if not isinstance(loader, Loader):
+        return f"batches come from a {type(loader).__name__} of your own"
+    if is_iterable(loader.dataset):
+        return "a stream gives rows in its own order, and they have no numbers"
+    if batching is None or isinstance(batching, GivenBatches):
+        return f"batches are chosen by a {type(loader.batch_sampler).__name__}"
+    if isinstance(batching.sampler, LengthGroupedSampler):
+        return "the order by length is drawn from the global generator, as in transformers, not from a seed"
+    return f"rows are chosen by a {type(batching.sampler).__name__}"
+
+
+def rows_of(loader: Any, epoch: int, batches: range) -> list[int] | None:
+    """The data-set indices of some batches of an epoch, by arithmetic; None where the order is not ours to know."""
+    batching = batching_of(loader)
+    if isinstance(batching, BudgetBatches):
+        chosen = islice(batching.sampler.batches(epoch, batches.start), len(batches))
+        return [index for batch in chosen for index in batch]
+    if batching is None or order_of(batching.sampler) is None:
+        return None
+    begin = loader.begin if loader.begin is not None and loader.begin.epoch == epoch else Begin(epoch, 0, 0)
+    row = begin.row + (batches.start - begin.batch) * batching.rows_per_batch
+    rest = batching.rest(Begin(epoch, max(row, 0), batches.start, begin.group))
+    rest.set_epoch(epoch)
+    return [index for batch in islice(iter(rest), len(batches)) for index in batch]
+
+
+def real_rows_of(loader: Any) -> Callable[[int], int | None]:
+    """How many rows of batch k count in this process; None: all that it holds."""
+    return getattr(loader, "real_rows", None) or _all
+
+
+def _all(batch_number: int) -> None:
+    return None
+
+
+# Starting inside an epoch --------------------------------------------------------------------------------------------
+
+
+def begin_epoch(loader: Any, epoch: int) -> None:
+    """Tell a loader which epoch begins, or its parts if it does not want to know."""
+    if callable(getattr(loader, "set_epoch", None)):
+        announce_epoch(loader, epoch)
+        return
+    batches = getattr(loader, "batch_sampler", None)
+    parts = [batches, getattr(batches, "sampler", None), getattr(loader, "sampler", None)]
+    for part in {id(part): part for part in [*parts, getattr(loader, "dataset", None)]}.values():
+        announce_epoch(part, epoch)
+
+
+def start_at(loader: Any, begin: Begin, replay: Replay | None = None, show: Show | None = None) -> Iterable[Any]:
+    """An epoch without what is done of it, in batches of the size that the loader has now.
+
+    Rows that have numbers are not read. A stream, or a loader of the user's, is put where it stood if it can be, and
+    read again up to there if not; `show` is told how far that is.
+    """
+    if not isinstance(loader, Loader):
+        if begin.stream is not None and callable(getattr(loader, "load_state_dict", None)):
+            loader.load_state_dict(begin.stream)
+            return loader
+        return _dropped(loader, begin.batch, replay, show)
+    if is_iterable(loader.dataset):
+        loader.replay = replay if loader.reads_here else None
+        return _rest_of_stream(loader, begin, show)
+    batching = batching_of(loader)
+    loader.begin = begin
+    batches = RestOfBatches(loader.batch_sampler, begin.batch) if batching is None else batching.rest(begin)
+    return _rest(loader, batches, begin.epoch, replay)
+
+
+def skip_batches(loader: Any, count: int, show: Show | None = None) -> Iterable[Any]:
+    """The loader's present epoch without its first `count` batches."""
+    batching = batching_of(loader)
+    size = stream_rows_per_batch(loader) or (1 if batching is None else batching.rows_per_batch)
+    row = count * size if batching is None else min(count * size, batching.rows)
+    return start_at(loader, Begin(getattr(loader, "epoch", 0), row, count), show=show)
+
+
+def _rest(loader: Loader, batches: Any, epoch: int, replay: Replay | None) -> Loader:
+    rest = Loader(
+        loader.dataset,
+        training=loader.training,
+        source=loader.source,
+        batch_sampler=batches,
+        collate_fn=loader.collate_fn,
+        num_workers=loader.num_workers,
+        pin_memory=loader.pin_memory,
+        prefetch_factor=loader.prefetch_factor,
+        persistent_workers=loader.persistent_workers,
+        multiprocessing_context=loader.multiprocessing_context,
+        worker_init_fn=loader.worker_init_fn,
+        generator=loader.generator,
+    )
+    rest.set_epoch(epoch)
+    rest.replay = replay
+    rest.row_streams = loader.row_streams
+    return rest
+
+
+def _dropped(loader: Any, count: int, replay: Replay | None, show: Show | None) -> Iterator[Any]:
+    """What is left after `count` batches; the random streams then stand where they stood, as nothing is read ahead."""
+    note_once(f"reading and dropping {count} batches to come back to where training stood: the loader is your own")
+    batches = iter(loader)
+    with Skipping(count, "batches", show) as skipping:
+        for _ in islice(batches, count):
+            skipping.advance(1)
+    if replay is not None:
+        replay.end()
+    yield from batches
+
+
+# Streams -------------------------------------------------------------------------------------------------------------
+
+
+def _rest_of_stream(loader: Loader, begin: Begin, show: Show | None) -> Loader:
+    place = StreamPlace.of(begin.stream, begin.row)
+    if place.state is not None and (loader.num_workers or not can_tell(loader.dataset)):
+        place = replace(place, state=None)
+    before = begin.rows_per_batch or stream_rows_per_batch(loader) or 1
+    if begin.workers not in (None, loader.num_workers):
+        note_once(
+            f"{loader.num_workers} workers share the stream instead of {begin.workers}, and which rows each of them "
+            "has read cannot be told: rows of the epoch that is resumed may be seen twice or not at all"
+        )
+    count = begin.row if place.state is None else begin.row - place.row
+    if count:
+        note_once(f"reading and dropping {count} rows to come back to where training stood: {_why_dropped(loader)}")
+    loader.stream_start = StreamStart(place, begin.row, begin.row // before, before)
+    loader.first_batch, loader.show_skipping = begin.batch, show
+    return loader
+
+
+def _why_dropped(loader: Loader) -> str:
+    if shuffles_in_a_buffer(all_rows_of(loader.dataset)):
+        return "the stream shuffles in a buffer, whose rows its state_dict does not hold"
+    return "a stream has no addresses"
+
+
+def stream_state_of(loader: Any) -> Any:
+    """Where a stream stands, before the batch that is read ahead; None where nobody can tell.
+
+    A stream that has `state_dict` and `load_state_dict` can; so can a loader of the user's that has them.
+    """
+    if isinstance(loader, Loader):
+        place = loader.stream_place if is_iterable(loader.dataset) else None
+        return None if place is None else {**vars(place), "state": plain(place.state)}
+    tell = getattr(loader, "state_dict", None)
+    return plain(tell()) if callable(tell) and callable(getattr(loader, "load_state_dict", None)) else None
+
+
+def stream_rows_per_batch(loader: Any) -> int | None:
+    """The rows, over all processes, that a batch of a stream takes."""
+    if not isinstance(loader, Loader) or not is_iterable(loader.dataset) or loader.batch_size is None:
+        return None
+    return loader.batch_size * getattr(loader.dataset, "world_size", 1)

@@ -1,0 +1,486 @@
+"""From a data set to an iterator over batches, in this process's share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from typing import Any, TypeVar
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, Sampler, SequentialSampler
+
+from ..arguments.settings import LoaderSettings
+from ..core.errors import ConfigError, DataError
+from ..core.notices import note_once
+from ..core.random import RandomState, set_seed
+from . import dataset_errors
+from .batch_reader import BatchReader, as_it_is, begin_worker
+from .batching.token_budget import TokenBudgetBatchSampler
+from .columns import has_columns, set_name
+from .row_random import WATCHED_READS, Apart, Draw, Draws, RowStreams
+from .samplers.base import announce_epoch
+from .samplers.epoch_sampler import EpochSampler, ShardedBatchSampler
+from .sizes import has_length, is_iterable, length_of, num_examples
+from .skip_progress import Show, Skipping
+from .streams.reader import Dropped, StreamReader, StreamStart
+from .streams.shards import Collate, CountingCollator, PlainStream, RankStream, StreamPlace, all_rows_of
+from .streams.stream_buckets import StreamWindows
+from .user_loaders import BatchesInTurn, is_dealt_out
+from .worker_errors import joining_failed, reading_failed, unpacked
+
+__all__ = [
+    "Loader",
+    "RankStream",
+    "batches_ahead",
+    "build_loader",
+    "has_length",
+    "is_iterable",
+    "length_of",
+    "num_examples",
+    "seed_worker",
+]
+
+Batch = TypeVar("Batch")
+
+_NOTHING: Any = object()  # a collator may return anything, None too
+
+
+def build_loader(
+    dataset: Any,
+    *,
+    batch_size: int,
+    sampler: Sampler[int] | Iterable[int] | None,
+    collate_fn: Collate,
+    settings: LoaderSettings,
+    training: bool,
+    description: str | None = None,
+    batch_sampler: Any = None,
+    windows: StreamWindows | None = None,
+) -> Loader:
+    """A loader of this process's batches, `batch_size` rows each, or of those that `batch_sampler` gives.
+
+    Without a `sampler` rows come as they are. A data set that can only be iterated over has its own order; every
+    process then reads all of it and keeps its batches. `description` ("Training", "Evaluation", "test") is how errors
+    call the data set. `windows` put the rows of a stream in another order.
+
+    >>> loader = build_loader(
+    ...     rows,
+    ...     batch_size=8,
+    ...     sampler=EpochSampler(len(rows)),
+    ...     collate_fn=default_data_collator,
+    ...     settings=settings,
+    ...     training=True,
+    ... )  # doctest: +SKIP
+    """
+    if not training and settings.drop_last:
+        settings = replace(settings, drop_last=False)  # what is evaluated is counted: every row, once
+    source = set_name(description, "training set" if training else "evaluation set")
+    dataset_errors.check_data_set(dataset, source)
+    dataset_errors.check_collator(collate_fn)
+    options = _worker_options(settings, training=training, iterable=is_iterable(dataset))
+    options.update(training=training, source=source)
+    if is_iterable(dataset):
+        loader = _stream_loader(dataset, batch_size, collate_fn, settings, options)
+        loader.stream_windows, loader.skips_bad_rows = windows, training and settings.skips_bad_rows
+        return loader
+    if batch_sampler is not None:
+        return Loader(dataset, collate_fn=collate_fn, batch_sampler=batch_sampler, **options)
+    if sampler is None:
+        dataset_errors.check_addressable(dataset, source)
+        sampler = SequentialSampler(dataset)
+    elif training:
+        sampler = _repeatable(sampler, settings)
+    global_batch_size = batch_size * (1 if is_dealt_out(sampler) else settings.world_size)
+    _check_batches(sampler, global_batch_size, settings, source)
+    if global_batch_size == batch_size:
+        options.update(batch_size=batch_size, sampler=sampler, drop_last=settings.drop_last)
+    else:
+        options["batch_sampler"] = ShardedBatchSampler(
+            sampler, batch_size, settings.rank, settings.world_size, drop_last=settings.drop_last
+        )
+    return Loader(dataset, collate_fn=collate_fn, **options)
+
+
+@dataclass
+class Watch:
+    """Notes down the random streams before a batch is read, as long as reading may draw from them."""
+
+    reads: int  # still to be watched
+    draws: bool = False
+
+    def begin(self) -> RandomState | None:
+        return RandomState.capture() if self.reads > 0 or self.draws else None
+
+    def end(self, before: RandomState | None) -> None:
+        if self.reads > 0 and before is not None:
+            self.reads -= 1
+            self.draws = self.draws or not before.is_current()
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Reads the batch that was read ahead of a checkpoint as it was read then, and goes on from the checkpoint."""
+
+    streams: RandomState | None  # before that batch was read
+    end: Callable[[], None]  # puts the streams of the checkpoint back
+
+    def begin(self) -> None:
+        if self.streams is not None:
+            self.streams.restore()
+
+
+class Loader(DataLoader[Any]):
+    """A `DataLoader` that fetches one batch ahead, counts its epochs, and knows which rows of a batch are real.
+
+    The batch after the one in hand is always read already: collators and models that draw random numbers then draw
+    them in the order they do under transformers. Before the first batch is asked for nothing is read, nothing drawn.
+    """
+
+    def __init__(self, dataset: Any, *, training: bool, source: str | None = None, **options: Any) -> None:
+        super().__init__(dataset, **options)
+        self.training = training
+        self.source = source or ("training set" if training else "evaluation set")  # as errors call it
+        self.epoch = 0
+        self._options = options
+        self._elsewhere: DataLoader[Any] | None = None  # reads in workers, or for pinned memory
+        self._gave_batches = False
+        # Where the random streams stood before the newest batch was read: rows and collators may have drawn from them.
+        self.before_read: RandomState | None = None
+        self.replay: Replay | None = None
+        self.begin: Any = None  # where an epoch was entered in its middle (`position.Begin`)
+        self._apart: Apart | None = None
+        self.stream_start: StreamStart | None = None  # for one pass: where the stream is entered
+        self.first_batch = 0  # for one pass: its number
+        self.show_skipping: Show | None = None  # shows how far the reading of what is dropped is
+        self.stream_windows: StreamWindows | None = None  # in which order the rows of a stream are given
+        self.skips_bad_rows = False  # of a stream; a data set with numbered rows does it itself
+        self._stream_reader: StreamReader | None = None
+        self._real_rows: list[int] = []  # of a stream shared between processes: known once a batch has been read
+        self._numbered_from = 0
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        if self.training:
+            self.set_epoch(self.epoch)
+        batches = self._batches()
+        first = next(batches, _NOTHING)
+        if first is not _NOTHING:
+            self._gave_batches = True
+            yield from batches_ahead(chain([first], batches))
+        elif self.training and not self._gave_batches and not self._expects_none():
+            raise dataset_errors.no_batches(self.source, self.batch_size, drop_last=self.drop_last)
+        self.epoch += 1  # a second pass is another epoch; a pass that was broken off is not over
+
+    def _expects_none(self) -> bool:
+        """Whether no batch is left, as at the end of an epoch that is resumed."""
+        return has_length(self.batch_sampler) and len(self.batch_sampler) == 0  # type: ignore[arg-type]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Which epoch the next pass is; samplers and data sets that shuffle follow it."""
+        self.epoch = epoch
+        for part in (self.batch_sampler, self.sampler, self.dataset):
+            announce_epoch(part, epoch)
+
+    def real_rows(self, batch_number: int) -> int | None:
+        """How many rows of batch `batch_number` (from 0) count; 0 for a stand-in. None: all that it holds."""
+        of_batch: Callable[[int], int | None] | None = getattr(self.batch_sampler, "real_rows", None)
+        if of_batch is not None:
+            return of_batch(batch_number)
+        return self._real_rows[batch_number - self._numbered_from] if isinstance(self.dataset, RankStream) else None
+
+    @property
+    def batches_in(self) -> Callable[[int], int] | None:
+        """How many batches an epoch has, where it is not always the same number."""
+        return self.batch_sampler.batches_in if isinstance(self.batch_sampler, TokenBudgetBatchSampler) else None
+
+    def _batches(self) -> Iterator[Any]:
+        if isinstance(self.dataset, RankStream):
+            return self._counted_batches()
+        return self._read_stream() if is_iterable(self.dataset) else self._read_rows()
+
+    def _read_rows(self) -> Iterator[Any]:
+        if self.batch_sampler is None:  # a loader without batches, made by hand: torch knows best
+            return super().__iter__()
+        if self.reads_here:
+            return self._read_here()
+        apart = self._apart
+        if apart is None:
+            return self._read_elsewhere(
+                lambda: BatchReader(self.dataset, self.collate_fn, self.source), sampler=self.batch_sampler
+            )
+        return self._read_elsewhere(
+            lambda: BatchReader(self.dataset, self.collate_fn, self.source, apart), sampler=Draws(self)
+        )
+
+    @property
+    def row_streams(self) -> RowStreams | None:
+        """What rows and collators draw random numbers from; None: the global streams."""
+        return None if self._apart is None else self._apart.streams
+
+    @row_streams.setter
+    def row_streams(self, streams: RowStreams | None) -> None:
+        self._apart = None if streams is None else Apart(streams)
+
+    def place_of_batch(self) -> Callable[[int], int]:
+        """From the number of a batch in this pass to the place in its epoch of its first row."""
+        batches: Any = self.batch_sampler
+        if isinstance(batches, ShardedBatchSampler):
+            return batches.place_of
+        if type(batches) is BatchSampler and not is_dealt_out(batches.sampler):
+            return lambda number: number * batches.batch_size
+        # Batches of any size: places that no other batch comes near.
+        if isinstance(batches, BatchesInTurn):
+            return lambda number: batches.number_of(number) << 20
+        rank = 0 if self._apart is None else self._apart.streams.rank
+        return lambda number: (rank << 48) + ((getattr(batches, "skip", 0) + number) << 20)
+
+    def _read_stream(self) -> Iterator[Any]:
+        if self.batch_size is None:
+            return super().__iter__()
+        if self._stream_reader is None:
+            self._stream_reader = StreamReader(
+                self.dataset,
+                self.collate_fn,
+                self.source,
+                self.batch_size,
+                drop_last=self.drop_last,
+                apart=self._apart,
+                windows=self.stream_windows,
+                skips_bad_rows=self.skips_bad_rows,
+                tells=self.training,
+            )
+        reader, start = self._stream_reader, self.stream_start or StreamStart()
+        reader.epoch, reader.start, self._numbered_from = self.epoch, start, self.first_batch
+        if start.place.state is not None:
+            all_rows_of(self.dataset).load_state_dict(start.place.state)
+        self._gave_batches = self._gave_batches or start.rows > 0  # before; there may be none left
+        self.stream_start, self.first_batch = None, 0
+        batches = self._read_stream_here(reader) if self.reads_here else self._read_elsewhere(lambda: reader)
+        return self._without_dropped(batches, start.rows)
+
+    def _without_dropped(self, batches: Iterator[Any], rows: int) -> Iterator[Any]:
+        """The batches after the rows that are read and dropped."""
+        with Skipping(rows, "rows", self.show_skipping) as skipping:
+            first = next(batches, _NOTHING)
+            while isinstance(first, Dropped):
+                skipping.advance(first.rows)
+                first = next(batches, _NOTHING)
+        if first is not _NOTHING:
+            yield first
+            yield from batches
+
+    @property
+    def stream_place(self) -> StreamPlace | None:
+        """Where the stream stood before the newest batch was read; None if workers share it."""
+        return None if self._stream_reader is None or self.num_workers else self._stream_reader.place
+
+    @property
+    def reads_here(self) -> bool:
+        """Whether batches are read in this process, and not in workers or for pinned memory."""
+        return self.num_workers == 0 and not self.pin_memory
+
+    def _read_elsewhere(self, reader: Callable[[], Any], **order: Any) -> Iterator[Any]:
+        """In workers, or for pinned memory: by a loader of torch over a reader that knows which rows it reads."""
+        if self._elsewhere is None:  # kept, for workers that persist
+            batching = ("batch_size", "sampler", "batch_sampler", "drop_last", "collate_fn", "shuffle")
+            options = {name: value for name, value in self._options.items() if name not in batching}
+            options["worker_init_fn"] = partial(begin_worker, then=options.get("worker_init_fn"))
+            self._elsewhere = DataLoader(reader(), batch_size=None, collate_fn=as_it_is, **order, **options)
+        return unpacked(self._elsewhere)
+
+    def _draw_as_torch_does(self) -> None:
+        """Every pass of torch's loaders draws a seed for workers, also without any."""
+        torch.empty((), dtype=torch.int64).random_(generator=self.generator)
+
+    def _read_stream_here(self, reader: StreamReader) -> Iterator[Any]:
+        self._draw_as_torch_does()
+        to_drop = reader.start.rows_to_drop
+        watch = Watch(reads=WATCHED_READS if self.training and reader.apart is None else 0)
+        batches = iter(reader)
+        while True:
+            if self.replay is not None and to_drop <= 0:
+                self.replay.begin()
+            self.before_read = watch.begin()
+            batch = next(batches, _NOTHING)
+            watch.end(self.before_read)
+            if isinstance(batch, Dropped):
+                to_drop -= batch.rows
+            else:
+                self._end_replay()
+            if batch is _NOTHING:
+                return
+            yield batch
+
+    def _read_here(self) -> Iterator[Any]:
+        """What torch's iterator does without workers, without its overhead: half the cost of a small batch."""
+        self._draw_as_torch_does()
+        rows, collate = self.dataset, self.collate_fn
+        many = getattr(rows, "__getitems__", None)
+        apart = None if self._apart is None else self._apart.begin_epoch()
+        reader, epoch, place_of = BatchReader(rows, collate, self.source, apart), self.epoch, self.place_of_batch()
+        batches = iter(self.batch_sampler)  # type: ignore[arg-type]
+        first = next(batches, None)  # here an order that is random is drawn
+        if self.replay is not None:
+            self.replay.begin()
+        watch = Watch(reads=WATCHED_READS if self.training and apart is None else 0)
+        for number, indices in enumerate(chain([] if first is None else [first], batches)):
+            if apart is not None:
+                if apart.is_needed:
+                    batch = reader[Draw(epoch, place_of(number), indices)]
+                    self._end_replay()
+                    yield batch
+                    continue
+                apart = None
+            self.before_read = watch.begin()
+            found, part = None, []
+            try:
+                if many:
+                    found = many(indices)
+                else:
+                    for index in indices:
+                        part.append(rows[index])
+                    found = part
+                batch = collate(found)
+            except Exception as error:
+                if found is None:
+                    reading_failed(error, rows, indices if many else indices[len(part) :][:1], self.source)
+                names = dataset_errors.Rows(self.source, indices, has_columns(rows))
+                joining_failed(error, collate, found, names, rows)
+            watch.end(self.before_read)
+            if self.replay is not None:
+                self._end_replay()
+            yield batch
+
+    def _end_replay(self) -> None:
+        if self.replay is not None:
+            self.replay.end()
+            self.replay = None
+
+    def _counted_batches(self) -> Iterator[Any]:
+        self._real_rows = []
+        for batch, real_rows in self._read_stream():
+            self._real_rows.append(real_rows)
+            yield batch
+
+
+def batches_ahead(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Yield batches, each after its successor has been fetched.
+
+    >>> def count():
+    ...     for number in range(3):
+    ...         print("fetch", number)
+    ...         yield number
+    >>> for number in batches_ahead(count()):
+    ...     print("use", number)
+    fetch 0
+    fetch 1
+    use 0
+    fetch 2
+    use 1
+    use 2
+    """
+    iterator = iter(batches)
+    for batch in iterator:
+        for following in iterator:
+            yield batch
+            batch = following
+        yield batch
+
+
+def seed_worker(worker_id: int, num_workers: int, rank: int) -> None:
+    """Seed Python, numpy and torch in a loader's worker, differently in every process and worker.
+
+    >>> worker_init_fn = partial(seed_worker, num_workers=2, rank=0)
+    """
+    # torch has seeded this worker with a number of its own; the same streams must not run in every process.
+    set_seed(torch.initial_seed() % 2**32 + num_workers * rank)
+
+
+# Streams -------------------------------------------------------------------------------------------------------------
+
+
+def _stream_loader(
+    dataset: Any,
+    batch_size: int,
+    collate_fn: Collate,
+    settings: LoaderSettings,
+    options: dict[str, Any],
+) -> Loader:
+    if not callable(getattr(dataset, "__iter__", None)):
+        raise dataset_errors.no_data_set(dataset, options["source"])
+    if settings.world_size > 1:
+        dataset = RankStream(dataset, batch_size, settings.rank, settings.world_size, drop_last=settings.drop_last)
+        collate_fn = CountingCollator(collate_fn)
+    elif not isinstance(dataset, IterableDataset):
+        dataset = PlainStream(dataset)
+    return Loader(
+        dataset,
+        collate_fn=collate_fn,
+        batch_size=batch_size,
+        drop_last=settings.drop_last,
+        **options,
+    )
+
+
+# Checks and options --------------------------------------------------------------------------------------------------
+
+
+def _worker_options(settings: LoaderSettings, *, training: bool, iterable: bool) -> dict[str, Any]:
+    """What torch's DataLoader is told about workers and memory."""
+    _check_workers(settings)
+    options: dict[str, Any] = {
+        "num_workers": settings.num_workers,
+        # Pinned memory speeds up copies to a GPU; without one torch warns about it.
+        "pin_memory": settings.pin_memory and torch.cuda.is_available(),
+        "persistent_workers": settings.persistent_workers,
+        "prefetch_factor": settings.prefetch_factor,
+        "multiprocessing_context": settings.multiprocessing_context,
+    }
+    if not settings.in_order:
+        options["in_order"] = False
+    # A stream in one process keeps torch's own seeding, as under transformers; several processes have to differ.
+    if training and (not iterable or settings.world_size > 1):
+        options["worker_init_fn"] = partial(seed_worker, num_workers=settings.num_workers, rank=settings.rank)
+    return options
+
+
+def _check_workers(settings: LoaderSettings) -> None:
+    """Options of workers ask for workers."""
+    asked = {
+        "dataloader_persistent_workers": settings.persistent_workers,
+        "dataloader_prefetch_factor": settings.prefetch_factor is not None,
+        "dataloader_multiprocessing_context": settings.multiprocessing_context is not None,
+    }
+    names = [name for name, is_set in asked.items() if is_set]
+    if names and settings.num_workers == 0:
+        raise ConfigError(
+            what=f"{' and '.join(names)} cannot be honoured without workers",
+            why="dataloader_num_workers=0 reads the data in the training process",
+            fix=f"set dataloader_num_workers=2 or more, or leave out {', '.join(names)}",
+        )
+
+
+def _repeatable(sampler: Any, settings: LoaderSettings) -> Any:
+    """torch's `RandomSampler` in the form that depends on seed and epoch alone. Every other sampler stays as it is."""
+    plain = type(sampler) is RandomSampler and sampler.generator is None and not sampler.replacement
+    if not plain or sampler.num_samples != len(sampler.data_source):  # type: ignore[arg-type]
+        return sampler
+    note_once("the RandomSampler of the training set is made repeatable: its order is that of seed + epoch")
+    return EpochSampler(len(sampler), settings.seed)
+
+
+def _check_batches(sampler: Any, global_batch_size: int, settings: LoaderSettings, source: str) -> None:
+    """There must be as many rows as a batch needs."""
+    if not has_length(sampler):
+        return
+    rows = len(sampler)
+    if rows == 0:
+        raise dataset_errors.no_rows_drawn(source)
+    if settings.drop_last and rows < global_batch_size:
+        raise DataError(
+            what=f"the {source} makes no batch",
+            why=f"it has {rows} rows, a batch over all processes takes {global_batch_size}, and "
+            "dataloader_drop_last=True drops what does not fill one",
+            fix=f"set dataloader_drop_last=False, or a batch size of at most {max(1, rows // settings.world_size)}",
+        )

@@ -1,0 +1,170 @@
+"""The loss of each set of a mixture.
+
+A micro-batch has one loss. To have one for every set, batches are cut by set: each micro-batch then holds rows of one
+set only. A loss is a sum and a weight, so that the gradient stays what it is, and the losses of the sets, each with
+its weight, add up to the loss of the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..core.errors import DataError, add_note
+from .batching.split_by_length import SplitBatch
+from .dataset_errors import Rows, RowsError
+from .row_types import SetRow
+
+
+class SourceBatch(SplitBatch):
+    """The micro-batches of one batch, each of rows of one set; `sources` are the names of the sets.
+
+    >>> SourceBatch([{"labels": 1}, {"labels": 2}], ["a", "b"]).sources
+    ['a', 'b']
+    """
+
+    def __init__(self, batches: Iterable[Any] = (), sources: Iterable[str] = ()) -> None:
+        super().__init__(batches)
+        self.sources = list(sources)
+
+
+class SourceCollator:
+    """Collates the rows of each set by themselves, sets in the order in which they appear.
+
+    Rows are those of a tagged `Mixture`, or anything else that `source_of` knows the set of. A collator that cuts
+    batches itself, as `SplitCollator` does, cuts those of every set.
+
+    >>> collate = SourceCollator(lambda rows: rows)
+    >>> batch = collate([SetRow("a", 1), SetRow("b", 2), SetRow("a", 3)])
+    >>> batch, batch.sources
+    (SplitBatch([[1, 3], [2]]), ['a', 'b'])
+    """
+
+    cuts: ClassVar[bool] = True  # gives lists of micro-batches
+
+    def __init__(
+        self, data_collator: Callable[[list[Any]], Any], source_of: Callable[[Any], str] | None = None
+    ) -> None:
+        self.data_collator = data_collator
+        self.source_of = source_of
+        self.failed: tuple[str, list[int]] | None = None  # the set whose rows were not joined, and their places
+
+    def __call__(self, rows: Sequence[Any]) -> SourceBatch:
+        places: dict[str, list[int]] = {}
+        for place, row in enumerate(rows):
+            places.setdefault(self._source(row), []).append(place)
+        batches, sources = [], []
+        for source, own in places.items():
+            batch = self._collated(source, own, self.seen([rows[place] for place in own]))
+            parts = batch if isinstance(batch, SplitBatch) else [batch]
+            batches += parts
+            sources += [source] * len(parts)
+        return SourceBatch(batches, sources)
+
+    def seen(self, rows: Sequence[Any]) -> list[Any]:
+        """The rows as the collator inside gets them."""
+        return [row.row if isinstance(row, SetRow) else row for row in rows]
+
+    def _source(self, row: Any) -> str:
+        if self.source_of is not None:
+            return self.source_of(row)
+        if not isinstance(row, SetRow):
+            raise DataError(
+                what="a row does not say which set it comes from",
+                why=f"it is a {type(row).__name__}, and rows of a tagged mixture are expected",
+                fix="read rows from Mixture(..., tagged=True), or pass source_of=",
+            )
+        return row.source
+
+    def _collated(self, source: str, places: list[int], rows: list[Any]) -> Any:
+        try:
+            return self.data_collator(rows)
+        except RowsError as error:
+            self.failed = source, places
+            _told_of_places(error, places)
+            raise
+        except Exception as error:
+            self.failed = source, places
+            add_note(error, f"ostinato: while rows of set {source!r} of the mixture were joined")
+            raise
+
+
+def _told_of_places(error: RowsError, places: list[int]) -> None:
+    """The collator knows rows by their places among those of their set; the loader counts those of the whole batch."""
+    retell = error.retell
+    if retell is None:
+        return
+
+    def of_all(rows: Rows) -> DataError | None:
+        numbers = places if rows.numbers is None else [rows.numbers[place] for place in places]
+        return retell(replace(rows, numbers=numbers))
+
+    error.retell = of_all
+
+
+class SourceLoss(NamedTuple):
+    """The mean loss of a set, and how much of the steps it stands for: weights add up to the number of steps."""
+
+    loss: float
+    weight: float
+
+
+class SourceLosses:
+    """Sums the loss of each set on the device: one look at the numbers per log, none per step.
+
+    >>> losses = SourceLosses(["a", "b"])
+    >>> losses.hold("a", torch.tensor(1.5), 0.75)  # three quarters of a step, whose mean loss is 2
+    >>> losses.hold("b", torch.tensor(1.0), 0.25)
+    >>> losses.commit()
+    >>> losses.drain()
+    {'a': SourceLoss(loss=2.0, weight=0.75), 'b': SourceLoss(loss=4.0, weight=0.25)}
+    """
+
+    def __init__(self, names: Iterable[str], device: torch.device | str = "cpu") -> None:
+        self.names = list(names)
+        self.pending = torch.zeros(len(self.names), 2, device=device)  # loss and weight of each since the last log
+        self._held: list[tuple[int, Tensor, float]] = []
+
+    def hold(self, source: str, loss: Tensor, weight: float) -> None:
+        """Keep the loss of a micro-batch until its step turns out to be finite.
+
+        `loss` is its share of the step's loss, and `weight` its share of the step's targets (1 / its divisor).
+        """
+        self._held.append((self.names.index(source), loss.detach(), weight))
+
+    def commit(self) -> None:
+        """Count what is held."""
+        for place, loss, weight in self._held:
+            self.pending[place, 0] += loss.to(self.pending.device)
+            self.pending[place, 1] += weight
+        self._held.clear()
+
+    def reject(self) -> None:
+        """Leave out what is held."""
+        self._held.clear()
+
+    def drain(self, mean_over_processes: Callable[[Tensor], Tensor] | None = None) -> dict[str, SourceLoss]:
+        """The mean loss of every set since the last drain; none for a set of which nothing was read."""
+        pending = self.pending if mean_over_processes is None else mean_over_processes(self.pending)
+        sums = pending.tolist()
+        self.pending.zero_()
+        return {
+            name: SourceLoss(loss / weight, weight)
+            for name, (loss, weight) in zip(self.names, sums, strict=True)
+            if weight > 0
+        }
+
+    def progress(self, mean_over_processes: Callable[[Tensor], Tensor] | None = None) -> dict[str, Any]:
+        """What a resumed run has to know."""
+        pending = self.pending if mean_over_processes is None else mean_over_processes(self.pending)
+        return {"names": list(self.names), "pending": pending.detach().cpu().clone()}
+
+    def restore(self, progress: Mapping[str, Any]) -> None:
+        """Go on where a saved run stood; a set that is new, or no longer there, starts from nothing."""
+        for name, amounts in zip(progress["names"], progress["pending"], strict=True):
+            if name in self.names:
+                self.pending[self.names.index(name)] += amounts.to(self.pending.device)

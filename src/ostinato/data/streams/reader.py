@@ -1,0 +1,252 @@
+"""Whole batches of a stream, read where torch's loader asks for them, from the beginning or from where it stood."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from inspect import isgenerator
+from itertools import islice
+from typing import Any
+
+from torch.utils.data import IterableDataset, get_worker_info
+
+from .. import dataset_errors
+from ..bad_rows import nothing_readable
+from ..columns import has_columns
+from ..dataset_errors import Rows
+from ..row_random import Apart, Seeder
+from ..row_types import BadRow, StandIn
+from ..samplers.base import announce_epoch
+from ..worker_errors import Failure, collating_failed
+from .shards import Collate, RankStream, StreamPlace, all_rows_of, can_tell
+from .stream_buckets import StreamWindows
+
+END: Any = object()
+BAD_IN_A_ROW = 100  # reads that fail one after another, before a stream is taken to be broken
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """In place of a batch: rows that were read because nobody could start after them."""
+
+    rows: int
+
+
+@dataclass(frozen=True)
+class StreamStart:
+    """Where a pass begins."""
+
+    place: StreamPlace = field(default_factory=lambda: StreamPlace(0))
+    rows: int = 0  # of the epoch that are done
+    # Where workers share the stream, each of them drops its part of so many batches of so many rows.
+    batches: int = 0
+    rows_per_batch: int = 0
+
+    @property
+    def rows_to_drop(self) -> int:
+        """How many are read only because nobody could start after them, where one reader reads the stream."""
+        return self.rows if self.place.state is None else self.rows - self.place.row
+
+
+@dataclass
+class Cursor:
+    """How far a stream is read by one reader, which may be one of several workers."""
+
+    read: int = 0  # rows
+    given: int = 0  # rows that have left, in batches or dropped
+    worker: int = 0
+    before_window: int = 0  # rows to drop before the first window begins
+    to_drop: int = 0
+    chunk: int = 1  # rows that are dropped at a time
+    rows: Iterator[Any] | None = None
+    waiting: list[tuple[int, Any]] = field(default_factory=list)  # rows of a window and their numbers
+    window: StreamPlace | None = None  # of the rows that wait
+    good: Any = END  # the last row that could be read
+    bad: int = 0  # reads that failed since then
+
+
+class StreamReader(IterableDataset[Any]):
+    """Whole batches of a stream."""
+
+    def __init__(
+        self,
+        rows: Any,
+        collate: Collate,
+        source: str,
+        batch_size: int,
+        *,
+        drop_last: bool,
+        apart: Apart | None = None,
+        windows: StreamWindows | None = None,
+        skips_bad_rows: bool = False,
+        tells: bool = True,
+    ) -> None:
+        self.rows, self.collate, self.source = rows, collate, source
+        self.batch_size, self.drop_last = batch_size, drop_last
+        self.apart, self.windows, self.skips_bad_rows = apart, windows, skips_bad_rows
+        self.epoch = 0
+        self.start = StreamStart()
+        self.place = StreamPlace(0)  # before the newest batch was read
+        self._tells = tells and can_tell(rows)
+        self._passes = 0  # of a worker that persists
+
+    @property
+    def size(self) -> int:
+        """The rows of a batch over all processes."""
+        return self.batch_size * (self.rows.world_size if isinstance(self.rows, RankStream) else 1)
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            if get_worker_info() is not None:
+                announce_epoch(self.rows, self.epoch + self._passes)
+                self._passes += 1
+            yield from self._batches()
+        except Exception as error:
+            if get_worker_info() is None:
+                raise
+            yield Failure.of(error)
+
+    def _batches(self) -> Iterator[Any]:
+        cursor = self._cursor()
+        while True:
+            if get_worker_info() is None:
+                self.place = self._place(cursor)
+            batch = self._seeded(cursor)
+            if batch is END:
+                return
+            yield batch
+
+    def _cursor(self) -> Cursor:
+        worker, start = get_worker_info(), self.start
+        if worker is None:
+            place = start.place
+            from_beginning = place.state is None
+            read = 0 if from_beginning else place.row
+            # Rows of windows that are done may be dropped in any order.
+            before = place.row if from_beginning and self.windows is not None else 0
+            return Cursor(read, read, 0, before, start.rows - read - before, max(self.size, 1))
+        own = -(-max(start.batches - worker.id, 0) // worker.num_workers)
+        return Cursor(worker=worker.id, to_drop=own * start.rows_per_batch, chunk=max(start.rows_per_batch, 1))
+
+    def _place(self, cursor: Cursor) -> StreamPlace:
+        """Where a resumed run would have to begin, were it to begin with the batch that is read next."""
+        if cursor.waiting and cursor.window is not None:
+            return cursor.window
+        return StreamPlace(cursor.read, self._state(cursor))
+
+    def _state(self, cursor: Cursor) -> Any:
+        # Before its first row a stream may still tell of the epoch before.
+        return all_rows_of(self.rows).state_dict() if self._tells and cursor.read > 0 else None
+
+    def _seeded(self, cursor: Cursor) -> Any:
+        if self.apart is None:
+            return self._next(cursor)
+        if get_worker_info() is not None:
+            return self._next(cursor, self.apart.streams.of(self.epoch + self._passes - 1))
+        return self.apart.read(self.epoch, partial(self._next, cursor)) if self.apart.is_needed else self._next(cursor)
+
+    def _next(self, cursor: Cursor, seeder: Seeder | None = None) -> Any:
+        """The next batch, `END`, or `Dropped` for rows that nobody wants."""
+        if cursor.before_window > 0:
+            found = self._read(cursor, min(cursor.before_window, cursor.chunk), seeder)
+            cursor.before_window -= len(found)
+            cursor.given += len(found)
+            return Dropped(len(found)) if found else END
+        if cursor.to_drop > 0:
+            found = self._give(cursor, min(cursor.to_drop, cursor.chunk), seeder)
+            cursor.to_drop -= len(found)
+            if found and seeder is None and get_worker_info() is not None:
+                self._join(found, cursor)  # a collator may draw from the worker's streams, which are not put back
+            return Dropped(len(found)) if found else END
+        place = (cursor.worker << 40) + cursor.given
+        found = self._give(cursor, self.size, seeder)
+        if not found or (self.drop_last and len(found) < self.size):
+            return END
+        if seeder is not None:
+            seeder.join(place + (self.rows.rank * self.batch_size if isinstance(self.rows, RankStream) else 0))
+        return self._join(found, cursor)
+
+    def _join(self, found: list[tuple[int, Any]], cursor: Cursor) -> Any:
+        """A batch of this process's rows."""
+        numbers, rows = self._share(found, cursor)
+        try:
+            return self.collate(rows)
+        except Exception as error:
+            collating_failed(error, self.collate, rows, Rows(self._source(), numbers, has_columns(self.rows)))
+
+    # ---- rows ----------------------------------------------------------------------------------
+
+    def _give(self, cursor: Cursor, count: int, seeder: Seeder | None) -> list[tuple[int, Any]]:
+        """The next rows in the order in which they are trained on, and their numbers."""
+        if self.windows is None:
+            found = self._read(cursor, count, seeder)
+        else:
+            while len(cursor.waiting) < count and self._read_window(cursor, seeder, self.windows):
+                pass
+            found, cursor.waiting = cursor.waiting[:count], cursor.waiting[count:]
+        cursor.given += len(found)
+        return found
+
+    def _read_window(self, cursor: Cursor, seeder: Seeder | None, windows: StreamWindows) -> bool:
+        """Read a window of rows and put it in order; False at the end of the stream."""
+        begun, first = self.start.place, cursor.read
+        again = begun.rows > 0 and first == begun.row  # it was begun before, and is put in the order it had
+        rows, group = (begun.rows, begun.group) if again else (windows.rows_from(first), windows.group)
+        if get_worker_info() is None:
+            cursor.window = StreamPlace(first, begun.state if again else self._state(cursor), rows, group)
+        found = self._read(cursor, rows, seeder)
+        cursor.waiting += windows.sorted(found, group, self.epoch, first, cursor.worker)
+        return bool(found)
+
+    def _read(self, cursor: Cursor, count: int, seeder: Seeder | None) -> list[tuple[int, Any]]:
+        """The next rows as they come, and their numbers."""
+        found: list[Any] = []
+        first = cursor.read
+        try:
+            if cursor.rows is None:
+                cursor.rows = iter(all_rows_of(self.rows))
+            if seeder is None and not self.skips_bad_rows:
+                for row in islice(cursor.rows, count):
+                    found.append(row)
+            else:
+                while len(found) < count and (row := self._one(cursor, first + len(found), seeder)) is not END:
+                    found.append(row)
+        except Exception as error:
+            dataset_errors.stream_failed(error, self._source(), first + len(found))
+        cursor.read += len(found)
+        return list(enumerate(found, start=first))
+
+    def _one(self, cursor: Cursor, number: int, seeder: Seeder | None) -> Any:
+        assert cursor.rows is not None
+        if seeder is not None:
+            seeder.row((cursor.worker << 40) + number)
+        if not self.skips_bad_rows:
+            return next(cursor.rows, END)
+        try:
+            row = next(cursor.rows, END)
+        except Exception as error:
+            if isgenerator(cursor.rows):
+                dataset_errors.generator_broke(error)
+            cursor.bad += 1
+            if cursor.bad >= BAD_IN_A_ROW:
+                raise nothing_readable(self.source, cursor.bad, error) from error
+            return BadRow(number, f"{type(error).__name__}: {error}")
+        cursor.bad, cursor.good = 0, row
+        return row
+
+    def _share(self, found: Sequence[tuple[int, Any]], cursor: Cursor) -> tuple[list[int], list[Any]]:
+        """This process's rows of a batch, and their numbers; a stand-in if it has none that could be read."""
+        own = self.rows.share(list(found)) if isinstance(self.rows, RankStream) else found
+        numbers, rows = [number for number, _ in own], [row for _, row in own]
+        if isinstance(self.rows, RankStream) and all(isinstance(row, BadRow) for row in rows):
+            good = next((row for _, row in found if not isinstance(row, BadRow)), cursor.good)
+            if good is END:
+                raise nothing_readable(self.source, cursor.read, None)
+            numbers, rows = [*numbers, found[0][0]], [*rows, StandIn(good)]
+        return numbers, rows
+
+    def _source(self) -> str:
+        """Rows are counted by whoever reads them."""
+        worker = get_worker_info()
+        return self.source if worker is None else f"{self.source} (share of worker {worker.id})"

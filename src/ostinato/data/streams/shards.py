@@ -1,0 +1,167 @@
+"""Streams: rows that come one after another. Who reads which of them, and where a stream stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
+
+from torch import Tensor
+from torch.utils.data import IterableDataset
+
+from ...core.notices import note_once
+from ..bad_rows import SkippingCollator
+from ..row_types import BadRow, StandIn
+from ..samplers.base import announce_epoch
+
+Collate = Callable[[list[Any]], Any]
+
+
+class CountedBatch(NamedTuple):
+    """A batch, and how many of its rows count."""
+
+    batch: Any
+    real_rows: int
+
+
+class RankStream(IterableDataset[Any]):
+    """One process's rows of a stream: of every `world_size * batch_size` rows, process r keeps the r-th `batch_size`.
+
+    All processes yield equally many batches: whoever is left without rows at the end gets a stand-in.
+    """
+
+    def __init__(self, all_rows: Any, batch_size: int, rank: int, world_size: int, *, drop_last: bool) -> None:
+        self.all_rows = all_rows
+        self.batch_size = batch_size
+        self.rank = rank
+        self.world_size = world_size
+        self.drop_last = drop_last
+
+    def __iter__(self) -> Iterator[Any]:
+        rows, size = iter(self.all_rows), self.batch_size * self.world_size
+        while batch := list(islice(rows, size)):
+            if len(batch) < size and self.drop_last:
+                return
+            yield from self.share(batch) or [StandIn(batch[0])]
+
+    def share(self, batch: list[Any]) -> list[Any]:
+        """This process's rows of a batch of all processes."""
+        return batch[self.rank * self.batch_size : (self.rank + 1) * self.batch_size]
+
+    def __len__(self) -> int:
+        total, size = len(self.all_rows), self.batch_size * self.world_size
+        whole, left = divmod(total, size)
+        own = max(1, min(self.batch_size, left - self.rank * self.batch_size)) if left and not self.drop_last else 0
+        return whole * self.batch_size + own
+
+    def set_epoch(self, epoch: int) -> None:
+        announce_epoch(self.all_rows, epoch)
+
+
+class PlainStream(IterableDataset[Any]):
+    """Anything that can be iterated over, in the type by which torch recognises a stream."""
+
+    def __init__(self, all_rows: Any) -> None:
+        self.all_rows = all_rows
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.all_rows)
+
+    def __len__(self) -> int:
+        return len(self.all_rows)
+
+    def set_epoch(self, epoch: int) -> None:
+        announce_epoch(self.all_rows, epoch)
+
+
+def all_rows_of(stream: Any) -> Any:
+    """What the user passed: a stream that this process reads its share of."""
+    return stream.all_rows if isinstance(stream, (RankStream, PlainStream)) else stream
+
+
+class CountingCollator:
+    """Collates, and counts the rows that are no stand-ins."""
+
+    def __init__(self, data_collator: Collate) -> None:
+        self.data_collator = data_collator
+
+    def __call__(self, rows: list[Any]) -> CountedBatch:
+        real = sum(not isinstance(row, (StandIn, BadRow)) for row in rows)
+        return CountedBatch(self.data_collator(self.seen(rows)), real)
+
+    def seen(self, rows: list[Any]) -> list[Any]:
+        """The rows as the collator inside gets them."""
+        if isinstance(self.data_collator, SkippingCollator):  # which tells them apart itself
+            return rows
+        return [row.row if isinstance(row, StandIn) else row for row in rows]
+
+
+# Where a stream stands -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StreamPlace:
+    """Where a stream stands, as a checkpoint holds it.
+
+    `row` rows had been read when it said `state`. Where rows are put in order window by window, that is where the
+    window begins whose rows are being given: so many `rows`, of which each `group` were kept together.
+    """
+
+    row: int
+    state: Any = None
+    rows: int = 0
+    group: int = 0
+
+    @classmethod
+    def of(cls, saved: Any, row: int) -> StreamPlace:
+        """A place out of a checkpoint, the older of which hold the state alone, of row `row`."""
+        if saved is None:
+            return cls(0)
+        return cls(**saved) if isinstance(saved, dict) and set(saved) == set(vars(cls(0))) else cls(row, saved)
+
+
+def can_tell(stream: Any) -> bool:
+    """Whether a stream can say exactly where it stands, and be put there again."""
+    stream = all_rows_of(stream)
+    has = callable(getattr(stream, "state_dict", None)) and callable(getattr(stream, "load_state_dict", None))
+    return has and not shuffles_in_a_buffer(stream)
+
+
+def shuffles_in_a_buffer(stream: Any) -> bool:
+    """Whether a stream of `datasets` keeps rows in a buffer to draw from.
+
+    Its state_dict, as its documentation says, loses them. It does not tell whether there is a buffer, and neither does
+    the stream: what it is made of is looked through for one.
+    """
+    found, known = [stream], set()
+    while found:
+        part = found.pop()
+        if id(part) in known or not type(part).__module__.startswith("datasets."):
+            continue
+        known.add(id(part))
+        inside = getattr(part, "__dict__", {})
+        if isinstance(size := inside.get("buffer_size"), int) and size > 1:
+            return True
+        for value in inside.values():
+            found.extend(value if isinstance(value, (list, tuple)) else [value])
+    return False
+
+
+def plain(state: Any) -> Any:
+    """A state, if it is made of what a checkpoint can hold."""
+    if state is None or _is_plain(state):
+        return state
+    note_once(
+        "the state_dict of the training stream holds objects that cannot be saved: a resumed run will read the stream "
+        "up to where it stood"
+    )
+    return None
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(key, (str, int)) and _is_plain(item) for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (str, int, float, bool, Tensor))

@@ -1,0 +1,69 @@
+"""Like lengths together in a stream: a window of rows is read ahead and sorted, as in `windows`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...arguments.settings import LoaderSettings
+from ...core.notices import note_once
+from ..row_lengths import length_of_row
+from ..row_types import BadRow
+from ..samplers.buckets import FIRST_WINDOW, in_groups, window_generator
+
+WINDOW = 128  # groups
+
+
+@dataclass(frozen=True)
+class StreamWindows:
+    """How the rows of a stream are put in order: a function of the seed, the epoch and where the window begins."""
+
+    group: int  # rows that are kept together: those of an optimizer step over all processes
+    seed: int
+    window: int | None = None  # groups of a window; None: 32 at first, then 64, then 128: they are held in memory
+    input_name: str = "input_ids"
+    length_column: str | None = None
+    source: str = "training set"
+
+    def rows_from(self, row: int) -> int:
+        """How many rows the window has that begins at a row.
+
+        >>> windows = StreamWindows(group=2, seed=0)
+        >>> [windows.rows_from(2 * group) for group in (0, 32, 96, 224, 480, 992)]
+        [64, 128, 256, 256, 256, 256]
+        """
+        return self.group * (self.window or min(WINDOW, row // self.group + FIRST_WINDOW))
+
+    def sorted(
+        self, found: list[tuple[int, Any]], group: int, epoch: int, first: int, worker: int = 0
+    ) -> list[tuple[int, Any]]:
+        """The rows of a window, each `group` of them of similar length, in random order."""
+        if not found:
+            return []
+        lengths = np.array([self._length(number, row) for number, row in found], dtype=np.int64)
+        generator = window_generator(self.seed, epoch, (worker << 40) + first)
+        return [found[place] for place in in_groups(np.arange(len(found)), lengths, group, generator).tolist()]
+
+    def _length(self, number: int, row: Any) -> int:
+        return (
+            0
+            if isinstance(row, BadRow)
+            else length_of_row(row, number, self.input_name, self.length_column, self.source)
+        )
+
+
+def stream_windows(settings: LoaderSettings, *, group: int, input_name: str) -> StreamWindows | None:
+    """The order of a training stream that `train_sampling_strategy` asks for; None: its own."""
+    if settings.sampling == "group_by_length" and settings.by_windows:
+        seed = torch.initial_seed() if settings.seed is None else settings.seed
+        return StreamWindows(group * settings.world_size, seed, settings.window, input_name, settings.length_column)
+    if settings.sampling != "random":
+        windows = ", or length_window=-1 sorts a window of them at a time" if "length" in settings.sampling else ""
+        note_once(
+            f"train_sampling_strategy={settings.sampling!r} has no effect: the training set is an iterable, its rows "
+            f"come in its own order{windows}"
+        )
+    return None

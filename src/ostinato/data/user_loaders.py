@@ -1,0 +1,214 @@
+"""Orders, batches and whole loaders that are the user's own: used as they are, and shared out among processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Sampler
+
+from ..arguments.settings import LoaderSettings
+from ..core.errors import ConfigError, DataError, NotSupportedError
+from ..core.notices import note_once
+from ..core.random import set_seed, undisturbed
+from .samplers.base import announce_epoch
+from .sizes import has_length
+
+# Samplers ------------------------------------------------------------------------------------------------------------
+
+
+def shared_order(sampler: Any, settings: LoaderSettings) -> Any:
+    """The user's sampler for one process; several take their parts of its order, unless it deals out rows itself."""
+    if _deals_out(sampler, settings, "sampler") or settings.world_size == 1:
+        return sampler
+    _check_length(sampler, "sampler")
+    note_once(f"each of the {settings.world_size} processes reads its part of the order of sampler=")
+    return SharedOrder(sampler, settings.seed)
+
+
+def shared_batches(batch_sampler: Any, settings: LoaderSettings) -> Any:
+    """The same for a sampler of batches: several processes take turns at its batches."""
+    if _deals_out(batch_sampler, settings, "batch_sampler") or settings.world_size == 1:
+        return batch_sampler
+    _check_length(batch_sampler, "batch_sampler")
+    note_once(f"the {settings.world_size} processes take turns at the batches of batch_sampler=")
+    order = SharedOrder(batch_sampler, settings.seed)
+    return BatchesInTurn(order, settings.rank, settings.world_size, drop_last=settings.drop_last)
+
+
+class SharedOrder(Sampler[Any]):
+    """A sampler that gives the same in all processes: whatever it draws at random follows seed and epoch.
+
+    >>> from torch.utils.data import RandomSampler
+    >>> first, second = (SharedOrder(RandomSampler(range(9)), seed=0) for _ in range(2))
+    >>> list(first) == list(second)
+    True
+    """
+
+    def __init__(self, sampler: Any, seed: int | None = None) -> None:
+        self.sampler = sampler
+        self.seed = torch.initial_seed() if seed is None else seed
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        with undisturbed():
+            set_seed((self.seed + self.epoch) % 2**32)
+            return iter(list(self.sampler))
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+        announce_epoch(self.sampler, epoch)
+        announce_epoch(getattr(self.sampler, "sampler", None), epoch)
+
+
+class BatchesInTurn(Sampler[list[int]]):
+    """One process's batches: of every `world_size` batches, process r takes the r-th.
+
+    All processes have equally many. Where the last batches are not enough for all, those who are left over get a row
+    of one of them as a stand-in, and `real_rows` says that it counts for nothing; so every row counts as often as it
+    was to.
+
+    >>> batches = [[0, 1], [2], [3, 4]]
+    >>> second = BatchesInTurn(batches, rank=1, world_size=2)
+    >>> list(second), [second.real_rows(number) for number in range(2)]
+    ([[2], [3]], [None, 0])
+    """
+
+    def __init__(
+        self,
+        batches: Any,
+        rank: int,
+        world_size: int,
+        *,
+        drop_last: bool = False,
+        numbered_from: int = 0,
+        first_batch: int = 0,
+    ) -> None:
+        self.batches, self.rank, self.world_size, self.drop_last = batches, rank, world_size, drop_last
+        # In an epoch that is entered in its middle: the number of the first turn, and of its first batch.
+        self.numbered_from, self.first_batch = numbered_from, first_batch
+
+    def __len__(self) -> int:
+        whole, left = divmod(len(self.batches), self.world_size)
+        return whole + (left > 0 and not self.drop_last)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        batches = iter(self.batches)
+        while turn := list(islice(batches, self.world_size)):
+            if len(turn) == self.world_size or not self.drop_last:
+                yield turn[self.rank] if self.rank < len(turn) else list(turn[0])[:1]
+
+    def real_rows(self, batch_number: int) -> int | None:
+        """0 if batch `batch_number` (from 0) is a stand-in; None: all its rows count."""
+        own = (batch_number - self.numbered_from) * self.world_size + self.rank
+        return None if own < len(self.batches) else 0
+
+    def number_of(self, count: int) -> int:
+        """Which of all batches of the epoch comes after `count` others of this process."""
+        return self.first_batch + count * self.world_size + self.rank
+
+    def set_epoch(self, epoch: int) -> None:
+        announce_epoch(self.batches, epoch)
+
+
+def is_dealt_out(part: Any) -> bool:
+    """Whether a sampler yields this process's rows only, as torch's DistributedSampler does."""
+    return _processes_of(part) > 1
+
+
+def _processes_of(sampler: Any) -> int:
+    """How many processes a sampler, or the one inside it, deals out rows to."""
+    own = getattr(sampler, "num_replicas", 1)
+    return own if own > 1 else getattr(getattr(sampler, "sampler", None), "num_replicas", 1)
+
+
+def _deals_out(sampler: Any, settings: LoaderSettings, name: str) -> bool:
+    replicas = _processes_of(sampler)
+    if replicas == 1:
+        return False
+    if replicas == settings.world_size:
+        return True
+    if settings.world_size == 1:
+        note_once(f"{name}= deals out rows to {replicas} processes, and this is the only one: it reads its part alone")
+        return True
+    raise ConfigError(
+        what=f"{name}= deals out rows to {replicas} processes",
+        why=f"there are {settings.world_size}, so that some rows would be read twice or not at all",
+        fix="make it with num_replicas=args.world_size and rank=args.process_index",
+    )
+
+
+def _check_length(sampler: Any, name: str) -> None:
+    if not has_length(sampler):
+        raise NotSupportedError(
+            what=f"{name}= has no length",
+            why="several processes share it, and have to know where it ends",
+            fix="give it a __len__, or let it deal out rows itself and say so with an attribute num_replicas",
+        )
+
+
+# Loaders -------------------------------------------------------------------------------------------------------------
+
+
+_PARAMETERS = {"Training": "train_dataset", "Evaluation": "eval_dataset", "test": "test_dataset"}
+
+
+def check_loader(loader: DataLoader[Any], settings: LoaderSettings, description: str, *, training: bool) -> None:
+    """A whole DataLoader can be used by one process, or by several if each reads rows of its own."""
+    name = _PARAMETERS.get(description, description)
+    if settings.world_size > 1 and not _reads_its_part(loader, settings, name):
+        raise NotSupportedError(
+            what=f"{name} is a DataLoader, and there are {settings.world_size} processes",
+            why="each of them would read all of its rows",
+            fix="give it a sampler that deals out rows (DistributedSampler), or pass its data set: "
+            f"{name}=loader.dataset",
+        )
+    note_once(
+        f"{name} is a DataLoader: its batches reach the model as they are, nothing is left out of them; batch size, "
+        "order, collator and workers are its own"
+    )
+    if settings.world_size > 1 and not training:
+        note_once(
+            f"{name} is a DataLoader whose sampler deals out rows: predictions come in the order in which processes "
+            "read them, and rows that it gives to two processes count twice"
+        )
+
+
+def _reads_its_part(loader: DataLoader[Any], settings: LoaderSettings, name: str) -> bool:
+    return any(_deals_out(part, settings, f"the sampler of {name}") for part in (loader.sampler, loader.batch_sampler))
+
+
+def check_equal_batches(batches: int, of_all: Any, world_size: int) -> None:
+    """All processes must take equally many steps. `of_all` sums a tensor over the processes."""
+    own = torch.tensor([batches, batches**2], dtype=torch.float64)
+    total, squares = of_all(own).tolist()
+    if squares * world_size != total**2:
+        raise DataError(
+            what=f"this process has {batches} batches in an epoch, all have {(total / world_size):g} on average",
+            why="processes take their steps together, and would wait for one another forever",
+            fix="let the sampler deal out equally many rows to all processes, as DistributedSampler does",
+        )
+
+
+def generators_of(loader: Any) -> list[torch.Generator]:
+    """The generators of their own that a loader and its samplers draw from.
+
+    >>> from torch.utils.data import RandomSampler
+    >>> own = torch.Generator()
+    >>> generators_of(DataLoader([1, 2], sampler=RandomSampler([1, 2], generator=own))) == [own]
+    True
+    """
+    found: dict[int, torch.Generator] = {}
+    parts = [loader, getattr(loader, "batch_sampler", None)]
+    for part in parts:
+        generator = getattr(part, "generator", None)
+        if isinstance(generator, torch.Generator):
+            found[id(generator)] = generator
+        inside = [getattr(part, name, None) for name in ("sampler", "batches")]  # samplers that go by others
+        parts += [each for each in inside if each is not None and not any(each is known for known in parts)]
+    return list(found.values())

@@ -1,0 +1,270 @@
+"""`trainer.plan()`: what a training run will do, put together from a trainer. Nothing is computed, nothing written."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
+
+from ..arguments.settings import ScheduleSettings
+from ..callbacks.early_stopping import EarlyStoppingCallback
+from ..checkpoint import space
+from ..core.choices import IntervalStrategy, SchedulerType
+from ..core.state import TrainerState
+from ..core.tree import has_length
+from ..data.batching.split_by_length import PaddingMeter, cuts_updates
+from ..data.epoch_position import first_course, samples_at
+from ..data.mixture import mixed
+from ..engine import setup
+from ..engine.run import Plan
+from ..optim import schedulers
+from . import explain_batch, planned_events
+from .exception_notes import name_of
+from .run_plan import (
+    BatchPlan,
+    Checkpoints,
+    Computing,
+    Duration,
+    Evaluations,
+    Length,
+    Rate,
+    RunPlan,
+    Schedule,
+    Weights,
+)
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+_ROWS_LOOKED_AT = 256  # to tell how much of the batches is padding
+_WORTH_SAYING = 0.05
+_DECIDE = (
+    "max_steps", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps",
+    "train_sampling_strategy", "split_by_length", "optim", "learning_rate", "lr_scheduler_type", "warmup_steps",
+    "weight_decay", "max_grad_norm", "bf16", "fp16", "gradient_checkpointing", "torch_compile", "eval_strategy",
+    "eval_steps", "per_device_eval_batch_size", "eval_memory_mb", "save_strategy", "save_steps", "save_only_model",
+    "save_total_limit", "output_dir", "load_best_model_at_end", "metric_for_best_model", "logging_strategy",
+    "logging_steps", "report_to",
+)  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else value
+
+
+def run_plan(trainer: Trainer) -> RunPlan:
+    """What `train()` would do now."""
+    trainer.args.validate()
+    with explain_batch.without_a_trace(trainer):
+        trainer._train_batch_size = trainer.args.train_batch_size
+        loader = trainer.get_train_dataloader()
+        plan = setup.plan_for(trainer, loader)
+        intervals = TrainerState()
+        intervals.compute_steps(trainer.args, plan.max_steps)
+        evaluations = planned_events.evaluations(trainer, plan, intervals)
+        checkpoints = planned_events.checkpoints(trainer, plan, intervals, evaluations.count)
+        return RunPlan(
+            model=trainer._model_name,
+            length=_length(trainer, plan, loader),
+            batch=_batch(trainer, plan, loader),
+            weights=_weights(trainer),
+            schedule=_schedule(trainer, plan.max_steps),
+            computing=_computing(trainer),
+            evaluations=evaluations,
+            checkpoints=checkpoints,
+            logs=planned_events.logs(trainer, plan, intervals),
+            duration=_duration(trainer, plan, evaluations, checkpoints),
+            callbacks=_callbacks(trainer),
+            arguments={name: _plain(getattr(trainer.args, name)) for name in _DECIDE},
+            remarks=_remarks(trainer, plan, intervals, checkpoints),
+        )
+
+
+# ---- length and batches ---------------------------------------------------------------------------------------------
+
+
+def _length(trainer: Trainer, plan: Plan, loader: Any) -> Length:
+    known = has_length(loader)
+    per_epoch = max(-(-plan.batches_per_epoch // plan.accumulation), 1) if known else None
+    epochs = None if per_epoch is None else plan.max_steps / per_epoch  # the last may be a part of one
+    if plan.varying is not None and trainer.args.max_steps <= 0:
+        epochs = trainer.args.num_train_epochs
+    return Length(
+        steps=plan.max_steps,
+        rows=setup.rows_per_epoch(trainer, loader) if known else None,
+        epochs=None if epochs is None else round(float(epochs), 2),
+        steps_per_epoch=per_epoch,
+    )
+
+
+def _batch(trainer: Trainer, plan: Plan, loader: Any) -> BatchPlan:
+    args = trainer.args
+    meter = _padding(trainer, plan, loader)
+    return BatchPlan(
+        rows=setup.rows_per_update(trainer, loader, len(loader) if has_length(loader) else None),
+        per_device=args.train_batch_size,
+        micro_batches=args.gradient_accumulation_steps,
+        processes=args.world_size,
+        cut=_how_cut(trainer, loader),
+        order=_order(trainer),
+        padding=_share(meter, cut=args.split_by_length),
+        saved_by_cutting=meter.saved if meter.saved >= _WORTH_SAYING and not args.split_by_length else None,
+    )
+
+
+def _share(meter: PaddingMeter, *, cut: bool) -> float | None:
+    """What is padding, of the tokens of batches as they will be."""
+    tokens = meter.split if cut else meter.padded
+    return 1 - meter.real / tokens if tokens else None
+
+
+def _how_cut(trainer: Trainer, loader: Any) -> str:
+    args = trainer.args
+    if args.packing:
+        return "laid end to end, without padding (packing=True)"
+    if cuts_updates(loader):
+        return "cut into micro-batches by length (split_by_length=True)"
+    if args.max_tokens_per_batch is not None:
+        return f"as many as fit {args.max_tokens_per_batch:,} tokens (max_tokens_per_batch)"
+    return "as your own batches have them" if setup.has_own_batches(trainer, loader) else ""
+
+
+def _order(trainer: Trainer) -> str:
+    if trainer.sampler is not None or trainer.batch_sampler is not None:
+        return f"{name_of(trainer.sampler or trainer.batch_sampler)}, given by you"
+    words = {"random": "shuffled anew in every epoch", "sequential": "as they are"}
+    return words.get(trainer.args.train_sampling_strategy, trainer.args.train_sampling_strategy)
+
+
+def _padding(trainer: Trainer, plan: Plan, loader: Any) -> PaddingMeter:
+    """Of the rows that the first batches will have, where they are known; they are read, and not collated."""
+    meter, size = PaddingMeter(), trainer.args.train_batch_size
+    if trainer.args.packing:
+        return meter
+    try:
+        dataset, courses = mixed(trainer.train_dataset), first_course(loader, plan.accumulation)
+        for step in range(1, min(plan.max_steps, max(_ROWS_LOOKED_AT // plan.accumulation // size, 1)) + 1):
+            numbers = samples_at(loader, courses, step, plan.max_steps)[:_ROWS_LOOKED_AT]
+            for start in range(0, len(numbers), size):
+                meter.add([dataset[number] for number in numbers[start : start + size]])
+    except Exception:  # an order that is not known, or rows that cannot be read: nothing can be told
+        return PaddingMeter()
+    return meter
+
+
+# ---- learning and computing -----------------------------------------------------------------------------------------
+
+
+def _weights(trainer: Trainer) -> Weights:
+    args, model = trainer.args, trainer.model
+    decays = set(trainer.get_decay_parameter_names(model))
+    trained = {name: one.numel() for name, one in model.named_parameters() if one.requires_grad}
+    given = trainer.optimizer is not None and trainer._run is None
+    return Weights(
+        optimizer=type(trainer.optimizer).__name__ if given else planned_events.optimizer_class(trainer)[0].__name__,
+        trainable=sum(trained.values()),
+        frozen=sum(one.numel() for one in model.parameters() if not one.requires_grad),
+        decayed=sum(size for name, size in trained.items() if name in decays),
+        weight_decay=args.weight_decay,
+        clipped_at=args.max_grad_norm if args.max_grad_norm and args.max_grad_norm > 0 else None,
+        is_given=given,
+    )
+
+
+def _schedule(trainer: Trainer, steps: int) -> Schedule:
+    settings = ScheduleSettings.of(trainer.args, steps)
+    if trainer.lr_scheduler is not None and not trainer._created_lr_scheduler:
+        return Schedule(type(trainer.lr_scheduler).__name__, None, 0, is_given=True)
+    peak = trainer.args.learning_rate
+    rates = _rates(settings, peak, steps) if trainer.optimizer is None or trainer._created_lr_scheduler else ()
+    return Schedule(str(SchedulerType(settings.name).value), peak, settings.warmup_steps, rates)
+
+
+def _rates(settings: ScheduleSettings, peak: float, steps: int) -> tuple[Rate, ...]:
+    """The rate at a few steps; none where it follows a metric."""
+    stand_in = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=peak)
+    schedule = schedulers.build_schedule(settings, stand_in)
+    if not isinstance(schedule, LambdaLR) or steps < 1:
+        return ()
+    factor = schedule.lr_lambdas[0]
+    after_warmup = min(settings.warmup_steps + 1, steps)
+    chosen = sorted({1, after_warmup, (after_warmup + steps) // 2, steps})
+    return tuple(Rate(step, peak * float(factor(step - 1))) for step in chosen)
+
+
+def _computing(trainer: Trainer) -> Computing:
+    args = trainer.args
+    kinds = dict.fromkeys(str(one.dtype).removeprefix("torch.") for one in trainer.model.parameters())
+    return Computing(
+        device=str(trainer.strategy.device),
+        processes=args.world_size,
+        weights=", ".join(kinds) or "no type",
+        mixed=args.mixed_precision,
+        gradient_checkpointing=bool(args.gradient_checkpointing),
+        compiled=args.torch_compile_backend or "" if args.torch_compile else "",
+    )
+
+
+# ---- time -----------------------------------------------------------------------------------------------------------
+
+
+def _duration(trainer: Trainer, plan: Plan, evaluations: Evaluations, checkpoints: Checkpoints) -> Duration:
+    """From what was measured: a run of this trainer, or a rehearsal."""
+    runs = [entry for entry in trainer.state.log_history if entry.get("train_steps_per_second")]
+    if runs:
+        each = 1 / runs[-1]["train_steps_per_second"]
+        return Duration(each, each * plan.max_steps, source="as the last run took, with its evaluations and saves")
+    rehearsed = trainer._rehearsed
+    if rehearsed is None or rehearsed.train_seconds is None:
+        return Duration(None)
+    each = rehearsed.train_seconds * plan.accumulation
+    evaluating = saving = None
+    if rehearsed.eval_seconds is not None and evaluations.count and evaluations.batches:
+        tried = min(evaluations.batches, 2 * len(evaluations.rows))  # a rehearsal takes two of every set
+        evaluating = rehearsed.eval_seconds / tried * evaluations.batches * evaluations.count
+    if rehearsed.save_seconds is not None and checkpoints.count:
+        saving = rehearsed.save_seconds * checkpoints.count
+    return Duration(
+        each, each * plan.max_steps, evaluating, saving, "from the rehearsal, whose first batch is slower than others"
+    )
+
+
+# ---- who else has a say ---------------------------------------------------------------------------------------------
+
+
+def _callbacks(trainer: Trainer) -> tuple[str, ...]:
+    """Callbacks that may stop a run: the user's own, and early stopping."""
+    ours = __name__.partition(".")[0]
+    kinds = (type(one) for one in trainer.callback_handler.callbacks)
+    return tuple(kind.__name__ for kind in kinds if kind is EarlyStoppingCallback or not _is_of(kind, ours))
+
+
+def _is_of(kind: type, package: str) -> bool:
+    return kind.__module__.partition(".")[0] == package
+
+
+def _remarks(trainer: Trainer, plan: Plan, intervals: TrainerState, checkpoints: Checkpoints) -> tuple[str, ...]:
+    """What is probably not meant."""
+    args, found = trainer.args, []
+    warmup = ScheduleSettings.of(args, plan.max_steps).warmup_steps
+    if warmup >= plan.max_steps > 0 and trainer.lr_scheduler is None:
+        found.append(
+            f"warm-up takes {warmup:,} steps, and the run has {plan.max_steps:,}: the full rate is never reached"
+        )
+    by_steps = args.logging_strategy == IntervalStrategy.STEPS and not args.logging_first_step
+    if by_steps and intervals.logging_steps > plan.max_steps:
+        found.append(
+            f"no training loss is logged: logging_steps={intervals.logging_steps:,}, and the run has "
+            f"{plan.max_steps:,} steps"
+        )
+    if checkpoints.free is not None and checkpoints.bytes_at_once and checkpoints.bytes_at_once > checkpoints.free:
+        found.append(
+            f"the checkpoints do not fit: {space.in_words(checkpoints.bytes_at_once)} at once, and "
+            f"{space.in_words(checkpoints.free)} are free in {checkpoints.directory}"
+        )
+    if not any(one.requires_grad for one in trainer.model.parameters()):
+        found.append("nothing is trained: no parameter has requires_grad=True")
+    return tuple(found)

@@ -1,0 +1,93 @@
+"""Calls that do not fit: forward and what it lacks, a loss function, a loss without a gradient."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ..core.errors import DataError, OstinatoError
+from ..data.dataset_errors import wrong_batch
+from .column_errors import columns_not_taken, inputs_lacking, missing_labels
+from .context import Scene
+from .error_types import LossFunctionError, NoGradientError
+from .frames import was_entered
+
+
+def no_mapping(error: Exception, scene: Scene, match: re.Match[str]) -> DataError | None:
+    """A batch that is no dict cannot be passed to a model by name."""
+    return wrong_batch(scene.batch, scene.collator)
+
+
+def wrong_call(error: Exception, scene: Scene, match: re.Match[str]) -> OstinatoError | None:
+    """A TypeError of a call: forward or the loss function do not take what they are given."""
+    callee = str(error).partition("(")[0]
+    if callee == _full_name(scene.inner.forward) and not was_entered(error, scene.inner.forward):
+        return columns_not_taken(scene)
+    if scene.loss_func is not None and not was_entered(error, scene.loss_func):
+        return _loss_function_call(scene)
+    return None
+
+
+def _full_name(function: Callable[..., Any]) -> str:
+    return getattr(inspect.unwrap(function), "__qualname__", "")
+
+
+def _loss_function_call(scene: Scene) -> LossFunctionError | None:
+    assert scene.loss_func is not None
+    try:
+        signature = inspect.signature(scene.loss_func)
+        signature.bind(None, None, num_items_in_batch=None)
+    except ValueError:
+        return None
+    except TypeError as reason:
+        return LossFunctionError(
+            what=f"compute_loss_func cannot be called: {reason}",
+            why=f"it is called with (outputs, labels, num_items_in_batch=...), and is defined with {signature}",
+            fix="define it as def loss(outputs, labels, num_items_in_batch=None): ...",
+        )
+    return None
+
+
+def no_labels_for_loss(error: Exception, scene: Scene, match: re.Match[str]) -> OstinatoError | None:
+    """A loss function that was handed None in place of labels."""
+    if scene.loss_func is None or "labels" in scene.columns or not was_entered(error, scene.loss_func):
+        return None
+    return missing_labels(scene, "compute_loss_func got labels=None: the batch has no labels")
+
+
+def no_inputs(error: Exception, scene: Scene, match: re.Match[str]) -> OstinatoError | None:
+    """transformers' models take their inputs under one of two names, and say so when they get none."""
+    main = getattr(scene.inner, "main_input_name", "input_ids")
+    if not isinstance(error, ValueError) or not type(scene.inner).__module__.startswith("transformers."):
+        return None
+    if main not in scene.columns and "inputs_embeds" not in scene.columns:
+        return inputs_lacking(scene)
+    decodes = getattr(scene.config, "is_encoder_decoder", False)
+    if decodes and not {"labels", "decoder_input_ids", "decoder_inputs_embeds"} & set(scene.columns):
+        return missing_labels(scene, f"{scene.name} was given no labels, from which it makes its decoder's input")
+    return None
+
+
+def no_gradient(error: Exception, scene: Scene, match: re.Match[str]) -> OstinatoError | None:
+    parameters = list(scene.model.parameters())
+    if not any(parameter.requires_grad for parameter in parameters):
+        return NoGradientError(
+            what=f"nothing to train: no parameter of {scene.name} is trainable",
+            why=f"all {len(parameters)} have requires_grad=False",
+            fix="unfreeze those that shall learn: for parameter in model.<part>.parameters(): "
+            "parameter.requires_grad_(True)",
+        )
+    if scene.gradient_checkpointing:
+        return NoGradientError(
+            what="the loss does not depend on any trainable parameter",
+            why="gradient checkpointing cuts the graph when the embeddings it starts from are frozen",
+            fix="call model.enable_input_require_grads(), or set gradient_checkpointing_kwargs="
+            "{'use_reentrant': False}",
+        )
+    return NoGradientError(
+        what="the loss does not depend on any trainable parameter",
+        why="it was computed inside torch.no_grad(), from .detach() or .item(), or from argmax, which has no gradient",
+        fix="compute the loss from the logits themselves, where gradients are on",
+    )

@@ -1,0 +1,153 @@
+"""What rows, batches and outputs look like: names, shapes, types, and what can be said about their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core.tree import first_dimension
+from ..data.batching.split_by_length import PaddingMeter
+from ..data.columns import ColumnChoice
+from .context import is_integer, kind_of
+from .journey import Collated, Column, Outputs, Value
+from .model_heads import IGNORED
+
+_WORDS = {"str": "text", "NoneType": "nothing"}
+_WORTH_SAYING = 0.2  # of the tokens, saved by cutting batches
+BY_TRANSFORM = "read by its transform"  # a column that the rows do not have any more
+_BECOMES_LABELS = ("label", "label_ids")
+_NO_NAME = "(no name)"
+
+
+# ---- columns ------------------------------------------------------------------------------------------------------
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]], choice: ColumnChoice, parameters: Collection[str]) -> list[Column]:
+    """Every column of some rows: what it holds, whether it is kept, and why.
+
+    `parameters` are those of the model's forward.
+    """
+    found = []
+    for name in dict.fromkeys([*choice.kept, *choice.left_out]):
+        values = [row[name] for row in rows if name in row]
+        kept = name not in choice.left_out
+        kind = in_words(values) if values or not rows else BY_TRANSFORM
+        found.append(Column(str(name), kind, kept, _why(name, choice, parameters)))
+    return found
+
+
+def _why(name: str, choice: ColumnChoice, parameters: Collection[str]) -> str:
+    if name in choice.left_out:
+        return "forward does not take it"
+    if name in parameters:
+        return "forward takes it"
+    if name in _BECOMES_LABELS and "labels" in parameters:
+        return "the collator makes labels of it"
+    return "label_names has it" if name in choice.columns else "remove_unused_columns=False keeps all"
+
+
+def in_words(values: Sequence[Any]) -> str:
+    """The type of a column, from some of its values.
+
+    >>> in_words([[1, 2, 3], [4, 5]]), in_words(["a"]), in_words([0.5, 1.5]), in_words([torch.ones(2, 3)])
+    ('list of 2 to 3 int', 'text', 'float', '(2, 3) float32')
+    """
+    if not values:
+        return "unknown"
+    first = values[0]
+    if isinstance(first, (Tensor, np.ndarray)):
+        shapes = {tuple(value.shape) for value in values if isinstance(value, (Tensor, np.ndarray))}
+        shape = str(tuple(first.shape)) if len(shapes) == 1 else "shapes that differ,"
+        return f"{shape} {kind_of(first)}"
+    if isinstance(first, (list, tuple)):
+        sizes = [len(value) for value in values if isinstance(value, (list, tuple))]
+        size = str(min(sizes)) if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
+        inner = [one for value in values if isinstance(value, (list, tuple)) for one in value[:1]]
+        return f"{type(first).__name__} of {size} {in_words(inner) if inner else 'things'}"
+    kinds = list(dict.fromkeys(type(value).__name__ for value in values))
+    return " or ".join(_WORDS.get(kind, kind) for kind in kinds[:3])
+
+
+# ---- batches ------------------------------------------------------------------------------------------------------
+
+
+def collated(
+    batch: Mapping[str, Any], *, collator: str, kept: Iterable[str], labels: Collection[str], micro_batches: int
+) -> Collated:
+    """A batch, and which of the columns `kept` for the model are not in it."""
+    meter = PaddingMeter(batches=1)
+    meter.add_batch(batch)
+    missing = [name for name in kept if name not in batch and not (name in _BECOMES_LABELS and "labels" in batch)]
+    return Collated(
+        collator=collator,
+        rows=first_dimension(batch),
+        values=tuple(value_of(str(name), value, is_label=name in labels) for name, value in batch.items()),
+        padding=meter.share_of_padding if meter.padded else None,
+        saved_by_cutting=meter.saved if meter.saved >= _WORTH_SAYING else None,
+        micro_batches=micro_batches,
+        left_out=tuple(map(str, missing)),
+    )
+
+
+def value_of(name: str, value: Any, note: str = "", *, is_label: bool = False) -> Value:
+    """A tensor by its shape and type; of labels also the numbers in it."""
+    if isinstance(value, (Tensor, np.ndarray)):
+        return Value(name, tuple(value.shape), kind_of(value), note or (_numbers(value) if is_label else ""))
+    return Value(name, None, _contents(value), note)
+
+
+def _contents(value: Any) -> str:
+    if isinstance(value, (list, tuple)) and value:
+        return f"{type(value).__name__} of {len(value)}: {in_words(list(value[:1]))}"
+    return _WORDS.get(type(value).__name__, type(value).__name__)
+
+
+def _numbers(labels: Any) -> str:
+    """`0 to 2`, of labels"""
+    labels = torch.as_tensor(labels) if not isinstance(labels, Tensor) else labels
+    if labels.dtype == torch.bool or labels.is_complex() or not labels.numel():
+        return ""
+    real = labels[labels != IGNORED]
+    if real.numel() == 0:
+        return "all -100"
+    low, high = real.min().item(), real.max().item()
+    low, high = (low, high) if is_integer(labels) else (f"{low:.3g}", f"{high:.3g}")
+    span = f"all {low}" if low == high else f"{low} to {high}"
+    return span if real.numel() == labels.numel() else f"{span}, or -100"
+
+
+def ignored_share(labels: Any) -> float | None:
+    """How many of some labels are -100, of all; None if they cannot be."""
+    arrays = [
+        np.asarray(one) for one in (labels if isinstance(labels, (tuple, list)) else [labels]) if one is not None
+    ]
+    whole = [array for array in arrays if array.dtype.kind in "iu" and array.size]
+    return (
+        sum(int((array == IGNORED).sum()) for array in whole) / sum(array.size for array in whole) if whole else None
+    )
+
+
+# ---- outputs ------------------------------------------------------------------------------------------------------
+
+
+def outputs_in_words(outputs: Any, roles: Mapping[str, str]) -> Outputs:
+    """What a model returned; `roles` say what counts as what, by name or place."""
+    kind = type(outputs).__name__
+    if isinstance(outputs, Mapping):
+        values = [value_of(str(name), value, roles.get(str(name), "")) for name, value in outputs.items()]
+    elif isinstance(outputs, Tensor):
+        kind, values = "one tensor", [value_of(_NO_NAME, outputs, roles.get(_NO_NAME, ""))]
+    elif isinstance(outputs, (tuple, list)):
+        values = [value_of(f"[{place}]", one, roles.get(f"[{place}]", "")) for place, one in enumerate(outputs)]
+    else:
+        values = []
+    return Outputs(kind, tuple(values))
+
+
+def output_names(outputs: Any) -> list[str]:
+    """The names of outputs as `outputs_in_words` has them."""
+    return [value.name for value in outputs_in_words(outputs, {}).values]

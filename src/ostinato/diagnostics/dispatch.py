@@ -1,0 +1,117 @@
+"""Mistakes, before they cost anything and by their names: what the explainers need to know of a trainer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..core.notices import note_once
+from ..core.protocols import Batch
+from ..data import columns
+from ..data import loader as loaders
+from ..data.batching.split_by_length import PaddingMeter
+from ..data.dataset_errors import wrong_batch
+from ..data.epoch_position import rows_of
+from ..data.mixture import Mixture
+from ..engine.run import Run
+from ..evaluation import request
+from ..evaluation.eval_loop import InHand
+from .column_errors import left_out
+from .context import Scene
+from .exception_notes import Memory, note_checkpoint
+from .failures import explained
+from .metric_errors import explained_evaluation, tell_no_labels
+from .model_heads import certain_mistake_in
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+def inspect(trainer: Trainer, loader: Any, batch: Batch, epoch: int, number: int) -> None:
+    """Look at the first batch before anything is computed from it."""
+    if batch is None and (mistake := wrong_batch(batch, trainer.data_collator)):
+        raise mistake
+    mistake = certain_mistake_in(scene(trainer, batch, loader, "training set", epoch, number))
+    if mistake is not None:
+        raise mistake
+    if not (trainer.args.split_by_length or trainer.args.packing):
+        padding = PaddingMeter(batches=1)
+        padding.add_batch(batch)
+        if advice := padding.advice():
+            note_once(f"in the first batch {advice}", key="padding")
+
+
+def scene(trainer: Trainer, batch: Any, loader: Any, data: str, epoch: int, number: int) -> Scene:
+    """A batch, and all that is known of where it came from and what is done with it."""
+    return Scene(
+        model=trainer.model,
+        batch=batch,
+        data=data,
+        label_names=tuple(trainer.label_names),
+        rows=lambda: rows_of(loader, epoch, range(number, number + 1)),
+        left_out=lambda: dropped_columns(trainer, loader),
+        own_loss=_has_models_loss(trainer),
+        loss_func=trainer.compute_loss_func,
+        drops_columns=trainer.args.remove_unused_columns and isinstance(loader, loaders.Loader),
+        gradient_checkpointing=trainer.args.gradient_checkpointing,
+        dataset=getattr(loader, "dataset", None),
+        collator=trainer.data_collator,
+    )
+
+
+def _has_models_loss(trainer: Trainer) -> bool:
+    given = trainer.compute_loss_func is not None or trainer.label_smoother is not None
+    return not given and not trainer._is_overridden("compute_loss")
+
+
+def dropped_columns(trainer: Trainer, loader: Any) -> list[str]:
+    """The columns of a data set that do not reach the model."""
+    dataset = getattr(loader, "dataset", None)
+    if not isinstance(loader, loaders.Loader) or isinstance(dataset, Mixture):
+        return []
+    if columns.has_columns(dataset):
+        return list(columns.left_out_of(dataset))
+    return left_out(dataset, trainer._signature_columns or []) if trainer.args.remove_unused_columns else []
+
+
+def failed_training(trainer: Trainer, error: Exception, run: Run) -> Exception:
+    """What to raise when training has failed: the mistake by its name, or the user's exception with notes."""
+    args, state, update = trainer.args, trainer.state, run.update
+    half = args.bf16 or args.fp16
+    memory = Memory(trainer._train_batch_size, args.gradient_accumulation_steps, args.gradient_checkpointing, half)
+    reason = error
+    if update is not None and run.in_hand is None and "device-side assert" in str(error):
+        run.in_hand = update.batches[-1]  # a device reports late
+    if update is not None and run.in_hand is not None:
+        where = f"at step {state.global_step + 1} of {state.max_steps}"
+        in_hand = scene(trainer, run.in_hand, run.loader, "training set", update.epoch, run.number_in_hand())
+        reason = explained(error, in_hand, where, memory)
+    checkpoint = newest_checkpoint(trainer)
+    if checkpoint is not None:
+        note_checkpoint(reason, checkpoint)
+    return reason
+
+
+def newest_checkpoint(trainer: Trainer) -> str | None:
+    """The newest checkpoint that this run has written, if it can be resumed from."""
+    own = trainer._run_home.checkpoints(trainer._home) if not trainer.args.save_only_model else []
+    return own[-1].name if own else None
+
+
+def failed_evaluation(trainer: Trainer, error: Exception, in_hand: InHand, loader: Any, data: str) -> Exception:
+    """The same for an evaluation or a prediction."""
+    return explained_evaluation(
+        error,
+        scene(trainer, in_hand.batch, loader, data, 0, in_hand.number),
+        doing=in_hand.doing,
+        given=in_hand.given,
+        functions={"metrics": in_hand.function, "logits": trainer.preprocess_logits_for_metrics},
+        number=in_hand.number,
+        memory=Memory(trainer.args.eval_batch_size, None),
+    )
+
+
+def without_labels(trainer: Trainer, loader: Any, data: str, batch: Batch) -> None:
+    """compute_metrics is given, and the batches have no labels to call it with."""
+    is_mistake = data != "prediction set"
+    by_name = request.asked_of(trainer, trainer._occasion.options).function is None
+    tell_no_labels(scene(trainer, batch, loader, data, 0, 0), is_mistake=is_mistake, by_name=by_name)

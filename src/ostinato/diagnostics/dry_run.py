@@ -1,0 +1,281 @@
+"""A whole rehearsal: a training batch, two evaluation batches, a save and a load, and no trace of any.
+
+What is tried is what will be done: the trainer's own override points are called, in the run's own directory. What
+they change is noted down before and put back after: weights, buffers, gradients, modes, optimizer, schedule, random
+streams, the trainer's attributes, and what collators, metric functions and data sets remember.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ..arguments.settings import SaveSettings
+from ..checkpoint.atomic import atomic_directory, discard
+from ..checkpoint.run_directory import RunHome
+from ..core.errors import CheckpointError
+from ..core.notices import note
+from ..core.state_guard import can_be_put_back
+from ..core.tree import tree_map
+from ..data.batching.split_by_length import micro_batches
+from ..engine import saver, setup
+from ..engine.run import Run
+from . import dispatch, eval_dry_run, metric_dry_run
+from .exception_notes import Memory
+from .failures import explained
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+DIRECTORY = ".rehearsal"  # inside the run's directory: its disk and its permissions are what is tried
+EVALUATION_BATCHES = 2
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a rehearsal found out; a part that was not tried is None."""
+
+    train_seconds: float | None  # forward and backward of one micro-batch
+    eval_seconds: float | None  # of the batches that were evaluated, with the metric function
+    save_seconds: float | None
+    load_seconds: float | None
+    checkpoint_bytes: int | None
+    left_out: tuple[str, ...] = ()  # what could not be tried, and why
+
+    def __str__(self) -> str:
+        parts = [
+            (self.train_seconds, "a training batch"),
+            (self.eval_seconds, "an evaluation"),
+            (self.save_seconds, f"a save of {(self.checkpoint_bytes or 0) / 1e6:.1f} MB"),
+            (self.load_seconds, "a load"),
+        ]
+        tried = ", ".join(f"{what} {seconds:.2f} s" for seconds, what in parts if seconds is not None)
+        return "; ".join([f"rehearsed: {tried or 'nothing'}", *self.left_out])
+
+
+def rehearse_alone(trainer: Trainer) -> Rehearsal:
+    """Open a run as `train` would, rehearse it, and put everything back."""
+    trainer.args.validate()
+    home = Path(trainer._get_output_dir(None))
+    was_there = home.is_dir()
+    with put_back(trainer), ExitStack() as while_open:
+        trainer.is_in_train, trainer._run_home = True, RunHome()
+        trainer._train_batch_size = trainer.args.train_batch_size
+        while_open.enter_context(saver.at_home(trainer, None))
+        trainer._run_home.begin(home, None, writes=False)
+        run = setup.open_run(trainer, None, None, None, while_open)
+        result = _tried(trainer, run)
+    if not was_there and trainer.args.should_save and home.is_dir() and not any(home.iterdir()):
+        home.rmdir()
+    return result
+
+
+def rehearse_run(trainer: Trainer, run: Run) -> Rehearsal:
+    """The same for a run that is open and has taken no step."""
+    with put_back(trainer, run.loader):
+        return _tried(trainer, run)
+
+
+def _tried(trainer: Trainer, run: Run) -> Rehearsal:
+    left_out: list[str] = []
+    trained = _timed(lambda: _try_training(trainer, run, left_out))
+    evaluated = _timed(lambda: _try_evaluating(trainer, run, left_out))
+    saved = _try_saving(trainer, run) if saver.writes_checkpoints(trainer) else (None, None, None)
+    result = Rehearsal(trained, evaluated, *saved, left_out=tuple(left_out))
+    note(str(result))
+    return result
+
+
+def _timed(attempt: Any) -> float | None:
+    """How long an attempt took; None if there was nothing to try."""
+    started = time.perf_counter()
+    return time.perf_counter() - started if attempt() else None
+
+
+# ---- a training batch
+
+
+def _try_training(trainer: Trainer, run: Run, left_out: list[str]) -> bool:
+    reading = (trainer.train_dataset, trainer.data_collator, trainer.sampler, trainer.batch_sampler, run.loader)
+    if not can_be_put_back(*reading):
+        left_out.append("no training batch: the data set can only go forward, and one batch would be lost")
+        return False
+    loader = _without_workers(trainer.get_train_dataloader())
+    batch = next(iter(loader), None)
+    if batch is None:
+        return False
+    trainer._run = None  # which counts what it trains on
+    try:
+        for part in micro_batches([batch]) if run.cuts else [batch]:
+            _try_micro_batch(trainer, loader, part)
+    finally:
+        trainer._run = run
+    return True
+
+
+def _try_micro_batch(trainer: Trainer, loader: Any, batch: Any) -> None:
+    dispatch.inspect(trainer, loader, batch, 0, 0)
+    trainer.objective.divisor = 1.0
+    num_items = trainer._get_num_items_in_batch([batch], trainer.strategy.device)
+    try:
+        with trainer.strategy.accumulate(trainer.model_wrapped, sync=True):
+            trainer.training_step(trainer.model_wrapped, batch, num_items)
+    except Exception as error:
+        args = trainer.args
+        half = args.bf16 or args.fp16
+        memory = Memory(trainer._train_batch_size, args.gradient_accumulation_steps, args.gradient_checkpointing, half)
+        scene = dispatch.scene(trainer, batch, loader, "training set", 0, 0)
+        reason = explained(error, scene, "in the rehearsal", memory)
+        if reason is error:
+            raise
+        raise reason from reason.__cause__
+
+
+def _without_workers(loader: Any) -> Any:
+    """One batch is read faster than workers start. A loader of the user's stays as it is."""
+    if isinstance(loader, setup.loaders.Loader):
+        loader.num_workers, loader.pin_memory = 0, False
+    return loader
+
+
+# ---- evaluation batches
+
+
+def _try_evaluating(trainer: Trainer, run: Run, left_out: list[str]) -> bool:
+    sets = eval_dry_run.evaluation_sets(trainer)
+    if trainer.args.eval_strategy == "no" or not any(part is not None for part in sets.values()):
+        return False
+    if trainer.args.batch_eval_metrics:
+        left_out.append("no evaluation: batch_eval_metrics sums up over calls, and the last call cannot be told here")
+        return False
+    if not can_be_put_back(*eval_dry_run.memories(trainer, list(sets.values()))):
+        left_out.append("no evaluation: the evaluation set or the metric function can only go forward")
+        return False
+    metric_dry_run.rehearse(eval_dry_run.stage(trainer, sets, run.ignore_keys, first=EVALUATION_BATCHES))
+    return True
+
+
+# ---- a save and a load
+
+
+def _try_saving(trainer: Trainer, run: Run) -> tuple[float, float, int]:
+    """Write a checkpoint where checkpoints will be written, read it back, compare, remove it."""
+    leads, barrier = trainer.args.should_save, trainer.strategy.barrier
+    stage = Path(trainer._get_output_dir(run.trial)) / DIRECTORY
+    target, settings = stage / "checkpoint-0", SaveSettings.of(trainer.args)
+    started = time.perf_counter()
+    try:
+        if leads:
+            _remove(stage)  # of a rehearsal that was killed
+            stage.mkdir(parents=True)
+        barrier()
+        with atomic_directory(target, leader=leads, barrier=barrier) as directory:
+            saver.write_parts(trainer, directory, settings)
+        saved = time.perf_counter()
+        _load(trainer, str(target), only_model=settings.only_model)
+        loaded = time.perf_counter()
+        size = sum(file.stat().st_size for file in target.rglob("*") if file.is_file()) if leads else 0
+    finally:
+        barrier()
+        if leads:
+            _remove(stage)
+    return saved - started, loaded - saved, size
+
+
+def _remove(directory: Path) -> None:
+    if directory.exists():
+        discard(directory)
+
+
+def _load(trainer: Trainer, checkpoint: str, *, only_model: bool) -> None:
+    before = {name: value.detach().clone() for name, value in _tensors(trainer.model)}
+    trainer._load_from_checkpoint(checkpoint)
+    changed = [name for name, value in _tensors(trainer.model) if not _same(value, before.get(name))]
+    if changed:
+        raise _not_what_was_saved(trainer.model, changed)
+    if not only_model:
+        trainer._load_optimizer_and_scheduler(checkpoint)
+        trainer._load_scaler(checkpoint)
+        trainer._load_rng_state(checkpoint)
+
+
+def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from model.named_parameters()
+    persistent = set(model.state_dict())
+    yield from ((name, buffer) for name, buffer in model.named_buffers() if name in persistent)
+
+
+def _same(value: Tensor, other: Tensor | None) -> bool:
+    if other is None or value.shape != other.shape:
+        return False
+    return bool(((value == other) | ((value != value) & (other != other))).all())  # NaN is not equal to itself
+
+
+def _not_what_was_saved(model: nn.Module, changed: list[str]) -> CheckpointError:
+    listed = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
+    return CheckpointError(
+        what=f"a checkpoint of {type(model).__name__} does not load as it was saved: {listed} came back different",
+        why="resuming or loading the best model would go on with other weights",
+        fix="look at state_dict, load_state_dict and their hooks in the model, or at _save and _load_from_checkpoint",
+    )
+
+
+# ---- no trace
+
+
+@contextmanager
+def put_back(trainer: Trainer, *memories: Any) -> Iterator[None]:
+    """Whatever happens inside, trainer, model, optimizer, schedule, random streams and `memories` are as they were."""
+    model, handler, objective = trainer.model, trainer.callback_handler, trainer.objective
+    attributes = [(thing, dict(vars(thing))) for thing in (trainer, handler, objective)]
+    parameters = [(one, one.detach().clone(), one.grad) for one in model.parameters()]
+    checkpointing = getattr(model, "is_gradient_checkpointing", None)
+    parts = (trainer.optimizer, trainer.lr_scheduler, getattr(trainer.precision, "scaler", None))
+    states = [(part, _copied(part.state_dict())) for part in parts if part is not None]
+    remembering = [*eval_dry_run.memories(trainer, list(eval_dry_run.evaluation_sets(trainer).values()))]
+    remembering += [trainer.train_dataset, trainer.sampler, trainer.batch_sampler, trainer.control, trainer.state]
+    remembering += [getattr(model, "generation_config", None)]
+    remembering += memories
+    try:
+        for one in model.parameters():
+            one.grad = None
+        with metric_dry_run.untouched(model, *remembering):
+            yield
+    finally:
+        with torch.no_grad():
+            for one, value, gradient in parameters:
+                one.grad = gradient
+                if not _same(one, value):
+                    one.copy_(value)
+        for thing, before in attributes:
+            vars(thing).clear()
+            vars(thing).update(before)
+        for part, state in states:
+            if not _alike(part.state_dict(), state):
+                part.load_state_dict(state)
+        if checkpointing is False and getattr(model, "is_gradient_checkpointing", None):
+            model.gradient_checkpointing_disable()  # type: ignore[operator]
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two states hold the same, bit for bit."""
+    if isinstance(one, Tensor):
+        return isinstance(other, Tensor) and one.dtype == other.dtype and _same(one, other)
+    if isinstance(one, dict):
+        return isinstance(other, dict) and one.keys() == other.keys() and all(_alike(one[k], other[k]) for k in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    return bool(one == other)
+
+
+def _copied(state: Any) -> Any:
+    """A state of its own: tensors copied, the rest too."""
+    return tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, Tensor) else copy.deepcopy(leaf), state)

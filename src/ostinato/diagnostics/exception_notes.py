@@ -1,0 +1,106 @@
+"""Lines below an exception that is the user's own: where it happened, with what, and what is safe."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..core.errors import add_note
+from ..core.tree import first_dimension
+from .context import Scene, in_words
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What decides how much memory a batch takes."""
+
+    batch_size: int
+    accumulation: int | None  # None in evaluation, which keeps no gradients
+    gradient_checkpointing: bool = False
+    half_precision: bool = False
+
+    @property
+    def advice(self) -> str:
+        smaller = max(self.batch_size // 2, 1)
+        if self.accumulation is None:
+            return (
+                f"per_device_eval_batch_size={smaller} takes less, and so does preprocess_logits_for_metrics= that "
+                "keeps less than the logits"
+            )
+        more = [] if self.gradient_checkpointing else ["gradient_checkpointing=True"]
+        more += [] if self.half_precision else ["bf16=True"]
+        also = f"; {' and '.join(more)} save{'s' if len(more) == 1 else ''} more" if more else ""
+        if smaller == self.batch_size:
+            return f"a batch is one row already{also or '; use a smaller model, shorter rows or LoRA'}"
+        return (
+            f"per_device_train_batch_size={smaller} with gradient_accumulation_steps={self.accumulation * 2} gives "
+            f"the same updates with half the batch in memory{also}"
+        )
+
+
+def note_batch(error: BaseException, scene: Scene, where: str, memory: Memory) -> None:
+    """Which batch it was."""
+    rows = first_dimension(scene.batch)
+    which = f", {scene.row_numbers(range(rows))}" if rows and scene.rows() else f" of the {scene.data}"
+    add_note(error, f"ostinato: {where}{which}: {in_words(scene.columns)}")
+    if _ran_out_of_memory(error):
+        add_note(error, f"ostinato: out of memory: {memory.advice}")
+    for pattern, hint in _HINTS:
+        if re.search(pattern, str(error)):
+            add_note(error, f"ostinato: {hint}")
+
+
+def _ran_out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+_HINTS = [
+    (
+        r"'dict' object has no attribute '\w+'",
+        "a model of your own returns a dict: write outputs['logits'] for outputs.logits",
+    ),
+    (
+        r"Expected all tensors to be on the same device",
+        "tensors made in forward need the device of the inputs: torch.zeros(n, device=x.device)",
+    ),
+    (
+        r"all elements of input should be between 0 and 1",
+        "binary_cross_entropy takes probabilities; of logits, use binary_cross_entropy_with_logits",
+    ),
+    (
+        r"Expected more than 1 value per channel when training",
+        "batch normalisation needs two rows: dataloader_drop_last=True leaves out a last batch of one",
+    ),
+    (
+        r"Trying to backward through the graph a second time",
+        "something in the model is kept from the batch before: .detach() it",
+    ),
+]
+
+
+def note_function(error: BaseException, name: str, function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """What a function of the user's was given."""
+    add_note(error, f"ostinato: {name} ({name_of(function)}) was given {in_words(given)}")
+    if isinstance(given.get("predictions"), tuple):
+        add_note(
+            error,
+            "ostinato: predictions is a tuple of all outputs besides the loss; predictions[0] is the first",
+        )
+
+
+def name_of(function: Any) -> str:
+    """What a function is called, or the class of a callable object.
+
+    >>> name_of(len), name_of(lambda p: p)
+    ('len', '<lambda>')
+    """
+    return getattr(function, "__name__", None) or type(function).__name__
+
+
+def note_checkpoint(error: BaseException, checkpoint: str) -> None:
+    """What is safe on the disk."""
+    add_note(error, f"ostinato: {checkpoint} is whole: train(resume_from_checkpoint=True) goes on from there")

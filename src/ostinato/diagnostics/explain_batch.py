@@ -1,0 +1,316 @@
+"""`trainer.explain()`: one batch is sent through a trainer's model, looked at on the way, and leaves no trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from ..core.compiled_model import uncompiled
+from ..core.tree import has_length
+from ..data.batching.split_by_length import micro_batches
+from ..data.columns import choose_columns, forward_parameters, has_columns
+from ..data.dataset_errors import wrong_batch
+from ..data.eval_set import rows_in
+from ..data.mixture import mixed
+from ..engine.special_tokens import align_special_tokens
+from ..evaluation import request, session
+from ..evaluation.metric_spec import Asked
+from ..evaluation.step import ignored_at_inference, logits_of
+from ..loss.counting import count_targets
+from ..loss.model_outputs import BareTensorError
+from . import batch_source, describe_values, dispatch, metric_preview
+from .batch_lint import doubt_about_loss, doubts_about
+from .context import Scene
+from .exception_notes import Memory, name_of
+from .failures import explained
+from .journey import Call, DataSet, Finding, Journey, Loss, Station
+from .metric_dry_run import untouched
+from .metric_errors import no_labels
+from .model_heads import certain_mistake_in
+from .record_call import Seen, finding_of, looking_on, unheard
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+_GENERATOR = "its rows can be read only once, and training needs them: nothing is read before"
+
+
+def journey(trainer: Trainer, dataset: Any = None) -> Journey:
+    """The journey of one batch: of `dataset`, else of the training set, else of the evaluation set."""
+    source = batch_source.chosen(trainer, dataset)
+    guide = _Guide(trainer, source)
+    with without_a_trace(trainer, dataset):
+        align_special_tokens(trainer.model, trainer.processing_class)  # the batch meets the model that is trained
+        guide.travel()
+    return guide.told()
+
+
+# ---- leaving no trace -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def without_a_trace(trainer: Trainer, dataset: Any = None) -> Iterator[None]:
+    """Weights, buffers, modes, random streams, notices, and what the user's objects remember, stay as they are."""
+    sets = trainer.eval_dataset
+    functions = [trainer.data_collator, trainer.preprocess_logits_for_metrics, *request.memories(trainer)]
+    orders = [
+        trainer.compute_loss_func,
+        trainer.sampler,
+        trainer.batch_sampler,
+        getattr(trainer.model, "config", None),
+        getattr(trainer.model, "generation_config", None),
+    ]
+    evaluated = sets.values() if isinstance(sets, dict) else [sets]
+    data = [rows_in(dataset), trainer.train_dataset, *map(rows_in, evaluated)]
+    with unheard(), untouched(trainer.model, *functions, *orders, trainer.objective, trainer, *data):
+        yield
+
+
+# ---- the way --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Guide:
+    """Goes from station to station, and writes down what is there."""
+
+    trainer: Trainer
+    source: batch_source.Source
+    found: dict[str, Any] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    station: Station = "data set"
+    scene: Scene | None = None
+    labels: Any = None  # of the evaluated batch
+    asked: Asked = field(default_factory=Asked)
+    batch: Any = None
+    loader: Any = None
+
+    def travel(self) -> None:
+        """As far as it goes; whatever stops it is written down, too."""
+        stations: list[tuple[Station, Callable[[], None]]] = [
+            ("data set", self._look_at_data),
+            ("batch", self._look_at_batch),
+            ("forward", self._call_model),
+            ("evaluation", self._evaluate),
+            ("metrics", self._choose_metrics),
+        ]
+        for self.station, look in stations:
+            try:
+                look()
+            except _CannotGoOn:
+                return
+            except Exception as error:
+                self.findings.append(self._explained(error))
+                return
+
+    def told(self) -> Journey:
+        return Journey(model=self.trainer._model_name, findings=tuple(self.findings), **self.found)
+
+    def _explained(self, error: Exception) -> Finding:
+        if self.scene is not None:
+            memory = Memory(self.trainer.args.per_device_train_batch_size, None)
+            error = explained(error, self.scene, "in the first batch", memory)
+        return finding_of(error, self.station)
+
+    # ---- data set and batch
+
+    def _look_at_data(self) -> None:
+        dataset = self.source.dataset
+        inner: Any = dataset.dataset if isinstance(dataset, DataLoader) else dataset
+        inner = mixed(inner) if self.source.is_training else inner
+        readable = batch_source.can_be_read_again(dataset)
+        rows = batch_source.some_rows(inner) if readable else []
+        note = "" if readable else f"explain() stops here: {_GENERATOR}."
+        if readable and rows and not isinstance(rows[0], Mapping):
+            note = (
+                f"Its rows are no dicts but of type {type(rows[0]).__name__}: the collator gives columns their names."
+            )
+        choice, parameters = self._choice(inner, rows), forward_parameters(self.trainer.model)
+        dicts = [row for row in rows if isinstance(row, Mapping)]
+        self.found["data"] = DataSet(
+            name=self.source.name,
+            kind=batch_source.kind_of_set(dataset, inner),
+            rows=len(inner) if has_length(inner) else None,
+            columns=tuple(describe_values.columns_of(dicts, choice, parameters)),
+            note=note,
+        )
+        if not readable:
+            raise _CannotGoOn
+
+    def _choice(self, dataset: Any, rows: list[Any]) -> Any:
+        trainer = self.trainer
+        trainer._set_signature_columns_if_needed()
+        ours = not isinstance(self.source.dataset, DataLoader)
+        return choose_columns(
+            dataset if has_columns(dataset) else [batch_source.merged(rows)],
+            trainer._signature_columns or [],
+            removes=ours and trainer.args.remove_unused_columns,
+            model_name=trainer._model_name,
+        )
+
+    def _look_at_batch(self) -> None:
+        trainer = self.trainer
+        self.loader = self.source.loader()
+        parts = micro_batches([batch_source.first_batch(self.loader)])
+        self.batch = parts[0]
+        mistake = wrong_batch(self.batch, trainer.data_collator)
+        if mistake is not None:
+            raise mistake
+        collate = getattr(self.loader, "collate_fn", None) if isinstance(self.source.dataset, DataLoader) else None
+        packs = self.source.is_training and trainer.args.packing
+        self.found["batch"] = describe_values.collated(
+            self.batch,
+            collator="packing=True" if packs else name_of(collate or trainer.data_collator),
+            kept=[
+                one.name for one in self.found["data"].columns if one.kept and one.kind != describe_values.BY_TRANSFORM
+            ],
+            labels=trainer.label_names,
+            micro_batches=len(parts),
+        )
+
+    # ---- forward, outputs, loss
+
+    def _call_model(self) -> None:
+        trainer = self.trainer
+        self.scene = scene = dispatch.scene(trainer, self.batch, self.loader, self.source.name, 0, 0)
+        mistake = certain_mistake_in(scene)
+        if mistake is not None:
+            raise mistake
+        shifts = trainer._shifts_labels(self.batch)  # may have to try
+        with looking_on(trainer.model) as seen:
+            try:
+                loss = self._loss()
+            finally:
+                if seen.given is not None:
+                    self.found["call"] = self._called(seen)
+                if seen.outputs is not None:
+                    self.found["outputs"] = describe_values.outputs_in_words(seen.outputs, self._roles(seen.outputs))
+        self.findings += doubts_about(scene, shifts=shifts, tokenizer=trainer.processing_class)
+        self.station = "loss"
+        if loss is None and self.source.is_training and isinstance(seen.outputs, Tensor):
+            raise BareTensorError(seen.outputs)
+        if loss is not None:
+            self.found["loss"] = told = self._told_loss(seen, loss, shifts=shifts)
+            self.findings += filter(None, [doubt_about_loss(told.value)])
+
+    def _loss(self) -> Tensor | None:
+        """The loss as training or evaluation compute it; evaluation can do without."""
+        trainer = self.trainer
+        inputs = trainer._prepare_inputs(dict(self.batch))
+        model = uncompiled(trainer._wrap_model(trainer.model, training=False))
+        model.eval()
+        with torch.no_grad(), trainer.precision.forward(trainer.model):
+            if self.source.is_training:
+                return session.loss_and_outputs(trainer, model, inputs)[0]
+            return trainer.prediction_step(model, inputs, True)[0]
+
+    def _called(self, seen: Seen) -> Call:
+        trainer, takes = self.trainer, list(forward_parameters(self.trainer.model))
+        order = {name: place for place, name in enumerate(takes)}
+        given = sorted(seen.given or (), key=lambda name: order.get(name, len(order)))
+        precision = next((str(p.dtype).removeprefix("torch.") for p in trainer.model.parameters()), "no weights")
+        mixed_precision = trainer.args.mixed_precision
+        return Call(
+            model=trainer._model_name,
+            device=str(trainer.strategy.device),
+            precision=precision if mixed_precision == "no" else f"{precision} computed in {mixed_precision}",
+            given=tuple(given),
+            added=tuple(name for name in given if name not in self.batch and not name.startswith("[")),
+            withheld=()
+            if any(name.startswith("[") for name in given)
+            else tuple(n for n in self.batch if n not in given),
+            not_given=tuple(name for name in takes if name not in given),
+            calls=seen.calls,
+            trained=_trained_share(trainer),
+        )
+
+    def _roles(self, outputs: Any) -> dict[str, str]:
+        """Which outputs count as loss, and which as predictions."""
+        names = describe_values.output_names(outputs)
+        is_models = self.scene is not None and self.scene.own_loss
+        if isinstance(outputs, Tensor):
+            return {names[0]: "the loss" if outputs.dim() == 0 and is_models else "the predictions"}
+        kept = {id(one) for one in logits_of(outputs, ignored_at_inference(self.trainer.model), has_loss=True)}
+        roles = {}
+        for name, value in zip(names, outputs.values() if isinstance(outputs, Mapping) else outputs, strict=True):
+            if id(value) in kept:
+                roles[name] = "predictions"
+            else:
+                roles[name] = "the loss" if name in ("loss", "[0]") else "left out of the predictions"
+        return roles
+
+    def _told_loss(self, seen: Seen, loss: Tensor, *, shifts: bool) -> Loss:
+        trainer = self.trainer
+        overridden = trainer._is_overridden("compute_loss")
+        if overridden:
+            where = "what compute_loss returns"
+        elif trainer.compute_loss_func is not None:
+            where = f"{name_of(trainer.compute_loss_func)}(outputs, labels)"
+        elif trainer.label_smoother is not None:
+            where = f"smoothed labels (label_smoothing_factor={trainer.args.label_smoothing_factor})"
+        else:
+            where = "outputs['loss']" if isinstance(seen.outputs, Mapping) else "outputs[0]"
+            where = "the output" if isinstance(seen.outputs, Tensor) else where
+        source = "the trainer" if where.startswith("smoothed") else trainer._loss_source()
+        value = float(loss.detach().float().mean()) if isinstance(loss, Tensor) else None
+        return Loss(where, source, value, _averaged(self.batch, shifts=shifts), shifts)
+
+    # ---- evaluation and metrics
+
+    def _evaluate(self) -> None:
+        trainer, source = self.trainer, self.source
+        other = (
+            batch_source.evaluation_source(trainer)
+            if source.is_training and trainer.eval_dataset is not None
+            else None
+        )
+        if other is not None and batch_source.can_be_read_again(other.dataset):
+            source, self.scene = other, None
+            self.loader = source.loader()
+            self.batch = batch_source.first_batch(self.loader)
+            self.scene = dispatch.scene(trainer, self.batch, self.loader, source.name, 0, 0)
+            mistake = certain_mistake_in(self.scene)
+            if mistake is not None:
+                raise mistake
+        assert self.scene is not None
+        evaluated = metric_preview.evaluate(trainer, self.batch)
+        rows = len(source.dataset) if has_length(source.dataset) else None
+        self.labels, self.asked = evaluated.labels, request.asked_of(trainer, source.options)
+        self.found["evaluation"] = metric_preview.received(trainer, evaluated, self.asked, data=source.name, rows=rows)
+        if evaluated.labels is None and self.asked:
+            mistake = no_labels(self.scene)
+            self.findings += [finding_of(mistake, "evaluation")] if mistake is not None else []
+
+    def _choose_metrics(self) -> None:
+        self.found["metrics"] = metric_preview.fitting(self.trainer, self.labels, self.asked)
+
+
+class _CannotGoOn(Exception):
+    """The way ends here, and nothing is wrong."""
+
+
+# ---- in words -------------------------------------------------------------------------------------------------------
+
+
+def _averaged(batch: Mapping[str, Any], *, shifts: bool) -> str:
+    """What the loss of a batch is a mean over."""
+    labels = batch.get("labels")
+    count = count_targets(labels, shifted=shifts)
+    rows = next((len(one) for one in batch.values() if isinstance(one, Tensor) and one.dim() > 0), 0)
+    if count is None or not isinstance(labels, Tensor):
+        return f"{rows} rows"
+    if labels.dim() < 2:
+        return f"{int(count)} labels, one per row"
+    if labels.is_floating_point():
+        return f"{int(count)} labels, {labels[0].numel()} per row"
+    return f"{int(count)} labels that are not -100"
+
+
+def _trained_share(trainer: Trainer) -> float:
+    everything = sum(one.numel() for one in trainer.model.parameters())
+    return trainer.get_num_trainable_parameters() / everything if everything else 1.0

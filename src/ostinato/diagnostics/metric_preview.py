@@ -1,0 +1,168 @@
+"""What `compute_metrics` would be given for a batch, and which metrics fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ..core.compiled_model import uncompiled
+from ..core.eval_prediction import has_labels
+from ..core.tree import first_dimension, numpify
+from ..data.columns import bare_model
+from ..evaluation.metric_spec import Asked
+from ..evaluation.storage.forecast import Forecast, forecast
+from ..metrics.auto import Choice, facts_of, suits
+from . import describe_values
+from .example_row import Reader, read_row
+from .exception_notes import name_of
+from .journey import Fitting, Received, Value
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """One batch, evaluated: on the host."""
+
+    batch: Mapping[str, Any]
+    predictions: Any
+    labels: Any
+    loss: Any
+    names: tuple[str, ...]  # of the predictions, as the model calls them; none where nobody knows
+
+
+def evaluate(trainer: Trainer, batch: Mapping[str, Any]) -> Evaluated:
+    """One batch as an evaluation sees it."""
+    model = uncompiled(trainer._wrap_model(trainer.model, training=False))
+    model.eval()
+    with torch.no_grad(), trainer.precision.forward(trainer.model):
+        loss, logits, labels = trainer.prediction_step(model, dict(batch), False)
+    names = trainer._output_names.of(logits) or ()
+    if logits is not None and trainer.preprocess_logits_for_metrics is not None:
+        logits, names = trainer.preprocess_logits_for_metrics(logits, labels), ()
+    return Evaluated(batch, numpify(logits), numpify(labels), loss, names)
+
+
+def received(trainer: Trainer, evaluated: Evaluated, asked: Asked, *, data: str, rows: int | None) -> Received:
+    """What the metric function is given, by the example of one batch."""
+    include = trainer.args.include_for_metrics
+    values = _parts("predictions", evaluated.predictions, _notes(trainer, evaluated))
+    values += _parts("label_ids", evaluated.labels, trainer.label_names, are_labels=True)
+    if "inputs" in include:
+        values += _inputs(trainer, evaluated.batch)
+    if "loss" in include and evaluated.loss is not None:
+        values.append(Value("losses", (first_dimension(evaluated.batch) or 1,), "float32", "of each row's batch"))
+    kept = _kept(trainer, evaluated, rows) if asked.function is not None else None
+    return Received(
+        data=data,
+        function=None if asked.function is None else name_of(asked.function),
+        called=_when(trainer, evaluated, asked, data, rows),
+        values=tuple(values),
+        ignored=describe_values.ignored_share(evaluated.labels),
+        example=read_row(evaluated.batch, evaluated.predictions, evaluated.labels, _reader(trainer, evaluated)),
+        rows=rows,
+        bytes=None if kept is None else kept.bytes,
+        spills=kept is not None and kept.spills,
+    )
+
+
+def _inputs(trainer: Trainer, batch: Mapping[str, Any]) -> list[Value]:
+    if trainer.args.batch_eval_metrics:
+        return [describe_values.value_of(f"inputs[{name!r}]", value, "") for name, value in batch.items()]
+    main = getattr(trainer.model, "main_input_name", "input_ids")
+    return [describe_values.value_of("inputs", batch.get(main), f"column {main!r}")]
+
+
+def _kept(trainer: Trainer, evaluated: Evaluated, rows: int | None) -> Forecast | None:
+    """What all rows will take, if they are like those of this batch."""
+    if rows is None or evaluated.predictions is None or evaluated.labels is None or trainer.args.batch_eval_metrics:
+        return None
+    memory, parts = trainer.args.eval_memory_mb, {"predictions": evaluated.predictions, "labels": evaluated.labels}
+    in_batch = first_dimension(evaluated.batch) or 1
+    return forecast(parts, in_batch, rows, None if memory is None else memory << 20)
+
+
+def _notes(trainer: Trainer, evaluated: Evaluated) -> Sequence[str]:
+    """What each of the predictions is."""
+    function = trainer.preprocess_logits_for_metrics
+    return evaluated.names if function is None else [f"made by {name_of(function)}"]
+
+
+def _parts(name: str, parts: Any, notes: Sequence[str], *, are_labels: bool = False) -> list[Value]:
+    """One array, or each of several with what there is to say of it."""
+    if parts is None:
+        return []
+    if isinstance(parts, (tuple, list)):
+        known = notes if len(notes) == len(parts) else [""] * len(parts)
+        return [describe_values.value_of(f"{name}[{place}]", part, known[place]) for place, part in enumerate(parts)]
+    note = notes[0] if len(notes) == 1 and not are_labels else ""
+    return [describe_values.value_of(name, parts, note, is_label=are_labels)]
+
+
+def _when(trainer: Trainer, evaluated: Evaluated, asked: Asked, data: str, rows: int | None) -> str:
+    """When the metric function is called, and with what."""
+    args, names = trainer.args, ", ".join(in_use(asked))
+    if not asked:
+        return "compute_metrics is not given; for this batch it would get numpy arrays:"
+    what = f"compute_metrics={names}" if asked.function is not None else f"the metrics ({names})"
+    if args.prediction_loss_only:
+        return f"{what}: never called, since prediction_loss_only=True; for this batch there would be"
+    takes_all = asked.function is not None or any(stream.takes == "prediction" for stream in asked.streams)
+    if evaluated.labels is None or not (has_labels(evaluated.labels) or takes_all):
+        return f"{what}: never called, since the batches of the {data} have no labels"
+    if asked.function is None:
+        return f"{what} see batch after batch, and keep none; this one as"
+    if args.batch_eval_metrics:
+        return f"{what} is called with tensors after every batch; with this one as"
+    kind = "numpy arrays" if args.eval_do_concat_batches else "lists of arrays, one per batch,"
+    every = "all rows" if rows is None else f"all {rows:,} rows"
+    return f"{what} gets {kind} of {every}; for this batch alone"
+
+
+def _reader(trainer: Trainer, evaluated: Evaluated) -> Reader:
+    config = getattr(bare_model(trainer.model), "config", None)
+    processing = trainer.processing_class
+    tokenizer = processing if callable(getattr(processing, "decode", None)) else getattr(processing, "tokenizer", None)
+    label = evaluated.labels
+    several = isinstance(label, np.ndarray) and label.ndim == 2 and label.dtype.kind == "f"
+    names = getattr(config, "id2label", None)
+    return Reader(
+        tokenizer=tokenizer,
+        class_names=names if isinstance(names, Mapping) else None,
+        classes=getattr(config, "num_labels", None),
+        vocabulary=getattr(config, "vocab_size", None),
+        several=several and getattr(config, "problem_type", None) != "regression",
+        shifts=bool(trainer._loss_shifts_labels),
+    )
+
+
+def fitting(trainer: Trainer, labels: Any, asked: Asked) -> Fitting:
+    """The metrics in use, and those that suit the model and its labels."""
+    facts = facts_of(
+        bare_model(trainer.model),
+        labels=labels,
+        label_names=tuple(trainer.label_names),
+        generates=bool(getattr(trainer.args, "predict_with_generate", False)),
+        installed=[name for name in ("sacrebleu",) if find_spec(name) is not None],
+    )
+    choice = suits(facts)
+    how = "compute_metrics='auto'" if choice.names and not asked.auto else ""
+    return Fitting(in_use(asked), tuple(_described(choice, name) for name in choice.names), choice.why, how)
+
+
+def in_use(asked: Asked) -> tuple[str, ...]:
+    """The names of the metrics in use, or of the function that computes them."""
+    function = () if asked.function is None else (name_of(asked.function),)
+    streams = (name for stream in asked.streams for name in stream.keys or (stream.name,))
+    return (*function, *streams, *(("'auto'",) if asked.auto else ()))
+
+
+def _described(choice: Choice, name: str) -> str:
+    average = choice.options.get(name, {}).get("average")
+    return name if average is None else f"{name} ({average})"

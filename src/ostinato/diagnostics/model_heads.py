@@ -1,0 +1,312 @@
+"""What the heads of transformers' models want of a batch, looked up on the host.
+
+Only classes of transformers itself are judged: a model of one's own may mean something else by any name or number.
+Even among these some take what others refuse (DeBERTa: negative labels, floats for classes). So before anything has
+failed, only what no model can take is a mistake: a label or a token beyond the last one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ..core.errors import DataError
+from .context import Scene, is_integer, kind_of
+from .error_types import IndexRangeError, LabelRangeError, LabelShapeError, LabelTypeError
+
+IGNORED = -100
+Kind = Literal["rows", "tokens", "words", "translation", "choices"]
+
+_KINDS: dict[str, Kind] = {
+    "ForSequenceClassification": "rows",
+    "ForImageClassification": "rows",
+    "ForAudioClassification": "rows",
+    "ForVideoClassification": "rows",
+    "ForTokenClassification": "tokens",
+    "ForCausalLM": "words",
+    "LMHeadModel": "words",
+    "ForMaskedLM": "words",
+    "ForConditionalGeneration": "translation",
+    "ForMultipleChoice": "choices",
+}
+_OTHER_SENSES = ("vision_config", "audio_config", "text_config")  # their tokens may stand for more than words
+
+
+@dataclass(frozen=True)
+class Head:
+    """What is predicted, and out of how many classes."""
+
+    kind: Kind
+    classes: int
+    problem: str | None = None  # config.problem_type
+
+    @property
+    def takes_any_number(self) -> bool:
+        """Whether labels are not the numbers of classes: a regression, or a number for each class."""
+        other = self.problem not in (None, "single_label_classification")
+        return self.kind == "rows" and (self.classes == 1 or other)
+
+    @property
+    def outcomes(self) -> str:
+        """`has 3 classes, 0 to 2`"""
+        if self.kind in ("words", "translation"):
+            return f"predicts {self.classes} tokens, 0 to {self.classes - 1}"
+        what = "choices" if self.kind == "choices" else "classes"
+        return f"has {self.classes} {what}, 0 to {self.classes - 1}"
+
+    def fix(self, highest: int) -> str:
+        if self.kind in ("words", "translation"):
+            return "use the tokenizer the model was made for, or call model.resize_token_embeddings(len(tokenizer))"
+        if self.kind == "choices":
+            return "labels say which of the choices is right, counted from 0"
+        return f"load the model with num_labels={highest + 1} or more, or map the labels to 0..{self.classes - 1}"
+
+
+def certain_mistake_in(scene: Scene) -> DataError | None:
+    """What cannot work, found before it is tried: devices report it late and in riddles, or compute nonsense of it."""
+    found, subject = _tokens_out_of_range(scene), _labels_of(scene)
+    if found is not None or subject is None:
+        return found
+    head, labels = subject
+    if head.takes_any_number or labels.is_floating_point() or not bool((labels >= head.classes).any()):
+        return None
+    return _range(scene, head, labels)
+
+
+def mistake_in(scene: Scene) -> DataError | None:
+    """What is wrong with a batch that has failed, for a model that is understood; None if nobody can tell."""
+    found, subject = _tokens_out_of_range(scene), _labels_of(scene)
+    return found if found is not None or subject is None else _CHECKS[subject[0].kind](scene, *subject)
+
+
+def _labels_of(scene: Scene) -> tuple[Head, Tensor] | None:
+    """The head, and the labels it is given, if both are known."""
+    head, labels = _head_of(scene), scene.columns.get("labels")
+    if head is None or not scene.own_loss or not isinstance(labels, Tensor):
+        return None
+    return None if labels.dim() == 0 or labels.dtype == torch.bool else (head, labels)
+
+
+def _is_of_transformers(scene: Scene) -> bool:
+    return type(scene.inner).__module__.startswith("transformers.")
+
+
+# ---- what the model is ------------------------------------------------------------------------------------------
+
+
+def _head_of(scene: Scene) -> Head | None:
+    kind: Kind | None = next((kind for suffix, kind in _KINDS.items() if scene.name.endswith(suffix)), None)
+    if kind is None or not _is_of_transformers(scene):
+        return None
+    if kind in ("words", "translation"):
+        classes = _rows_of(scene.inner, "get_output_embeddings") if _is_text_only(scene) else None
+    elif kind == "choices":
+        ids = scene.columns.get("input_ids")
+        classes = ids.shape[1] if isinstance(ids, Tensor) and ids.dim() == 3 else None
+    else:
+        classes = getattr(scene.config, "num_labels", None)
+    if not isinstance(classes, int) or classes < 1:
+        return None
+    return Head(kind, classes, getattr(scene.config, "problem_type", None))
+
+
+def _is_text_only(scene: Scene) -> bool:
+    return all(getattr(scene.config, name, None) is None for name in _OTHER_SENSES)
+
+
+def _rows_of(model: Any, getter: str) -> int | None:
+    """The number of tokens a table of embeddings knows, if it is a plain one."""
+    get = getattr(model, getter, None)
+    try:
+        weight = getattr(get() if callable(get) else None, "weight", None)
+    except (AttributeError, NotImplementedError):
+        return None
+    return weight.shape[0] if isinstance(weight, Tensor) and weight.dim() == 2 else None
+
+
+# ---- checks -------------------------------------------------------------------------------------------------------
+
+
+def _tokens_out_of_range(scene: Scene) -> IndexRangeError | None:
+    judged = _is_of_transformers(scene) and _is_text_only(scene)
+    known = _rows_of(scene.inner, "get_input_embeddings") if judged else None
+    for name in ("input_ids", "decoder_input_ids"):
+        ids = scene.columns.get(name)
+        if known is not None and isinstance(ids, Tensor) and is_integer(ids):
+            if bool(((ids < 0) | (ids >= known)).any()):
+                return tokens_out_of_range(scene, name, ids, known)
+    return None
+
+
+def tokens_out_of_range(scene: Scene, name: str, ids: Tensor, known: int) -> IndexRangeError:
+    """Tokens beyond the table of embeddings."""
+    wrong, rows = _culprits(ids, (ids < 0) | (ids >= known))
+    return IndexRangeError(
+        what=f"token {wrong} in column {name!r} is out of range: {scene.name} knows {known} tokens, 0 to {known - 1}",
+        why=f"it is in {scene.row_numbers(rows)}",
+        fix="-100 belongs into labels; give padding the tokenizer's pad_token_id"
+        if wrong == IGNORED
+        else "use the tokenizer the model was made for, or call model.resize_token_embeddings(len(tokenizer))",
+    )
+
+
+def _rows_head(scene: Scene, head: Head, labels: Tensor) -> DataError | None:
+    if head.classes == 1 or head.problem == "regression":
+        return None
+    if head.problem == "multi_label_classification" or (head.problem is None and labels.is_floating_point()):
+        return _several_of(scene, head, labels)
+    if head.problem not in (None, "single_label_classification"):
+        return None
+    if labels.is_floating_point():
+        return LabelTypeError(
+            what=f"labels are floats ({kind_of(labels)}), and must be the numbers of classes",
+            why=f"problem_type='single_label_classification': one of {head.classes} classes per row",
+            fix="make them integers; for a regression load the model with num_labels=1",
+        )
+    rows = _length(scene)
+    if rows is not None and labels.numel() != rows:
+        return _one_per_row(scene, head, labels)
+    return _range(scene, head, labels)
+
+
+def _several_of(scene: Scene, head: Head, labels: Tensor) -> DataError | None:
+    """Any number of classes per row: a float for each."""
+    rows, example = _length(scene), f"[1.0, {', '.join(['0.0'] * (min(head.classes, 3) - 1))}]"
+    if not labels.is_floating_point():
+        if labels.dim() != 2:
+            return _wrong_shape(scene, head, labels, example)
+        return LabelTypeError(
+            what=f"labels are integers ({kind_of(labels)}), and must be floats",
+            why="problem_type='multi_label_classification' compares each class with 0.0 or 1.0",
+            fix=f"make them floats, for instance {example}",
+        )
+    if rows is None or tuple(labels.shape) == (rows, head.classes):
+        return None
+    if labels.numel() == rows:  # a model that was not told sets problem_type itself when it sees floats
+        return LabelTypeError(
+            what=f"labels are floats ({kind_of(labels)}), and {scene.name} has {head.classes} classes",
+            why="one float per row is a regression, which has one output; one class per row is an integer",
+            fix="make the labels integers, or load the model with num_labels=1 for a regression",
+        )
+    return _wrong_shape(scene, head, labels, example)
+
+
+def _wrong_shape(scene: Scene, head: Head, labels: Tensor, example: str) -> LabelShapeError:
+    return LabelShapeError(
+        what=f"labels have shape {tuple(labels.shape)}, and {scene.name} computes {head.classes} logits per row",
+        why="problem_type='multi_label_classification' compares each logit with a label of its own",
+        fix=f"give every row {head.classes} floats, for instance {example}",
+    )
+
+
+def _one_per_row(scene: Scene, head: Head, labels: Tensor) -> LabelShapeError:
+    ids = scene.columns.get("input_ids")
+    per_token = isinstance(ids, Tensor) and ids.shape == labels.shape
+    one_hot = not per_token and labels.dim() == 2 and labels.shape[1] == head.classes
+    other = scene.name.replace("SequenceClassification", "TokenClassification")
+    return LabelShapeError(
+        what=f"labels have shape {tuple(labels.shape)}, and {scene.name} predicts one of {head.classes} classes "
+        "per row",
+        why=f"the batch has {_length(scene)} rows, so it needs as many labels, not {labels.numel()}",
+        fix=f"use {other} for one label per token"
+        if per_token
+        else "give the number of the class, or floats with problem_type='multi_label_classification'"
+        if one_hot
+        else "give every row one integer",
+    )
+
+
+def _tokens_head(scene: Scene, head: Head, labels: Tensor) -> DataError | None:
+    ids = scene.columns.get("input_ids")
+    if isinstance(ids, Tensor) and ids.dim() == 2 and labels.shape != ids.shape:
+        return LabelShapeError(
+            what=f"labels have shape {tuple(labels.shape)}, input_ids {tuple(ids.shape)}: {scene.name} wants a label "
+            "for every token",
+            why="a row has one label" if labels.dim() == 1 else "are they labels of words, or not padded?",
+            fix="use a SequenceClassification model for one label per row"
+            if labels.dim() == 1
+            else "align them by word_ids(), -100 for special tokens; DataCollatorForTokenClassification pads them",
+        )
+    return _float_classes(scene, labels) or _range(scene, head, labels)
+
+
+def _words_head(scene: Scene, head: Head, labels: Tensor) -> DataError | None:
+    ids = scene.columns.get("input_ids")
+    chosen_places = "target_mapping" in scene.columns  # XLNet predicts some places only
+    if isinstance(ids, Tensor) and ids.dim() == 2 and labels.shape != ids.shape and not chosen_places:
+        return LabelShapeError(
+            what=f"labels have shape {tuple(labels.shape)}, input_ids {tuple(ids.shape)}: {scene.name} wants a label "
+            "for every token",
+            why="labels are compared with what the model predicts at each place of input_ids",
+            fix="make labels a copy of input_ids, with -100 where nothing is to be learnt; the model shifts them",
+        )
+    return _float_classes(scene, labels) or _range(scene, head, labels)
+
+
+def _choices_head(scene: Scene, head: Head, labels: Tensor) -> DataError | None:
+    return None if labels.is_floating_point() else _range(scene, head, labels)  # floats may be probabilities
+
+
+def _free_head(scene: Scene, head: Head, labels: Tensor) -> DataError | None:
+    return _float_classes(scene, labels) or _range(scene, head, labels)
+
+
+def _float_classes(scene: Scene, labels: Tensor) -> LabelTypeError | None:
+    if not labels.is_floating_point():
+        return None
+    return LabelTypeError(
+        what=f"labels are floats ({kind_of(labels)}), and must be the numbers of classes",
+        why=f"{scene.name} predicts one of several classes at every place",
+        fix="make them integers",
+    )
+
+
+def _range(scene: Scene, head: Head, labels: Tensor) -> LabelRangeError | None:
+    wrong = (labels != IGNORED) & ((labels < 0) | (labels >= head.classes))
+    if not bool(wrong.any()):
+        return None
+    counted = labels[labels != IGNORED]
+    fix = head.fix(int(counted.max()))
+    if head.kind in ("rows", "tokens") and int(counted.min()) == 1:
+        fix += " (counted from 1? subtract 1)"
+    return labels_out_of_range(scene, "labels", labels, wrong, head.outcomes, fix)
+
+
+def labels_out_of_range(
+    scene: Scene, name: str, labels: Tensor, wrong: Tensor, outcomes: str, fix: str
+) -> LabelRangeError:
+    """Labels that are no classes of the model."""
+    value, rows = _culprits(labels, wrong)
+    counted = labels[labels != IGNORED]
+    if value < 0:
+        fix = f"mark what is to be ignored with {IGNORED}, and count the classes from 0"
+    return LabelRangeError(
+        what=f"label {value} in column {name!r} is out of range: {scene.name} {outcomes}",
+        why=f"it is in {scene.row_numbers(rows)}; the labels of this batch go from {int(counted.min())} to "
+        f"{int(counted.max())}",
+        fix=fix,
+    )
+
+
+def _culprits(values: Tensor, wrong: Tensor) -> tuple[int, list[int]]:
+    """The first wrong number, and the rows of the batch in which there are any."""
+    rows = wrong.reshape(len(wrong), -1).any(dim=1).nonzero().flatten().tolist()
+    return int(values[wrong][0]), rows
+
+
+def _length(scene: Scene) -> int | None:
+    """The rows of the batch, by the input that decides."""
+    main: Any = scene.columns.get(getattr(scene.inner, "main_input_name", "input_ids"))
+    return main.shape[0] if isinstance(main, Tensor) and main.dim() > 0 else None
+
+
+_CHECKS = {
+    "rows": _rows_head,
+    "tokens": _tokens_head,
+    "words": _words_head,
+    "translation": _free_head,
+    "choices": _choices_head,
+}

@@ -1,0 +1,97 @@
+"""Looking on without being noticed: what a model is called with and returns; notices that are not said."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from torch import nn
+
+from ..core import notices
+from ..core.errors import OstinatoError
+from ..core.state_guard import unchanged
+from ..core.tracebacks import frames_of, is_ours
+from .journey import Finding, Station
+
+_LONGEST = 300
+
+
+@dataclass
+class Seen:
+    """The first call of a model while somebody looked on."""
+
+    given: dict[str, Any] | None = None
+    outputs: Any = None
+    calls: int = 0
+
+
+@contextmanager
+def looking_on(model: nn.Module) -> Iterator[Seen]:
+    """What the model is called with, whoever calls it.
+
+    >>> import torch
+    >>> layer = nn.Linear(2, 1)
+    >>> with looking_on(layer) as seen:
+    ...     _ = layer(input=torch.ones(1, 2))
+    >>> list(seen.given), tuple(seen.outputs.shape), seen.calls
+    (['input'], (1, 1), 1)
+    """
+    seen = Seen()
+
+    def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        seen.calls += 1
+        if seen.given is None:
+            seen.given = {**{f"[{place}]": one for place, one in enumerate(args)}, **kwargs}
+
+    def after(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any) -> None:
+        if seen.outputs is None:
+            seen.outputs = outputs
+
+    hooks = [
+        model.register_forward_pre_hook(before, with_kwargs=True),
+        model.register_forward_hook(after, with_kwargs=True),
+    ]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Notices inside are not said, and can be said again later."""
+
+    def nobody(record: logging.LogRecord) -> bool:
+        return False
+
+    notices.logger.addFilter(nobody)
+    try:
+        with unchanged(notices._said), notices.unheard():
+            yield
+    finally:
+        notices.logger.removeFilter(nobody)
+
+
+def finding_of(error: Exception, station: Station) -> Finding:
+    """An exception as the end of a journey: what, why and fix of ours; of another, its message and its place."""
+    notes = [str(note).removeprefix("ostinato: ") for note in getattr(error, "__notes__", ())]
+    if isinstance(error, OstinatoError):
+        return Finding(station, error.what, "; ".join([error.why, *notes] if error.why else notes), error.fix)
+    message = str(error).strip() or "without a message"
+    shown = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}..."
+    return Finding(station, f"{type(error).__name__}: {' '.join(shown.split())}", "; ".join([_place(error), *notes]))
+
+
+def _place(error: Exception) -> str:
+    """Where an exception was raised: in the user's own code, if it came through there."""
+    theirs = [entry for entry in frames_of(error) if not is_ours(entry)]
+    own = [entry for entry in theirs if "site-packages" not in entry.tb_frame.f_code.co_filename] or theirs
+    if not own:
+        return "raised on the way"
+    code = own[-1].tb_frame.f_code
+    return f"raised in {code.co_name} ({PurePath(code.co_filename).name}, line {own[-1].tb_lineno})"

@@ -1,0 +1,251 @@
+"""Whether a run can be resumed: it is trained, saved, loaded and trained again, and compared bit by bit.
+
+Both times by `train`, with the trainer's own methods, data and callbacks, in a directory that goes afterwards. In
+between everything is put back to how it was before: a new process that loads the checkpoint begins there, too.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import math
+import random
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..arguments import usage_errors
+from ..callbacks.events import QuietCallback
+from ..callbacks.time_limit import TimeLimitCallback
+from ..checkpoint.atomic import discard
+from ..checkpoint.callback_tensors import tensor_states
+from ..checkpoint.run_directory import RunHome
+from ..core.notices import silenced
+from ..core.random import undisturbed
+from ..core.state import ExportableState, TrainerControl, TrainerState, export_callbacks
+from ..core.state_guard import can_be_put_back, unchanged
+from ..engine import setup
+from ..engine.run import texts_of_all
+from ..journal.journal_callback import JournalCallback
+from ..progress.callback import ProgressCallback
+from ..progress.notebook import NotebookProgressCallback
+from ..progress.plain import PrinterCallback
+from ..trackers.base import TrackerCallback
+from .dry_run import put_back
+from .fingerprint import Difference, Moment, fingerprints, first_difference
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+DIRECTORY = ".verify-resume"  # inside the run's directory: its disk and its permissions are what is tried
+_GENERATORS = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
+_NUMBERS = (bool, int, float, str, type(None))
+
+
+@dataclass(frozen=True)
+class ResumeReport:
+    """Whether a resumed run repeats the run that was never stopped."""
+
+    equal: bool  # bit for bit
+    steps: int  # that were taken twice, and compared
+    first_difference: str | None
+    seconds: float
+
+    def __str__(self) -> str:
+        if self.equal:
+            said = (
+                f"resuming repeats the run bit for bit: {self.steps} steps after a checkpoint, taken twice, are equal"
+            )
+        else:
+            said = f"resuming does not repeat the run: {self.first_difference}"
+        return f"{said} ({self.seconds:.1f} s)"
+
+
+def verify_resume(trainer: Trainer, steps: int) -> ResumeReport:
+    """Train so many steps, save, train as many more; load, and train these again; compare. Leaves no trace."""
+    if steps < 1:
+        raise usage_errors.no_steps_to_verify(steps)
+    trainer.args.validate()
+    if not can_be_put_back(trainer.train_dataset, trainer.data_collator, trainer.sampler, trainer.batch_sampler):
+        raise usage_errors.cannot_be_verified()
+    started = time.perf_counter()
+    with _stage(trainer) as stage:
+        whole = _leg(trainer, stage, steps, checkpoint=None)
+        if len(whole) < 2:
+            raise usage_errors.ended_too_early(steps)
+        repeated = _leg(trainer, stage, steps, checkpoint=stage / f"checkpoint-{steps}")
+    difference = _of_all_processes(trainer, first_difference(whole, repeated))
+    return ResumeReport(difference is None, len(whole) - 1, difference, time.perf_counter() - started)
+
+
+def _of_all_processes(trainer: Trainer, own: Difference | None) -> str | None:
+    """The first that any process found; what differs in one of them differs in all a little later."""
+    if trainer.args.world_size == 1:
+        return None if own is None else own.text
+    told = [json.loads(text) for text in texts_of_all(trainer.strategy, json.dumps(own and dataclasses.astuple(own)))]
+    found = [(Difference(*one), rank) for rank, one in enumerate(told) if one is not None]
+    if not found:
+        return None
+    first, rank = min(found)
+    return f"in process {rank}, {first.text}"
+
+
+# ---- one of the two runs
+
+
+def _leg(trainer: Trainer, stage: Path, steps: int, checkpoint: Path | None) -> list[Moment]:
+    """Train to the end of the comparison, from the start or from the checkpoint; the moments since the checkpoint."""
+    with _as_it_was(trainer), silenced():
+        longest = max(_planned_steps(trainer), 2 * steps)
+        trainer.args = _arguments(trainer, stage, steps, longest)
+        trainer._run_home = _PassingHome()
+        watcher = _Watcher(trainer, first=steps + 1)
+        others = [one for one in trainer.callback_handler.callbacks if not isinstance(one, _SPEAKERS)]
+        trainer.callback_handler.callbacks = [watcher, *others, _Director(watcher, save=steps, stop=2 * steps)]
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        return watcher.moments
+
+
+_SPEAKERS = (ProgressCallback, NotebookProgressCallback, PrinterCallback, TrackerCallback, JournalCallback)
+_CLOCKS = (TimeLimitCallback,)  # the time that a run took is never the same
+
+
+def _planned_steps(trainer: Trainer) -> int:
+    with undisturbed():
+        return setup.plan_for(trainer, trainer.get_train_dataloader()).max_steps
+
+
+def _arguments(trainer: Trainer, stage: Path, steps: int, longest: int) -> Any:
+    """The run's arguments, but for where and when it saves; no longer run is made shorter."""
+    args = copy.copy(trainer.args)
+    vars(args)["_record"] = trainer.args._record.copy()
+    return args._change(
+        output_dir=str(stage),
+        **({"max_steps": longest} if longest == 2 * steps or args.max_steps > 0 else {}),
+        save_strategy="steps",
+        save_steps=steps,
+        save_total_limit=None,
+        save_only_model=False,
+        save_errors="raise",
+        load_best_model_at_end=False,
+        eval_on_start=False,
+        rehearse=False,
+        push_to_hub=False,
+    )
+
+
+class _PassingHome(RunHome):
+    """Has nothing that anybody could go on from: it will be gone by then."""
+
+    def checkpoints(self, directory: Path) -> list[Path]:
+        return []
+
+
+class _Watcher(QuietCallback):
+    """Notes every moment from step `first` on. First among callbacks: what they change shows in the next moment."""
+
+    def __init__(self, trainer: Trainer, first: int) -> None:
+        self.trainer, self.first = trainer, first
+        self.moments: list[Moment] = []
+
+    def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if state.global_step + 1 >= self.first:
+            self.note_beginning(state.global_step + 1)
+
+    def note_beginning(self, step: int) -> None:
+        trainer = self.trainer
+        parts = {"the schedule": _without_shapes(trainer.lr_scheduler.state_dict())}
+        scaler = getattr(trainer.precision, "scaler", None)
+        if scaler is not None:
+            parts["the gradient scaler"] = scaler.state_dict()
+        callbacks = [one for one in trainer.callback_handler.callbacks if not isinstance(one, _CLOCKS)]
+        states = export_callbacks([one for one in callbacks if isinstance(one, ExportableState)])
+        tensors = {f"tensors of {name}": state for name, state in tensor_states(trainer).items()}
+        moment = Moment(step)
+        moment.begin(trainer.model, trainer.optimizer, parts, {**states, **tensors})
+        self.moments.append(moment)
+
+    def on_pre_optimizer_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        run = self.trainer._run
+        if not self.moments or run is None or run.update is None:
+            return
+        moment, batches = self.moments[-1], run.update.batches
+        for number, batch in enumerate(batches):
+            where = f"micro-batch {number}, " if len(batches) > 1 else ""
+            moment.batch.update((f"{where}{name or 'it'}", one) for name, one in fingerprints(batch))
+        moment.loss = math.fsum(float(loss) for loss in run.meter.held)
+
+
+def _without_shapes(state: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in state.items() if name != "lr_lambdas"}
+
+
+class _Director(QuietCallback):
+    """Saves and stops when it is time to. Last among the callbacks, so that it has the last word."""
+
+    def __init__(self, watcher: _Watcher, save: int, stop: int) -> None:
+        self.watcher, self.save, self.stop = watcher, save, stop
+
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        control.should_save = state.global_step == self.save
+        if state.global_step >= self.stop:
+            control.should_training_stop = True
+            self.watcher.note_beginning(state.global_step + 1)
+
+
+# ---- no trace
+
+
+@contextmanager
+def _stage(trainer: Trainer) -> Iterator[Path]:
+    """An empty directory for both runs, in the output directory, where nobody else is; it goes afterwards."""
+    home, leads = Path(trainer._get_output_dir(None)), trainer.args.should_save
+    stage, was_there = home / DIRECTORY, home.is_dir()
+    with ExitStack() as alone:
+        if leads:
+            alone.enter_context(RunHome().occupied(home))
+            _remove(stage)  # of one that was killed
+            stage.mkdir(parents=True)
+        trainer.strategy.barrier()
+        try:
+            yield stage
+        finally:
+            trainer.strategy.barrier()
+            if leads:
+                _remove(stage)
+    if leads and not was_there and home.is_dir() and not any(home.iterdir()):
+        home.rmdir()
+
+
+def _remove(directory: Path) -> None:
+    if directory.exists():
+        discard(directory)
+
+
+@contextmanager
+def _as_it_was(trainer: Trainer) -> Iterator[None]:
+    """`put_back`, and also what callbacks, the modules of the model and a trainer of the user's remember."""
+    callbacks = [one for one in trainer.callback_handler.callbacks if not isinstance(one, _SPEAKERS)]
+    containers = [one for one in vars(trainer).values() if isinstance(one, (list, dict, set, deque))]
+    modules = list(trainer.model.modules())
+    numbers = [(module, _attributes(module, _NUMBERS)) for module in modules]
+    generators = [one for module in modules for one in _attributes(module, _GENERATORS).values()]
+    with put_back(trainer), unchanged(*callbacks, *containers, *generators, trainer.compute_loss_func):
+        try:
+            yield
+        finally:
+            for module, before in numbers:
+                vars(module).update(before)
+
+
+def _attributes(module: nn.Module, kinds: tuple[type, ...]) -> dict[str, Any]:
+    return {name: value for name, value in vars(module).items() if isinstance(value, kinds) and name != "training"}

@@ -1,0 +1,68 @@
+"""How the processes of a run come to obey the same commands, and to stop, after the same step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..callbacks.control_file import ControlFileCallback, Processes
+from ..callbacks.time_limit import TimeLimitCallback
+from ..core.errors import ConfigError
+from ..core.protocols import Strategy
+from .loop import AGREE_EVERY
+from .run import Run
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+def let_obey(trainer: Trainer, run: Run) -> None:
+    """Tell those who obey a file with whom they do, and those who stop a run how often it listens."""
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, TimeLimitCallback):
+            callback.reckon_with(1 if run.processes == 1 else AGREE_EVERY)
+    callbacks = [one for one in trainer.callback_handler.callbacks if isinstance(one, ControlFileCallback)]
+    if run.processes > 1:
+        _check_all_have(len(callbacks), trainer.strategy)
+    for callback in callbacks:
+        callback.join(_Alone(run) if run.processes == 1 else _Several(run, trainer.strategy))
+
+
+def _check_all_have(own: int, strategy: Strategy) -> None:
+    """One that waits for the others' answers, where they have none to give, would wait for ever."""
+    counts = strategy.gather(torch.tensor([own])).tolist()
+    if len(set(counts)) > 1:
+        raise ConfigError(
+            what="not all processes have the same number of ControlFileCallback",
+            why=f"they have {', '.join(map(str, counts))}, and what the file says is done by all of them together",
+            fix="give it to the trainer of every process; the first of them reads the file",
+        )
+
+
+@dataclass
+class _Alone(Processes):
+    run: Run
+
+    def have_waited(self, seconds: float) -> None:
+        """Its clocks stood still: speeds are those of training."""
+        self.run.started += seconds
+        self.run.ledger.began += seconds
+
+
+@dataclass
+class _Several(_Alone):
+    strategy: Strategy
+    ask_every = AGREE_EVERY
+
+    def told_by_first(self, text: str) -> str:
+        own = list(text.encode()) if self.strategy.sampler_shard()[0] == 0 else []
+        # One number first: most of the time there is no text. The others add nothing to what the first has.
+        length = int(self.strategy.sum(torch.tensor(len(own))))
+        if length == 0:
+            return ""
+        return bytes(self.strategy.sum(torch.tensor(own or [0] * length, dtype=torch.uint8)).tolist()).decode()
+
+    def are_stopping(self) -> bool:
+        return self.run.agree_to_stop is not None and self.run.agree_to_stop()

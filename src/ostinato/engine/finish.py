@@ -1,0 +1,48 @@
+"""The end of a run: final numbers, the best model, one last event."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ..core.notices import note
+from ..core.outputs import TrainOutput
+from ..evaluation.eval_loop import speed_metrics
+from .loop import emit
+from .run import Run
+
+
+def finish(trainer: Any, run: Run) -> TrainOutput:
+    """Sum up, load the best model if asked, log, and say goodbye."""
+    run.saves.wait()
+    if run.settings.load_best_at_end and trainer.state.best_model_checkpoint is not None:
+        trainer._load_best_model()
+    train_loss = mean_loss(run, trainer.state.global_step, keep_bad=run.settings.nonfinite_in_train_loss)
+    steps = trainer.state.global_step - run.opened_at  # what was done in the time: a resumed run did only the rest
+    rows = round(run.plan.rows * steps / max(run.plan.max_steps, 1))
+    metrics = speed_metrics("train", run.started, num_samples=rows, num_steps=steps, now=time.time())
+    trainer.store_flos()
+    metrics["total_flos"] = trainer.state.total_flos
+    metrics["train_loss"] = train_loss
+    trainer._memory_tracker.stop_and_update_metrics(metrics)
+    if run.skipped is not None and (line := run.skipped.summary()):
+        note(line)
+    if run.guard.overflows:
+        note(
+            f"fp16: {run.guard.overflows} of {trainer.state.global_step} updates were skipped, as gradients overflowed"
+        )
+    trainer.is_in_train = False
+    trainer.log(metrics)
+    emit(trainer, "on_train_end")
+    unsaved = run.saves.unsaved(wants_best=run.settings.load_best_at_end)
+    if unsaved is not None:
+        raise unsaved
+    return TrainOutput(trainer.state.global_step, train_loss, metrics)
+
+
+def mean_loss(run: Run, steps: int, *, keep_bad: bool) -> float:
+    """The mean loss over all steps; skipped ones count as NaN only if the user wants to see them."""
+    if keep_bad and run.guard.refused:
+        return float("nan")
+    finite = steps - run.guard.refused - run.steps_without_loss
+    return (run.meter.total + run.meter.pending.item()) / max(finite, 0.001)

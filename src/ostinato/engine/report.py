@@ -1,0 +1,95 @@
+"""What happens after a step: logs, evaluation, checkpoints."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+
+from torch import Tensor, nn
+
+from ..arguments.settings import ReportSettings
+from ..core.protocols import ReportHooks
+from ..core.random import undisturbed
+from ..core.stop_request import Interrupted
+from .loop import emit
+from .run import Owed, Run, states_of_all, totals_of_all
+
+
+def report_step(
+    trainer: ReportHooks,
+    run: Run,
+    tr_loss: Tensor,
+    grad_norm: Tensor | float | None,
+    model: nn.Module,
+    learning_rate: float | None,
+) -> None:
+    """Honour the control's requests, in the order log, evaluate, save."""
+    if trainer.control.should_log and trainer.state.global_step > run.meter.last_step:
+        trainer.log(step_logs(trainer, run, tr_loss, grad_norm, learning_rate), run.started)
+    if trainer.control.should_evaluate:
+        evaluate_step(trainer, run, model)
+    if trainer.control.should_save:
+        save_step(trainer, run, model)
+
+
+def step_logs(
+    trainer: ReportHooks, run: Run, tr_loss: Tensor, grad_norm: Tensor | float | None, learning_rate: float | None
+) -> dict[str, float]:
+    """The numbers of the steps since the last log."""
+    logs = {"loss": run.meter.drain(tr_loss, trainer.state.global_step, trainer.strategy.mean)}
+    if run.sources is not None:
+        losses = run.sources.drain(trainer.strategy.mean)
+        logs.update({f"loss_{name}": each.loss for name, each in losses.items()})
+    logs.update(run.tracked.drain(partial(totals_of_all, trainer.strategy)))
+    if grad_norm is not None:
+        logs["grad_norm"] = grad_norm.item() if isinstance(grad_norm, Tensor) else grad_norm
+    logs["learning_rate"] = learning_rate if learning_rate is not None else trainer._get_learning_rate()
+    if run.window is not None:
+        of_all = partial(states_of_all, trainer.strategy) if run.processes > 1 else None
+        logs.update(run.window.drain(of_all))
+    return logs
+
+
+def evaluate_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
+    """Evaluate and remember the best. A failing evaluation does not cost the checkpoint that was due."""
+    try:
+        with isolation(run.settings), run.ledger.spending("evaluation"):
+            metrics = trainer._evaluate(run.trial, run.ignore_keys)
+        with run.saves.deferring():
+            is_new_best = trainer._determine_best_metric(metrics=metrics, trial=run.trial)
+    except Interrupted:
+        run.owed = Owed(save=trainer.control.should_save)
+        raise
+    except Exception:
+        if trainer.control.should_save and not run.settings.best_decides_saving:
+            save_step(trainer, run, model)
+        raise
+    if run.settings.best_decides_saving:
+        trainer.control.should_save = is_new_best
+
+
+def begin(trainer: ReportHooks, run: Run) -> None:
+    """Evaluate before the first step, where it is asked for, or where a run was stopped inside an evaluation."""
+    if run.settings.evaluates_first:
+        with isolation(run.settings), run.ledger.spending("evaluation"):
+            trainer._evaluate(run.trial, run.ignore_keys, skip_scheduler=True)
+    if run.owed is not None:
+        owed, run.owed = run.owed, None
+        trainer.control.should_evaluate, trainer.control.should_save = True, owed.save
+        report_step(trainer, run, run.meter.pending, None, trainer.model_wrapped, None)
+        run.is_over = trainer.control.should_training_stop
+
+
+def save_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
+    """Write a checkpoint, or begin to, and tell. There is nothing to tell of one that the disk did not take."""
+    with isolation(run.settings), run.ledger.spending("saving"), run.saves.deferring():
+        trainer._save_checkpoint(model, run.trial)
+    if run.saves.failed_step is None:
+        emit(trainer, "on_save")
+    else:
+        trainer.control.should_save = False
+
+
+def isolation(settings: ReportSettings) -> AbstractContextManager[None]:
+    """Training's random streams are its own, unless the user shares them as transformers does."""
+    return undisturbed() if settings.isolate_rng else nullcontext()

@@ -1,0 +1,205 @@
+"""Going on from a checkpoint: which one, what it says of the run, and putting it all back."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..arguments import usage_errors
+from ..arguments.resume_diff import Change, Circumstances, conclusion, find_changes, in_a_table
+from ..checkpoint import identity
+from ..checkpoint.callback_tensors import load_tensor_states
+from ..checkpoint.layouts import open_checkpoint
+from ..core.choices import ResumeMode, SaveStrategy
+from ..core.notices import note
+from ..core.random import set_seed
+from ..core.state import ExportableState, TrainerState
+from ..data.epoch_position import batching_of
+from ..data.sizes import is_iterable
+from ..journal.writer import plain
+from ..optim import schedulers
+from .resume_plan import Resumed
+from .run import Plan, Run, texts_of_all
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+def checkpoint_to_resume(trainer: Trainer, wanted: str | bool | None, mode: ResumeMode) -> str | None:
+    """The directory behind `resume_from_checkpoint`; None starts afresh."""
+    trainer._run_home.verified = None
+    if wanted is None or wanted is False:
+        if mode != ResumeMode.RESUME:
+            raise usage_errors.mode_without_checkpoint(mode)
+        return None
+    if wanted is not True:
+        if not Path(wanted).is_dir():
+            raise usage_errors.no_such_checkpoint(str(wanted), trainer._home)
+        return str(wanted)
+    found = _newest(trainer)
+    if found is None:
+        raise usage_errors.no_checkpoint(trainer._home, trainer._run_home.damage)
+    return found
+
+
+def _newest(trainer: Trainer) -> str | None:
+    """The newest whole checkpoint. One process reads them all and tells the others, unless each node has its own."""
+    args, run_home = trainer.args, trainer._run_home
+    if args.world_size == 1 or args.save_on_each_node:
+        found = run_home.newest_whole(trainer._home)
+        return None if found is None else str(found)
+    answer, failure = "-", None
+    if trainer.is_world_process_zero():
+        try:
+            found = run_home.newest_whole(trainer._home)
+            answer = "-" if found is None else f"+{found}"
+        except Exception as error:  # the others are waiting
+            failure = error
+    chosen = texts_of_all(trainer.strategy, answer)[0]
+    if failure is not None:
+        raise failure
+    if chosen == "-":
+        return None
+    run_home.verified = Path(chosen[1:])
+    return chosen[1:]
+
+
+def forks(trainer: Trainer) -> bool:
+    """Whether the checkpoint gives its weights to a run of its own."""
+    return trainer._resume_mode in (ResumeMode.FORK, ResumeMode.FORK_WITH_OPTIMIZER)
+
+
+def read_checkpoint(trainer: Trainer, checkpoint: str, plan: Plan, loader: Any) -> Resumed:
+    """What a checkpoint tells of the run, and how long the run will be from there on."""
+    opened = open_checkpoint(checkpoint, verified=trainer._run_home.verified == Path(checkpoint))
+    state = opened.state()
+    progress = opened.loop_state(
+        batches_per_epoch=plan.batches_per_epoch,
+        accumulation=plan.accumulation,
+        epoch_closed=saves_after_epochs(trainer),
+    )
+    arguments = opened.arguments()
+    resumed = Resumed.at(
+        checkpoint,
+        state,
+        progress,
+        plan,
+        batching_of(loader),
+        epochs=trainer.args.num_train_epochs,
+        max_steps=trainer.args.max_steps,
+        processes=trainer.args.world_size,
+        keeps_order=not any(one.reorders for one in _changed_arguments(trainer, arguments, state, plan)),
+    )
+    if trainer._resume_mode == ResumeMode.EXTEND and resumed.plan.max_steps <= state.max_steps:
+        raise usage_errors.nothing_to_extend(checkpoint, planned=state.max_steps, now=resumed.plan.max_steps)
+    return dataclasses.replace(resumed, arguments=_changed_arguments(trainer, arguments, state, resumed.plan))
+
+
+def _changed_arguments(
+    trainer: Trainer, before: dict[str, Any], state: TrainerState, plan: Plan
+) -> tuple[Change, ...]:
+    """The arguments that are not those of the checkpoint; called before optimizer and schedule are made."""
+    schedule_is_theirs = trainer.lr_scheduler is not None and not trainer._created_lr_scheduler
+    optimizer_is_theirs = trainer.optimizer is not None and trainer._run is None
+    circumstances = Circumstances(
+        steps_before=state.max_steps,
+        steps_now=plan.max_steps,
+        processes=trainer.args.world_size,
+        own_optimizer=optimizer_is_theirs
+        or trainer.optimizer_cls_and_kwargs is not None
+        or trainer._is_overridden("create_optimizer"),
+        own_schedule=schedule_is_theirs or trainer._is_overridden("create_scheduler"),
+        is_stream=is_iterable(trainer.train_dataset),
+        own_order=trainer.sampler is not None or trainer.batch_sampler is not None,
+        best=state.best_metric,
+    )
+    return tuple(find_changes(before, json.loads(trainer.args.to_json_string()), circumstances))
+
+
+def resume(trainer: Trainer, resumed: Resumed, run: Run) -> None:
+    """Load everything; the random streams come last, when the data stand where they stood."""
+    checkpoint, state = resumed.checkpoint, trainer.state
+    trainer._load_from_checkpoint(checkpoint)
+    trainer._load_optimizer_and_scheduler(checkpoint)
+    trainer._load_scaler(checkpoint)
+    trainer._load_callback_state()
+    load_tensor_states(trainer, checkpoint)
+    run.restore(resumed.progress)
+    run.saves.checkpoint = Path(checkpoint)
+    if trainer.args.ignore_data_skip:
+        run.place.restart_epoch()
+        note("ignore_data_skip=True: the epoch starts again with its first batch; this is not the same run any more")
+    if resumed.has_other_processes:
+        run.restore_streams = partial(set_seed, trainer.args.seed + state.global_step)
+    else:
+        run.restore_streams = partial(trainer._load_rng_state, checkpoint)
+    extends = trainer._resume_mode == ResumeMode.EXTEND
+    note(f"{'extending' if extends else 'resuming'} from {checkpoint}: step {state.global_step} of {state.max_steps}")
+    told = [*in_a_table(resumed.arguments), *resumed.changes, *_other_rate(trainer, at_once=extends)]
+    if told:
+        header = f"not everything is as it was in {Path(checkpoint).name}:"
+        note("\n  ".join([header, *told, *conclusion(resumed.arguments)]))
+    if state.global_step >= state.max_steps:
+        note("nothing is left to do; resume_mode='extend' with a larger max_steps or num_train_epochs goes on")
+
+
+def _other_rate(trainer: Trainer, *, at_once: bool) -> list[str]:
+    """A line on a learning rate that the present schedule would not have here; `at_once` sets it.
+
+    The rate of the next step is part of the optimizer's state. Left alone, the present schedule takes over one step
+    later, as it does in transformers.
+    """
+    jump = schedulers.rate_of_schedule(trainer.lr_scheduler, trainer.optimizer)
+    if jump is None:
+        return []
+    before, now = jump
+    step = trainer.state.global_step + 1
+    if at_once:
+        schedulers.follow_schedule(trainer.lr_scheduler, trainer.optimizer)
+        steps = trainer.state.max_steps
+        return [f"learning rate of step {step}: {before:.4g} → {now:.4g}, as in a run planned for {steps} steps"]
+    return [f"learning rate: step {step} still has {before:.4g}; the present schedule, {now:.4g} there, follows it"]
+
+
+def fork(trainer: Trainer, checkpoint: str, run: Run) -> None:
+    """Begin a new run with the weights of a checkpoint and, if asked for, with what its optimizer remembers."""
+    opened = open_checkpoint(checkpoint, verified=trainer._run_home.verified == Path(checkpoint))
+    step, owner = opened.state().global_step, identity.read_run_id(checkpoint)
+    trainer._load_from_checkpoint(checkpoint)
+    with_optimizer = trainer._resume_mode == ResumeMode.FORK_WITH_OPTIMIZER
+    if with_optimizer:
+        groups = trainer._existing_optimizer().param_groups
+        settings = [{name: value for name, value in group.items() if name != "params"} for group in groups]
+        opened.load_optimizer(trainer.optimizer)
+        for group, own in zip(trainer.optimizer.param_groups, settings, strict=True):
+            group.update(own)
+    run.forked_from = {"checkpoint": Path(checkpoint).name, "run_id": owner, "step": step, "optimizer": with_optimizer}
+    what = "weights and the optimizer's averages" if with_optimizer else "weights"
+    run_id = trainer._run_home.run_id
+    note(f"forked from {checkpoint}, step {step}: its {what}; everything else begins anew, as run {run_id}")
+
+
+def saves_after_epochs(trainer: Trainer) -> bool:
+    """Whether checkpoints are written when an epoch has ended, after its last step."""
+    args = trainer.args
+    return (args.eval_strategy if args.save_strategy == SaveStrategy.BEST else args.save_strategy) == "epoch"
+
+
+def load_callback_state(trainer: Trainer) -> None:
+    """Callbacks with a state go on where they were."""
+    saved = copy.deepcopy(trainer.state.stateful_callbacks)
+    for callback in trainer.callback_handler.callbacks:
+        if not isinstance(callback, ExportableState):
+            continue
+        states = saved.get(type(callback).__name__)
+        state = states.pop(0) if isinstance(states, list) and states else states
+        if isinstance(state, dict):
+            for name, value in state["attributes"].items():
+                setattr(callback, name, value)
+            for name, value in state["args"].items():
+                if plain(now := getattr(callback, name, value)) != value:
+                    note(f"{type(callback).__name__}: {name}={now!r} counts, not {value!r} as in the checkpoint")

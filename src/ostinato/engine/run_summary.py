@@ -1,0 +1,90 @@
+"""What progress is shown of: the run in words, its first loss, its time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from ..checkpoint.background import ShowSaving
+from ..data.columns import bare_model
+from ..data.sizes import has_length
+from ..progress.callback import ProgressCallback
+from ..progress.messages import Watched, header
+from ..progress.notebook import NotebookProgressCallback
+from .run import Run
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+def let_watch(trainer: Trainer, run: Run) -> None:
+    """Give those who show progress something to look at."""
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, (ProgressCallback, NotebookProgressCallback)):
+            callback.watch(watched(trainer, run))
+
+
+def skipping(trainer: Trainer) -> Callable[[int | None, int, str], bool] | None:
+    """What shows how far a stream is read again, up to where the run stood."""
+    bars = [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, ProgressCallback)]
+    return bars[0].show_skipping if bars else None
+
+
+def saving(trainer: Trainer) -> ShowSaving | None:
+    """What shows that training stands still for a save."""
+    bars = [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, ProgressCallback)]
+    return bars[0].show_saving if bars else None
+
+
+def watched(trainer: Trainer, run: Run) -> Watched:
+    """What progress may look at."""
+    args, model, device = trainer.args, bare_model(trainer.model), trainer.strategy.device
+    parameters = list(model.parameters())
+    logged_at, before = run.meter.last_step, run.meter.pending.clone()  # of the run that this one goes on with
+
+    def first_loss() -> float | None:
+        """Of several processes, each knows the loss of its own rows only."""
+        is_known = run.meter.last_step > logged_at or run.processes > 1
+        return None if is_known else (run.meter.pending - before).item()
+
+    def expected() -> float | None:
+        rehearsed = trainer._rehearsed
+        each = None if rehearsed is None else rehearsed.train_seconds
+        return None if each is None else each * args.gradient_accumulation_steps * (run.plan.max_steps - run.opened_at)
+
+    return Watched(
+        header=header(
+            type(model).__name__,
+            (sum(one.numel() for one in parameters), sum(one.numel() for one in parameters if one.requires_grad)),
+            str(device) if run.processes == 1 else f"{run.processes} x {device.type}",
+            precision_of(trainer, parameters),
+            num_rows(run.loader),
+            run.plan.max_steps,
+            args.train_batch_size * args.gradient_accumulation_steps * run.processes,
+        ),
+        results=str(args.output_dir),
+        seconds=run.ledger.seconds,
+        first_loss=first_loss,
+        workers=args.dataloader_num_workers,
+        cores=os.cpu_count() or 1,
+        expected=expected,
+    )
+
+
+def precision_of(trainer: Trainer, parameters: list[nn.Parameter]) -> str:
+    """The numbers that are computed with, in a word."""
+    args = trainer.args
+    if args.bf16:
+        return "bf16"
+    if args.fp16 and trainer.strategy.device.type != "cpu":  # on a CPU it has no effect
+        return "fp16"
+    return str(parameters[0].dtype).removeprefix("torch.") if parameters else "float32"
+
+
+def num_rows(loader: Any) -> int | None:
+    """The rows of a loader's data set; None where nobody can tell."""
+    dataset: Any = getattr(loader, "dataset", None)
+    return len(dataset) if has_length(dataset) else None

@@ -1,0 +1,415 @@
+"""When and how checkpoints and the best weights are written while a model trains, and what follows from it.
+
+A save takes one of three ways. *Later*: the tensors are copied, and written while training goes on. *Now*: somebody
+looks at the directory next, so they are written first. *By hooks*: somebody overrides a method that writes a part, or
+there are several processes, and every part is written by its method. The files are the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..arguments.settings import SaveSettings
+from ..callbacks.events import IGNORED, CallbackHandler, TrainerCallback
+from ..checkpoint import atomic, retention, save_errors, space
+from ..checkpoint.background import Saves
+from ..checkpoint.disk import refused_by_disk
+from ..checkpoint.file_names import BEST_MODEL_NAME, TRAINER_STATE_NAME
+from ..checkpoint.save_parts import progress_of, write_parts, write_weights
+from ..checkpoint.snapshot import Snapshot
+from ..checkpoint.tensors import TensorWriter
+from ..core.choices import SaveStrategy
+from ..core.notices import note, warn
+from ..core.state import TrainerState
+from ..journal import run_journal
+from .run import Plan
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+WRITE_PARTS = ("save_model", "_save", "_save_optimizer_and_scheduler", "_save_scaler", "_save_rng_state")
+LOOK_AFTER = ("_save_checkpoint", "_maybe_log_save_evaluate", "_determine_best_metric")
+_OURS = TrainerCallback.__module__.rpartition(".")[0] + "."  # their `on_save` does not look at files
+_LONG_WAIT = 1.0  # seconds
+_WORTH_PREPARING = 64 * 2**20  # bytes
+_SLACK = 2**20  # a forecast that is a little too small would cost the memory of a whole file
+
+
+# ---- the directory of a run ----------------------------------------------------------------------------------------
+
+
+def writes_checkpoints(trainer: Trainer) -> bool:
+    """Whether this run leaves anything in its directory."""
+    return trainer.args.save_strategy != SaveStrategy.NO or trainer.args.load_best_model_at_end
+
+
+@contextmanager
+def at_home(trainer: Trainer, trial: Any) -> Iterator[None]:
+    """The directory can be written to, this is the only run in it, and nothing is being written when it ends."""
+    if trainer._run is not None:
+        trainer._run.saves.bury()
+    with ExitStack() as at_home:
+        if writes_checkpoints(trainer) and trainer.is_world_process_zero():
+            at_home.enter_context(trainer._run_home.occupied(Path(trainer._get_output_dir(trial))))
+        trainer.strategy.barrier()  # nobody looks for checkpoints while leftovers are swept
+        try:
+            yield
+        finally:
+            let_finish(trainer)
+            if trainer._run is not None:
+                trainer._run.saves.memory.clear()
+
+
+def check_space(trainer: Trainer, plan: Plan, trial: Any) -> None:
+    """Compare what the checkpoints will take with what the disk has."""
+    settings, state = SaveSettings.of(trainer.args), trainer.state
+    if settings.strategy == SaveStrategy.NO or not trainer.is_world_process_zero():
+        return
+    by_steps = settings.strategy == SaveStrategy.STEPS and state.save_steps
+    trainer._run_home.check_space(
+        Path(trainer._get_output_dir(trial)),
+        trainer.model,
+        None if settings.only_model else trainer.optimizer,
+        saves=-(-(plan.max_steps - state.global_step) // state.save_steps) if by_steps else None,
+        limit=settings.total_limit,
+    )
+
+
+def prepare(trainer: Trainer) -> None:
+    """Have the memory for snapshots ready before the first of them, where any are going to be taken."""
+    run, settings = trainer._run, SaveSettings.of(trainer.args)
+    assert run is not None
+    if not writes_checkpoints(trainer) or _writes_by_hooks(trainer) or somebody_looks(trainer):
+        return
+    only_model = settings.only_model or settings.strategy == SaveStrategy.NO
+    saves = run.saves
+
+    def reserve() -> None:
+        size = _forecast(trainer, only_model=only_model)
+        if size >= _WORTH_PREPARING:
+            saves.start(partial(saves.memory.reserve, size + size // 100 + _SLACK), _raise, "memory for checkpoints")
+
+    saves.prepare(reserve)
+
+
+def _forecast(trainer: Trainer, *, only_model: bool) -> int:
+    return space.forecast_bytes(trainer.model, None if only_model else space.state_factor(trainer.optimizer))
+
+
+# ---- what is saved -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Save:
+    """One directory to be written, and what follows once it is there."""
+
+    target: Path
+    step: int
+    best: str | None  # the directory of the best model from then on
+    only_model: bool
+    parts: Callable[[Path, TensorWriter | None], None]
+    tidy: Callable[[], None] | None  # deletes what is not needed any more
+    publish: Callable[[], None] | None = None  # begins to upload it
+    begun: float = field(default_factory=perf_counter)
+
+    @property
+    def is_best(self) -> bool:
+        return self.best == str(self.target)
+
+
+def save_checkpoint(trainer: Trainer, trial: Any) -> None:
+    """`checkpoint-N`, which appears whole or not at all."""
+    wait_for_last(trainer)
+    settings, run_dir = SaveSettings.of(trainer.args), Path(trainer._get_output_dir(trial=trial))
+    trainer.store_flos()
+    step = trainer.state.global_step
+    target = run_dir / f"{retention.PREFIX_CHECKPOINT_DIR}-{step}"
+    best = str(target) if trainer.state.best_global_step == step else trainer.state.best_model_checkpoint
+
+    progress = progress_of(trainer)
+
+    def parts(directory: Path, write: TensorWriter | None) -> None:
+        write_parts(trainer, directory, settings, write, progress)
+
+    assert trainer._run is not None
+    trainer._run.saves.checkpoint = target
+    drops_best = best == str(target) and trainer._run_home.owns(run_dir / BEST_MODEL_NAME)
+    tidy = partial(_tidy, trainer, run_dir, settings.total_limit, best, drops_best=drops_best)
+    needs_tidying = drops_best or settings.total_limit is not None
+    publish = partial(trainer._push_from_checkpoint, str(target)) if trainer.args.push_to_hub else None
+    carry_out(trainer, Save(target, step, best, settings.only_model, parts, tidy if needs_tidying else None, publish))
+
+
+def take_for_best(trainer: Trainer, trial: Any) -> None:
+    """Point to the checkpoint of this step as the best, where it was written before the step was evaluated.
+
+    So it is where evaluation is due at the end of an epoch, and a checkpoint at its last step.
+    """
+    run, run_dir = trainer._run, Path(trainer._get_output_dir(trial))
+    target = run_dir / f"{retention.PREFIX_CHECKPOINT_DIR}-{trainer.state.global_step}"
+    if run is None or run.saves.checkpoint is None:
+        return
+    if os.path.realpath(run.saves.checkpoint) != os.path.realpath(target):
+        return
+    wait_for_last(trainer)
+    if run.saves.failed_step is not None:  # the disk did not take it
+        return
+    trainer.state.best_model_checkpoint = str(target)
+    if trainer.args.should_save:
+        drops_best = trainer._run_home.owns(run_dir / BEST_MODEL_NAME)
+        _tidy(trainer, run_dir, SaveSettings.of(trainer.args).total_limit, str(target), drops_best=drops_best)
+
+
+def keep_best_weights(trainer: Trainer, trial: Any) -> None:
+    """The best model is not a resume point: its weights are kept apart when no checkpoint is due."""
+    wait_for_last(trainer)
+    target = Path(trainer._get_output_dir(trial)) / BEST_MODEL_NAME
+
+    def parts(directory: Path, write: TensorWriter | None) -> None:
+        write_weights(trainer, directory, write, as_evaluated=True)
+        if trainer.args.should_save:
+            trainer.state.save_to_json(directory / TRAINER_STATE_NAME)
+
+    carry_out(trainer, Save(target, trainer.state.global_step, str(target), only_model=True, parts=parts, tidy=None))
+
+
+def _tidy(trainer: Trainer, run_dir: Path, limit: int | None, best: str | None, *, drops_best: bool) -> None:
+    """A new checkpoint is there: without what it replaces."""
+    try:
+        if drops_best:  # it is the best now: the weights kept apart for an earlier one are not needed any more
+            atomic.discard(run_dir / BEST_MODEL_NAME)
+        retention.rotate(run_dir, limit, keep=[best or ""], run_id=trainer._run_home.run_id)
+    except OSError as error:  # too many checkpoints are no reason to stop a run
+        warn(f"could not delete what is not needed any more in {run_dir}: {error}")
+
+
+# ---- on which way --------------------------------------------------------------------------------------------------
+
+
+def carry_out(trainer: Trainer, save: Save) -> None:
+    """Write a directory, or begin to; a disk that does not take it is reported as `save_errors` says."""
+    run = trainer._run
+    assert run is not None
+    run.saves.failed_step = None
+    if _writes_by_hooks(trainer):
+        with _shown(trainer, run.saves, save):
+            _by_hooks(trainer, run.saves, save)
+    elif run.saves.may_defer and trainer.is_in_train and not somebody_looks(trainer):
+        _by_snapshot(trainer, run.saves, save, later=True)
+    else:
+        with _shown(trainer, run.saves, save):
+            _by_snapshot(trainer, run.saves, save, later=False)
+
+
+def _shown(trainer: Trainer, saves: Saves, save: Save) -> AbstractContextManager[Any]:
+    """Training stands still for it: where it is large, that can be seen."""
+    large = saves.show is not None and _forecast(trainer, only_model=save.only_model) >= _WORTH_PREPARING
+    return saves.showing(save.target.name) if large else nullcontext()
+
+
+def _writes_by_hooks(trainer: Trainer) -> bool:
+    return trainer.args.world_size > 1 or any(map(trainer._is_overridden, WRITE_PARTS))
+
+
+def somebody_looks(trainer: Trainer) -> bool:
+    """Whether anybody but us may look at a checkpoint right after it was saved."""
+    handler = trainer.callback_handler
+    if any(map(trainer._is_overridden, LOOK_AFTER)):
+        return True
+    if trainer.args.push_to_hub and trainer._is_overridden("_push_from_checkpoint"):
+        return True
+    if type(handler) is not CallbackHandler or {"on_save", "call_event"} & vars(handler).keys():
+        return True
+    ignored = IGNORED["on_save"]
+    for callback in handler.callbacks:
+        listener = getattr(callback, "on_save", ignored)
+        function = getattr(listener, "__func__", listener)
+        if function is not ignored and not str(getattr(function, "__module__", "")).startswith(_OURS):
+            return True
+    return False
+
+
+def _by_hooks(trainer: Trainer, saves: Saves, save: Save) -> None:
+    leads = trainer.args.should_save
+    try:
+        with (
+            _already_best(trainer.state, save.best),
+            atomic.atomic_directory(save.target, leader=leads, barrier=trainer.strategy.barrier) as directory,
+        ):
+            save.parts(directory, None)
+            if leads:
+                trainer._run_home.stamp(directory, save.target)
+    except Exception as error:
+        _failed(trainer, saves, save, error)
+        return
+    _succeeded(trainer, saves, save)
+    if leads and save.tidy is not None:
+        save.tidy()
+
+
+def _by_snapshot(trainer: Trainer, saves: Saves, save: Save, *, later: bool) -> None:
+    run_home, snapshot = trainer._run_home, Snapshot(saves.memory if later else None)
+
+    def take() -> None:
+        scratch = atomic.prepare(save.target)
+        with _already_best(trainer.state, save.best):
+            save.parts(scratch, snapshot)
+
+    def write() -> None:
+        with _or_nothing(save.target):
+            snapshot.write()
+            run_home.sign(atomic.scratch_of(save.target))
+            atomic.seal(save.target, snapshot.sealed)
+            if saves.is_forgotten:
+                atomic.abandon(save.target)
+            elif not os.path.lexists(save.target):
+                atomic.publish(save.target)
+
+    def appear() -> Path | None:
+        """What has the name already may be looked at: it is replaced in between two steps, not during one."""
+        if not atomic.scratch_of(save.target).exists():
+            return None
+        with _or_nothing(save.target):
+            run_home.make_room(save.target)
+            return atomic.publish(save.target)
+
+    def ended(error: BaseException | None) -> None:
+        try:
+            if error is not None:
+                raise error
+            replaced = appear()
+        except Exception as failure:
+            _failed(trainer, saves, save, failure)
+            return
+        _succeeded(trainer, saves, save)
+        tidy = partial(_tidy_up, save, replaced)
+        if later and (replaced or save.tidy):
+            saves.start(tidy, _raise, "tidying")
+        else:
+            tidy()
+
+    try:
+        with _or_nothing(save.target):
+            take()
+        if not later:
+            write()
+    except Exception as error:
+        ended(error)
+        return
+    if later:
+        saves.start(write, ended, save.target.name, lambda: (snapshot.written, snapshot.size))
+    else:
+        ended(None)
+
+
+def _tidy_up(save: Save, replaced: Path | None) -> None:
+    if replaced is not None:
+        atomic.discard_unseen(replaced)
+    if save.tidy is not None:
+        save.tidy()
+
+
+@contextmanager
+def _or_nothing(target: Path) -> Iterator[None]:
+    """What was written for `target` goes if the block fails."""
+    try:
+        yield
+    except BaseException:
+        atomic.abandon(target)
+        raise
+
+
+@contextmanager
+def _already_best(state: TrainerState, best: str | None) -> Iterator[None]:
+    """The state as it will be once the directory is there, which is what is written down in it."""
+    before, state.best_model_checkpoint = state.best_model_checkpoint, best
+    try:
+        yield
+    finally:
+        state.best_model_checkpoint = before
+
+
+# ---- what follows --------------------------------------------------------------------------------------------------
+
+
+def wait_for_last(trainer: Trainer) -> None:
+    """Return once nothing is being written; say so if that took long."""
+    run = trainer._run
+    if run is None:
+        return
+    waited = run.saves.wait()
+    if waited >= _LONG_WAIT and not run.saves.has_told_waiting:
+        run.saves.has_told_waiting = True
+        note(
+            f"step {trainer.state.global_step}: training stood still for {waited:.1f} s until the last checkpoint was "
+            "on the disk; it takes longer to write than the steps between two saves (said once)"
+        )
+
+
+def step_of_best(trainer: Trainer) -> int | None:
+    """When the best weights on the disk were taken; an even better one may have found no room there."""
+    state, run = trainer.state, trainer._run
+    if run is None or run.saves.lost_best is None:
+        return state.best_global_step
+    warn(f"the best model, of step {state.best_global_step}, could not be written: this is the best of those before")
+    return TrainerState.load_from_json(Path(state.best_model_checkpoint or "") / TRAINER_STATE_NAME).global_step
+
+
+def let_finish(trainer: Trainer) -> None:
+    """Wait for a save on the way out, whatever the reason is; its failure does not hide that reason."""
+    run = trainer._run
+    if run is None:
+        return
+    try:
+        run.saves.wait()
+    except Exception as error:
+        warn(f"while the last checkpoint was awaited: {error}")
+
+
+def _succeeded(trainer: Trainer, saves: Saves, save: Save) -> None:
+    trainer.state.best_model_checkpoint = save.best
+    saves.failure = saves.failed_step = None
+    if save.is_best:
+        saves.lost_best = None
+    if save.publish is not None:
+        save.publish()
+    run_journal.saved(trainer, save.target, save.step, perf_counter() - save.begun, is_best=save.is_best)
+
+
+def _failed(trainer: Trainer, saves: Saves, save: Save, error: BaseException) -> None:
+    """A disk that does not take a checkpoint is told, and training goes on; anything else is raised."""
+    if not _is_refusal_everywhere(trainer, error):
+        raise error
+    refusal = save_errors.not_saved(save.target, error, needed=_forecast(trainer, only_model=save.only_model))
+    saves.failure, saves.failed_step = refusal, save.step
+    if save.is_best:
+        saves.lost_best = refusal
+    if SaveSettings.of(trainer.args).errors == "raise":
+        raise refusal from error
+    before = None
+    with suppress(OSError):
+        before = next(reversed(trainer._run_home.checkpoints(save.target.parent)), None)
+    warn(save_errors.in_one_line(refusal, before))
+
+
+def _is_refusal_everywhere(trainer: Trainer, error: BaseException) -> bool:
+    """Whether no process failed for another reason than its disk; all of them have to go the same way."""
+    refused = refused_by_disk(error)
+    if trainer.args.world_size == 1:
+        return refused
+    other = not refused and not isinstance(error, atomic.FailedElsewhere)
+    return not bool(trainer.strategy.sum(torch.tensor(float(other))))
+
+
+def _raise(error: BaseException | None) -> None:
+    if error is not None:
+        raise error

@@ -1,0 +1,224 @@
+"""Everything that is settled before the first step of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..arguments import usage_errors
+from ..arguments.settings import ReportSettings
+from ..checkpoint.background import Saves
+from ..checkpoint.run_directory import best_of_run
+from ..core.logged_numbers import hearing
+from ..core.protocols import Batch
+from ..core.state import TrainerState
+from ..data import loader as loaders
+from ..data.bad_rows import SkippedRows
+from ..data.batching.split_by_length import cuts_batches, cuts_updates
+from ..data.epoch_position import rows_of
+from ..data.mixture import Mixture
+from ..data.mixture_loss import SourceLosses
+from ..data.row_random import RowStreams
+from ..data.sizes import has_length
+from ..data.user_loaders import check_equal_batches, is_dealt_out
+from ..diagnostics import dispatch
+from ..diagnostics.nonfinite_inputs import not_finite
+from ..evaluation import train_metrics
+from ..loss.neftune import noisy_embeddings
+from ..loss.objective import Scale
+from ..optim import schedulers
+from . import agreement, resume, run_summary, saver
+from .finite_guard import NonFiniteGuard
+from .resume_plan import Resumed
+from .run import LossMeter, Plan, Run
+from .special_tokens import align_special_tokens
+from .utilization import peak_of
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+def open_run(
+    trainer: Trainer, checkpoint: str | None, trial: Any, ignore_keys: list[str] | None, while_training: ExitStack
+) -> Run:
+    """Everything that is settled before the first step: loader, plan, placement, optimizer, schedule, state."""
+    align_special_tokens(trainer.model, trainer.processing_class)
+    loader = trainer.get_train_dataloader()
+    if trainer.args.isolate_rng and isinstance(loader, loaders.Loader):
+        seed = trainer.args.seed if trainer.args.data_seed is None else trainer.args.data_seed
+        loader.row_streams = RowStreams(seed, trainer.args.process_index)
+    plan = plan_for(trainer, loader)
+    resumed = None
+    if checkpoint is not None and not resume.forks(trainer):
+        resumed = resume.read_checkpoint(trainer, checkpoint, plan, loader)
+    if resumed is not None:
+        plan = resumed.plan
+    enable_gradient_checkpointing(trainer)
+    while_training.enter_context(noisy_embeddings(trainer.model, trainer.neftune_noise_alpha))
+    while_training.enter_context(trainer.precision.forward(trainer.model))
+    trainer.model_wrapped = trainer._wrap_model(trainer.model)
+    if trainer._created_lr_scheduler:
+        trainer.lr_scheduler, trainer._created_lr_scheduler = None, False
+    trainer.create_optimizer_and_scheduler(num_training_steps=plan.max_steps)
+    trainer.state = opening_state(trainer, plan, resumed, trial)
+    saver.check_space(trainer, plan, trial)
+    trainer._initial_num_input_tokens_seen = trainer.state.num_input_tokens_seen
+    trainer.objective.stated = trainer.loss_is_scaled_for_ga is not None
+    trainer.objective.scale = opening_scale(trainer)
+    trainer.objective.source = trainer._loss_source()
+    trainer.objective.overridden, trainer.objective.makes_up = trainer._is_overridden("compute_loss"), False
+    trainer._train_window = train_metrics.open_window(trainer)
+    trainer._run = run = Run(
+        plan=plan,
+        loader=loader,
+        meter=LossMeter(trainer.strategy.device),
+        objective=trainer.objective,
+        guard=NonFiniteGuard(
+            patience=trainer.args.nonfinite_patience,
+            rows_of=partial(rows_of, loader),
+            blame=not_finite,
+            judges_loss=trainer.args.world_size == 1,
+        ),
+        settings=ReportSettings.of(trainer.args),
+        flops=trainer._flop_counter(),
+        weigh=trainer._divisors,
+        processes=trainer.args.world_size,
+        count_tokens=counting_tokens(trainer),
+        peak_flops=peak_of(trainer),
+        cuts=cuts_batches(loader),
+        skipped=SkippedRows() if trainer.args.skip_bad_rows else None,
+        sources=source_losses(trainer, loader),
+        window=trainer._train_window,
+        counts_for_all=trainer.is_world_process_zero(),
+        steps_schedule=not schedulers.steps_on_metric(trainer.lr_scheduler),
+        report_always=trainer._is_overridden("_maybe_log_save_evaluate"),
+        inspect=partial(dispatch.inspect, trainer, loader),
+        saves=Saves(run_summary.saving(trainer)),
+        show_skipping=run_summary.skipping(trainer),
+        trial=trial,
+        ignore_keys=ignore_keys,
+    )
+    while_training.enter_context(hearing(run.tracked))
+    if resumed is not None:
+        resume.resume(trainer, resumed, run)
+    elif checkpoint is not None:
+        resume.fork(trainer, checkpoint, run)
+    run.opened_at = trainer.state.global_step
+    handler = trainer.callback_handler
+    handler.model, handler.train_dataloader = trainer.model, loader
+    handler.optimizer, handler.lr_scheduler = trainer.optimizer, trainer.lr_scheduler
+    trainer.model_wrapped.zero_grad()
+    trainer.model_wrapped.train()  # all of it: around parts that were loaded for use it may say that it is already
+    run_summary.let_watch(trainer, run)
+    agreement.let_obey(trainer, run)
+    trainer._has_surroundings = any(
+        trainer._is_overridden(name)
+        for name in (
+            "_prepare_context_parallel_inputs",
+            "compute_loss_context_manager",
+            "autocast_smart_context_manager",
+        )
+    )
+    return run
+
+
+def counting_tokens(trainer: Trainer) -> Callable[[list[Batch]], None] | None:
+    """What counts the input tokens of an update; None where nobody asked for it."""
+    if trainer.args.include_num_input_tokens_seen == "no":
+        return None
+    count, alone = trainer._token_counter(), trainer.args.world_size == 1
+
+    def each(batches: list[Batch]) -> None:
+        for batch in batches:
+            trainer._track_num_input_tokens(batch)
+
+    def together(batches: list[Batch]) -> None:
+        # Summed up first: processes may cut their batches into different numbers of micro-batches.
+        own = sum(map(count, batches))
+        trainer.state.num_input_tokens_seen += own if alone else int(trainer.strategy.sum(torch.tensor(own)))
+
+    return each if trainer._is_overridden("_track_num_input_tokens") else together
+
+
+def source_losses(trainer: Trainer, loader: Any) -> SourceLosses | None:
+    """Where the losses of each set of a mixture are added up."""
+    mixture = getattr(loader, "dataset", None)
+    return SourceLosses(mixture.sets, trainer.strategy.device) if isinstance(mixture, Mixture) else None
+
+
+def opening_scale(trainer: Trainer) -> Scale:
+    """What is known of the loss before it was ever computed."""
+    if trainer.loss_is_scaled_for_ga is not None:
+        return "share" if trainer.loss_is_scaled_for_ga else "mean"
+    return "unknown" if trainer._loss_signature().takes_num_items else "mean"
+
+
+def plan_for(trainer: Trainer, loader: Any) -> Plan:
+    """How many steps a loader makes, and of what."""
+    args, batches = trainer.args, len(loader) if has_length(loader) else None
+    if batches is None and args.max_steps <= 0:
+        raise usage_errors.no_number_of_batches(loader)
+    if (
+        batches is not None
+        and args.world_size > 1
+        and (has_own_batches(trainer, loader) or trainer.sampler is not None)
+    ):
+        check_equal_batches(batches, trainer.strategy.sum, args.world_size)
+    return Plan.for_length(
+        batches,
+        epochs=args.num_train_epochs,
+        max_steps=args.max_steps,
+        accumulation=1 if cuts_updates(loader) else args.gradient_accumulation_steps,
+        max_grad_norm=args.max_grad_norm,
+        rows_per_update=rows_per_update(trainer, loader, batches),
+        rows_per_epoch=rows_per_epoch(trainer, loader) if batches is not None else None,
+        varying=getattr(loader, "batches_in", None),
+    )
+
+
+def has_own_batches(trainer: Trainer, loader: Any) -> bool:
+    """Whether batches are the user's, or as many rows as fit, and not so many rows each."""
+    own = trainer.batch_sampler is not None or trainer.args.max_tokens_per_batch is not None
+    return own or loader is trainer.train_dataset
+
+
+def rows_per_epoch(trainer: Trainer, loader: Any) -> int:
+    """The rows that one pass goes through."""
+    if trainer.sampler is not None and not is_dealt_out(trainer.sampler):
+        return len(trainer.sampler)
+    return trainer.num_examples(loader)
+
+
+def rows_per_update(trainer: Trainer, loader: Any, batches: int | None) -> int:
+    """The rows of one optimizer step, on average where batches differ."""
+    if not batches or not has_own_batches(trainer, loader):
+        return trainer.get_total_train_batch_size(trainer.args)
+    return round(rows_per_epoch(trainer, loader) / batches * trainer.args.gradient_accumulation_steps)
+
+
+def opening_state(trainer: Trainer, plan: Plan, resumed: Resumed | None, trial: Any) -> TrainerState:
+    """A fresh state, or the one a checkpoint holds."""
+    state = TrainerState(stateful_callbacks=trainer._callback_states()) if resumed is None else resumed.state
+    if resumed is not None and state.best_model_checkpoint is not None:
+        state.best_model_checkpoint = best_of_run(resumed.checkpoint, state.best_model_checkpoint)
+    state.train_batch_size = trainer._train_batch_size
+    state.is_hyper_param_search = trial is not None
+    state.compute_steps(trainer.args, plan.max_steps)
+    state.init_training_references(trainer, plan.max_steps, plan.epochs, trial)
+    if state.epoch is None:
+        state.epoch = 0
+    return state
+
+
+def enable_gradient_checkpointing(trainer: Trainer) -> None:
+    """Compute activations again in the backward pass, where it is asked for."""
+    if not trainer.args.gradient_checkpointing:
+        return
+    enable = getattr(trainer.model, "gradient_checkpointing_enable", None)
+    if not callable(enable):
+        raise usage_errors.no_gradient_checkpointing(trainer.model)
+    enable(gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs)

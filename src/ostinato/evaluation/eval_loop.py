@@ -1,0 +1,247 @@
+"""The evaluation loop, shared by `evaluate` and `predict`.
+
+for each batch:                (what is in hand is noted down, for whoever has to explain a failure)
+    prediction_step            loss, logits, labels of this process's rows
+    preprocess_logits          the user's, if any: before anything is kept
+    gather                     the rows of every process; stand-in rows of an uneven last batch are dropped
+    streaming metrics          see the batch (evaluation/metric_run.py); where they are all, nothing else is kept
+    to the host                nothing stays on the device
+join the batches               ragged widths are filled with -100
+compute_metrics
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..core.errors import ModelOutputError
+from ..core.logged_numbers import Tracked, hearing
+from ..core.notices import note_once
+from ..core.outputs import EvalLoopOutput
+from ..core.protocols import Batch, EvalHooks, Strategy
+from ..core.stop_request import Interrupted
+from ..core.tree import first_dimension, numpify, truncate
+from ..engine.loop import emit
+from ..engine.run import totals_of_all
+from .metric_run import InHand, Measuring, MetricResultError, named
+from .storage.row_buffer import ShapeError
+from .storage.store import RowStore
+
+PADDING = -100
+_LOSSES = ("losses", "weights")
+_PREDICTIONS = (*_LOSSES, "logits", "labels")
+_KEPT = (*_PREDICTIONS, "inputs")
+
+
+@dataclass(frozen=True)
+class EvalPlan:
+    """What one evaluation keeps and computes."""
+
+    loss_only: bool
+    keep_inputs: bool
+    keep_losses: bool
+    metric_per_batch: bool  # `batch_eval_metrics`: compute_metrics sees each batch and sums up at the end
+    join_batches: bool  # False hands compute_metrics lists with one entry per batch
+    main_input: str
+    prefix: str
+    ignore_keys: list[str] | None
+    weigh: Callable[[Any], float]  # what the mean loss of a batch stands for
+    real_rows: Callable[[int], int | None]  # rows of batch k on this process that are not stand-ins
+    preparation_time: float | None  # of the model, when nothing was trained before
+    tells: bool = True  # callbacks hear of every batch
+    prediction_padding: float = PADDING  # behind predictions that are shorter than those of other batches
+    without_labels: Callable[[Any], None] = lambda batch: None  # metrics are wanted, and a batch has no labels
+    measuring: Measuring | None = None  # None: the trainer's compute_metrics
+    keep_predictions: bool = True  # False: nobody but the metrics wants them
+    about: Callable[[Any], dict[str, Any]] = lambda logits: {}  # what `EvalPrediction` can tell of these logits
+    breaks_off: Callable[[], bool] | None = None  # whether the run has to stop, asked before every batch
+    store: Callable[[], RowStore] = RowStore  # where rows are kept: in memory, or in files where they are too many
+
+
+class PredictionShapeError(ModelOutputError, RuntimeError):
+    """Predictions of different batches that cannot be put together (transformers raises RuntimeError here)."""
+
+
+def mean_loss(losses: np.ndarray | None, weights: np.ndarray | None) -> float | None:
+    """The mean over all that the losses average, whatever the batches were.
+
+    One loss for each row, and what that row's share of the batch's mean stands for.
+    """
+    if losses is None or weights is None or not len(losses):
+        return None
+    if np.all(weights == weights[0]):
+        return losses.mean().item()
+    counted = weights > 0  # a batch without any label has a mean of nothing, which is not a number
+    return float(np.average(losses[counted].astype(np.float64), weights=weights[counted]))
+
+
+def evaluation_loop(
+    trainer: EvalHooks, model: nn.Module, dataloader: Any, plan: EvalPlan, in_hand: InHand | None = None
+) -> EvalLoopOutput:
+    """Run the model over `dataloader` and compute metrics."""
+    measuring = Measuring(function=trainer.compute_metrics) if plan.measuring is None else plan.measuring
+    tracked = Tracked()
+    with closing(measuring), hearing(tracked):
+        output = _gone_through(trainer, model, dataloader, plan, measuring, in_hand or InHand())
+    return _with_tracked(output, tracked.drain(partial(totals_of_all, trainer.strategy)), plan.prefix)
+
+
+def _gone_through(
+    trainer: EvalHooks, model: nn.Module, dataloader: Any, plan: EvalPlan, measuring: Measuring, in_hand: InHand
+) -> EvalLoopOutput:
+    store, rows, about = plan.store(), 0, {}
+    kept = _KEPT if not plan.metric_per_batch else _PREDICTIONS if plan.keep_predictions else _LOSSES
+    on_host = trainer.strategy.device.type == "cpu"
+    batches = iter(dataloader)
+    inputs, number = next(batches, None), 0
+    while inputs is not None:
+        if plan.breaks_off is not None and plan.breaks_off():
+            raise Interrupted
+        following = next(batches, None)  # known early: the last batch asks for the final result
+        in_hand.batch, in_hand.number, in_hand.doing = inputs, number, "model"
+        part = _predict(trainer, model, inputs, plan, measuring, in_hand)
+        in_hand.batch, in_hand.doing = None, "other"
+        if plan.tells:
+            emit(trainer, "on_prediction_step")
+        measuring.add(part, in_hand, with_losses=plan.keep_losses)
+        if on_host:
+            in_hand.previous = part["logits"]
+        about, part = part["about"], _on_host(part, everything=plan.keep_predictions or measuring.function is not None)
+        if plan.metric_per_batch:
+            given = {**part, "about": about, "losses": part["losses"] if plan.keep_losses else None}
+            measuring.add_to_function(given, in_hand, is_last=following is None)
+        rows += part["rows"]
+        store.add({name: part.get(name) for name in kept}, part["rows"])
+        inputs, number = following, number + 1
+    in_hand.previous = None
+    logits = _joined(store, "logits", plan, plan.prediction_padding)
+    labels, kept_inputs = (_joined(store, name, plan) for name in ("labels", "inputs"))
+    losses, weights = store.joined("losses"), store.joined("weights")
+    if measuring.function is not None and not plan.metric_per_batch and logits is not None and labels is not None:
+        optional: dict[str, Any] = {}
+        if plan.keep_losses:
+            optional["losses"] = losses
+        if plan.keep_inputs:
+            optional["inputs"] = kept_inputs
+        measuring.all_rows({"predictions": logits, "label_ids": labels, **optional}, about, in_hand)
+    known = {"loss": mean_loss(losses, weights), "model_preparation_time": plan.preparation_time}
+    metrics = named(measuring.result(in_hand), known, plan.prefix)
+    return EvalLoopOutput(predictions=logits, label_ids=labels, metrics=metrics, num_samples=rows)
+
+
+def _with_tracked(output: EvalLoopOutput, tracked: dict[str, float], prefix: str) -> EvalLoopOutput:
+    """The numbers that were reported while it went on are among its metrics."""
+    if not tracked:
+        return output
+    reported, measured = named(tracked, {}, prefix), output.metrics or {}
+    for name in reported.keys() & measured.keys():
+        note_once(f"{name} is measured, and was also reported by track(): the measured one is shown")
+    return output._replace(metrics={**reported, **measured})
+
+
+def _predict(
+    trainer: EvalHooks, model: nn.Module, inputs: Batch, plan: EvalPlan, measuring: Measuring, in_hand: InHand
+) -> dict[str, Any]:
+    """One batch, gathered over the processes, where the model left it."""
+    strategy, rows = trainer.strategy, first_dimension(inputs) or 1
+    weight = plan.weigh(inputs) / rows
+    loss, logits, labels = trainer.prediction_step(model, inputs, plan.loss_only, ignore_keys=plan.ignore_keys)
+    shown = inputs if plan.metric_per_batch else inputs.get(plan.main_input)
+    shown = trainer._prepare_input(shown) if plan.keep_inputs else None
+    wants_metrics = bool(measuring) and not plan.loss_only
+    about = plan.about(logits)
+    if wants_metrics and labels is None and in_hand.number == 0:
+        plan.without_labels(inputs)
+    if logits is not None and trainer.preprocess_logits_for_metrics is not None:
+        in_hand.doing, in_hand.given = "logits", {"logits": logits, "labels": labels}
+        logits = trainer.preprocess_logits_for_metrics(logits, labels)
+        in_hand.doing, in_hand.given = "other", None
+        about["output_names"] = None  # whatever it returned has no names
+        if logits is None and wants_metrics and labels is not None:
+            raise _nothing_kept()
+    real = plan.real_rows(in_hand.number)
+    part: dict[str, Any] = {"losses": None, "weights": None, "logits": logits, "labels": labels, "inputs": shown}
+    if loss is not None:
+        part["losses"] = loss.repeat(rows)
+        part["weights"] = torch.full((rows,), weight, dtype=torch.float64)
+    kept_rows = rows if real is None else real
+    return {**_gathered(part, strategy, kept_rows, plan), "rows": _total(kept_rows, strategy), "about": about}
+
+
+def _gathered(part: dict[str, Any], strategy: Strategy, real: int, plan: EvalPlan) -> dict[str, Any]:
+    """Cut stand-in rows, and exchange."""
+    _, processes = strategy.sampler_shard()
+    if processes == 1:
+        return part
+    padding = {"logits": plan.prediction_padding}
+    return {
+        name: None if tree is None else strategy.gather(truncate(tree, real), pad=padding.get(name, PADDING))
+        for name, tree in part.items()
+    }
+
+
+def _on_host(part: Mapping[str, Any], *, everything: bool) -> dict[str, Any]:
+    """What is kept of a batch leaves the device at once."""
+    names = _KEPT if everything else _LOSSES
+    return {**{name: numpify(part[name]) for name in names}, "rows": part["rows"]}
+
+
+def _total(rows: int, strategy: Strategy) -> int:
+    _, processes = strategy.sampler_shard()
+    return rows if processes == 1 else int(strategy.sum(torch.tensor(rows)))
+
+
+def _joined(store: RowStore, name: str, plan: EvalPlan, padding: float = PADDING) -> Any:
+    if not plan.join_batches:
+        return store.batches(name)
+    try:
+        return store.joined(name, padding)
+    except ValueError as reason:
+        raise _of_different_shapes(reason) from None
+
+
+def _nothing_kept() -> MetricResultError:
+    return MetricResultError(
+        what="preprocess_logits_for_metrics returned None",
+        why="what it returns is what compute_metrics gets as predictions",
+        fix="return the logits, or what you make of them: is there a return at its end?",
+    )
+
+
+def _of_different_shapes(reason: ValueError) -> PredictionShapeError:
+    shapes = [str(shape) for shape in reason.shapes] if isinstance(reason, ShapeError) else []
+    return PredictionShapeError(
+        what="the predictions of different batches cannot be put together",
+        why=f"their shapes are {', '.join(shapes[:4])}; only rows and the second dimension may differ"
+        if shapes
+        else str(reason),
+        fix="preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1), or eval_do_concat_batches=False",
+    )
+
+
+def speed_metrics(
+    split: str,
+    start_time: float,
+    num_samples: int | None = None,
+    num_steps: int | None = None,
+    num_tokens: int | None = None,
+    *,
+    now: float,
+) -> dict[str, float]:
+    """How long it took, and per second: `{split}_runtime`, `{split}_samples_per_second`, …"""
+    runtime = now - start_time
+    result = {f"{split}_runtime": round(runtime, 4)}
+    if runtime == 0:
+        return result
+    for name, amount in (("samples", num_samples), ("steps", num_steps), ("tokens", num_tokens)):
+        if amount is not None:
+            result[f"{split}_{name}_per_second"] = round(amount / runtime, 3)
+    return result

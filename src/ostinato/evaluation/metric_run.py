@@ -1,0 +1,187 @@
+"""What an evaluation measures besides the loss: a function over all rows, and metrics that see batch after batch.
+
+The function is the user's `compute_metrics`: it is called once, with everything (or, with `batch_eval_metrics`, with
+every batch). Streaming metrics take in each batch as it comes, where it is, and nothing is kept for them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core.errors import MetricError
+from ..core.notices import note_once
+from ..core.outputs import EvalPrediction
+from ..core.tree import tree_map
+from ..metrics.adapters import Stream
+from .metric_spec import same_name
+
+
+class MetricResultError(MetricError, TypeError):
+    """What a metric function returned is not a dict (transformers raises TypeError here)."""
+
+
+@dataclass
+class InHand:
+    """What an evaluation is busy with."""
+
+    batch: Any = None
+    number: int = 0
+    doing: Literal["model", "logits", "metrics", "other"] = "other"
+    given: Any = None  # to the user's function
+    function: Callable[..., Any] | None = None  # which is busy with it, if it is not the trainer's
+    # The logits of the batch before, where they lie in main memory. Held until the next are there, as a plain loop
+    # holds them: memory that is freed at once goes back to the system, and is fetched anew for every batch.
+    previous: Any = None
+
+
+@dataclass
+class Measuring:
+    """One evaluation's metrics, while it goes on."""
+
+    function: Callable[..., Any] | None = None  # compute_metrics
+    streams: Sequence[Stream] = ()
+    choose: Callable[[EvalPrediction], Sequence[Stream]] | None = None  # "auto": by the first batch
+    known: Callable[[], Mapping[str, Any]] = dict  # what the trainer knows, for options that were left open
+    processes: int = 1
+    _open: list[Stream] = field(default_factory=list)
+    _results: dict[str, Any] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return self.function is not None or self.streams_anything
+
+    @property
+    def streams_anything(self) -> bool:
+        return bool(self.streams) or self.choose is not None
+
+    def add(self, part: Mapping[str, Any], in_hand: InHand, *, with_losses: bool = False) -> None:
+        """Show a batch to the metrics that stream; one without labels has nothing to compare with.
+
+        Where there are none by name, those see it that take all there is (`update(prediction)`).
+        """
+        if not self.streams_anything or part["logits"] is None or part["labels"] is None:
+            return
+        given = {"predictions": part["logits"], "label_ids": part["labels"], "inputs": part["inputs"]}
+        prediction = EvalPrediction(**given, losses=part["losses"] if with_losses else None, **part["about"])
+        in_hand.doing, in_hand.given = "metrics", given
+        if not self._open:
+            self._open = [stream.opened(**self.known()) for stream in self._wanted(prediction)]
+        for stream in self._open:
+            in_hand.function = stream.metric.update
+            stream.add(prediction)
+        in_hand.doing, in_hand.given, in_hand.function = "other", None, None
+
+    def _wanted(self, prediction: EvalPrediction) -> Sequence[Stream]:
+        if prediction.has_labels:
+            return [*self.streams, *(self.choose(prediction) if self.choose is not None else ())]
+        wanted = [stream for stream in self.streams if stream.takes == "prediction"]
+        left_out = [stream.name for stream in self.streams if stream.takes != "prediction"]
+        if left_out or self.choose is not None:
+            names = ", ".join(left_out + (["'auto'"] if self.choose is not None else []))
+            note_once(f"not measured: {names}; the model's loss needs no labels, and there are none to compare with")
+        return wanted
+
+    def add_to_function(self, part: Mapping[str, Any], in_hand: InHand, *, is_last: bool) -> None:
+        """`batch_eval_metrics`: the function sees tensors of one batch; its last call returns the result."""
+        if self.function is None or part["logits"] is None or part["labels"] is None:
+            return
+        names = {"predictions": "logits", "label_ids": "labels", "inputs": "inputs", "losses": "losses"}
+        given = {name: _as_tensors(part[source]) for name, source in names.items() if part[source] is not None}
+        result = self._called(in_hand, given, part["about"], compute_result=is_last)
+        if is_last:
+            _check_result(result)
+        if isinstance(result, Mapping):  # the last batch may be one without labels, for which it is not called
+            self._results = dict(result)
+
+    def all_rows(self, given: dict[str, Any], about: Mapping[str, Any], in_hand: InHand) -> None:
+        """Show everything to the function."""
+        result = self._called(in_hand, given, about)
+        _check_result(result)
+        self._results = dict(result)
+
+    def result(self, in_hand: InHand) -> dict[str, Any]:
+        """All that was measured, by name."""
+        for stream in self._open:
+            in_hand.doing, in_hand.given, in_hand.function = "metrics", {}, stream.metric.compute
+            found = stream.result(processes=self.processes)
+            _check_result(found)
+            for name, value in found.items():
+                if name in self._results:
+                    raise same_name(name, "compute_metrics and metrics=" if self.function else "two metrics")
+                self._results[name] = value
+        in_hand.doing, in_hand.given, in_hand.function = "other", None, None
+        return self._results
+
+    def close(self) -> None:
+        """The next evaluation starts with nothing, also where this one failed."""
+        for stream in self._open:
+            stream.close()
+        self._open = []
+
+    def _called(self, in_hand: InHand, given: dict[str, Any], about: Mapping[str, Any], **how: Any) -> Any:
+        assert self.function is not None
+        in_hand.doing, in_hand.given, in_hand.function = "metrics", given, self.function
+        result = self.function(EvalPrediction(**given, **about), **how)
+        in_hand.doing, in_hand.given, in_hand.function = "other", None, None
+        return result
+
+
+def _check_result(metrics: Any) -> None:
+    """A metric function returns numbers under names."""
+    if not isinstance(metrics, Mapping):
+        example = "value" if not isinstance(metrics, float) else f"{metrics:.4g}"
+        raise MetricResultError(
+            what=f"compute_metrics returned {_with_article(metrics)}, and must return a dict",
+            why="each number needs a name, under which it is logged and compared",
+            fix="return a dict: is there a return at its end?"
+            if metrics is None
+            else f'return {{"accuracy": {example}}}',
+        )
+    wrong = [name for name in metrics if not isinstance(name, str)]
+    if wrong:
+        raise MetricResultError(
+            what=f"compute_metrics named a number {wrong[0]!r}, and names must be strings",
+            why=f"it returned a dict with {', '.join(map(repr, metrics))}",
+            fix="turn the names into strings: {str(name): value}",
+        )
+
+
+def _with_article(result: Any) -> str:
+    return "None" if result is None else f"a {type(result).__name__}"
+
+
+def _as_tensors(tree: Any) -> Any:
+    def to_tensor(leaf: Any) -> Any:
+        return torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biufc" else leaf
+
+    return tree_map(to_tensor, tree)
+
+
+def named(metrics: Mapping[str, Any], known: Mapping[str, float | None], prefix: str) -> dict[str, float]:
+    """Plain Python numbers under `prefix_…` names, what the loop itself knows among them."""
+    named = {name: _plain(value) for name, value in metrics.items()}
+    named.update({f"{prefix}_{name}": value for name, value in known.items() if value is not None})
+    for name in list(named):
+        if not name.startswith(f"{prefix}_"):
+            named[f"{prefix}_{name}"] = named.pop(name)
+    return named
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (np.generic, Tensor)) and getattr(value, "size", None) is not None:
+        return value.item() if _is_scalar(value) else value
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_plain(one) for one in value)
+    return value
+
+
+def _is_scalar(value: Any) -> bool:
+    return math.prod(value.shape) == 1

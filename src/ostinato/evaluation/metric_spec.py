@@ -1,0 +1,118 @@
+"""What was asked for as `compute_metrics=` and `metrics=`: a function, names, streaming metrics, or "auto"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.errors import MetricError
+from ..metrics.adapters import Stream
+from ..metrics.base import is_streaming
+from ..metrics.registry import available, metric
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A function that sees all rows at the end, metrics that see every batch, and whether fitting ones are chosen."""
+
+    function: Callable[..., Any] | None = None
+    streams: tuple[Stream, ...] = ()
+    auto: bool = False
+
+    def __bool__(self) -> bool:
+        return self.function is not None or bool(self.streams) or self.auto
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """All names that will be measured; None where only an evaluation can tell."""
+        known = [stream.keys for stream in self.streams]
+        if self.function is not None or self.auto or None in known:
+            return None
+        return tuple(name for keys in known for name in keys or ())
+
+    @property
+    def directions(self) -> dict[str, bool]:
+        """Whether more is better, by name, where that is known."""
+        return {name: better for stream in self.streams for name, better in stream.directions.items()}
+
+
+def asked(compute_metrics: Any = None, metrics: Any = None) -> Asked:
+    """Understand both arguments, or say what is wrong with them.
+
+    >>> asked(metrics=["f1", ("accuracy", {"name": "hits"})]).names
+    ('f1', 'hits')
+    >>> asked(compute_metrics="auto").auto
+    True
+    """
+    function = compute_metrics if _is_function(compute_metrics) else None
+    entries = [*([] if function is not None else _entries(compute_metrics)), *_entries(metrics)]
+    named = [entry for entry in entries if not _is_auto(entry)]
+    streams = tuple(map(_stream, named))
+    _check_names(streams)
+    return Asked(function, streams, auto=len(named) < len(entries))
+
+
+def _is_function(given: Any) -> bool:
+    uncalled = isinstance(given, type) and all(callable(getattr(given, name, None)) for name in ("update", "compute"))
+    return callable(given) and not is_streaming(given) and not uncalled
+
+
+def _entries(given: Any) -> list[Any]:
+    if given is None:
+        return []
+    if isinstance(given, Mapping):
+        return list(given.items())
+    if isinstance(given, str) or is_streaming(given) or not isinstance(given, Iterable) or _is_pair(given):
+        return [given]
+    return list(given)
+
+
+def _is_auto(entry: Any) -> bool:
+    return isinstance(entry, str) and entry.strip().casefold() == AUTO
+
+
+def _is_pair(given: Any) -> bool:
+    """`("f1", {"average": "macro"})`, or a name and a metric."""
+    return isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str) and not isinstance(given[1], str)
+
+
+def _stream(entry: Any) -> Stream:
+    if isinstance(entry, str):
+        return Stream.of(_by_name(entry, {}))
+    if _is_pair(entry):
+        name, given = entry
+        return Stream.of(_by_name(name, given)) if isinstance(given, Mapping) else Stream.of(given, name)
+    return Stream.of(entry)
+
+
+def _by_name(name: str, options: Mapping[str, Any]) -> Any:
+    try:
+        return metric(name, **options)
+    except MetricError as error:
+        if not error.what.startswith("there is no metric"):
+            raise
+        raise MetricError(
+            what=error.what,
+            why=error.why,
+            fix=f"choose among {', '.join(available())}, or 'auto'",
+        ) from None
+
+
+def _check_names(streams: tuple[Stream, ...]) -> None:
+    seen: set[str] = set()
+    for name in (name for stream in streams for name in stream.keys or ()):
+        if name in seen:
+            raise same_name(name, "two metrics")
+        seen.add(name)
+
+
+def same_name(name: str, who: str) -> MetricError:
+    """Two results under one name."""
+    return MetricError(
+        what=f"{who} give the result {name!r}",
+        why="each number needs a name of its own, under which it is logged and compared",
+        fix=f"give one another name: ({name!r}, {{'name': 'my_{name}'}}), or leave one of them out",
+    )

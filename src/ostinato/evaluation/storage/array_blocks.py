@@ -1,0 +1,202 @@
+"""Work on large arrays block by block: which blocks there are, and what may be done with one at a time.
+
+Every function here gives bit for bit what numpy gives for the whole array, or `None`: then the work cannot be divided
+(or not without another order of additions), and the caller has to do it at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+
+from .scratch_file import BLOCK
+
+Key = tuple[slice, ...]
+Shape = tuple[int, ...]
+
+
+class Filling(Protocol):
+    """An array that is written from front to back."""
+
+    def add(self, block: np.ndarray) -> None: ...
+
+    def done(self) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Where results are laid down (of a shape, otherwise like an array), and who is told that a block was read."""
+
+    fill: Callable[[Shape, np.ndarray], Filling]
+    used: Callable[[Iterable[Any]], None]
+
+
+# --- which blocks there are ------------------------------------------------------------------------------------------
+
+
+def in_order(array: np.ndarray, *, repeated: bool = False) -> bool:
+    """Whether walking over the elements in C order walks through memory in one direction.
+
+    `repeated` allows for arrays that were spread with `np.broadcast_to`.
+
+    >>> table = np.zeros((3, 4))
+    >>> in_order(table[:, :-1]), in_order(table.T)
+    (True, False)
+    """
+    steps = [stride for length, stride in zip(array.shape, array.strides, strict=True) if length > 1]
+    steps = [step for step in steps if step or not repeated]
+    return all(step > 0 for step in steps) and all(one >= other for one, other in pairwise(steps))
+
+
+def can_be_divided(shape: Shape, arrays: Sequence[np.ndarray], *, repeated: bool = False) -> bool:
+    """Whether there is something to divide, and results come out in C order."""
+    if not shape or 0 in shape:
+        return False
+    return all(in_order(array, repeated=repeated) and not array.dtype.hasobject for array in arrays)
+
+
+def blocks(shape: Shape, arrays: Sequence[np.ndarray], depth: int | None = None) -> Iterator[Key]:
+    """Cut the first `depth` dimensions so that a block of no array is much larger than `BLOCK`, in C order.
+
+    >>> [key for key in blocks((2, 3), [np.zeros((2, 3))])]
+    [(slice(0, 2, None),)]
+    """
+    depth = len(shape) if depth is None else depth
+    spans = [max(_span(array, axis - len(shape)) for array in arrays) for axis in range(depth)]
+    cut = next((axis for axis, span in enumerate(spans) if span <= BLOCK), depth - 1)
+    count = max(1, BLOCK // spans[cut])
+    for place in np.ndindex(*shape[:cut]):
+        fixed = tuple(slice(index, index + 1) for index in place)
+        for start in range(0, shape[cut], count):
+            yield (*fixed, slice(start, min(start + count, shape[cut])))
+
+
+def _span(array: np.ndarray, axis: int) -> int:
+    """How many bytes further one step along an axis (counted from the last) leads."""
+    reach = [(length, abs(stride)) for length, stride in zip(array.shape, array.strides, strict=True)]
+    inner = reach[array.ndim + axis + 1 :] if axis >= -array.ndim else reach
+    extent = sum((length - 1) * stride for length, stride in inner) + max(array.itemsize, 8)
+    own = reach[axis] if axis >= -array.ndim else (1, 0)
+    return max(extent, own[1]) if own[0] > 1 else extent
+
+
+def part(array: np.ndarray, key: Key, shape: Shape) -> np.ndarray:
+    """What an array that is spread over `shape` has in a block.
+
+    >>> part(np.arange(3), (slice(0, 1),), (2, 3))
+    array([0, 1, 2])
+    """
+    missing = len(shape) - array.ndim
+    spread = ((array.shape[axis - missing], one) for axis, one in enumerate(key) if axis >= missing)
+    return array[tuple(slice(None) if length == 1 else one for length, one in spread)]
+
+
+# --- element by element ----------------------------------------------------------------------------------------------
+
+
+def elementwise(
+    desk: Desk,
+    function: Callable[..., Any],
+    operands: Sequence[Any],
+    out: tuple[np.ndarray, ...] | None = None,
+    **options: Any,
+) -> Any:
+    """`function(*operands)`, where each element of the result comes of those at its place."""
+    arrays = [operand for operand in operands if isinstance(operand, np.ndarray)]
+    shape = np.broadcast_shapes(*(array.shape for array in arrays))
+    targets = list(out or ())
+    if not can_be_divided(shape, [*arrays, *targets], repeated=True) or _entangled(arrays, targets, shape):
+        return None
+    results: list[Filling] = []
+    for key in blocks(shape, [*arrays, *targets]):
+        given = [part(one, key, shape) if isinstance(one, np.ndarray) else one for one in operands]
+        into = [target[key] for target in targets]
+        if into:
+            function(*given, out=tuple(into), **options)
+        else:
+            found = function(*given, **options)
+            found = found if isinstance(found, tuple) else (found,)
+            results = results or [desk.fill(shape, one) for one in found]
+            for result, one in zip(results, found, strict=True):
+                result.add(one)
+        desk.used([*given, *into])
+    done = tuple(out or (result.done() for result in results))
+    return done[0] if len(done) == 1 else done
+
+
+def _entangled(arrays: Sequence[np.ndarray], targets: Sequence[np.ndarray], shape: Shape) -> bool:
+    """Whether a block that is written may be one that is read later."""
+    if any(target.shape != shape for target in targets):
+        return True
+    return any(
+        not _same_place(array, target) and np.may_share_memory(array, target)
+        for target in targets
+        for array in [*arrays, *(other for other in targets if other is not target)]
+    )
+
+
+def _same_place(one: np.ndarray, other: np.ndarray) -> bool:
+    def place(array: np.ndarray) -> tuple[Any, ...]:
+        return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype
+
+    return place(one) == place(other)
+
+
+# --- rows of their own -----------------------------------------------------------------------------------------------
+
+
+def along(desk: Desk, function: Callable[[np.ndarray], np.ndarray], array: np.ndarray, axes: Sequence[int]) -> Any:
+    """`function(array)`, which works along `axes` (none of them the first) and keeps all dimensions."""
+    depth = min(axes, default=array.ndim)
+    if depth == 0 or not can_be_divided(array.shape, [array]):
+        return None
+    result: Filling | None = None
+    for key in blocks(array.shape, [array], depth):
+        found = function(array[key])
+        if result is None:
+            result = desk.fill((*array.shape[:depth], *found.shape[depth:]), found)
+        result.add(found)
+        desk.used([array[key]])
+    assert result is not None
+    return result.done()
+
+
+# --- sums, maxima and the like ---------------------------------------------------------------------------------------
+
+_EXACT = ("maximum", "minimum", "fmax", "fmin", "logical_or", "logical_and", "bitwise_or", "bitwise_and")
+
+
+def reduced(
+    desk: Desk, ufunc: np.ufunc, array: np.ndarray, axes: tuple[int, ...], *, keepdims: bool, **options: Any
+) -> Any:
+    """`ufunc.reduce(array, axes)`."""
+    if not axes or not can_be_divided(array.shape, [array]):
+        return None
+    wanted = options.get("dtype")
+    rounds = array.dtype.kind not in "biu" or (wanted is not None and np.dtype(wanted).kind not in "biu")
+    if 0 not in axes:
+        found = along(desk, lambda block: ufunc.reduce(block, axes, keepdims=True, **options), array, axes)
+    elif ufunc.__name__ in _EXACT or (ufunc.__name__ in ("add", "multiply") and not rounds):
+        found = _folded(desk, ufunc, array, axes, options)
+        if rounds and (np.isnan(found) | (found == 0)).any():
+            return None  # which of the zeros or NaNs it is depends on the order
+    else:
+        return None
+    if found is None or keepdims:
+        return found
+    shape = tuple(length for axis, length in enumerate(array.shape) if axis not in axes)
+    return found.reshape(shape)[()]
+
+
+def _folded(desk: Desk, ufunc: np.ufunc, array: np.ndarray, axes: tuple[int, ...], options: dict[str, Any]) -> Any:
+    result: Any = None
+    for key in blocks(array.shape, [array], 1):
+        found = ufunc.reduce(array[key], axes, keepdims=True, **options)
+        result = found if result is None else ufunc(result, found)
+        options = {name: value for name, value in options.items() if name != "initial"}  # counts once
+        desk.used([array[key]])
+    return result

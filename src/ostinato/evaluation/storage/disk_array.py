@@ -1,0 +1,380 @@
+"""An array that lives in a file, and is worked on block by block.
+
+It is a `numpy.ndarray` in every respect: functions that know nothing of files take it. Where numpy lets us have a say
+(operators, reductions, `argmax`, indexing, `np.where`, ...) the work goes through a few megabytes at a time, and a
+result that is too large becomes such an array too. Everything else runs as it would on any array, and its pages are
+given back afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import array_blocks, selection
+from .array_blocks import Desk
+from .scratch_file import Scratch, ScratchFile
+
+
+class SpilledArray(np.ndarray):
+    """A numpy array whose elements are in a temporary file; the file lives as long as an array on it."""
+
+    home: ScratchFile | None  # None: the elements are in memory after all
+
+    def __array_finalize__(self, origin: Any) -> None:
+        home = getattr(origin, "home", None)
+        self.home = home if home is not None and home.holds(self) else None
+
+    # ---- operators and functions ---------------------------------------------------------------------
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        out = options.pop("out", None)
+        homes = _homes((*inputs, *(out or ())))
+        given = [_plain(one) for one in inputs]
+        into = None if out is None else tuple(_plain(one) for one in out)
+        result = _divided(ufunc, method, given, into, options, _desk(homes)) if homes else None
+        if result is None:
+            more = {} if into is None else {"out": into}
+            result = getattr(ufunc, method)(*given, **options, **more)
+            _used((*inputs, *(out or ())))
+        if out is None:
+            return result
+        results = result if isinstance(result, tuple) else (result,)
+        given_or_made = tuple(made if own is None else own for own, made in zip(out, results, strict=True))
+        return given_or_made[0] if len(given_or_made) == 1 else given_or_made
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        special = _FUNCTIONS.get(function)
+        result = None if special is None else special(*args, **options)
+        if result is None:
+            result = super().__array_function__(function, types, args, options)
+            _used(_flat(args))
+        return _settled(result)
+
+    # ---- elements and parts --------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> Any:
+        if self.home is None or not selection.is_advanced(key):
+            return _settled(super().__getitem__(key))
+        homes, plain, plain_key = _homes(_flat([self, key])), _plain(self), _plain_key(key)
+        result = selection.select(_desk(homes), plain, plain_key)
+        if result is None:
+            result = plain[plain_key]
+            _used(_flat([self, key]))
+        return result
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        homes, plain = _homes(_flat([self, key, value])), _plain(self)
+        if not homes or not selection.assign(_desk(homes), plain, _plain_key(key), _plain(value)):
+            plain[_plain_key(key)] = _plain(value)
+            _used(_flat([self, key, value]))
+
+    def __iter__(self) -> Iterator[Any]:
+        for block in self._rows(None):
+            yield from block
+
+    # ---- methods that numpy does not route through the above -----------------------------------------
+
+    def argmax(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:  # type: ignore[override]
+        return self._place_along("argmax", axis, out, keepdims=keepdims)
+
+    def argmin(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:  # type: ignore[override]
+        return self._place_along("argmin", axis, out, keepdims=keepdims)
+
+    def _place_along(self, name: str, axis: Any, out: Any, *, keepdims: bool) -> Any:
+        def whole(array: np.ndarray) -> Any:
+            return getattr(array, name)(axis, out, keepdims=keepdims)
+
+        if axis is None or out is not None:
+            return self._at_once(whole)
+        axes = self._axes(axis)
+        result = self._along(lambda block: getattr(block, name)(axes[0], keepdims=True), axes)
+        if result is None:
+            return self._at_once(whole)
+        return result if keepdims else result.reshape(np.delete(result.shape, axes[0]))[()]
+
+    def mean(self, *args: Any, **options: Any) -> Any:  # type: ignore[override]
+        return _settled(super().mean(*args, **options))
+
+    def std(self, *args: Any, **options: Any) -> Any:  # type: ignore[override]
+        return _settled(super().std(*args, **options))
+
+    def var(self, *args: Any, **options: Any) -> Any:  # type: ignore[override]
+        return _settled(super().var(*args, **options))
+
+    def sort(self, axis: Any = -1, *args: Any, **options: Any) -> None:  # type: ignore[override]
+        for block in self._rows(axis):
+            block.sort(axis, *args, **options)
+
+    def partition(self, kth: Any, axis: Any = -1, *args: Any, **options: Any) -> None:  # type: ignore[override]
+        for block in self._rows(axis):
+            block.partition(kth, axis, *args, **options)
+
+    def argsort(self, axis: Any = -1, *args: Any, **options: Any) -> Any:  # type: ignore[override]
+        return self._rowwise(lambda array: array.argsort(axis, *args, **options), axis)
+
+    def argpartition(self, kth: Any, axis: Any = -1, *args: Any, **options: Any) -> Any:  # type: ignore[override]
+        return self._rowwise(lambda array: array.argpartition(kth, axis, *args, **options), axis)
+
+    def astype(
+        self, dtype: Any, order: Any = "K", casting: Any = "unsafe", subok: Any = True, copy: Any = True
+    ) -> Any:  # type: ignore[override]
+        if np.dtype(dtype) == self.dtype and not copy and order in ("K", "C"):
+            return self
+        result = None
+        if order in ("K", "C") and not np.dtype(dtype).hasobject:
+            result = self._along(lambda block: block.astype(dtype, casting=casting), ())
+        return self._at_once(lambda a: a.astype(dtype, order, casting, subok, copy)) if result is None else result
+
+    def copy(self, order: Any = "C") -> Any:  # type: ignore[override]
+        result = self._along(lambda block: block, ()) if order in ("K", "C", "A") else None
+        return self._at_once(lambda array: array.copy(order)) if result is None else result
+
+    def __copy__(self) -> Any:
+        return self.copy()
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.copy()
+
+    def reshape(self, *shape: Any, order: Any = "C", **options: Any) -> Any:  # type: ignore[override]
+        if self.home is not None and order == "C" and not options and not _reshapes_in_place(_plain(self), shape):
+            whole = self.copy()  # what numpy does too, but in memory
+            return whole.reshape(*shape)
+        return _settled(super().reshape(*shape, order=order, **options))
+
+    def ravel(self, order: Any = "C") -> Any:  # type: ignore[override]
+        return self.reshape(-1) if order == "C" else _settled(super().ravel(order))
+
+    def flatten(self, order: Any = "C") -> Any:  # type: ignore[override]
+        return self.copy().reshape(-1) if order == "C" else _settled(super().flatten(order))
+
+    def tolist(self) -> Any:
+        if self.home is None or self.ndim == 0:
+            return _plain(self).tolist()
+        return [row for block in self._rows(None) for row in block.tolist()]
+
+    # ---- leaving the file ----------------------------------------------------------------------------
+
+    def __reduce_ex__(self, protocol: Any) -> Any:  # a copy elsewhere has no file
+        return _plain(self).__reduce_ex__(protocol)
+
+    def __reduce__(self) -> Any:
+        return _plain(self).__reduce__()
+
+    def __repr__(self) -> str:
+        return repr(_plain(self))
+
+    # ---- how ------------------------------------------------------------------------------------------
+
+    def _axes(self, axis: Any) -> tuple[int, ...]:
+        return _normal_axes(axis, self.ndim)
+
+    def _along(self, function: Callable[[np.ndarray], np.ndarray], axes: Sequence[int]) -> Any:
+        if self.home is None:
+            return None
+        return array_blocks.along(_desk([self.home]), function, _plain(self), axes)
+
+    def _at_once(self, function: Callable[[np.ndarray], Any]) -> Any:
+        result = function(_plain(self))
+        _used([self])
+        return result
+
+    def _rowwise(self, function: Callable[[np.ndarray], Any], axis: Any) -> Any:
+        result = None if axis is None else self._along(function, self._axes(axis))
+        return self._at_once(function) if result is None else result
+
+    def _rows(self, axis: int | None) -> Iterator[np.ndarray]:
+        """Blocks that are whole along `axis`, one after the other; None: it does not matter."""
+        plain = _plain(self)
+        undivided = 0 in self.shape or (axis is not None and self._axes(axis) == (0,))
+        if self.home is None or undivided:
+            yield plain
+            _used([self])
+            return
+        for key in array_blocks.blocks(self.shape, [plain], 1):
+            yield plain[key]
+            self.home.used(plain[key])
+
+
+class Filled:
+    """An array that is written from front to back: in memory if it fits there, else in a file."""
+
+    def __init__(self, scratch: Scratch, shape: tuple[int, ...], like: np.ndarray, beside: int = 0) -> None:
+        self._shape, self._dtype, self._end = shape, like.dtype, 0
+        size = int(np.prod(shape, dtype=np.int64)) * like.itemsize
+        self._file = None if size == 0 or scratch.fits(size + beside) else ScratchFile(scratch, size)
+        self._array = np.empty_like(like, shape=shape if self._file is None else (0,) * len(shape))
+        # Elements come in C order, also where numpy would lay them down in another one.
+        self._flat: Any = self._array.reshape(-1) if self._array.flags.c_contiguous else self._array.flat
+
+    def add(self, block: np.ndarray) -> None:
+        if self._file is not None:
+            self._file.append(block)
+        else:
+            self._flat[self._end : self._end + block.size] = block.reshape(-1)
+            self._end += block.size
+
+    def done(self) -> np.ndarray:
+        return self._array if self._file is None else spilled(self._file, self._shape, self._dtype)
+
+
+def spilled(file: ScratchFile, shape: tuple[int, ...], dtype: Any, offset: int = 0) -> SpilledArray:
+    """The array that was written to a file."""
+    array = SpilledArray(shape, dtype, file.mapped(), offset)
+    array.home = file
+    return array
+
+
+# --- numpy's functions that work on several arrays -------------------------------------------------------------------
+
+
+def _concatenate(arrays: Any, axis: Any = 0, out: Any = None, **options: Any) -> Any:
+    arrays = list(arrays)
+    shapes = {array.shape for array in arrays if isinstance(array, np.ndarray)}
+    homes, plain = _homes(arrays), [_plain(array) for array in arrays]
+    if out is not None or options or axis is None or not homes or not all(type(one) is np.ndarray for one in plain):
+        return None
+    if len({len(shape) for shape in shapes}) != 1 or not array_blocks.can_be_divided(plain[0].shape, plain):
+        return None
+    axes = _normal_axes(axis, plain[0].ndim)
+    others = {tuple(length for place, length in enumerate(shape) if place not in axes) for shape in shapes}
+    if len(others) != 1:
+        return None  # numpy says what is wrong
+    desk, shape = _desk(homes), list(plain[0].shape)
+    shape[axes[0]] = sum(array.shape[axes[0]] for array in plain)
+    dtype = np.result_type(*(array.dtype for array in plain))
+    result = desk.fill(tuple(shape), np.empty(0, dtype))
+    together = [[array] for array in plain] if axes == (0,) else [plain]
+    for group in together:
+        for key in array_blocks.blocks(group[0].shape, group, 1) if 0 not in group[0].shape else ():
+            given = [array[key] for array in group]
+            result.add(np.concatenate(given, axes[0]).astype(dtype, copy=False))
+            desk.used(given)
+    return result.done()
+
+
+def _where(condition: Any, *choices: Any) -> Any:
+    operands = [_plain(one) for one in (condition, *choices)]
+    homes = _homes((condition, *choices))
+    if len(choices) != 2 or not homes or not all(_is_operand(one) for one in operands):
+        return None
+    return array_blocks.elementwise(_desk(homes), np.where, operands)
+
+
+def _count_nonzero(a: Any, axis: Any = None, **options: Any) -> Any:
+    if axis is not None or options or not isinstance(a, SpilledArray) or a.ndim == 0:
+        return None
+    return np.intp(sum(int(np.count_nonzero(block)) for block in a._rows(None)))
+
+
+def _copy(a: Any, order: Any = "K", subok: Any = False) -> Any:
+    return a.copy(order)
+
+
+_FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    np.concatenate: _concatenate,
+    np.where: _where,
+    np.count_nonzero: _count_nonzero,
+    np.copy: _copy,
+}
+
+
+# --- helpers ---------------------------------------------------------------------------------------------------------
+
+
+def _divided(
+    ufunc: np.ufunc, method: str, given: list[Any], out: tuple[Any, ...] | None, options: dict[str, Any], desk: Desk
+) -> Any:
+    """The result of a ufunc, worked out block by block; None if it is not among those that can be."""
+    if method == "__call__" and ufunc.signature is None:
+        if not set(options) <= {"dtype", "casting"} or not all(map(_is_operand, (*given, *(out or ())))):
+            return None
+        return array_blocks.elementwise(desk, ufunc, given, out, **options)
+    if method == "reduce" and out is None:
+        if options.get("where", True) is not True or not isinstance(given[0], np.ndarray):
+            return None
+        kept = {name: options[name] for name in ("dtype", "initial") if options.get(name) is not None}
+        if "initial" in options and options["initial"] is None:
+            return None
+        axes = _normal_axes(options.get("axis", 0), given[0].ndim)
+        return array_blocks.reduced(desk, ufunc, given[0], axes, keepdims=bool(options.get("keepdims")), **kept)
+    return None
+
+
+def _is_operand(value: Any) -> bool:
+    """An array, or a number."""
+    return type(value) is np.ndarray or isinstance(value, (bool, int, float, np.generic))
+
+
+def _normal_axes(axis: Any, ndim: int) -> tuple[int, ...]:
+    """Axes counted from the first; all of them for None."""
+    if axis is None:
+        return tuple(range(ndim))
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    for one in axes:
+        if not -ndim <= one < ndim:
+            raise np.exceptions.AxisError(one, ndim)
+    return tuple(sorted(one % ndim for one in axes))
+
+
+def _plain(value: Any) -> Any:
+    return value.view(np.ndarray) if isinstance(value, SpilledArray) else value
+
+
+def _plain_key(key: Any) -> Any:
+    return tuple(_plain(one) for one in key) if isinstance(key, tuple) else _plain(key)
+
+
+def _homes(values: Iterable[Any]) -> list[ScratchFile]:
+    found = (value.home for value in values if isinstance(value, SpilledArray))
+    return list({id(home): home for home in found if home is not None}.values())
+
+
+def _flat(values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        yield from _flat(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+def _desk(homes: Sequence[ScratchFile]) -> Desk:
+    def used(arrays: Iterable[Any]) -> None:
+        for array in arrays:
+            for home in homes:
+                if isinstance(array, np.ndarray) and home.holds(array):
+                    home.used(array)
+
+    return Desk(fill=lambda shape, like: Filled(homes[0].scratch, shape, like), used=used)
+
+
+def _used(values: Iterable[Any]) -> None:
+    for value in values:
+        if isinstance(value, SpilledArray) and value.home is not None:
+            value.home.used(value)
+
+
+def _settled(result: Any) -> Any:
+    """Arrays that numpy has made in memory are nothing special."""
+    if isinstance(result, SpilledArray):
+        return result if result.home is not None else _plain(result)
+    if type(result) in (list, tuple):
+        return type(result)(_settled(one) for one in result)
+    return result
+
+
+def _reshapes_in_place(array: np.ndarray, shape: Any) -> bool:
+    """Whether numpy can give an array another shape without copying its elements."""
+    if array.flags.c_contiguous:
+        return True
+    wanted = shape[0] if len(shape) == 1 else shape
+    try:
+        array.reshape(wanted, copy=False)
+    except ValueError:
+        return False
+    except TypeError:  # numpy before 2.1
+        view = array.view()
+        try:
+            view.shape = wanted
+        except AttributeError:
+            return False
+    return True

@@ -1,0 +1,80 @@
+"""What an evaluation will keep, said after its first batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from .scratch_file import in_words
+
+_NAMES = {"logits": "predictions"}  # what users call them
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One array that will be kept."""
+
+    name: str  # predictions, labels, inputs
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {' x '.join(map(str, self.shape))}"
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What will be kept if all batches are like the first, and how much of it may stay in memory."""
+
+    arrays: tuple[Kept, ...]  # the largest first
+    memory: int | None
+
+    @property
+    def bytes(self) -> int:
+        return sum(array.bytes for array in self.arrays)
+
+    @property
+    def spills(self) -> bool:
+        return self.memory is not None and self.bytes > self.memory
+
+    def __str__(self) -> str:
+        """
+        >>> str(Forecast((Kept("predictions", "float32", (2000, 32, 8000), 2_048_000_000),), memory=2**26))
+        'evaluation keeps 2.0 GB of predictions (float32 2000 x 32 x 8000)'
+        """
+        if not self.arrays:
+            return "evaluation keeps nothing"
+        names = " and ".join(dict.fromkeys(array.name for array in self.arrays if 4 * array.bytes >= self.bytes))
+        return f"evaluation keeps {in_words(self.bytes)} of {names} ({self.arrays[0]})"
+
+
+def forecast(parts: Mapping[str, Any], rows: int, total: int, memory: int | None) -> Forecast:
+    """What `total` rows will take, when `rows` of them gave these parts (arrays or tensors in containers)."""
+    arrays = []
+    for name, tree in parts.items():
+        for leaf in leaves(tree):
+            shape = (total, *leaf.shape[1:]) if leaf.ndim else (-(-total // max(rows, 1)),)
+            size = int(np.prod(shape, dtype=np.int64)) * _width(leaf)
+            arrays.append(Kept(_NAMES.get(name, name), str(leaf.dtype).removeprefix("torch."), shape, size))
+    return Forecast(tuple(sorted(arrays, key=lambda array: -array.bytes)), memory)
+
+
+def leaves(tree: Any) -> Iterator[Any]:
+    """The arrays and tensors of nested containers."""
+    if isinstance(tree, (np.ndarray, torch.Tensor)):
+        yield tree
+    elif isinstance(tree, (Mapping, list, tuple)):
+        for child in tree.values() if isinstance(tree, Mapping) else tree:
+            yield from leaves(child)
+
+
+def _width(leaf: Any) -> int:
+    """Bytes of an element, on the host: bfloat16 becomes float32 there."""
+    if isinstance(leaf, torch.Tensor):
+        return 4 if leaf.dtype == torch.bfloat16 else leaf.element_size()
+    return leaf.itemsize

@@ -1,0 +1,147 @@
+"""The rows of one output, batch after batch: in a buffer that grows, or behind one another in a file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .disk_array import Filled, spilled
+from .scratch_file import BLOCK, Place, Scratch, ScratchFile
+
+_AHEAD = 2**28  # bytes to make room for at once
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one batch brought: unpadded, at a place in its column."""
+
+    column: Column
+    start: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def array(self) -> np.ndarray:
+        """A view of the column."""
+        return self.column.flat()[self.start : self.start + self.size].view(self.dtype).reshape(self.shape)
+
+
+class ShapeError(ValueError):
+    """Pieces that cannot be put together."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        super().__init__("only rows and the second dimension may differ from batch to batch")
+        self.shapes = list(dict.fromkeys(piece.shape for piece in pieces))
+
+
+class Column:
+    """Bytes, at first in memory. Batches are copied: what the model made is free to go, and leaves no holes."""
+
+    def __init__(self, scratch: Scratch) -> None:
+        self.size = 0
+        self._scratch = scratch
+        self._buffer = np.empty(0, np.uint8)
+        self._file: ScratchFile | None = None
+        self._whole: np.ndarray | None = None  # once nothing is added any more
+
+    @property
+    def in_memory(self) -> int:
+        return self.size if self._file is None else 0
+
+    def add(self, array: np.ndarray, expected: int = 0) -> Piece:
+        """Keep the elements of an array; `expected` bytes will be the whole of it."""
+        piece = Piece(self, self.size, array.shape, array.dtype)
+        if self._file is not None:
+            self._file.append(array)
+        else:
+            end = self.size + piece.size
+            if end > len(self._buffer):
+                # Memory that is not written to is not taken: what is expected costs nothing before it comes.
+                self._grow(min(expected, end + _AHEAD) if end < expected else end + end // 4)
+            self._buffer[self.size : end] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        self.size += piece.size
+        return piece
+
+    def _grow(self, size: int) -> None:
+        if self.size == 0:
+            self._buffer = np.empty(size, np.uint8)
+        else:
+            self._buffer.resize(size, refcheck=False)
+
+    def spill(self, expected: int) -> Place | None:
+        """Go on in a file, which is where? None if that is so already."""
+        if self._file is not None:
+            return None
+        self._file = ScratchFile(self._scratch, expected)
+        self._file.append(self._buffer[: self.size])
+        self._buffer = np.empty(0, np.uint8)
+        return self._file.place
+
+    def settle(self, *, fits: bool) -> None:
+        """Nothing more will be added; what `fits` comes back to memory."""
+        if self._whole is not None:
+            return
+        if self._file is None or self.size == 0:
+            self._grow(self.size)
+            self._whole = self._buffer
+        else:
+            self._whole = spilled(self._file, (self.size,), np.uint8)
+            if fits:
+                self._whole, self._file = np.array(self._whole), None
+
+    def flat(self) -> np.ndarray:
+        """All bytes, once the column is settled."""
+        assert self._whole is not None
+        return self._whole
+
+
+def _joined_shape(pieces: Sequence[Piece]) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
+    """Shape and dtype of pieces below one another, and whether some have to be padded in the second dimension."""
+    shapes = [piece.shape or (1,) for piece in pieces]
+    if len({(len(shape), shape[2:]) for shape in shapes}) != 1:
+        raise ShapeError(pieces)
+    rows, widths = sum(shape[0] for shape in shapes), {shape[1] for shape in shapes if len(shape) > 1}
+    ragged = len(widths) > 1
+    dtype = pieces[0].dtype if ragged else np.result_type(*{piece.dtype for piece in pieces})
+    return (rows, *((max(widths),) if widths else ()), *shapes[0][2:]), dtype, ragged
+
+
+def join(scratch: Scratch, pieces: Sequence[Piece], padding: float, beside: int = 0) -> np.ndarray:
+    """Pieces below one another; those that follow one another in their column are not even copied.
+
+    `beside` is how many bytes are in memory already.
+    """
+    shape, dtype, ragged = _joined_shape(pieces)
+    column, first = pieces[0].column, pieces[0].start
+    if not ragged and _follow(pieces, dtype):
+        return column.flat()[first : first + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+    result = Filled(scratch, shape, np.empty(0, dtype), beside)
+    for piece in pieces:
+        array = piece.array().reshape(piece.shape or (1,))
+        rows = max(1, BLOCK // max(1, math.prod(shape[1:]) * dtype.itemsize))
+        for start in range(0, len(array), rows):
+            block = array[start : start + rows]
+            if ragged:
+                block = _padded(block, shape, dtype, padding)
+            result.add(block.astype(dtype, copy=False))
+    return result.done()
+
+
+def _follow(pieces: Sequence[Piece], dtype: np.dtype[Any]) -> bool:
+    ends = [piece.start + piece.size for piece in pieces]
+    return all(piece.dtype == dtype and piece.column is pieces[0].column for piece in pieces) and all(
+        piece.start == end for piece, end in zip(pieces[1:], ends, strict=False)
+    )
+
+
+def _padded(block: np.ndarray, shape: tuple[int, ...], dtype: np.dtype[Any], padding: float) -> np.ndarray:
+    full = np.full((len(block), *shape[1:]), padding, dtype=dtype)
+    full[:, : block.shape[1]] = block
+    return full

@@ -1,0 +1,218 @@
+"""Temporary files for what is too large to stay in memory: without a name, written from front to back, then mapped.
+
+The file loses its name as it is made, so that nothing is left behind however the process ends; it lives as long as the
+arrays on it. Pages that were written or read are given back: to the process, which then holds a few megabytes of a
+file of any size, and, unless the disk is slow, to the machine, whose page cache has better uses (and whose fresh pages
+can cost more time than the disk).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import tempfile
+import time
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...core.errors import OstinatoError
+
+BLOCK = 4 * 2**20  # bytes that are worked on at a time
+
+_WINDOW = 16 * BLOCK  # behind the end of the file: what the disk may take its time for
+_SLOW = 100e6  # bytes per second: below, reading again costs more than keeping
+_FAULT = 2**16  # a page that is read brings its neighbours
+_advise = getattr(os, "posix_fadvise", None)
+_NOT_NEEDED = getattr(mmap, "MADV_DONTNEED", None)
+
+
+class SpillError(OstinatoError, OSError):
+    """What an evaluation keeps has no room on the disk."""
+
+    def __str__(self) -> str:  # OSError would print its own form
+        return Exception.__str__(self)
+
+
+@dataclass
+class Scratch:
+    """How many bytes may stay in memory, and which directories may take the rest."""
+
+    memory: int | None = None
+    directories: tuple[str, ...] = ()
+    pace: float | None = field(default=None, compare=False)  # of the disk, in bytes per second, once it is known
+
+    def fits(self, size: int) -> bool:
+        return self.memory is None or size <= self.memory
+
+    def place(self, size: int) -> Place:
+        """The directory for a file of `size` bytes: a disk with room for it, if there is one."""
+        return best_place([tempfile.gettempdir(), *self.directories, "/var/tmp"], size)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A directory that takes temporary files."""
+
+    directory: str
+    free: int
+    in_memory: bool
+
+
+def best_place(directories: Sequence[str], size: int) -> Place:
+    """The first directory on a disk with room; failing that the disk with most room; failing that, memory.
+
+    >>> best_place(["no such directory", "."], 10).directory
+    '.'
+    """
+    usable = [name for name in dict.fromkeys(directories) if os.path.isdir(name) and os.access(name, os.W_OK)]
+    places = [Place(name, shutil.disk_usage(name).free, _is_memory(name)) for name in usable]
+    if not places:
+        raise SpillError(
+            what="what the evaluation keeps cannot be moved to a file",
+            why=f"none of these directories can be written to: {', '.join(dict.fromkeys(directories))}",
+            fix="set TMPDIR to a directory on a disk, or eval_memory_mb=None to keep everything in memory",
+        )
+    disks = [place for place in places if not place.in_memory]
+    with_room = (place for place in disks if place.free > size)
+    return next(with_room, max(disks or places, key=lambda place: place.free))
+
+
+def _is_memory(directory: str) -> bool:
+    """Whether files in there are kept in memory."""
+    device = os.stat(directory).st_dev
+    return os.name == "posix" and f"{os.major(device)}:{os.minor(device)}" in _memory_devices()
+
+
+@cache
+def _memory_devices() -> frozenset[str]:
+    """File systems in memory, by number (Linux says which; elsewhere temporary files are on disks)."""
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return frozenset()
+    kinds = ((line.split(" ", 3)[2], line.partition(" - ")[2].split(" ", 1)[0]) for line in mounts)
+    return frozenset(number for number, kind in kinds if kind in ("tmpfs", "ramfs"))
+
+
+class ScratchFile:
+    """A file without a name. First `append`, then `mapped`, which ends the writing."""
+
+    def __init__(self, scratch: Scratch, expected: int) -> None:
+        self.scratch = scratch
+        self.size = 0
+        self.place = scratch.place(expected)
+        self._file = tempfile.TemporaryFile(dir=self.place.directory, buffering=0)  # noqa: SIM115 (lives as long as we)
+        weakref.finalize(self, self._file.close)  # the map, which arrays hold on to, has a handle of its own
+        self._told = 0  # up to where the system knows that the pages are not needed
+        self._map: mmap.mmap | None = None
+        self._first = self._last = 0  # addresses
+        self._pending: tuple[int, int, int] | None = None  # from, to, bytes: read, and not given back yet
+
+    def append(self, array: np.ndarray) -> None:
+        """Write the elements of an array behind all others."""
+        rest = _bytes_of(array)
+        while rest:
+            try:
+                written = os.write(self._file.fileno(), rest)
+            except OSError as error:
+                raise self._refused(error, len(rest)) from error
+            self.size += written
+            rest = rest[written:]
+        if self.size - self._told >= 2 * BLOCK:
+            self._forget_written()
+
+    def _forget_written(self) -> None:
+        """Start to bring the end of the file to the disk, and drop from the page cache what has arrived there."""
+        handle, scratch = self._file.fileno(), self.scratch
+        if _advise is None:
+            return
+        if scratch.pace is None:
+            started = time.perf_counter()
+            os.fdatasync(handle)
+            scratch.pace = (self.size - self._told) / max(time.perf_counter() - started, 1e-6)
+        if scratch.pace >= _SLOW:
+            start = max(0, self._told - _WINDOW)
+            _advise(handle, start, self.size - start, os.POSIX_FADV_DONTNEED)
+        self._told = self.size
+
+    def _refused(self, error: OSError, missing: int) -> SpillError:
+        refused = SpillError(
+            what=f"what the evaluation keeps does not fit under {self.place.directory}",
+            why=f"after {in_words(self.size)}, {in_words(missing)} more could not be written: "
+            f"{error.strerror or error}; {in_words(shutil.disk_usage(self.place.directory).free)} are free",
+            fix="keep less (preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1), or "
+            "batch_eval_metrics=True), set TMPDIR to a directory with more room, or eval_memory_mb=None to keep "
+            "everything in memory",
+        )
+        refused.errno = error.errno
+        return refused
+
+    def mapped(self) -> mmap.mmap:
+        """The file as memory. What is written there goes to the file; nothing can be appended any more."""
+        if self._map is None:
+            self._map = mmap.mmap(self._file.fileno(), self.size)
+            self._first = np.frombuffer(self._map, dtype=np.uint8).__array_interface__["data"][0]
+            self._last = self._first + self.size
+        return self._map
+
+    def holds(self, array: np.ndarray) -> bool:
+        """Whether the elements of an array are in this file."""
+        return self._first <= array.__array_interface__["data"][0] < self._last
+
+    def used(self, array: np.ndarray) -> None:
+        """Elements have been read or written; their pages are given back before there are many of them."""
+        if array.size == 0:
+            return
+        low, high = _bounds(array)
+        amount = min(high - low, array.size * _FAULT)
+        if self._pending is not None:
+            low, high = min(low, self._pending[0]), max(high, self._pending[1])
+            amount = min(high - low, amount + self._pending[2])
+        self._pending = (low, high, amount) if amount + _FAULT < BLOCK else None
+        if self._pending is None:
+            self._give_back(low, high)
+
+    def _give_back(self, low: int, high: int) -> None:
+        if self._map is None or _NOT_NEEDED is None:
+            return
+        start = max(0, low - self._first) // mmap.PAGESIZE * mmap.PAGESIZE
+        end = min(high - self._first, self.size)
+        self._map.madvise(_NOT_NEEDED, start, end - start)
+        if _advise is not None and self.scratch.pace is not None and self.scratch.pace >= _SLOW:
+            start = max(0, start - 2 * BLOCK)  # pages at the seam of two blocks were in use until now
+            _advise(self._file.fileno(), start, end - start, os.POSIX_FADV_DONTNEED)
+
+
+def _bytes_of(array: np.ndarray) -> memoryview:
+    flat: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return memoryview(flat)
+
+
+def _bounds(array: np.ndarray) -> tuple[int, int]:
+    """The first address of an array's elements, and the one behind the last."""
+    low = high = array.__array_interface__["data"][0]
+    for length, stride in zip(array.shape, array.strides, strict=True):
+        if stride < 0:
+            low += (length - 1) * stride
+        else:
+            high += (length - 1) * stride
+    return low, high + array.itemsize
+
+
+def in_words(size: float) -> str:
+    """A number of bytes as people say it.
+
+    >>> in_words(2_048_000_000), in_words(512)
+    ('2.0 GB', '512 bytes')
+    """
+    for unit, worth in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= worth:
+            return f"{size / worth:.1f} {unit}"
+    return f"{size:.0f} bytes"

@@ -1,0 +1,74 @@
+"""What a trainer knows of its model, for the card that goes with it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..arguments.hyperparameters import hyperparameters
+from ..data.columns import bare_model
+from .model_card import Asked, CardFacts, write_card
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+_LIBRARIES = {"PEFT": "peft", "Transformers": "transformers", "Pytorch": "torch", "Datasets": "datasets",
+              "Tokenizers": "tokenizers"}  # fmt: skip
+_REPOSITORY = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_FILE_FORMATS = {"arrow", "audiofolder", "csv", "generator", "imagefolder", "json", "pandas", "parquet", "sql", "text"}
+
+
+def create_model_card(trainer: Trainer, asked: Asked, name: str | None) -> None:
+    """Write README.md into the output directory; the first process does."""
+    if trainer.is_world_process_zero():
+        write_card(trainer._home, asked, facts_of(trainer, name))
+
+
+def facts_of(trainer: Trainer, name: str | None) -> CardFacts:
+    """Everything a card can say without being told."""
+    args, state = trainer.args, trainer.state
+    adapters = getattr(trainer.model, "peft_config", None) or {}
+    inner = bare_model(trainer.model)
+    base = next((config.base_model_name_or_path for config in adapters.values()), None)
+    base = _on_the_hub(base or getattr(getattr(inner, "config", None), "_name_or_path", None))
+    is_transformers = any(kind.__module__.partition(".")[0] == "transformers" for kind in type(inner).__mro__)
+    tags = []
+    if adapters:
+        kinds = [str(getattr(config.peft_type, "value", config.peft_type)).lower() for config in adapters.values()]
+        tags = [*([f"base_model:adapter:{base}"] if base else []), *kinds]
+        tags += ["transformers"] if is_transformers else []
+    return CardFacts(
+        name=name or trainer._home.absolute().name,
+        model_class=type(inner).__name__,
+        library_name="peft" if adapters else "transformers" if is_transformers else None,
+        base_model=base,
+        tags=tuple(tags),
+        dataset=_dataset_of(trainer.train_dataset),
+        hyperparameters=hyperparameters(args, trainer._train_batch_size),
+        log_history=state.log_history,
+        best_step=state.best_global_step if args.load_best_model_at_end else None,
+        versions=_versions(is_adapter=bool(adapters)),
+    )
+
+
+def _on_the_hub(name: Any) -> str | None:
+    """A name, if it is one of the hub's and not of a directory here."""
+    is_one = isinstance(name, str) and _REPOSITORY.fullmatch(name) and not Path(name).exists()
+    return name if is_one else None
+
+
+def _dataset_of(dataset: Any) -> tuple[str, str | None] | None:
+    """What `datasets` says where a set is from, if that is more than the format of a file."""
+    name, config = getattr(dataset, "builder_name", None), getattr(dataset, "config_name", None)
+    if not isinstance(name, str) or name in _FILE_FORMATS:
+        return None
+    return name, config if isinstance(config, str) and config != "default" else None
+
+
+def _versions(*, is_adapter: bool) -> dict[str, str]:
+    """Of the libraries that are in use."""
+    ours = __name__.partition(".")[0]
+    used = {"Ostinato": ours, **{name: one for name, one in _LIBRARIES.items() if name != "PEFT" or is_adapter}}
+    return {name: sys.modules[module].__version__ for name, module in used.items() if module in sys.modules}

@@ -1,0 +1,168 @@
+"""Under which circumstances a run takes place: versions, machine, code, command. Asked for once; no program is run."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import sys
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import torch
+
+from ..arguments.secrets import without_secrets
+from ..core.memory_tracker import resident_bytes
+
+# Those that may change what a run computes. Only what is imported is looked up: looking takes time.
+_PACKAGES = (
+    "torch",
+    "numpy",
+    "safetensors",
+    "transformers",
+    "tokenizers",
+    "datasets",
+    "accelerate",
+    "peft",
+    "trl",
+    "sentence_transformers",
+    "torchvision",
+    "torchaudio",
+    "bitsandbytes",
+    "flash_attn",
+    "sklearn",
+)
+_DISTRIBUTIONS = {"sklearn": "scikit-learn"}
+_LONGEST_WORD = 2_000
+_SECONDS_BETWEEN_LOOKS = 0.25  # at the memory: a look takes as long as writing a line of the journal
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Python, platform, device, and the versions of what is imported. No name of a host or a user."""
+    found: dict[str, Any] = {
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": str(device),
+        "packages": _versions(),
+    }
+    if device.type == "cuda":
+        with suppress(Exception):  # a driver that does not answer is no reason to stop
+            properties = torch.cuda.get_device_properties(device)
+            found["device_name"], found["device_memory"] = properties.name, properties.total_memory
+            found["cuda"] = torch.version.cuda
+    return found
+
+
+def _versions() -> dict[str, str]:
+    versions = {"ostinato": getattr(sys.modules.get(__name__.partition(".")[0]), "__version__", "")}
+    for name in _PACKAGES:
+        if name in sys.modules:
+            version = getattr(sys.modules[name], "__version__", None)
+            if version is None:
+                with suppress(metadata.PackageNotFoundError):
+                    version = metadata.version(_DISTRIBUTIONS.get(name, name))
+            versions[name] = str(version)
+    return versions
+
+
+def command() -> dict[str, Any]:
+    """How this process was started: what to type to start it again."""
+    words = list(getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv])
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    return {
+        "words": [_shortened(word) for word in without_secrets(words)],
+        "directory": _working_directory(),
+        "script": main,
+        "notebook": "ipykernel" in sys.modules,
+        "launcher": _launcher(),
+    }
+
+
+def _launcher() -> dict[str, Any] | None:
+    """Who started the processes of a run, if it was torchrun: it tells each of them how many there are."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return None
+    counts = {"nodes": "GROUP_WORLD_SIZE", "per_node": "LOCAL_WORLD_SIZE"}
+    told = {name: os.environ.get(variable, "") for name, variable in counts.items()}
+    return {"name": "torchrun", **{name: int(one) if one.isdecimal() else 1 for name, one in told.items()}}
+
+
+def _shortened(word: str) -> str:
+    return word if len(word) <= _LONGEST_WORD else f"{word[:_LONGEST_WORD]}…"
+
+
+def _working_directory() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:  # it has been deleted
+        return None
+
+
+def code_version() -> dict[str, str] | None:
+    """The commit of the repository that the script lies in, read from its files; None if it lies in none.
+
+    Whether files were changed since is not known: finding out means running git, which may take long or hang.
+    """
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    start = Path(main).parent if main else Path(_working_directory() or ".")
+    with suppress(OSError, ValueError):
+        for folder in (start.resolve(), *start.resolve().parents):
+            if (folder / ".git").exists():
+                return _head_of(folder / ".git")
+    return None
+
+
+def _head_of(git: Path) -> dict[str, str] | None:
+    if git.is_file():  # a worktree or a submodule: the file says where the rest is
+        git = (git.parent / git.read_text(encoding="utf-8").partition("gitdir:")[2].strip()).resolve()
+    head = (git / "HEAD").read_text(encoding="utf-8").strip()
+    if not head.startswith("ref:"):
+        return {"commit": head} if _is_commit(head) else None
+    name = head.partition(":")[2].strip()
+    common = git / "commondir"
+    places = [git, (git / common.read_text(encoding="utf-8").strip()).resolve()] if common.is_file() else [git]
+    for place in places:
+        with suppress(OSError):
+            commit = (place / name).read_text(encoding="utf-8").strip()
+            if _is_commit(commit):
+                return {"commit": commit, "branch": name.removeprefix("refs/heads/")}
+    for place in places:
+        with suppress(OSError):
+            for line in (place / "packed-refs").read_text(encoding="utf-8").splitlines():
+                commit, _, packed = line.partition(" ")
+                if packed == name and _is_commit(commit):
+                    return {"commit": commit, "branch": name.removeprefix("refs/heads/")}
+    return None
+
+
+def _is_commit(text: str) -> bool:
+    return len(text) in (40, 64) and set(text) <= set("0123456789abcdef")
+
+
+class MemoryGauge:
+    """How much memory the process and its device use. It looks a few times a second, however often it is asked."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device if device.type == "cuda" else None
+        self._found: dict[str, int] = {}
+        self._looks_again = -math.inf
+
+    def read(self) -> dict[str, int]:
+        """Bytes, as last seen: `rss` of the process (Linux), `device_peak` of torch on a CUDA device so far."""
+        now = monotonic()
+        if now >= self._looks_again:
+            self._found, self._looks_again = self._look(), now + _SECONDS_BETWEEN_LOOKS
+        return self._found
+
+    def _look(self) -> dict[str, int]:
+        found = {}
+        if (resident := resident_bytes()) is not None:
+            found["rss"] = resident
+        if self._device is not None:
+            found["device_peak"] = torch.cuda.max_memory_allocated(self._device)
+        return found

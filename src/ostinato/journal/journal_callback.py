@@ -1,0 +1,231 @@
+"""The journal of a run: one line of JSON for every event, in `events.jsonl` in its directory (docs/journal.md).
+
+It is told what happens, like any callback, and cannot influence it. What only the trainer knows it asks of a
+`RunView`, which it is given when a run opens and lets go of when the run is over.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from signal import Signals
+from typing import Any, Protocol
+
+from ..arguments.secrets import without_keys
+from ..callbacks.events import QuietCallback
+from ..core.errors import OstinatoError
+from ..core.notices import warn
+from ..core.run_files import JOURNAL_NAME
+from ..core.state import TrainerControl, TrainerState
+from .writer import JournalFile, as_json, numbers_as_json
+
+VERSION = 1
+_HELD = 100  # notices before the run begins
+_LONGEST = 4_000  # characters of a notice or an error
+_LONGEST_TRACEBACK = 16_000
+_BY_A_SIGNAL = 128
+
+
+class RunView(Protocol):
+    """What a journal asks of the run that it is the journal of."""
+
+    run_id: str
+    directory: Path
+
+    def beginning(self) -> dict[str, Any]:
+        """Arguments, environment, command, plan: all that is known before the first step."""
+        ...
+
+    def seconds(self) -> dict[str, float]:
+        """Where the time went so far, by purpose."""
+        ...
+
+    def memory(self) -> dict[str, int]:
+        """Bytes in use."""
+        ...
+
+    def coverage(self) -> dict[str, Any]:
+        """The rows of the present epoch that are done."""
+        ...
+
+
+class JournalCallback(QuietCallback):
+    """Appends what happens to `events.jsonl`. The trainer adds one on the main process; `journal=False` leaves it out.
+
+    Nothing is written before training begins, so a run that cannot start leaves no journal. A disk that takes no line
+    is said once, and training goes on.
+    """
+
+    def __init__(self) -> None:
+        self._file: JournalFile | None = None
+        self._view: RunView | None = None
+        self._run_id, self._head = "", ""  # what every line begins with, up to its time
+        self._begun = False
+        self._held: list[dict[str, Any]] = []  # what was said before the run began
+        self._best: Any = None
+        self._evaluated_at = 0
+        self._memory: dict[str, int] = {}
+        self._memory_json = "{}"
+
+    @property
+    def path(self) -> Path | None:
+        """The file of the last run; None if there was none."""
+        return self._file.path if self._file is not None else None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything was written of the last run."""
+        return self._begun
+
+    # ---- the run, as the trainer opens and closes it --------------------------------------------------------------
+
+    def open(self, view: RunView) -> None:
+        """A run is being opened; nothing is written yet."""
+        self._view, self._begun, self._held, self._run_id = view, False, [], view.run_id
+        self._head = f'{{"v":{VERSION},"run":{as_json(view.run_id)},"time":'
+
+    def hear(self, kind: str, text: str) -> None:
+        """Something was said to the user."""
+        entry = {"event": kind, "text": without_keys(text)[:_LONGEST]}
+        if self._begun:
+            self._write(entry)
+        elif self._view is not None and len(self._held) < _HELD:
+            self._held.append({**entry, "time": round(time.time(), 3)})
+
+    def saved(self, path: str, step: int, size: int, seconds: float, *, is_best: bool) -> None:
+        """A directory of weights is whole on the disk."""
+        if self._begun:
+            entry = {"event": "save", "step": step, "path": path, "bytes": size, "seconds": round(seconds, 4)}
+            self._write({**entry, "best": is_best})
+
+    def broke_off(self, error: BaseException, step: int) -> None:
+        """Training ended before its end."""
+        if not self._begun or self._view is None:
+            return
+        entry = {"step": step, "seconds": _rounded(self._view.seconds()), "rows": self._view.coverage()}
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            self._write({"event": "stopped", **entry, "signal": _signal_of(error)})
+            return
+        self._write({"event": "error", **entry, **_in_words(error)})
+
+    def close(self) -> None:
+        """The run is over. What comes later (an evaluation of the trained model) is still written down."""
+        self._view, self._held = None, []
+        if self._file is not None:
+            self._file.close()
+
+    # ---- events ---------------------------------------------------------------------------------------------------
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        view = self._view
+        if view is None:
+            return
+        if self._file is not None:
+            self._file.close()
+        self._file = JournalFile(view.directory / JOURNAL_NAME)
+        self._begun, self._best, self._evaluated_at = True, state.best_metric, state.global_step
+        self._write({"event": "start", "step": state.global_step, **_told(view)})
+        held, self._held = self._held, []
+        for entry in held:
+            self._write(entry)
+
+    def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any) -> None:
+        if not self._begun or logs is None:
+            return
+        self._note_best(args, state)
+        # Many runs log every step: this one line is put together from its parts, without a dict of all of them.
+        at = f'"step":{as_json(state.global_step)},"epoch":{as_json(state.epoch)}'
+        if state.num_input_tokens_seen:
+            at += f',"tokens":{as_json(state.num_input_tokens_seen)}'
+        line = f'{self._head}{time.time():.3f},"event":"log",{at},"logs":{numbers_as_json(logs)}'
+        if self._view is not None:
+            spent = ",".join([f'"{purpose}":{part:.4f}' for purpose, part in self._view.seconds().items()])
+            line += f',"seconds":{{{spent}}},"memory":{self._memory_text(self._view.memory())}'
+        self._append(line + "}")
+
+    def on_evaluate(
+        self, args: Any, state: TrainerState, control: TrainerControl, metrics: Any = None, **kwargs: Any
+    ) -> None:
+        if self._begun:
+            self._evaluated_at = state.global_step
+            entry = {"event": "evaluation", "step": state.global_step, "epoch": state.epoch, "metrics": metrics}
+            self._write({**entry, "training": self._view is not None})
+
+    def on_predict(self, args: Any, state: TrainerState, control: TrainerControl, metrics: Any, **kwargs: Any) -> None:
+        if self._begun:
+            self._write({"event": "prediction", "step": state.global_step, "metrics": metrics})
+
+    def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._note_best(args, state)  # the save itself is told once it is whole
+
+    def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if self._begun and self._view is not None:
+            self._note_best(args, state)
+            entry = {"event": "epoch", "step": state.global_step, "epoch": state.epoch}
+            self._write({**entry, "rows": self._view.coverage()})
+
+    def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if self._begun and self._view is not None:
+            self._note_best(args, state)
+            entry = {"event": "end", "step": state.global_step, "epoch": state.epoch, "of_steps": state.max_steps}
+            best = state.best_model_checkpoint
+            entry["best_checkpoint"] = None if best is None else Path(best).name
+            self._write({**entry, "seconds": _rounded(self._view.seconds()), "memory": self._view.memory()})
+
+    # ---- lines ----------------------------------------------------------------------------------------------------
+
+    def _note_best(self, args: Any, state: TrainerState) -> None:
+        """An evaluation is judged after its event: the next event tells what came out of it."""
+        if self._begun and state.best_metric is not None and state.best_metric != self._best:
+            self._best = state.best_metric
+            name = args.metric_for_best_model or "loss"
+            metric = name if name.startswith("eval_") else f"eval_{name}"
+            self._write({"event": "best", "step": self._evaluated_at, "metric": metric, "value": self._best})
+
+    def _write(self, entry: Mapping[str, Any]) -> None:
+        self._append(as_json({"v": VERSION, "run": self._run_id, "time": round(time.time(), 3), **entry}))
+
+    def _memory_text(self, memory: dict[str, int]) -> str:
+        if memory is not self._memory:  # a look serves for many lines
+            self._memory, self._memory_json = memory, as_json(memory)
+        return self._memory_json
+
+    def _append(self, line: str) -> None:
+        assert self._file is not None
+        self._file.append_line(line)
+        if self._view is None:  # after the run nobody closes it
+            self._file.close()
+
+
+def _told(view: RunView) -> dict[str, Any]:
+    """A data set or a model of a strange kind may fail to be described; that is no reason not to train."""
+    try:
+        return view.beginning()
+    except Exception as error:
+        warn(f"the journal does not tell how this run began: {type(error).__name__}: {error}")
+        return {}
+
+
+def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:
+    return {purpose: round(part, 4) for purpose, part in seconds.items()}
+
+
+def _signal_of(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "SIGINT"
+    code = error.code if isinstance(error, SystemExit) else None
+    if isinstance(code, int) and code > _BY_A_SIGNAL and code - _BY_A_SIGNAL in set(Signals):
+        return Signals(code - _BY_A_SIGNAL).name
+    return "exit"
+
+
+def _in_words(error: BaseException) -> dict[str, Any]:
+    """What an error says, and where it came from."""
+    told: dict[str, Any] = {"type": type(error).__name__, "text": without_keys(str(error))[:_LONGEST]}
+    if isinstance(error, OstinatoError):
+        told.update({name: without_keys(getattr(error, name))[:_LONGEST] for name in ("what", "why", "fix")})
+    where = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    told["traceback"] = without_keys(where)[-_LONGEST_TRACEBACK:]
+    return told

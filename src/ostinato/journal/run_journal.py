@@ -1,0 +1,166 @@
+"""The journal of a trainer's run: opened with it, told what no event tells, closed with it; then comes the page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import report
+from ..arguments.describe import settings_of
+from ..core.notices import heard_by, warn
+from ..core.tree import has_length
+from ..data.columns import has_columns
+from ..data.eval_set import rows_in
+from .environment import MemoryGauge, code_version, command, environment
+from .journal_callback import JournalCallback
+
+if TYPE_CHECKING:
+    from ..engine.run import Run
+    from ..trainer import Trainer
+
+
+def journal_of(trainer: Trainer) -> JournalCallback | None:
+    """The journal among the callbacks, if there is one."""
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, JournalCallback):
+            return callback
+    return None
+
+
+@contextmanager
+def journalled(trainer: Trainer, trial: Any, checkpoint: str | None) -> Iterator[None]:
+    """What happens inside is written down, also how it breaks off."""
+    journal = journal_of(trainer)
+    if journal is None or not trainer.is_world_process_zero():
+        yield
+        return
+    view = _View(trainer, Path(trainer._get_output_dir(trial)), checkpoint)
+    journal.open(view)
+    try:
+        with heard_by(journal.hear):
+            try:
+                yield
+            except BaseException as error:
+                journal.broke_off(error, trainer.state.global_step)
+                raise
+    finally:
+        journal.close()
+        if trainer.args.write_report and journal.has_begun and not view.is_forsaken:
+            _write_page(view.directory, view.run_id)
+
+
+def _write_page(directory: Path, run_id: str) -> None:
+    """The page of the run, made from its journal; whatever goes wrong with it is said and does no harm."""
+    try:
+        report.write_report(directory, run_id=run_id)
+    except Exception as error:
+        warn(f"the report of the run could not be written: {error}")
+
+
+def saved(trainer: Trainer, target: Path, step: int, seconds: float, *, is_best: bool) -> None:
+    """A checkpoint, or the best weights, are whole on the disk."""
+    journal = journal_of(trainer)
+    if journal is not None:
+        journal.saved(target.name, step, _size_of(target), seconds, is_best=is_best)
+
+
+def _size_of(directory: Path) -> int:
+    try:
+        with os.scandir(directory) as entries:
+            return sum(entry.stat().st_size for entry in entries if entry.is_file())
+    except OSError:  # it may be deleted already
+        return 0
+
+
+class _View:
+    """What a journal asks of a run (`callbacks.journal.RunView`)."""
+
+    def __init__(self, trainer: Trainer, directory: Path, checkpoint: str | None) -> None:
+        self.trainer, self.directory, self.checkpoint = trainer, directory, checkpoint
+        self.run_id = trainer._run_home.run_id
+        self.gauge = MemoryGauge(trainer.strategy.device)
+
+    @property
+    def run(self) -> Run:
+        assert self.trainer._run is not None
+        return self.trainer._run
+
+    @property
+    def is_forsaken(self) -> bool:
+        """Whether the user pressed Ctrl-C twice: then nothing is waited for."""
+        return self.trainer._run is not None and self.trainer._run.saves.is_forgotten
+
+    def beginning(self) -> dict[str, Any]:
+        """All that is known before the first step."""
+        trainer, run = self.trainer, self.run
+        settings = settings_of(trainer.args)
+        return {
+            "name": trainer.args.run_name or self.directory.name or str(self.directory),
+            "resumed_from": self._resumed_from(),
+            "forked_from": run.forked_from,
+            "arguments": {one.name: one.value for one in settings},
+            "origins": {one.name: str(one.origin) for one in settings if one.origin.kind != "default"},
+            "plan": self._plan(),
+            "environment": environment(trainer.strategy.device),
+            "processes": trainer.args.world_size,
+            "command": command(),
+            "code": code_version(),
+        }
+
+    def _resumed_from(self) -> dict[str, Any] | None:
+        run = self.run
+        if self.checkpoint is None or run.forked_from is not None:
+            return None
+        return {"step": run.opened_at, "checkpoint": Path(self.checkpoint).name}
+
+    def _plan(self) -> dict[str, Any]:
+        trainer, plan = self.trainer, self.run.plan
+        parameters = list(trainer.model.parameters())
+        train, evaluated = trainer.train_dataset, trainer.eval_dataset
+        sets = evaluated if isinstance(evaluated, dict) else {"eval": evaluated}
+        columns = trainer.model_columns() if has_columns(train) else None  # of others a row would have to be read
+        return {
+            "model": trainer._model_name,
+            "parameters": sum(one.numel() for one in parameters),
+            "trainable": sum(one.numel() for one in parameters if one.requires_grad),
+            "precision": trainer.args.mixed_precision,
+            "steps": plan.max_steps,
+            "epochs": trainer.args.num_train_epochs if trainer.args.max_steps <= 0 else None,
+            "batches_per_epoch": plan.batches_per_epoch,
+            "accumulation": plan.accumulation,
+            "rows_per_step": trainer.get_total_train_batch_size(trainer.args),
+            "train_rows": _rows(train),
+            "eval_rows": {
+                name: len(one) if has_length(one) else None for name, one in sets.items() if one is not None
+            },
+            "metric": trainer.args.metric_for_best_model,
+            "greater_is_better": trainer.args.greater_is_better,
+            "columns": None if columns is None else columns.kept,
+            "columns_left_out": None if columns is None else columns.left_out,
+        }
+
+    def seconds(self) -> dict[str, float]:
+        """Where the time went so far, by purpose."""
+        return self.run.ledger.seconds()
+
+    def memory(self) -> dict[str, int]:
+        """Bytes in use."""
+        return self.gauge.read()
+
+    def coverage(self) -> dict[str, Any]:
+        """The rows of the present epoch that are done."""
+        run = self.run
+        counted = {"epoch": run.place.epoch, "done": run.place.row, "of": _rows(self.trainer.train_dataset)}
+        return {
+            **counted,
+            "batches": run.place.batch,
+            "skipped": len(run.skipped.reasons) if run.skipped is not None else 0,
+        }
+
+
+def _rows(dataset: Any) -> int | None:
+    dataset = rows_in(dataset)
+    return len(dataset) if has_length(dataset) else None

@@ -1,0 +1,46 @@
+"""Which model the loops call: the user's, or what `torch.compile` made of it.
+
+`trainer.model` always is the model itself, so that columns, labels, names of weights, saving and loading have nothing
+to do with compiling. The compiled one shares its weights and is called in its place, in training and in evaluation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from ..arguments.settings import CompileSettings
+from ..core.compiled_model import uncompiled
+from . import compile
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A model, compiled."""
+
+    module: nn.Module
+    settings: CompileSettings | None  # None: the user compiled it
+
+
+def take_over(trainer: Trainer) -> None:
+    """A model that came compiled is kept to be called; `trainer.model` is the one inside."""
+    given = trainer.model
+    if uncompiled(given) is not given:
+        trainer._compiled = Compiled(given, settings=None)
+        trainer.model = uncompiled(given)
+
+
+def called(trainer: Trainer, model: nn.Module) -> nn.Module:
+    """What to call for this model. Made once: a compiler remembers what it has compiled for whom."""
+    known, settings = trainer._compiled, CompileSettings.of(trainer.args)
+    if known is not None and uncompiled(known.module) is model and known.settings in (None, settings):
+        return known.module
+    if settings is None:
+        return model
+    trainer._compiled = Compiled(compile.compiled(model, settings, trainer.strategy.device), settings)
+    return trainer._compiled.module

@@ -1,0 +1,46 @@
+"""What a command says: what its rows are and what would be done with them, and how a sample came out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ostinato import Trainer
+
+from .recipe import Recipe, Sample
+from .rows import TRAIN, Split
+
+_SHOWN = 300  # characters of the first row
+
+
+def plan_of(recipe: Recipe, splits: Mapping[str, Split], features: Mapping[str, Any], trainer: Trainer) -> str:
+    """The rows, the first of them as the model gets it, and the trainer's own plan."""
+    width = max(map(len, splits))
+    lines = [f"What `ostinato train {recipe.name}` reads", ""]
+    for name, split in splits.items():
+        made = features[name]
+        lines.append(f"  {name:<{width}}  {split}: {', '.join(split.columns)}")
+        lines.append(f"  {'':<{width}}  encoded: {len(made):,} rows of {', '.join(made.column_names)}")
+    lines += ["", "  the first row as the model gets it", f"    {_first(recipe, next(iter(features.values())))}", ""]
+    if TRAIN in splits:
+        return "\n".join([*lines, str(trainer.plan())])
+    return "\n".join([*lines, "Nothing is trained."])
+
+
+def _first(recipe: Recipe, features: Any) -> str:
+    ids = features[0].get("input_ids") if len(features) else None
+    if ids is None or recipe.tokenizer is None:
+        return "it has no input_ids to show"
+    several = ids if ids and isinstance(ids[0], list) else [ids]
+    padding = recipe.tokenizer.pad_token_id
+    text = " | ".join(recipe.tokenizer.decode([one for one in each if one != padding]) for each in several)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+def verdict(sample: Sample, metrics: Mapping[str, float]) -> str:
+    """Whether a sample was learned better than what can be had without learning."""
+    if sample.metric not in metrics:
+        return f"--sample: {sample.metric} was not measured"
+    value, better = metrics[sample.metric], "below" if sample.lower_is_better else "above"
+    outcome = better if sample.is_beaten_by(metrics) else f"not {better}"
+    return f"--sample: {sample.metric} {value:.4g}, {outcome} {sample.baseline:.4g} ({sample.meaning})"

@@ -1,0 +1,333 @@
+"""Rows from local files and from `datasets`, and messages that name the file, the column and the row."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from ostinato import ConfigError, DataError
+
+from .task_arguments import DataArguments
+from .unreadable import not_utf8, opened, why_unreadable
+
+# What `datasets` calls the reader of a file, by the file's ending; ".gz" may follow.
+READERS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet", ".txt": "text"}
+TRAIN, VALIDATION, TEST = "train", "validation", "test"
+_FLAGS = {TRAIN: "--do_train", VALIDATION: "--do_eval", TEST: "--do_predict"}
+_SHOWN = 5  # values of a row in a message
+_SAVED_DATASET, _SAVED_SPLITS = "state.json", "dataset_dict.json"  # what save_to_disk writes beside the rows
+
+
+@dataclass(frozen=True)
+class Split:
+    """The rows of one purpose, and where they are from."""
+
+    name: str  # train, validation or test; a data set may have further ones, such as validation_mismatched
+    rows: Any  # a datasets.Dataset
+    source: str  # the file, or the data set and its split, as messages call it
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.rows.column_names)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __str__(self) -> str:
+        return f"{self.source} ({len(self):,} {'row' if len(self) == 1 else 'rows'})"
+
+    def column(self, name: str) -> Sequence[Any]:
+        """All values of a column; if there is no such column, an error that names those there are."""
+        self.require([name])
+        return self.rows[name]
+
+    def require(self, names: Iterable[str], flags: Mapping[str, str] | None = None) -> None:
+        """Refuse rows without these columns. `flags` says which option names a column, for the advice."""
+        for name in names:
+            if name in self.columns:
+                continue
+            near = get_close_matches(name, self.columns, n=1)
+            option = (flags or {}).get(name)
+            raise DataError(
+                what=f"{self.source} has no column {name!r}",
+                why=f"its columns are {', '.join(map(repr, self.columns)) or 'none'}",
+                fix=(f"name the column with {option}" if option else "rename a column")
+                + (f"; is it {near[0]!r}?" if near else ""),
+            )
+
+    def refuse(self, row: int, column: str, what: str, fix: str) -> DataError:
+        """The error about one value; rows are counted from 1, as the lines of a file are."""
+        value = self.rows[row].get(column)
+        shown = repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:77]}..."
+        return DataError(f"{self.source}, row {row + 1}, column {column!r}: {what}", f"the value is {shown}", fix)
+
+    def check(self, column: str, is_right: Callable[[Any], bool], what: str, fix: str) -> None:
+        """Refuse the first row whose value in a column is not right."""
+        try:
+            for row, value in enumerate(self.column(column)):
+                if not is_right(value):
+                    raise self.refuse(row, column, what, fix)
+        except UnicodeDecodeError as error:  # JSON is not decoded before it is looked at
+            raise not_utf8(Path(self.source)) or error from None
+
+    def check_texts(self, *columns: str) -> None:
+        """Refuse rows where one of these columns holds no text."""
+        for column in columns:
+            self.check(column, _is_text, "this is not a text", "mend the row, or leave it out")
+
+    def first(self, count: int | None) -> Split:
+        """The first so many rows."""
+        return self if count is None or count >= len(self) else replace(self, rows=self.rows.select(range(count)))
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def read_splits(arguments: DataArguments, wanted: Sequence[str], **reader_options: Any) -> dict[str, Split]:
+    """The rows of every purpose that is wanted, by name, no more of each than was asked for.
+
+    `reader_options` go to the reader of text files (`keep_linebreaks`).
+    """
+    _check_where(arguments, wanted)
+    splits = _found(arguments, wanted, reader_options)
+    share = arguments.validation_split_percentage
+    if share and {TRAIN, VALIDATION} & set(wanted) and not _has_validation(arguments, splits):
+        # Also where only one of them is wanted: what is kept for evaluation is not trained on, in any command.
+        train = splits.get(TRAIN) or _found(arguments, [TRAIN], reader_options).get(TRAIN)
+        parts = _divided(train, share, needs_both=VALIDATION in wanted) if train else {}
+        splits |= {name: part for name, part in parts.items() if name in wanted}
+    for name in wanted:
+        if name not in splits:
+            raise _missing(arguments, name)
+    limits = {
+        TRAIN: arguments.max_train_samples,
+        VALIDATION: arguments.max_eval_samples,
+        TEST: arguments.max_predict_samples,
+    }
+    return {name: split.first(limits[name.partition("_")[0]]) for name, split in splits.items()}
+
+
+def _found(arguments: DataArguments, wanted: Sequence[str], reader_options: Mapping[str, Any]) -> dict[str, Split]:
+    if arguments.dataset_name is not None:
+        return _from_dataset(arguments, wanted)
+    files = {name: file for name in wanted if (file := _file_of(arguments, name))}
+    return {name: _from_file(file, name, **reader_options) for name, file in files.items()}
+
+
+def _has_validation(arguments: DataArguments, splits: Mapping[str, Split]) -> bool:
+    if VALIDATION in splits or arguments.dataset_name is None:
+        return VALIDATION in splits or arguments.validation_file is not None
+    return VALIDATION in _from_dataset(arguments, [VALIDATION])
+
+
+def _check_where(arguments: DataArguments, wanted: Sequence[str]) -> None:
+    files = [name for name in (TRAIN, VALIDATION, TEST) if _file_of(arguments, name)]
+    if arguments.dataset_name is None and not files:
+        raise ConfigError(
+            what="there are no rows",
+            why="neither a file nor a data set is named",
+            fix=f"add {' '.join(f'--{name}_file FILE' for name in wanted)}, or --dataset_name NAME; "
+            "or see the recipe work with --sample",
+        )
+    if arguments.dataset_name is not None and files:
+        raise ConfigError(
+            what=f"--dataset_name {arguments.dataset_name} and --{files[0]}_file {_file_of(arguments, files[0])}",
+            why="rows are read from a data set or from files",
+            fix="leave one of them out",
+        )
+
+
+def _missing(arguments: DataArguments, name: str) -> ConfigError:
+    where = f"data set {arguments.dataset_name!r} has no split {name!r}" if arguments.dataset_name else "no file"
+    further = " or --validation_split_percentage 5" if name == VALIDATION else ""
+    return ConfigError(
+        what=f"there are no {name} rows",
+        why=f"{_FLAGS[name]} needs them, and {where}" + ("" if arguments.dataset_name else " is named"),
+        fix=f"add {f'--{name}_split_name NAME' if arguments.dataset_name else f'--{name}_file FILE'}{further}, "
+        f"or leave out {_FLAGS[name]}",
+    )
+
+
+def _file_of(arguments: DataArguments, name: str) -> str | None:
+    return getattr(arguments, f"{name}_file")
+
+
+def _divided(train: Split, percent: float, *, needs_both: bool) -> dict[str, Split]:
+    count = round(len(train) * percent / 100)
+    if count == 0 and not needs_both:
+        return {TRAIN: train}
+    if not 0 < count < len(train):
+        raise ConfigError(
+            what=f"--validation_split_percentage {percent:g} of {len(train)} rows are {count}",
+            why="rows have to remain for both training and evaluation",
+            fix="choose another percentage, or add --validation_file FILE",
+        )
+    rows, source = train.rows, train.source
+    return {
+        TRAIN: Split(TRAIN, rows.select(range(count, len(rows))), f"{source} from row {count + 1} on"),
+        VALIDATION: Split(VALIDATION, rows.select(range(count)), f"the first {percent:g} % of {source}"),
+    }
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+
+def _from_file(file: str | None, name: str, **reader_options: Any) -> Split:
+    path = Path(str(file))
+    if path.is_dir():
+        return Split(name, _from_directory(path, name), str(file))
+    ending = next((ending for ending in reversed(path.suffixes) if ending.lower() != ".gz"), "").lower()
+    if ending not in READERS:
+        raise ConfigError(
+            what=f"--{name}_file {file}: a file of kind {ending or 'unknown'!r} cannot be read",
+            why=f"the kinds are {', '.join(READERS)}",
+            fix="convert the file, or give it the ending that says what is in it",
+        )
+    if not path.is_file():
+        near = (
+            get_close_matches(path.name, [each.name for each in path.parent.iterdir()]) if path.parent.is_dir() else []
+        )
+        raise ConfigError(
+            what=f"--{name}_file {file}: there is no such file",
+            why=f"looked for it in {path.parent.resolve()}",
+            fix=f"is it {path.with_name(near[0])}?" if near else "check the path",
+        )
+    if path.stat().st_size == 0:
+        raise _no_rows(str(file))
+    options = dict(reader_options) if READERS[ending] == "text" else {}
+    if READERS[ending] == "csv":
+        options = {"keep_default_na": False, "na_values": [""]}  # "NA", "null" and "None" are texts like any other
+    if ending == ".tsv":
+        options["delimiter"] = "\t"
+    if ending == ".json" and _keeps_rows_under_data(path):
+        options["field"] = "data"  # {"version": ..., "data": [rows]}, as SQuAD and others have it
+    return Split(name, _read(path, READERS[ending], options), str(file))
+
+
+def _read(path: Path, reader: str, options: Mapping[str, Any]) -> Any:
+    datasets = import_datasets()
+    loudness = datasets.logging.get_verbosity()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what it would say of a broken file is said below
+    try:
+        rows = datasets.load_dataset(reader, data_files={TRAIN: str(path)}, split=TRAIN, **options)
+    except Exception as error:  # datasets, pandas and pyarrow raise types of their own, of no common kind
+        if isinstance(error, ValueError) and "corresponds to no data" in str(error):
+            raise _no_rows(str(path)) from None
+        raise why_unreadable(path, reader) or DataError(
+            what=f"{path} cannot be read as {reader}",
+            why=" ".join(str(error.__cause__ or error).split()),
+            fix="mend the file, or give it the ending that says what is in it",
+        ) from error
+    finally:
+        datasets.logging.set_verbosity(loudness)
+    if len(rows) == 0:
+        raise _no_rows(str(path))
+    return rows
+
+
+def _from_directory(path: Path, name: str) -> Any:
+    """The rows that `Dataset.save_to_disk` has written; a directory with several splits has another flag."""
+    if (path / _SAVED_DATASET).is_file():
+        return import_datasets().load_from_disk(str(path))
+    several = (path / _SAVED_SPLITS).is_file()
+    raise ConfigError(
+        what=f"--{name}_file {path} is a directory",
+        why="`datasets` has saved several splits in it" if several else "rows are read from one file",
+        fix=f"--dataset_name {path}" if several else f"name a file: {shortened(_readable(path)) or 'there is none'}",
+    )
+
+
+def _readable(directory: Path) -> list[str]:
+    return sorted(str(each) for each in directory.iterdir() if READERS.keys() & {end.lower() for end in each.suffixes})
+
+
+def _no_rows(source: str) -> DataError:
+    return DataError(f"{source} holds no rows", "the file is empty, or has a header alone", "name a file with rows")
+
+
+def _keeps_rows_under_data(path: Path) -> bool:
+    try:
+        with opened(path) as file:
+            beginning = file.read(1 << 16).lstrip()
+            if not beginning.startswith("{") or '"data"' not in beginning:
+                return False
+            content = json.loads(beginning + file.read())
+    except (ValueError, OSError):
+        return False  # rows line by line, or broken: the reader finds out
+    return isinstance(content.get("data"), list)
+
+
+# ---- datasets -------------------------------------------------------------------------------------------------------
+
+
+def import_datasets() -> Any:
+    """`datasets`, or an error that says how to get it."""
+    try:
+        import datasets  # noqa: PLC0415
+    except ImportError:
+        raise ConfigError(
+            what="rows cannot be read", why="`datasets` is not installed", fix="pip install 'ostinato[hf]'"
+        ) from None
+    return datasets
+
+
+def _from_dataset(arguments: DataArguments, wanted: Sequence[str]) -> dict[str, Split]:
+    datasets, name = import_datasets(), str(arguments.dataset_name)
+    home = Path(name)
+    try:
+        if (home / _SAVED_DATASET).is_file():
+            whole: Any = {TRAIN: datasets.load_from_disk(name)}
+        elif (home / _SAVED_SPLITS).is_file():
+            whole = datasets.load_from_disk(name)
+        else:
+            whole = datasets.load_dataset(name, arguments.dataset_config_name)
+    except Exception as error:
+        raise ConfigError(
+            what=f"--dataset_name {name} cannot be read",
+            why=" ".join(str(error).split())[:300],
+            fix="check the name and --dataset_config_name; without the network, name files: --train_file FILE",
+        ) from error
+    splits: dict[str, Split] = {}
+    for purpose in wanted:
+        asked = getattr(arguments, f"{purpose}_split_name") or purpose
+        if asked in whole:
+            splits[purpose] = Split(purpose, whole[asked], f"{name}, split {asked!r}")
+            continue
+        if getattr(arguments, f"{purpose}_split_name"):
+            raise ConfigError(
+                what=f"{name} has no split {asked!r}", why=f"it has {', '.join(whole)}", fix="name one of these"
+            )
+        for further in (f"{purpose}_matched", f"{purpose}_mismatched"):  # as MNLI has them
+            if further in whole:
+                key = purpose if further.endswith("_matched") else f"{purpose}_mm"
+                splits[key] = Split(key, whole[further], f"{name}, split {further!r}")
+    return splits
+
+
+# ---- labels ---------------------------------------------------------------------------------------------------------
+
+
+def commonest(values: Iterable[Any]) -> tuple[Any, float]:
+    """The commonest value and its share.
+
+    >>> commonest(["a", "b", "a", "a"])
+    ('a', 0.75)
+    """
+    value, count = (counts := Counter(values)).most_common(1)[0]
+    return value, count / counts.total()
+
+
+def shortened(names: Sequence[Any], shown: int = _SHOWN) -> str:
+    """The first few names.
+
+    >>> shortened(["a", "b", "c"], 2)
+    'a, b, … (3)'
+    """
+    listed = ", ".join(map(str, names[:shown]))
+    return listed if len(names) <= shown else f"{listed}, … ({len(names)})"

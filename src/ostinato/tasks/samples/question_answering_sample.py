@@ -1,0 +1,61 @@
+"""Who lives where and works for whom: questions about short texts of our own making."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+from ..rows import commonest
+from . import Sample, command, tiny, write_rows
+from .sentences import COMPANIES, PEOPLE, PLACES, pick, source
+
+SIZES = (("train", 600), ("validation", 120), ("test", 120))
+WAYS = (
+    "{who} lives in {where} and works for {whom}.",
+    "In {where} lives {who}, who works for {whom}.",
+    "{who} works for {whom} in the town of {where}.",
+)
+QUESTIONS = {"who": "Who works for {whom}?", "where": "In which town is {who}?", "whom": "Whom does {who} work for?"}
+
+
+def make(directory: Path) -> Sample:
+    """Who, where or for whom: which words of a text answer a question about it?"""
+    files, baseline = write_questions(directory)
+    words = command(
+        files,
+        tiny("bert", hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64),
+        "--do_train --do_eval --do_predict --max_seq_length 48 --doc_stride 8 --pad_to_max_length false",
+        "--num_train_epochs 5 --per_device_train_batch_size 16 --learning_rate 2e-3 --eval_strategy epoch",
+        "--metric_for_best_model f1 --logging_steps 20 --report_to none",
+    )
+    return Sample(words, "eval_exact_match", baseline, "always giving the commonest answer")
+
+
+def write_questions(directory: Path, names: int = 20) -> tuple[dict[str, str], float]:
+    """Write rows with so many names of each kind; the files, and how often the commonest answer is right, in %."""
+    numbers, files, baseline = source(0), {}, 0.0
+    for split, count in SIZES:
+        rows = [question(f"{split}-{n}", numbers, names) for n in range(count)]
+        files[split] = write_rows(directory / f"{split}.jsonl", rows)
+        if split == "validation":
+            baseline = 100 * commonest(row["answers"]["text"][0] for row in rows)[1]
+    return files, baseline
+
+
+def question(name: str, numbers: random.Random, names: int = 20) -> dict[str, Any]:
+    """A text about somebody, a question about it, and where its answer is.
+
+    >>> row = question("1", source(1))
+    >>> row["question"], row["context"]
+    ('Who works for Bergbahn?', 'In Turin lives Emil, who works for Bergbahn.')
+    """
+    kinds = {"who": PEOPLE, "where": PLACES, "whom": COMPANIES}
+    facts = {kind: pick(known[:names], numbers) for kind, known in kinds.items()}
+    context, asked = pick(WAYS, numbers).format(**facts), pick(tuple(QUESTIONS), numbers)
+    return {
+        "id": name,
+        "context": context,
+        "question": QUESTIONS[asked].format(**facts),
+        "answers": {"text": [facts[asked]], "answer_start": [context.index(facts[asked])]},
+    }

@@ -1,0 +1,102 @@
+"""The outside world: the hub, and experiment trackers, found by the names that `report_to` takes.
+
+Trackers are thin callbacks over one small interface (sink.py). Every library is optional, imported where it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from ..arguments import tracker_names
+
+_HOMES = {
+    "tensorboard": ("tensorboard", "TensorBoardCallback"),
+    "wandb": ("wandb", "WandbCallback"),
+    "mlflow": ("mlflow", "MLflowCallback"),
+    "trackio": ("trackio", "TrackioCallback"),
+    "csv": ("files", "CsvCallback"),
+    "jsonl": ("files", "JsonlCallback"),
+    "comet_ml": ("comet", "CometCallback"),
+    "clearml": ("clearml", "ClearMLCallback"),
+    "dvclive": ("dvclive", "DVCLiveCallback"),
+    "neptune": ("neptune", "NeptuneCallback"),
+    "swanlab": ("swanlab", "SwanLabCallback"),
+}
+_HOME_OF = {callback: home for home, callback in _HOMES.values()}
+_HOME_OF |= {"TrackerCallback": "tracker", "rewrite_logs": "tracker", "Sink": "sink", "RunInfo": "sink"}
+
+
+def callback_class(name: str) -> Any:
+    """The callback behind a name in `report_to`; for one of another package, what its entry point names.
+
+    >>> callback_class("csv").__name__
+    'CsvCallback'
+    """
+    if name in _HOMES:
+        home, callback = _HOMES[name]
+        return getattr(import_module(f".{home}", __name__), callback)
+    problem = tracker_names.unknown(name)
+    if problem is not None:
+        raise problem
+    return tracker_names.third_party()[name].load()
+
+
+def get_available_reporting_integrations() -> list[str]:
+    """The trackers that can be used here: what `report_to="all"` means."""
+    return tracker_names.installed()
+
+
+def get_reporting_integration_callbacks(report_to: list[str]) -> list[Any]:
+    """The callbacks behind the names in `report_to`."""
+    return [callback_class(name) for name in report_to]
+
+
+class _Callbacks(Mapping[str, Any]):
+    """Every name in `report_to` and its callback, which is imported when asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in list(self):
+            raise KeyError(name)
+        return callback_class(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*_HOMES, *(name for name in sorted(tracker_names.third_party()) if name not in _HOMES)])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+INTEGRATION_TO_CALLBACK: Mapping[str, Any] = _Callbacks()
+
+
+def hp_params(trial: Any) -> Any:
+    """The hyper-parameters of a trial, whichever library made it."""
+    return getattr(trial, "params", trial)
+
+
+# What scripts ask before they use a library.
+_ASKED = {
+    "is_clearml_available": "clearml",
+    "is_codecarbon_available": "codecarbon",
+    "is_comet_available": "comet_ml",
+    "is_dvclive_available": "dvclive",
+    "is_mlflow_available": "mlflow",
+    "is_neptune_available": "neptune",
+    "is_optuna_available": "optuna",
+    "is_swanlab_available": "swanlab",
+    "is_tensorboard_available": "tensorboard",
+    "is_trackio_available": "trackio",
+    "is_wandb_available": "wandb",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ASKED:
+        package = _ASKED[name]
+        return lambda: find_spec(package) is not None
+    if name in _HOME_OF:
+        return getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,312 @@
+"""What all tracker callbacks have in common: when to start, what a number is called there, and how to fail."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from importlib import import_module
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import torch
+
+from ..arguments.secrets import is_secret, redacted
+from ..arguments.tracker_names import KNOWN, is_installed, missing
+from ..callbacks.events import TidiesUp
+from ..core.notices import note_once, warn
+from ..core.state import ExportableState, TrainerControl, TrainerState
+from .sink import Held, Logged, RunInfo, Sink
+
+SUMMARY = ("train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss", "total_flos")
+GIVES_UP_AFTER = 3  # logs in a row that a tracker did not take
+
+
+def rewrite_logs(logs: Mapping[str, Any]) -> dict[str, Any]:
+    """Names as trackers group them: `eval_` and `test_` become folders, everything else goes to `train/`.
+
+    >>> rewrite_logs({"loss": 1.0, "eval_loss": 2.0, "test_acc": 0.5})
+    {'train/loss': 1.0, 'eval/loss': 2.0, 'test/acc': 0.5}
+    """
+    return {_folder(name): value for name, value in logs.items()}
+
+
+@lru_cache(maxsize=1024)  # every log has the same names
+def _folder(name: str) -> str:
+    for prefix in ("eval", "test"):
+        if name.startswith(f"{prefix}_"):
+            return f"{prefix}/{name[len(prefix) + 1 :]}"
+    return f"train/{name}"
+
+
+def numbers_of(logs: Mapping[str, Any]) -> dict[str, float]:
+    """What of a log is a number; the rest is left out, and said."""
+    found: dict[str, float] = {}
+    for name, value in logs.items():
+        if type(value) is float or type(value) is int:  # nearly always, and the rest takes longer to tell
+            found[name] = value
+            continue
+        if isinstance(value, torch.Tensor) and value.numel() == 1:
+            value = value.item()
+        if isinstance(value, Integral):
+            found[name] = int(value)
+        elif isinstance(value, Real):
+            found[name] = float(value)
+        else:
+            kind = type(value).__name__
+            note_once(f"trackers take numbers: {name} is a {kind} and goes to none", key=f"not a number: {name}")
+    return found
+
+
+class TrackerCallback(TidiesUp, ExportableState):
+    """Sends what is logged to a tracker, from the first process of all.
+
+    Give it a sink, or derive from it and make one in `open`. The id of the tracker's run is kept in checkpoints, so
+    that a resumed run goes on with it. A tracker that fails is said to, once, and never stops training.
+
+    >>> Trainer(..., callbacks=[TrackerCallback(MySink())])  # doctest: +SKIP
+    """
+
+    tracker: ClassVar[str] = ""  # what report_to calls it
+    prefixed: bool = True  # whether names get `train/`, `eval/` and `test/`
+    logs_predictions: ClassVar[bool] = False  # whether the metrics of `predict` are sent as well
+
+    def __init__(self, sink: Sink | None = None) -> None:
+        if self.tracker and not is_installed(self.tracker):
+            raise missing(self.tracker)
+        self.run_id: str | None = None
+        self._given = sink
+        self._sink: Sink | None = None
+        self._held: Held | None = None
+        self._waiting: list[Logged] = []  # not handed over yet, under the names they were logged with
+        self._handed_over_at = float("-inf")
+        self._failures = 0
+        self._is_off = self._has_warned = False
+        self._is_training = self._has_trained = False
+
+    def package(self) -> Any:
+        """The tracker's own package, imported now."""
+        return import_module(KNOWN[self.tracker][0] or "")
+
+    def open(self) -> Sink:
+        """A sink for a run."""
+        if self._given is None:
+            raise NotImplementedError(f"{type(self).__name__} has to be given a sink, or to make one in open()")
+        return self._given
+
+    # ---- events --------------------------------------------------------------------------------
+
+    def on_train_begin(
+        self, args: Any, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
+    ) -> None:
+        self._failures, self._is_off = 0, False
+        self._handed_over_at = float("-inf")  # the first numbers of a run do not wait
+        goes_on = state.global_step > 0
+        if not goes_on and self._has_trained:
+            self._finish()
+            self.run_id = None  # of an earlier call of train()
+        elif goes_on:
+            self._finish()  # opened by an evaluation, perhaps before the checkpoint was read
+        self._is_training = self._has_trained = True
+        self.setup(args, state, model)
+
+    def on_log(
+        self,
+        args: Any,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: Any = None,
+        model: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        if not state.is_world_process_zero or self._is_off or not logs:
+            return
+        if self._sink is None:  # an evaluation before training, or a prediction after it
+            self.setup(args, state, model)
+        self._waiting.append(Logged(numbers_of(logs), state.global_step, time.time()))
+        if not self._is_training:
+            self.flush()  # nobody may ever end this one
+        elif self._is_due(control):
+            self._hand_over()
+
+    def on_predict(self, args: Any, state: TrainerState, control: TrainerControl, metrics: Any, **kwargs: Any) -> None:
+        if self.logs_predictions:
+            self.on_log(args, state, control, logs=metrics, **kwargs)
+
+    def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._is_training = False
+        self._finish()
+
+    def broke_off(self) -> None:
+        """What waits to be sent must not be lost with a run that failed."""
+        self._is_training = False
+        self.flush()
+
+    # ---- what they do --------------------------------------------------------------------------
+
+    def setup(self, args: Any, state: TrainerState, model: Any, **kwargs: Any) -> None:
+        """Start the tracker's run, or go on with it: a subclass may add what it wants to have recorded."""
+        if not state.is_world_process_zero or self._sink is not None:
+            return
+        run = self.describe(args, state, model)
+        with self._never_stopping("could not be started", is_fatal=True):
+            sink = self.open()
+            self.run_id = sink.start(run)
+            self._sink = sink
+            if run.step:
+                self._catch_up(sink, run, state)
+
+    def describe(self, args: Any, state: TrainerState, model: Any) -> RunInfo:
+        """What the tracker is told about the run."""
+        return RunInfo(
+            name=getattr(args, "run_name", None),
+            output_dir=args.output_dir or ".",
+            hyper_parameters=_masked(args.to_dict()),
+            model_config=_masked(config_of(model)),
+            run_id=self.run_id,
+            step=state.global_step if self._is_training else None,
+            trial=state.trial_name,
+            args=args,
+            model=model,
+        )
+
+    def _catch_up(self, sink: Sink, run: RunInfo, state: TrainerState) -> None:
+        """Bring the tracker to where the checkpoint is: what it lost is logged again, what it has is left alone."""
+        self._held = held = sink.held(run)
+        now = time.time()
+        for entry in state.log_history:
+            step = int(entry.get("step", 0))
+            if step >= held.complete_before:
+                numbers = numbers_of({name: value for name, value in entry.items() if name != "step"})
+                self._waiting.append(Logged(numbers, step, now))
+        self._hand_over()
+
+    def _is_due(self, control: TrainerControl) -> bool:
+        """Whether what waits has waited long enough, or the next step is not what comes next."""
+        patience = 0.0 if self._sink is None else self._sink.patience
+        long_enough = not patience or time.monotonic() - self._handed_over_at >= patience
+        return long_enough or control.should_evaluate or control.should_save or control.should_training_stop
+
+    def _hand_over(self) -> None:
+        """Give the tracker what waits: at once where it takes many at once, one by one where it does not."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        self._handed_over_at = time.monotonic()
+        ready = [one for one in map(self._as_it_is_called, waiting) if one.numbers]
+        together = self._sink is not None and self._sink.patience
+        for logs in [ready] if together and ready else [[one] for one in ready]:
+            if self._sink is None:
+                return
+            with self._never_stopping("did not take what was logged"):
+                self._sink.log_all(logs)
+                self._failures = 0
+        summary = next((one.numbers for one in waiting if "train_runtime" in one.numbers), None)
+        if summary is not None and self._sink is not None:
+            with self._never_stopping("did not take the summary"):
+                self._sink.summarize({name: summary[name] for name in SUMMARY if name in summary})
+
+    def _as_it_is_called(self, logged: Logged) -> Logged:
+        """The numbers under the names that the tracker knows them by, without those that it has already."""
+        numbers = rewrite_logs(logged.numbers) if self.prefixed else dict(logged.numbers)
+        if self._held is not None:
+            numbers = self._not_held(self._held, numbers, logged.step)
+        return logged._replace(numbers=numbers)
+
+    def _not_held(self, held: Held, numbers: dict[str, float], step: int) -> dict[str, float]:
+        left = {}
+        for name, value in numbers.items():
+            is_there, differs = held.take(step, name, value)
+            if differs:
+                note_once(
+                    f"{self._name} has {name} of step {step} already, from an attempt that went on to other numbers; "
+                    "both are there now",
+                    key=f"{self._name} has other numbers",
+                )
+            if not is_there:
+                left[name] = value
+        return left
+
+    def _finish(self) -> None:
+        self._hand_over()
+        sink, self._sink, self._held = self._sink, None, None
+        if sink is not None:
+            with self._never_stopping("could not be ended"):
+                sink.finish()
+
+    def flush(self) -> None:
+        """Let nothing be lost that was logged so far."""
+        self._hand_over()
+        if self._sink is not None:
+            with self._never_stopping("could not write"):
+                self._sink.flush()
+
+    # ---- failing -------------------------------------------------------------------------------
+
+    @property
+    def _name(self) -> str:
+        return self.tracker or type(self._given or self).__name__
+
+    @contextlib.contextmanager
+    def _never_stopping(self, what: str, *, is_fatal: bool = False) -> Iterator[None]:
+        """Whatever a tracker raises is told once."""
+        try:
+            yield
+        except Exception as error:
+            self._failures += 1
+            self._is_off = self._is_off or is_fatal or self._failures >= GIVES_UP_AFTER
+            if is_fatal or self._is_off:
+                self._abandon()
+            if not self._has_warned:
+                self._has_warned = True
+                then = "nothing is sent to it" if self._is_off else "it is tried again with the next numbers"
+                warn(f"the tracker {self._name} {what}: {_first_line(error)}; training goes on, and {then}")
+
+    def _abandon(self) -> None:
+        sink, self._sink = self._sink, None
+        if sink is not None:
+            with contextlib.suppress(Exception):
+                sink.finish()
+
+    # ---- checkpoints ---------------------------------------------------------------------------
+
+    @property
+    def _initialized(self) -> bool:
+        """Whether the tracker's run is open: what subclasses of transformers' callbacks look at."""
+        return self._sink is not None
+
+    def state(self) -> dict[str, Any]:
+        """The id of the tracker's run. A checkpoint is being made: what was logged until now must not be lost."""
+        self.flush()
+        return {"args": {}, "attributes": {"run_id": self.run_id}}
+
+
+def config_of(model: Any) -> dict[str, Any]:
+    """The configuration that a model carries, as plain data."""
+    found: dict[str, Any] = {}
+    for name in ("config", "peft_config"):
+        config: Any = getattr(model, name, None)
+        to_dict: Callable[[], Any] | None = getattr(config, "to_dict", None)
+        content = to_dict() if callable(to_dict) else config
+        if isinstance(content, dict):
+            found.update({name: content} if name == "peft_config" else content)
+    return found
+
+
+def _masked(content: Mapping[Any, Any]) -> dict[str, Any]:
+    return {
+        str(name): redacted(str(name))
+        if is_secret(str(name))
+        else _masked(value)
+        if isinstance(value, Mapping)
+        else value
+        for name, value in content.items()
+    }
+
+
+def _first_line(error: Exception) -> str:
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # some write in colours
+    lines = [line.strip() for line in plain.splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

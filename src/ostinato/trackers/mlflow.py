@@ -1,0 +1,143 @@
+"""MLflow."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..core.notices import note_once
+from ..core.state import TrainerControl, TrainerState
+from .base import TrackerCallback
+from .sink import Held, Logged, Numbers, RunInfo, Sink
+
+_YES = ("1", "true", "yes", "on", "y", "t")
+_AT_ONCE = 100  # parameters that the service takes in one request
+_POINTS_AT_ONCE = 1000
+
+
+def _asked(name: str) -> bool:
+    return os.environ.get(name, "false").lower() in _YES
+
+
+class MlflowSink(Sink):
+    """Logs to the active run of mlflow, or to one that it starts and ends.
+
+    A resumed run goes on with the run's id. Points are in the store when `log` returns; what the store has of the
+    steps to come is read from it, because a point cannot be taken out again.
+    """
+
+    patience = 1.0  # a request takes about as long for many points as for one
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self.client = module.MlflowClient()
+        self.run_id = ""
+        self._ends_it = False
+
+    def start(self, run: RunInfo) -> str | None:
+        active = self.module.active_run()
+        nested = _asked("MLFLOW_NESTED_RUN")
+        if active is None or nested:
+            wanted = run.run_id or os.environ.get("MLFLOW_RUN_ID")
+            experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME")
+            if experiment and wanted is None:
+                self.module.set_experiment(experiment)
+            options = {"run_id": wanted} if wanted else {"run_name": run.trial or run.name}
+            active = self.module.start_run(nested=nested, **options)
+            self._ends_it = True
+        self.run_id = active.info.run_id
+        tags = json.loads(os.environ.get("MLFLOW_TAGS", "{}"))
+        if tags:
+            self.module.set_tags(tags)
+        if run.run_id is None:
+            self._log_params(run)
+        return self.run_id
+
+    def _log_params(self, run: RunInfo) -> None:
+        content = run.everything
+        if _asked("MLFLOW_FLATTEN_PARAMS"):
+            content = _flat(content)
+        most = os.environ.get("MLFLOW_MAX_LOG_PARAMS")
+        names = list(content)[: int(most)] if most else list(content)
+        longest = self.module.utils.validation.MAX_PARAM_VAL_LENGTH
+        params = {name: str(content[name]) for name in names}
+        too_long = [name for name, value in params.items() if len(value) > longest]
+        if too_long:
+            note_once(f"mlflow takes parameters of at most {longest} characters; left out: {', '.join(too_long)}")
+        pairs = [self.module.entities.Param(name, value) for name, value in params.items() if name not in too_long]
+        for first in range(0, len(pairs), _AT_ONCE):
+            self.client.log_batch(self.run_id, params=pairs[first : first + _AT_ONCE])
+
+    def held(self, run: RunInfo) -> Held:
+        held = Held()
+        for name in self.client.get_run(self.run_id).data.metrics:
+            for point in self.client.get_metric_history(self.run_id, name):
+                held.add(point.step, name, point.value)
+        return held
+
+    def log(self, numbers: Numbers, step: int) -> None:
+        self.log_all([Logged(numbers, step, time.time())])
+
+    def log_all(self, logs: Sequence[Logged]) -> None:
+        metric = self.module.entities.Metric
+        points = [
+            metric(_allowed(name), float(value), int(1000 * moment), step)
+            for numbers, step, moment in logs
+            for name, value in numbers.items()
+        ]
+        for first in range(0, len(points), _POINTS_AT_ONCE):
+            self.client.log_batch(self.run_id, metrics=points[first : first + _POINTS_AT_ONCE])
+
+    def finish(self) -> None:
+        if self._ends_it and self.module.active_run() is not None:
+            self.module.end_run()
+
+
+def _allowed(name: str) -> str:
+    """The name with what mlflow refuses replaced."""
+    return re.sub(r"[^\w\-. :/]", "_", name).rstrip("/")
+
+
+def _flat(content: dict[str, Any], above: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in content.items():
+        whole = f"{above}{name}"
+        found.update(_flat(value, f"{whole}.") if isinstance(value, dict) and value else {whole: value})
+    return found
+
+
+class MLflowCallback(TrackerCallback):
+    """Logs to MLflow, configured by its own variables: MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME, MLFLOW_RUN_ID, ….
+
+    `prefixed=False` keeps the names as transformers logs them here: `eval_loss` and not `eval/loss`.
+
+    >>> TrainingArguments("out", report_to="mlflow", run_name="first try")  # doctest: +SKIP
+    """
+
+    tracker = "mlflow"
+
+    def __init__(self, *, prefixed: bool = True) -> None:
+        super().__init__()
+        self.prefixed = prefixed
+        self._ml_flow = self.package()
+
+    def open(self) -> MlflowSink:
+        return MlflowSink(self._ml_flow)
+
+    def setup(self, args: Any, state: TrainerState, model: Any, **kwargs: Any) -> None:
+        if _asked("DISABLE_MLFLOW_INTEGRATION"):
+            self._is_off = True
+            note_once("DISABLE_MLFLOW_INTEGRATION is set: nothing is sent to mlflow")
+            return
+        super().setup(args, state, model, **kwargs)
+
+    def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if self._sink is not None and _asked("HF_MLFLOW_LOG_ARTIFACTS"):
+            with self._never_stopping("did not take the checkpoint"):
+                directory = Path(args.output_dir, f"checkpoint-{state.global_step}")
+                self._ml_flow.log_artifacts(str(directory), artifact_path=directory.name)

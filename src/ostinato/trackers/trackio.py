@@ -1,0 +1,92 @@
+"""Trackio."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from importlib import import_module
+from typing import Any
+
+from .base import TrackerCallback
+from .sink import Held, Numbers, RunInfo, Sink
+
+
+class TrackioSink(Sink):
+    """Logs rows to a run of trackio, in its local store or in the Space that `trackio_space_id` names.
+
+    Trackio hands rows to its store in the background and loses the last ones when the process is killed; a resumed
+    run goes on under the same name and logs again what the store lacks.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self.run: Any = None
+
+    def start(self, run: RunInfo) -> str | None:
+        args = run.args
+        self.project = os.environ.get("TRACKIO_PROJECT") or getattr(args, "project", None) or "huggingface"
+        self.space = getattr(args, "trackio_space_id", None) or os.environ.get("TRACKIO_SPACE_ID")
+        name = run.run_id or run.trial or run.name
+        if run.run_id is None:
+            name = self._new_name(name)
+        self.run = self.module.init(
+            project=self.project,
+            name=name,
+            space_id=self.space,
+            bucket_id=getattr(args, "trackio_bucket_id", None),
+            config={name.lstrip("_"): _plain(value) for name, value in run.everything.items()},  # `_` is trackio's own
+            resume="never" if run.run_id is None else "allow",
+            embed=False,
+        )
+        return self.run.name
+
+    def _new_name(self, name: str | None) -> str | None:
+        """A name of its own: runs of one name would be one run in the store."""
+        is_taken = name and not self.space and name in _store().get_runs(self.project)
+        return f"{name}-{secrets.token_hex(3)}" if is_taken else name
+
+    def held(self, run: RunInfo) -> Held:
+        if run.run_id is None or self.space is not None:
+            return super().held(run)
+        held = Held()
+        for row in _store().get_logs(self.project, self.run.name):
+            for name, value in row.items():
+                if name not in ("step", "timestamp") and isinstance(value, (int, float)):
+                    held.add(row["step"], name, value)
+        return held
+
+    def log(self, numbers: Numbers, step: int) -> None:
+        self.run.log(dict(numbers), step=step)
+
+    def finish(self) -> None:
+        self.run.finish()
+
+
+def _store() -> Any:
+    """Trackio's local store: its public functions write, and do not read."""
+    return import_module("trackio.sqlite_storage").SQLiteStorage
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+class TrackioCallback(TrackerCallback):
+    """Logs to Trackio: the arguments `project`, `run_name` and `trackio_space_id` say where and under which name.
+
+    >>> TrainingArguments("out", report_to="trackio", project="digits")  # doctest: +SKIP
+    """
+
+    tracker = "trackio"
+    logs_predictions = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._trackio = self.package()
+
+    def open(self) -> TrackioSink:
+        return TrackioSink(self._trackio)

@@ -1,0 +1,148 @@
+"""Weights & Biases."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ..core.notices import note_once, warn
+from ..core.state import TrainerControl, TrainerState
+from .base import TrackerCallback
+from .sink import Held, Numbers, RunInfo, Sink
+from .wandb_files import files_of, history
+
+STEP = "train/global_step"  # the axis of every chart
+_YES = ("1", "true", "yes", "on", "y", "t")
+
+
+class WandbSink(Sink):
+    """Logs rows to a run of wandb, which its own variables (`WANDB_MODE`, `WANDB_ENTITY`, …) configure.
+
+    A resumed run goes on with the run's id. What the run holds already is asked of the service, or read from the
+    files of the earlier attempts where the run is offline.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self.run: Any = None
+        self._next_row: int | None = None  # where an offline run goes on counting rows; wandb does not know
+
+    def start(self, run: RunInfo) -> str | None:
+        self.run = self.module.run
+        if self.run is None:
+            options: dict[str, Any] = {"id": run.run_id, "resume": "allow"} if run.run_id is not None else {}
+            name = run.trial or run.name
+            if name is not None:
+                options["name"] = name
+            if run.trial is not None:
+                options["group"] = run.name
+            project = os.environ.get("WANDB_PROJECT") or getattr(run.args, "project", None) or "huggingface"
+            self.run = self.module.init(project=project, **options)
+        self.run.config.update(run.everything, allow_val_change=True)
+        count = getattr(run.model, "num_parameters", None)
+        if callable(count):
+            self.run.config["model/num_parameters"] = count()
+        self.run.define_metric(STEP)
+        self.run.define_metric("*", step_metric=STEP, step_sync=True)
+        watched = os.environ.get("WANDB_WATCH", "false")
+        if watched in ("all", "parameters", "gradients"):
+            every = max(100, getattr(run.args, "logging_steps", 100) or 100)
+            self.run.watch(run.model, log=watched, log_freq=int(every))
+        return self.run.id
+
+    def held(self, run: RunInfo) -> Held:
+        if run.run_id is None or run.step is None:
+            return Held()
+        if not self.run.offline:
+            last = self.run.summary.get(STEP) if self.run.resumed else None
+            return Held(complete_before=0 if last is None else int(last) + 1)
+        held = Held()
+        directory = Path(self.run.settings.sync_dir)
+        for path in files_of(directory.parent, self.run.id):
+            if path.parent.resolve() == directory.resolve():
+                continue
+            for row in history(path):
+                self._next_row = max(self._next_row or 0, int(row.get("_step", 0)) + 1)
+                for name, value in row.items():
+                    if STEP in row and isinstance(value, (int, float)) and not name.startswith("_"):
+                        held.add(int(row[STEP]), name, value)
+        return held
+
+    def log(self, numbers: Numbers, step: int) -> None:
+        row, self._next_row = self._next_row, None  # wandb counts on from there
+        self.run.log({**numbers, STEP: step}, **({} if row is None else {"step": row, "commit": True}))
+
+    def summarize(self, numbers: Numbers) -> None:
+        self.run.summary.update(dict(numbers))
+
+
+class WandbCallback(TrackerCallback):
+    """Logs to Weights & Biases. The run stays open after training, for `wandb.log` of your own; wandb ends it at exit.
+
+    >>> TrainingArguments("out", report_to="wandb", run_name="first try")  # doctest: +SKIP
+    """
+
+    tracker = "wandb"
+    logs_predictions = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._wandb: Any = None
+        self._is_off = off = os.environ.get("WANDB_DISABLED", "").lower() in _YES
+        if off:
+            note_once("WANDB_DISABLED is set: nothing is sent to wandb")
+        else:
+            self._wandb = self.package()
+
+    def open(self) -> WandbSink:
+        return WandbSink(self._wandb)
+
+    def setup(self, args: Any, state: TrainerState, model: Any, **kwargs: Any) -> None:
+        if self._wandb is None:
+            return
+        if state.is_hyper_param_search and state.global_step == 0 and self._wandb.run is not None:
+            self._wandb.finish()  # of the trial before
+        super().setup(args, state, model, **kwargs)
+
+    @property
+    def _log_model(self) -> str:
+        """When WANDB_LOG_MODEL asks for weights to be uploaded: `checkpoint`, `end` or `false`."""
+        asked = os.environ.get("WANDB_LOG_MODEL", "false").lower()
+        if asked in _YES:
+            return "end"
+        return asked if asked in ("checkpoint", "end") else "false"
+
+    def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if self._sink is not None and self._log_model == "checkpoint":
+            with self._never_stopping("did not take the checkpoint"):
+                path = Path(args.output_dir, f"checkpoint-{state.global_step}")
+                self._upload(path, f"checkpoint-{state.global_step}", {"step": state.global_step})
+
+    def on_train_end(
+        self,
+        args: Any,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Any = None,
+        processing_class: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        if self._sink is not None and self._log_model in ("end", "checkpoint"):
+            with self._never_stopping("did not take the model"), tempfile.TemporaryDirectory() as directory:
+                save = getattr(model, "save_pretrained", None)
+                if callable(save):
+                    save(directory)
+                    if processing_class is not None:
+                        processing_class.save_pretrained(directory)
+                    name = f"model-{self.run_id}" if args.run_name is None else f"model-{args.run_name}"
+                    self._upload(Path(directory), name, {"train/global_step": state.global_step})
+                else:
+                    warn("WANDB_LOG_MODEL: the model has no save_pretrained, and is not uploaded")
+        super().on_train_end(args, state, control, **kwargs)
+
+    def _upload(self, directory: Path, name: str, metadata: dict[str, Any]) -> None:
+        artifact = self._wandb.Artifact(name=name, type="model", metadata=metadata)
+        artifact.add_dir(str(directory))
+        self._wandb.run.log_artifact(artifact)

@@ -1,1 +1,0 @@
-"""Bodies of Trainer: functions that take the trainer and join parts of several rooms."""
