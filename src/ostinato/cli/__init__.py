@@ -18,6 +18,7 @@ import ostinato
 from ..core.errors import OstinatoError
 from . import (
     convert_command,
+    exec_command,
     explain_command,
     generate_command,
     plan_command,
@@ -25,11 +26,10 @@ from . import (
     train_command,
     verify_command,
 )
-from . import exec_command as execute
 
 COMMANDS: dict[str, ModuleType] = {
     "convert": convert_command,
-    "exec": execute,
+    "exec": exec_command,
     "explain": explain_command,
     "generate": generate_command,
     "plan": plan_command,

@@ -16,7 +16,7 @@ from ..checkpoint.run_directory import best_of_run
 from ..core.logged_numbers import hearing
 from ..core.protocols import Batch
 from ..core.state import TrainerState
-from ..data import loader as loaders
+from ..data import loader as data_loader
 from ..data.bad_rows import SkippedRows
 from ..data.batching.split_by_length import cuts_batches, cuts_updates
 from ..data.epoch_position import rows_of
@@ -48,7 +48,7 @@ def open_run(
     """Everything that is settled before the first step: loader, plan, placement, optimizer, schedule, state."""
     align_special_tokens(trainer.model, trainer.processing_class)
     loader = trainer.get_train_dataloader()
-    if trainer.args.isolate_rng and isinstance(loader, loaders.Loader):
+    if trainer.args.isolate_rng and isinstance(loader, data_loader.Loader):
         seed = trainer.args.seed if trainer.args.data_seed is None else trainer.args.data_seed
         loader.row_streams = RowStreams(seed, trainer.args.process_index)
     plan = plan_for(trainer, loader)

@@ -1,1 +1,1 @@
-"""TODO"""
+"""The Hugging Face hub: repositories, uploads beside training, model cards."""

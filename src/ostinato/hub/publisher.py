@@ -1,6 +1,6 @@
 """A model and its checkpoints on the hub: when they are uploaded, what is said of it, and what is left to be done.
 
-Nothing here stops a run. What is uploaded is put aside first (`integrations.staging`), in the thread that trains, and
+Nothing here stops a run. What is uploaded is put aside first (`hub.staging`), in the thread that trains, and
 sent in another. How that ended is looked at when the next save comes, or at the end: what the hub did not take is told
 once, tried again with the next save, and at last told with the command that finishes it.
 """

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Show progress: a live bar on a terminal, plain lines in a pipe, a table in a notebook."""

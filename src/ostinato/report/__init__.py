@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["RunRecord", "comparison", "first_parting", "read_run", "write_report"]
 
 _HOME_OF = {
-    "RunRecord": "reading",
-    "read_run": "reading",
-    "write_report": "page",
+    "RunRecord": "journal_reader",
+    "read_run": "journal_reader",
+    "write_report": "run_page",
     "comparison": "compare",
     "first_parting": "compare",
 }

@@ -1,4 +1,4 @@
-"""The outside world: the hub, and experiment trackers, found by the names that `report_to` takes.
+"""Experiment trackers, found by the names that `report_to` takes.
 
 Trackers are thin callbacks over one small interface (sink.py). Every library is optional, imported where it is used.
 """
@@ -26,7 +26,7 @@ _HOMES = {
     "swanlab": ("swanlab", "SwanLabCallback"),
 }
 _HOME_OF = {callback: home for home, callback in _HOMES.values()}
-_HOME_OF |= {"TrackerCallback": "tracker", "rewrite_logs": "tracker", "Sink": "sink", "RunInfo": "sink"}
+_HOME_OF |= {"TrackerCallback": "base", "rewrite_logs": "base", "Sink": "sink", "RunInfo": "sink"}
 
 
 def callback_class(name: str) -> Any:

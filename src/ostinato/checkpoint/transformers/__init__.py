@@ -1,1 +1,1 @@
-"""TODO"""
+"""Checkpoints of transformers: detect, read, write and convert them."""

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Cut rows into batches: by count, by tokens, by length, or packed end to end."""

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Orders of rows, computed from the seed and the epoch."""

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Iterable data sets: which process reads which rows, and where a stream stands."""

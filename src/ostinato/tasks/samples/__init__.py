@@ -40,7 +40,7 @@ class Sample:
 
 def make_sample(task: str, directory: Path) -> Sample:
     """Write the sample of a task into a directory, and say which command runs it."""
-    module = f"{__name__}.{task.replace('-', '_')}"
+    module = f"{__name__}.{task.replace('-', '_')}_sample"
     try:
         make = import_module(module).make
     except ModuleNotFoundError as error:
