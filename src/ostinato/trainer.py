@@ -1166,12 +1166,15 @@ class Trainer(metaclass=TrainerType):
     # ---- resuming (checkpoint/, engine/resume.py) --------------------------------------------------
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        open_checkpoint(resume_from_checkpoint).load_weights(model if model is not None else self.model)
+        opened = open_checkpoint(resume_from_checkpoint)
+        opened.load_weights(model if model is not None else self.model, self.strategy.load_model_state)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
             open_checkpoint(checkpoint).load_training_parts(
-                optimizer=self._existing_optimizer(), scheduler=self.lr_scheduler
+                optimizer=self._existing_optimizer(),
+                scheduler=self.lr_scheduler,
+                load=self.strategy.load_optimizer_state,
             )
 
     def _load_scaler(self, checkpoint: str | None) -> None:

@@ -53,7 +53,7 @@ def load_tensor_states(trainer: Trainer, checkpoint: str | Path) -> None:
 
 def load_best(trainer: Trainer, best: Path) -> None:
     """Put the best weights into the model: those that were evaluated, where these were lent."""
-    weights.load_weights(trainer.model, best)
+    weights.load_weights(trainer.model, best, trainer.strategy.load_model_state)
     callbacks = [one for one in trainer.callback_handler.callbacks if isinstance(one, LendsWeights)]
     for callback, state in _matched(callbacks, best) if callbacks else ():
         if state is not None:

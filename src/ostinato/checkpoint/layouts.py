@@ -14,6 +14,7 @@ from . import io, training_state, weights
 from .atomic import has_manifest, verify
 from .file_names import SCALER_NAME, TRAINER_STATE_NAME, TRAINING_ARGS_JSON_NAME
 from .tensors import read_tree
+from .training_state import LoadState
 from .transformers import read, write
 from .transformers.detect import is_foreign
 
@@ -23,9 +24,9 @@ class Checkpoint(Protocol):
 
     def state(self) -> TrainerState: ...
     def arguments(self) -> dict[str, Any]: ...
-    def load_weights(self, model: nn.Module) -> None: ...
-    def load_training_parts(self, *, optimizer: Any, scheduler: Any) -> None: ...
-    def load_optimizer(self, optimizer: Any) -> None: ...
+    def load_weights(self, model: nn.Module, load: LoadState = ...) -> None: ...
+    def load_training_parts(self, *, optimizer: Any, scheduler: Any, load: LoadState | None = None) -> None: ...
+    def load_optimizer(self, optimizer: Any, load: LoadState | None = None) -> None: ...
     def load_scaler(self, scaler: Any) -> None: ...
     def load_random_state(self, rank: int, world_size: int) -> None: ...
     def loop_state(self, *, batches_per_epoch: int, accumulation: int, epoch_closed: bool) -> dict[str, Any]: ...
@@ -78,14 +79,14 @@ class OwnCheckpoint:
     def arguments(self) -> dict[str, Any]:
         return _arguments_in(self.directory)
 
-    def load_weights(self, model: nn.Module) -> None:
-        weights.load_weights(model, self.directory)
+    def load_weights(self, model: nn.Module, load: LoadState = weights.load_leniently) -> None:
+        weights.load_weights(model, self.directory, load)
 
-    def load_training_parts(self, *, optimizer: Any, scheduler: Any) -> None:
-        training_state.load_training_parts(self.directory, optimizer=optimizer, scheduler=scheduler)
+    def load_training_parts(self, *, optimizer: Any, scheduler: Any, load: LoadState | None = None) -> None:
+        training_state.load_training_parts(self.directory, optimizer=optimizer, scheduler=scheduler, load=load)
 
-    def load_optimizer(self, optimizer: Any) -> None:
-        training_state.load_optimizer_alone(self.directory, optimizer)
+    def load_optimizer(self, optimizer: Any, load: LoadState | None = None) -> None:
+        training_state.load_optimizer_alone(self.directory, optimizer, load)
 
     def load_scaler(self, scaler: Any) -> None:
         saved = (self.directory / SCALER_NAME).exists()  # a file that was lost is missed before, by its checksum
@@ -127,14 +128,14 @@ class TransformersCheckpoint:
     def arguments(self) -> dict[str, Any]:
         return _arguments_in(self.directory)
 
-    def load_weights(self, model: nn.Module) -> None:
+    def load_weights(self, model: nn.Module, load: LoadState = weights.load_leniently) -> None:
         read.load_foreign_weights(model, self.directory)
 
-    def load_training_parts(self, *, optimizer: Any, scheduler: Any) -> None:
-        read.load_foreign_training_parts(self.directory, optimizer=optimizer, scheduler=scheduler)
+    def load_training_parts(self, *, optimizer: Any, scheduler: Any, load: LoadState | None = None) -> None:
+        read.load_foreign_training_parts(self.directory, optimizer=optimizer, scheduler=scheduler, load=load)
 
-    def load_optimizer(self, optimizer: Any) -> None:
-        read.load_foreign_training_parts(self.directory, optimizer=optimizer, scheduler=None)
+    def load_optimizer(self, optimizer: Any, load: LoadState | None = None) -> None:
+        read.load_foreign_training_parts(self.directory, optimizer=optimizer, scheduler=None, load=load)
 
     def load_scaler(self, scaler: Any) -> None:
         read.load_foreign_scaler(self.directory, scaler)

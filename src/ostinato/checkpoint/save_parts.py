@@ -81,7 +81,8 @@ def save_weights(
 ) -> None:
     """The model, what is needed to load it elsewhere, and the arguments it was trained with."""
     processing_class = _find_processing_class(trainer)
-    weights.save_model(trainer.model, directory, state_dict=state_dict, processing_class=processing_class, write=write)
+    state = trainer.strategy.model_state(trainer.model) if state_dict is None else state_dict
+    weights.save_model(trainer.model, directory, state_dict=state, processing_class=processing_class, write=write)
     (directory / TRAINING_ARGS_JSON_NAME).write_text(trainer.args.to_json_string() + "\n", encoding="utf-8")
     if SaveSettings.of(trainer.args).for_transformers:
         export_training_args(directory)
@@ -100,8 +101,13 @@ def _find_processing_class(trainer: Trainer) -> Any:
 def save_optimizer_and_scheduler(trainer: Trainer, directory: Path, write: TensorWriter = write_tensors) -> None:
     """What the optimizer and the schedule remember."""
     if trainer.args.should_save:
+        optimizer = trainer._existing_optimizer()
         training_state.save_training_parts(
-            directory, optimizer=trainer._existing_optimizer(), scheduler=trainer.lr_scheduler, write=write
+            directory,
+            optimizer=optimizer,
+            scheduler=trainer.lr_scheduler,
+            optimizer_state=trainer.strategy.optimizer_state(optimizer),
+            write=write,
         )
 
 

@@ -7,7 +7,7 @@ business of `store.atomic_directory`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -54,6 +54,9 @@ _OPTIMIZER, _SCHEDULER, _SCALER, _LOOP, _CALLBACKS = (
 )
 
 
+LoadState = Callable[[Any, Any], Any]  # puts a state into a part
+
+
 class Stateful(Protocol):
     """Anything with a state that can be taken and given back."""
 
@@ -68,23 +71,34 @@ def save_training_parts(
     optimizer: Stateful,
     scheduler: Stateful | None,
     scaler: Stateful | None = None,
+    optimizer_state: dict[str, Any] | None = None,
     write: TensorWriter = write_tensors,
 ) -> None:
     """Write what, with the weights, is needed to take the next step as if nothing had happened.
 
+    `optimizer_state` replaces the optimizer's own, for one whose state is spread over processes.
+
     >>> save_training_parts("out", optimizer=optimizer, scheduler=scheduler)
     """
     directory = Path(directory)
-    write_tree({**_described(optimizer), "parameters": parameters_of(optimizer)}, directory, _OPTIMIZER, write)
+    described = {**_described(optimizer, optimizer_state), "parameters": parameters_of(optimizer)}
+    write_tree(described, directory, _OPTIMIZER, write)
     for name, part in ((_SCHEDULER, scheduler), (_SCALER, scaler)):
         if part is not None:
             write_tree(_described(part), directory, name, write)
 
 
 def load_training_parts(
-    directory: str | Path, *, optimizer: Stateful, scheduler: Stateful | None, scaler: Stateful | None = None
+    directory: str | Path,
+    *,
+    optimizer: Stateful,
+    scheduler: Stateful | None,
+    scaler: Stateful | None = None,
+    load: LoadState | None = None,
 ) -> None:
     """Give every part its state back. All files are read before the first part is touched; a missing one is an error.
+
+    `load` puts the state into the optimizer, for one whose state is spread over processes.
 
     >>> load_training_parts("out/checkpoint-20", optimizer=optimizer, scheduler=scheduler)
     """
@@ -97,12 +111,12 @@ def load_training_parts(
             others.append((name, part, _read_part(directory, name, part)["state_dict"]))
     if scheduler is None and (directory / SCHEDULER_NAME).exists():
         note_once(f"{SCHEDULER_NAME} of {directory} is not used: this run has no scheduler")
-    load_optimizer(directory, optimizer, saved_optimizer)
+    load_optimizer(directory, optimizer, saved_optimizer, load)
     for name, part, state in others:
         load_part(directory, name, part, state)
 
 
-def load_optimizer_alone(directory: str | Path, optimizer: Stateful) -> None:
+def load_optimizer_alone(directory: str | Path, optimizer: Stateful, load: LoadState | None = None) -> None:
     """Give an optimizer its state back, settings included, and touch nothing else.
 
     >>> load_optimizer_alone("out/checkpoint-20", optimizer)
@@ -110,7 +124,7 @@ def load_optimizer_alone(directory: str | Path, optimizer: Stateful) -> None:
     directory = Path(directory)
     saved = _read_part(directory, _OPTIMIZER, optimizer)
     _check_parameters(directory, saved.get("parameters"), parameters_of(optimizer))
-    load_optimizer(directory, optimizer, saved)
+    load_optimizer(directory, optimizer, saved, load)
 
 
 def save_random_state(directory: str | Path, rank: int, world_size: int, write: TensorWriter = write_tensors) -> None:
@@ -192,8 +206,8 @@ def load_callback_tensors(directory: str | Path) -> dict[str, list[Any]]:
     return states
 
 
-def _described(part: Stateful) -> dict[str, Any]:
-    return {"class": type(part).__name__, "state_dict": part.state_dict()}
+def _described(part: Stateful, state: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"class": type(part).__name__, "state_dict": part.state_dict() if state is None else state}
 
 
 def _read_part(directory: Path, name: str, part: Stateful) -> dict[str, Any]:
@@ -210,9 +224,11 @@ def _read_part(directory: Path, name: str, part: Stateful) -> dict[str, Any]:
     return saved
 
 
-def load_part(directory: Path, name: str, part: Stateful, state: dict[str, Any]) -> None:
+def load_part(
+    directory: Path, name: str, part: Stateful, state: dict[str, Any], load: LoadState | None = None
+) -> None:
     try:
-        part.load_state_dict(state)
+        part.load_state_dict(state) if load is None else load(part, state)
     except (ValueError, RuntimeError, KeyError, TypeError, IndexError) as error:
         raise CheckpointError(
             what=f"the {name} does not take the state in {directory}",
@@ -247,8 +263,8 @@ def _check_parameters(directory: Path, saved: Any, present: list[dict[str, Any]]
     )
 
 
-def load_optimizer(directory: Path, optimizer: Any, saved: dict[str, Any]) -> None:
-    load_part(directory, _OPTIMIZER, optimizer, saved["state_dict"])
+def load_optimizer(directory: Path, optimizer: Any, saved: dict[str, Any], load: LoadState | None = None) -> None:
+    load_part(directory, _OPTIMIZER, optimizer, saved["state_dict"], load)
     by_index = saved["state_dict"].get("state")
     states = getattr(optimizer, "state", None)
     if not isinstance(by_index, dict) or not isinstance(states, dict):

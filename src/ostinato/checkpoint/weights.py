@@ -28,6 +28,7 @@ from . import io as files
 from .file_names import ADAPTER_WEIGHTS_NAME, CONFIG_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME, is_plain
 from .intercept_save import handing_over
 from .tensors import TensorWriter, check_storable, memory_of, read_tensors, write_tensors
+from .training_state import LoadState
 
 ALIASES = "ostinato.aliases"
 
@@ -64,8 +65,15 @@ def save_model(
             save_processing(directory)
 
 
-def load_weights(model: nn.Module, directory: Path) -> None:
+def load_leniently(model: nn.Module, state: Mapping[str, Any]) -> None:
+    """Put a state that was compared with the model's into it; tied weights may be absent."""
+    model.load_state_dict(state, strict=False)
+
+
+def load_weights(model: nn.Module, directory: Path, load: LoadState = load_leniently) -> None:
     """Fill the model from a directory; raise `CheckpointError`, with the model untouched, unless everything fits.
+
+    `load` puts the state into the model, for models whose weights are spread over processes.
 
     >>> load_weights(model, Path("out/checkpoint-20"))
     """
@@ -78,7 +86,7 @@ def load_weights(model: nn.Module, directory: Path) -> None:
     mismatch = _compare(model, expected, found)
     if not mismatch:
         _check_ties(expected, found)
-        _fill(model, _read_all(found), found)
+        _fill(model, _read_all(found), found, load)
         return
     converted = _read_converted(model, directory, found.dtypes.values())
     if converted is None:
@@ -353,10 +361,10 @@ def _read_all(found: _Found) -> dict[str, torch.Tensor]:
     return state
 
 
-def _fill(model: nn.Module, state: dict[str, torch.Tensor], found: _Found) -> None:
+def _fill(model: nn.Module, state: dict[str, torch.Tensor], found: _Found, load: LoadState) -> None:
     """Through `load_state_dict`, so that the hooks of modules run."""
     try:
-        model.load_state_dict(state, strict=False)
+        load(model, state)
     except RuntimeError as error:
         raise files.broken(found.directory / WEIGHTS_NAME, str(error)) from error
 

@@ -6,7 +6,7 @@ A run hears what is reported during training, an evaluation what is reported dur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,7 +24,8 @@ TAKEN = frozenset({"loss", "grad_norm", "learning_rate", "epoch", "step", "total
 MOST_WAITING = 512
 
 Number = float | int | Tensor
-Exchange = Callable[[dict[str, tuple[float, float]]], dict[str, tuple[float, float]]]
+Totals = dict[str, tuple[float, float]]  # sum and weight by name
+Gather = Callable[[Totals], list[Totals]]  # one of each process
 
 
 class Tracked:
@@ -71,14 +72,14 @@ class Tracked:
         """Forget what is held: the step it belongs to was not taken."""
         self.held.clear()
 
-    def drain(self, exchange: Exchange = lambda own: own) -> dict[str, float]:
-        """The mean of each name since the last time, over all processes."""
-        totals = exchange(self.totals())
+    def drain(self, gather: Gather = lambda own: [own]) -> dict[str, float]:
+        """Return the mean of each name since the last time, over all processes."""
+        totals = add_totals(gather(self.totals()))
         self._totals.clear()
         return {name: total / weights if weights else float("nan") for name, (total, weights) in totals.items()}
 
-    def totals(self) -> dict[str, tuple[float, float]]:
-        """Sum and weight by name, of all that was committed and not drained yet."""
+    def totals(self) -> Totals:
+        """Return sum and weight by name, of all that was committed and not drained yet."""
         self.commit()
         if self._waiting:
             self._add_up()
@@ -101,6 +102,20 @@ class Tracked:
             total, before = totals.get(name, (0.0, 0.0))
             totals[name] = (total + value * weight, before + weight)
         self._waiting.clear()
+
+
+def add_totals(totals: Iterable[Totals]) -> Totals:
+    """Add up sums and weights by name. A name that one process knows, all will know.
+
+    >>> add_totals([{"kl": (1.0, 1.0)}, {"kl": (3.0, 1.0), "gate": (0.5, 1.0)}])
+    {'kl': (4.0, 2.0), 'gate': (0.5, 1.0)}
+    """
+    added: Totals = {}
+    for one in totals:
+        for name, (total, weight) in one.items():
+            before = added.get(name, (0.0, 0.0))
+            added[name] = (before[0] + total, before[1] + weight)
+    return added
 
 
 _listeners: list[Tracked | None] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -18,6 +18,16 @@ class Strategy(Protocol):
     """Where the parameters live and how processes agree. One instance per process."""
 
     device: torch.device
+
+    @property
+    def rank(self) -> int:
+        """Return the number of this process among those that hold different data."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Return how many processes hold different data."""
+        ...
 
     def place(self, model: nn.Module) -> nn.Module:
         """Replicate or shard `model`, which is where it has to be; return what the loop should call."""
@@ -43,8 +53,32 @@ class Strategy(Protocol):
         """The rows of every process, in the order of the ranks; ragged second dimensions are padded with `pad`."""
         ...
 
-    def sampler_shard(self) -> tuple[int, int]:
-        """(rank, size) along the axis over which data differ."""
+    def any(self, flag: bool) -> bool:
+        """Return whether the flag is set in any process. All processes have to ask."""
+        ...
+
+    def gather_objects(self, value: Any) -> list[Any]:
+        """Return the value of every process, in the order of the ranks."""
+        ...
+
+    def broadcast_object(self, value: Any) -> Any:
+        """Return the value of the first process."""
+        ...
+
+    def model_state(self, model: nn.Module) -> dict[str, Any] | None:
+        """Return the weights that a checkpoint stores; None where the model itself holds all of them."""
+        ...
+
+    def load_model_state(self, model: nn.Module, state: Mapping[str, Any]) -> None:
+        """Put stored weights, which were compared with the model's, into `model`."""
+        ...
+
+    def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
+        """Return the state dict of `optimizer` as a checkpoint stores it."""
+        ...
+
+    def load_optimizer_state(self, optimizer: Any, state: dict[str, Any]) -> None:
+        """Put a stored state dict into `optimizer`."""
         ...
 
     def barrier(self) -> None:

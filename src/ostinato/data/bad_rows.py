@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -116,11 +115,11 @@ class SkippedRows:
     def __init__(self) -> None:
         self.reasons: dict[RowKey, str] = {}
 
-    def add(self, rows: Iterable[BadRow], of_all: Callable[[str], list[str]] | None = None) -> None:
-        """Take note of rows. `of_all` gives the texts of all processes, each of which calls this at the same time."""
+    def add(self, rows: Iterable[BadRow], gather: Callable[[Any], list[Any]] | None = None) -> None:
+        """Take note of rows. `gather` returns those of every process, each of which calls this at the same time."""
         found = [[row.source, row.index, row.reason] for row in rows if row.key not in self.reasons]
-        if of_all is not None:
-            found = [row for text in of_all(json.dumps(found)) for row in json.loads(text)]
+        if gather is not None:
+            found = [row for rows_of_one in gather(found) for row in rows_of_one]
         for source, index, reason in found:
             row = BadRow(index, reason, source)
             if row.key not in self.reasons:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.notices import note_once
 from ..core.protocols import Batch
 from ..data import columns
-from ..data import loader as loaders
+from ..data import loader as data_loader
 from ..data.batching.split_by_length import PaddingMeter
 from ..data.dataset_errors import wrong_batch
 from ..data.epoch_position import rows_of
@@ -51,7 +51,7 @@ def scene(trainer: Trainer, batch: Any, loader: Any, data: str, epoch: int, numb
         left_out=lambda: dropped_columns(trainer, loader),
         own_loss=_has_models_loss(trainer),
         loss_func=trainer.compute_loss_func,
-        drops_columns=trainer.args.remove_unused_columns and isinstance(loader, loaders.Loader),
+        drops_columns=trainer.args.remove_unused_columns and isinstance(loader, data_loader.Loader),
         gradient_checkpointing=trainer.args.gradient_checkpointing,
         dataset=getattr(loader, "dataset", None),
         collator=trainer.data_collator,
@@ -66,7 +66,7 @@ def _has_models_loss(trainer: Trainer) -> bool:
 def dropped_columns(trainer: Trainer, loader: Any) -> list[str]:
     """The columns of a data set that do not reach the model."""
     dataset = getattr(loader, "dataset", None)
-    if not isinstance(loader, loaders.Loader) or isinstance(dataset, Mixture):
+    if not isinstance(loader, data_loader.Loader) or isinstance(dataset, Mixture):
         return []
     if columns.has_columns(dataset):
         return list(columns.left_out_of(dataset))

@@ -25,6 +25,7 @@ from ..core.errors import CheckpointError
 from ..core.notices import note
 from ..core.state_guard import can_be_put_back
 from ..core.tree import tree_map
+from ..data import loader as data_loader
 from ..data.batching.split_by_length import micro_batches
 from ..engine import saver, setup
 from ..engine.run import Run
@@ -141,7 +142,7 @@ def _try_micro_batch(trainer: Trainer, loader: Any, batch: Any) -> None:
 
 def _without_workers(loader: Any) -> Any:
     """One batch is read faster than workers start. A loader of the user's stays as it is."""
-    if isinstance(loader, setup.loaders.Loader):
+    if isinstance(loader, data_loader.Loader):
         loader.num_workers, loader.pin_memory = 0, False
     return loader
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.utils.data import Subset
 
 from ..core.choices import IntervalStrategy
@@ -92,7 +91,7 @@ def memories(trainer: Trainer, sets: list[Any]) -> list[Any]:
 
 def anyone(trainer: Trainer, says: bool) -> bool:
     """Whether any process says so."""
-    return says if trainer.args.world_size == 1 else bool(trainer.strategy.sum(torch.tensor(float(says))))
+    return trainer.strategy.any(says)
 
 
 def attempt(

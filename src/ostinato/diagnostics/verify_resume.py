@@ -7,8 +7,6 @@ between everything is put back to how it was before: a new process that loads th
 from __future__ import annotations
 
 import copy
-import dataclasses
-import json
 import math
 import random
 import time
@@ -34,7 +32,6 @@ from ..core.random import undisturbed
 from ..core.state import ExportableState, TrainerControl, TrainerState, export_callbacks
 from ..core.state_guard import can_be_put_back, unchanged
 from ..engine import setup
-from ..engine.run import texts_of_all
 from ..journal.journal_callback import JournalCallback
 from ..progress.callback import ProgressCallback
 from ..progress.notebook import NotebookProgressCallback
@@ -89,14 +86,11 @@ def verify_resume(trainer: Trainer, steps: int) -> ResumeReport:
 
 def _of_all_processes(trainer: Trainer, own: Difference | None) -> str | None:
     """The first that any process found; what differs in one of them differs in all a little later."""
-    if trainer.args.world_size == 1:
-        return None if own is None else own.text
-    told = [json.loads(text) for text in texts_of_all(trainer.strategy, json.dumps(own and dataclasses.astuple(own)))]
-    found = [(Difference(*one), rank) for rank, one in enumerate(told) if one is not None]
+    found = [(one, rank) for rank, one in enumerate(trainer.strategy.gather_objects(own)) if one is not None]
     if not found:
         return None
     first, rank = min(found)
-    return f"in process {rank}, {first.text}"
+    return first.text if trainer.strategy.size == 1 else f"in process {rank}, {first.text}"
 
 
 # ---- one of the two runs

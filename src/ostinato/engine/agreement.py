@@ -57,12 +57,10 @@ class _Several(_Alone):
     ask_every = AGREE_EVERY
 
     def told_by_first(self, text: str) -> str:
-        own = list(text.encode()) if self.strategy.sampler_shard()[0] == 0 else []
-        # One number first: most of the time there is no text. The others add nothing to what the first has.
-        length = int(self.strategy.sum(torch.tensor(len(own))))
-        if length == 0:
+        # One flag first: most of the time there is no text.
+        if not self.strategy.any(self.strategy.rank == 0 and bool(text)):
             return ""
-        return bytes(self.strategy.sum(torch.tensor(own or [0] * length, dtype=torch.uint8)).tolist()).decode()
+        return self.strategy.broadcast_object(text)
 
     def are_stopping(self) -> bool:
         return self.run.agree_to_stop is not None and self.run.agree_to_stop()

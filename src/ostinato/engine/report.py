@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 
 from torch import Tensor, nn
 
@@ -12,7 +11,7 @@ from ..core.protocols import ReportHooks
 from ..core.random import undisturbed
 from ..core.stop_request import Interrupted
 from .loop import emit
-from .run import Owed, Run, states_of_all, totals_of_all
+from .run import Owed, Run
 
 
 def report_step(
@@ -40,13 +39,12 @@ def step_logs(
     if run.sources is not None:
         losses = run.sources.drain(trainer.strategy.mean)
         logs.update({f"loss_{name}": each.loss for name, each in losses.items()})
-    logs.update(run.tracked.drain(partial(totals_of_all, trainer.strategy)))
+    logs.update(run.tracked.drain(trainer.strategy.gather_objects))
     if grad_norm is not None:
         logs["grad_norm"] = grad_norm.item() if isinstance(grad_norm, Tensor) else grad_norm
     logs["learning_rate"] = learning_rate if learning_rate is not None else trainer._get_learning_rate()
     if run.window is not None:
-        of_all = partial(states_of_all, trainer.strategy) if run.processes > 1 else None
-        logs.update(run.window.drain(of_all))
+        logs.update(run.window.drain(trainer.strategy.gather_objects if run.processes > 1 else None))
     return logs
 
 

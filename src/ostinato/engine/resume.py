@@ -23,7 +23,7 @@ from ..data.sizes import is_iterable
 from ..journal.writer import plain
 from ..optim import schedulers
 from .resume_plan import Resumed
-from .run import Plan, Run, texts_of_all
+from .run import Plan, Run
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -49,7 +49,7 @@ def checkpoint_to_resume(trainer: Trainer, wanted: str | bool | None, mode: Resu
 def _newest(trainer: Trainer) -> str | None:
     """The newest whole checkpoint. One process reads them all and tells the others, unless each node has its own."""
     args, run_home = trainer.args, trainer._run_home
-    if args.world_size == 1 or args.save_on_each_node:
+    if trainer.strategy.size == 1 or args.save_on_each_node:
         found = run_home.newest_whole(trainer._home)
         return None if found is None else str(found)
     answer, failure = "-", None
@@ -59,7 +59,7 @@ def _newest(trainer: Trainer) -> str | None:
             answer = "-" if found is None else f"+{found}"
         except Exception as error:  # the others are waiting
             failure = error
-    chosen = texts_of_all(trainer.strategy, answer)[0]
+    chosen = trainer.strategy.broadcast_object(answer)
     if failure is not None:
         raise failure
     if chosen == "-":
@@ -174,7 +174,7 @@ def fork(trainer: Trainer, checkpoint: str, run: Run) -> None:
     if with_optimizer:
         groups = trainer._existing_optimizer().param_groups
         settings = [{name: value for name, value in group.items() if name != "params"} for group in groups]
-        opened.load_optimizer(trainer.optimizer)
+        opened.load_optimizer(trainer.optimizer, trainer.strategy.load_optimizer_state)
         for group, own in zip(trainer.optimizer.param_groups, settings, strict=True):
             group.update(own)
     run.forked_from = {"checkpoint": Path(checkpoint).name, "run_id": owner, "step": step, "optimizer": with_optimizer}

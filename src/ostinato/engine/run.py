@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from operator import is_not
 from time import perf_counter
 from typing import Any
@@ -21,7 +19,7 @@ from torch import Tensor, nn
 
 from ..arguments.settings import ReportSettings
 from ..checkpoint.background import Saves
-from ..core.logged_numbers import Number, Tracked
+from ..core.logged_numbers import Number, Tracked, add_totals
 from ..core.notices import note_once
 from ..core.protocols import Batch, Strategy, TrainHooks
 from ..core.random import undisturbed
@@ -424,7 +422,7 @@ class Run:
         own = torch.tensor([float(not all(self._void)), float(len(bad))], dtype=torch.float64)
         any_rows, any_bad = trainer.strategy.sum(own).tolist()
         if any_bad:
-            skipped.add(bad, of_all=partial(texts_of_all, trainer.strategy))
+            skipped.add(bad, gather=trainer.strategy.gather_objects)
         return any_rows > 0
 
     def without_stand_ins(self, batches: list[Batch]) -> list[Batch]:
@@ -454,8 +452,8 @@ class Run:
             "place": self._place_to_save().saved(),
             "pending_loss": strategy.mean(self.meter.pending).detach().cpu(),
             "sources": None if self.sources is None else self.sources.progress(strategy.mean),
-            "tracked": totals_of_all(strategy, self.tracked.totals()),
-            "window": None if self.window is None else states_of_all(strategy, self.window.states()),
+            "tracked": add_totals(strategy.gather_objects(self.tracked.totals())),
+            "window": None if self.window is None else strategy.gather_objects(self.window.states()),
             "total_loss": self.meter.total,
             "last_logged_step": self.meter.last_step,
             "window_has_nonfinite": self.meter.poisoned,
@@ -576,28 +574,3 @@ def _parameters_in(model: nn.Module) -> list[Any]:
 
 def _as_double(number: Number) -> Number:
     return number.double() if isinstance(number, Tensor) else number
-
-
-def totals_of_all(strategy: Strategy, totals: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
-    """Sums and weights of every process, added up by name. A name that one process knows, all will know."""
-    if strategy.sampler_shard()[1] == 1:
-        return totals
-    added: dict[str, tuple[float, float]] = {}
-    for text in texts_of_all(strategy, json.dumps(totals)):
-        for name, (total, weight) in json.loads(text).items():
-            before = added.get(name, (0.0, 0.0))
-            added[name] = (before[0] + total, before[1] + weight)
-    return added
-
-
-def states_of_all(strategy: Strategy, states: Any) -> list[Any]:
-    """What every process has seen, as plain numbers, in the order of their ranks."""
-    if strategy.sampler_shard()[1] == 1:
-        return [states]
-    return [json.loads(text) for text in texts_of_all(strategy, json.dumps(states))]
-
-
-def texts_of_all(strategy: Strategy, text: str) -> list[str]:
-    """A text of every process, in the order of their ranks."""
-    own = torch.tensor([list(text.encode())], dtype=torch.uint8)
-    return [bytes(row).rstrip(b"\0").decode() for row in strategy.gather(own, pad=0).tolist()]

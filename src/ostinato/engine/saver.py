@@ -16,8 +16,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from ..arguments.settings import SaveSettings
 from ..callbacks.events import IGNORED, CallbackHandler, TrainerCallback
 from ..checkpoint import atomic, retention, save_errors, space
@@ -217,7 +215,7 @@ def _shown(trainer: Trainer, saves: Saves, save: Save) -> AbstractContextManager
 
 
 def _writes_by_hooks(trainer: Trainer) -> bool:
-    return trainer.args.world_size > 1 or any(map(trainer._is_overridden, WRITE_PARTS))
+    return trainer.strategy.size > 1 or any(map(trainer._is_overridden, WRITE_PARTS))
 
 
 def somebody_looks(trainer: Trainer) -> bool:
@@ -404,10 +402,9 @@ def _failed(trainer: Trainer, saves: Saves, save: Save, error: BaseException) ->
 def _is_refusal_everywhere(trainer: Trainer, error: BaseException) -> bool:
     """Whether no process failed for another reason than its disk; all of them have to go the same way."""
     refused = refused_by_disk(error)
-    if trainer.args.world_size == 1:
+    if trainer.strategy.size == 1:
         return refused
-    other = not refused and not isinstance(error, atomic.FailedElsewhere)
-    return not bool(trainer.strategy.sum(torch.tensor(float(other))))
+    return not trainer.strategy.any(not refused and not isinstance(error, atomic.FailedElsewhere))
 
 
 def _raise(error: BaseException | None) -> None:

@@ -97,6 +97,4 @@ def _saved(trainer: Trainer, run: Run) -> str:
 def _is_saved(trainer: Trainer, checkpoint: str) -> bool:
     """Whether it is there already, in the eyes of the first process: all of them have to save, or none."""
     own = checkpoint in [path.name for path in trainer._run_home.checkpoints(trainer._home)]
-    if trainer.args.world_size == 1:
-        return own
-    return bool(trainer.strategy.gather(torch.tensor([int(own)]))[0])
+    return trainer.strategy.broadcast_object(own)

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,6 @@ from ..core.protocols import Batch, EvalHooks, Strategy
 from ..core.stop_request import Interrupted
 from ..core.tree import first_dimension, numpify, truncate
 from ..engine.loop import emit
-from ..engine.run import totals_of_all
 from .metric_run import InHand, Measuring, MetricResultError, named
 from .storage.row_buffer import ShapeError
 from .storage.store import RowStore
@@ -91,7 +89,7 @@ def evaluation_loop(
     tracked = Tracked()
     with closing(measuring), hearing(tracked):
         output = _gone_through(trainer, model, dataloader, plan, measuring, in_hand or InHand())
-    return _with_tracked(output, tracked.drain(partial(totals_of_all, trainer.strategy)), plan.prefix)
+    return _with_tracked(output, tracked.drain(trainer.strategy.gather_objects), plan.prefix)
 
 
 def _gone_through(
@@ -178,8 +176,7 @@ def _predict(
 
 def _gathered(part: dict[str, Any], strategy: Strategy, real: int, plan: EvalPlan) -> dict[str, Any]:
     """Cut stand-in rows, and exchange."""
-    _, processes = strategy.sampler_shard()
-    if processes == 1:
+    if strategy.size == 1:
         return part
     padding = {"logits": plan.prediction_padding}
     return {
@@ -195,8 +192,7 @@ def _on_host(part: Mapping[str, Any], *, everything: bool) -> dict[str, Any]:
 
 
 def _total(rows: int, strategy: Strategy) -> int:
-    _, processes = strategy.sampler_shard()
-    return rows if processes == 1 else int(strategy.sum(torch.tensor(rows)))
+    return rows if strategy.size == 1 else int(strategy.sum(torch.tensor(rows)))
 
 
 def _joined(store: RowStore, name: str, plan: EvalPlan, padding: float = PADDING) -> Any:

@@ -99,14 +99,14 @@ class MetricWindow:
             pair = _joined(logits, logits_shape, logits_dtype), _joined(labels, labels_shape, labels_dtype)
             self._measure(EvalPrediction(*pair, shifts_labels=shifts, processing_class=processing_class))
 
-    def drain(self, of_all: Callable[[States], list[States]] | None = None) -> dict[str, float]:
+    def drain(self, gather: Callable[[States], list[States]] | None = None) -> dict[str, float]:
         """The results since the last time, over all processes; a metric that has seen too few rows is left out.
 
-        `of_all` tells what every process has seen, where there are several.
+        `gather` returns what every process has seen, where there are several.
         """
         self._measure_held()
-        if of_all is not None:
-            self.restore(of_all(self.states()))
+        if gather is not None:
+            self.restore(gather(self.states()))
         results: dict[str, float] = {}
         for stream in self._open:
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,14 @@ class Replicated:
     device: torch.device
     world: World
     settings: ReplicaSettings
+
+    @property
+    def rank(self) -> int:
+        return self.world.rank
+
+    @property
+    def size(self) -> int:
+        return self.world.size
 
     def place(self, model: nn.Module) -> nn.Module:
         if isinstance(model, DistributedDataParallel):
@@ -59,8 +68,30 @@ class Replicated:
     def gather(self, tree: Any, *, pad: float | None = None) -> Any:
         return gather_tree(tree, self.device, pad=pad)
 
-    def sampler_shard(self) -> tuple[int, int]:
-        return self.world.rank, self.world.size
+    def any(self, flag: bool) -> bool:
+        return bool(self.sum(torch.tensor(int(flag))))
+
+    def gather_objects(self, value: Any) -> list[Any]:
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def broadcast_object(self, value: Any) -> Any:
+        values = [value]
+        dist.broadcast_object_list(values, src=0)
+        return values[0]
+
+    def model_state(self, model: nn.Module) -> None:
+        return None
+
+    def load_model_state(self, model: nn.Module, state: Mapping[str, Any]) -> None:
+        model.load_state_dict(state, strict=False)
+
+    def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
+        return optimizer.state_dict()
+
+    def load_optimizer_state(self, optimizer: Any, state: dict[str, Any]) -> None:
+        optimizer.load_state_dict(state)
 
     def barrier(self) -> None:
         dist.barrier()

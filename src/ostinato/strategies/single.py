@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +17,11 @@ _NOTHING_TO_EXCHANGE = nullcontext()
 
 @dataclass
 class SingleDevice:
-    """Nobody to talk to."""
+    """Train in one process: collectives return what they are given."""
 
     device: torch.device
+    rank: int = 0
+    size: int = 1
 
     def place(self, model: nn.Module) -> nn.Module:
         return model
@@ -38,8 +41,26 @@ class SingleDevice:
     def gather(self, tree: Any, *, pad: float | None = None) -> Any:
         return tree
 
-    def sampler_shard(self) -> tuple[int, int]:
-        return 0, 1
+    def any(self, flag: bool) -> bool:
+        return flag
+
+    def gather_objects(self, value: Any) -> list[Any]:
+        return [value]
+
+    def broadcast_object(self, value: Any) -> Any:
+        return value
+
+    def model_state(self, model: nn.Module) -> None:
+        return None
+
+    def load_model_state(self, model: nn.Module, state: Mapping[str, Any]) -> None:
+        model.load_state_dict(state, strict=False)
+
+    def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
+        return optimizer.state_dict()
+
+    def load_optimizer_state(self, optimizer: Any, state: dict[str, Any]) -> None:
+        optimizer.load_state_dict(state)
 
     def barrier(self) -> None:
         pass

@@ -13,13 +13,10 @@ Everything else is Trainer's: when to evaluate, what to log, which model is the 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-
-import torch
 
 from ostinato import EvalLoopOutput, MetricError, PredictionOutput, Seq2SeqTrainer, Trainer
 from ostinato.metrics import metrics as combined
@@ -267,14 +264,8 @@ def _function(measure: Any) -> Callable[[Any], Mapping[str, Any]]:
 
 def _told_to_all(trainer: _Either, measured: dict[str, Any] | None) -> dict[str, Any]:
     """What the main process has measured, on every process: all of them compare it with the best so far."""
-    if trainer.args.world_size == 1:
-        return measured or {}
-    strategy, leads = trainer.strategy, trainer.is_world_process_zero()
-    text = json.dumps(measured, default=float).encode() if leads else b""
-    size = int(strategy.sum(torch.tensor(len(text))))
-    letters = torch.tensor(list(text) if leads else [0] * size, dtype=torch.int32)
-    told = json.loads(bytes(strategy.sum(letters).tolist()))
-    if told is None and not leads:
+    told = trainer.strategy.broadcast_object(measured)
+    if told is None and not trainer.is_world_process_zero():
         raise MetricError(
             what="the main process could not make answers of the predictions",
             why="post_process_function or compute_metrics failed there",

@@ -20,7 +20,9 @@ def test_alone() -> None:
     assert strategy.sum(value) is value
     assert strategy.mean(value) is value
     assert strategy.gather(tree, pad=-100) is tree
-    assert strategy.sampler_shard() == (0, 1)
+    assert (strategy.rank, strategy.size) == (0, 1)
+    assert strategy.any(True) and not strategy.any(False)
+    assert strategy.gather_objects(tree) == [tree] and strategy.broadcast_object(tree) is tree
     strategy.barrier()
     model = nn.Linear(2, 2)
     assert strategy.place(model) is model

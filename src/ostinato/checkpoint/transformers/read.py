@@ -23,7 +23,7 @@ from ...core.state import TrainerState
 from .. import io, training_state, weights
 from ..file_names import TRAINER_STATE_NAME, TRAINING_ARGS_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME, is_plain
 from ..tensors import read_tree
-from ..training_state import Stateful
+from ..training_state import LoadState, Stateful
 from .detect import (
     OPTIMIZER_PT,
     PICKLED_WEIGHTS_INDEX_NAME,
@@ -39,26 +39,31 @@ from .unpickle import numpy_words, read_torch_file
 # ---- what a resumed run asks for -------------------------------------------------------------------------------
 
 
-def load_foreign_weights(model: nn.Module, directory: str | Path) -> None:
+def load_foreign_weights(model: nn.Module, directory: str | Path, load: LoadState = weights.load_leniently) -> None:
     """Fill the model, strictly as `weights.load_weights` does, also from `pytorch_model.bin` and its shards.
 
     >>> load_foreign_weights(model, "out/checkpoint-20")
     """
     directory = Path(directory)
     if not has_pickled_weights(directory):
-        weights.load_weights(model, directory)
+        weights.load_weights(model, directory, load)
         return
     with tempfile.TemporaryDirectory(prefix="ostinato-") as scratch:
         weights_as_safetensors(directory, Path(scratch))
         try:
-            weights.load_weights(model, Path(scratch))
+            weights.load_weights(model, Path(scratch), load)
         except CheckpointError as error:  # it names the copy, which is gone by the time it is read
             what, why = (text.replace(scratch, str(directory)) for text in (error.what, error.why))
             raise CheckpointError(what=what, why=why, fix=error.fix) from error
 
 
 def load_foreign_training_parts(
-    directory: str | Path, *, optimizer: Stateful, scheduler: Stateful | None, scaler: Stateful | None = None
+    directory: str | Path,
+    *,
+    optimizer: Stateful,
+    scheduler: Stateful | None,
+    scaler: Stateful | None = None,
+    load: LoadState | None = None,
 ) -> None:
     """Give optimizer, schedule and scaler the state they had. All files are read before the first part is touched.
 
@@ -73,7 +78,7 @@ def load_foreign_training_parts(
     if scaler is not None:
         others.append(("scaler", scaler, read_scaler(directory)))
     saved = {"state_dict": state, "parameters": training_state.parameters_of(optimizer)}
-    training_state.load_optimizer(directory, optimizer, saved)
+    training_state.load_optimizer(directory, optimizer, saved, load)
     for name, part, its_state in others:
         training_state.load_part(directory, name, part, its_state)
 
