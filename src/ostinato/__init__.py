@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from .arguments.training_args import TrainingArguments
     from .callbacks.control_file import ControlFileCallback
     from .callbacks.early_stopping import EarlyStoppingCallback
-    from .callbacks.events import CallbackHandler, TrainerCallback
+    from .callbacks.events import TrainerCallback
     from .callbacks.flow import DefaultFlowCallback
     from .callbacks.freezing import FreezeCallback
     from .callbacks.gradient_stats import GradientStatisticsCallback
     from .callbacks.group_rates import RatesCallback
+    from .callbacks.handler import CallbackHandler
     from .callbacks.profiler import ProfilerCallback
     from .callbacks.time_limit import TimeLimitCallback
     from .callbacks.weight_averaging import EMACallback
@@ -98,7 +99,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "callbacks.weight_averaging": ["EMACallback"],
-    "callbacks.events": ["CallbackHandler", "TrainerCallback"],
+    "callbacks.events": ["TrainerCallback"],
+    "callbacks.handler": ["CallbackHandler"],
     "callbacks.control_file": ["ControlFileCallback"],
     "callbacks.early_stopping": ["EarlyStoppingCallback"],
     "callbacks.flow": ["DefaultFlowCallback"],

@@ -35,8 +35,9 @@ from .arguments.validate_trainer import (
     check_trainer,
     check_types,
 )
-from .callbacks.events import CallbackHandler, TidiesUp, TrainerCallback
+from .callbacks.events import TidiesUp, TrainerCallback
 from .callbacks.flow import DefaultFlowCallback
+from .callbacks.handler import CallbackHandler, emit
 from .checkpoint import callback_tensors, save_parts
 from .checkpoint.file_names import TRAINER_STATE_NAME
 from .checkpoint.layouts import open_checkpoint
@@ -80,7 +81,7 @@ from .diagnostics.weight_errors import check_weights
 from .engine import report, resume, saver, setup, signals, utilization
 from .engine.finish import finish
 from .engine.flops import FlopCounter, input_that_decides, operations, tells_operations
-from .engine.loop import emit, train
+from .engine.loop import train
 from .engine.run import Run
 from .engine.token_count import TokenCounter
 from .evaluation import request, session

@@ -27,30 +27,11 @@ MAY_IMPORT_DISTRIBUTED = {"strategies", "checkpoint"}
 # Rooms whose third parties are optional and imported where they are used; rich is paid for by those who see a bar.
 MAY_IMPORT_LATE = {"trackers", "hub", "tasks", "cli"}
 # Nouns of the field that end like a gerund or a participle.
-FIELD_NOUNS = set(
-    [
-        "answering",
-        "averaging",
-        "batching",
-        "clipping",
-        "counting",
-        "embedding",
-        "flattening",
-        "freezing",
-        "logging",
-        "modeling",
-        "packing",
-        "padding",
-        "pooling",
-        "replicated",
-        "reporting",
-        "smoothing",
-        "speed",
-        "staging",
-        "stopping",
-        "timing",
-    ]
-)
+FIELD_NOUNS = {
+    *("answering", "averaging", "batching", "clipping", "counting", "embedding", "flattening", "freezing"),
+    *("logging", "modeling", "packing", "padding", "pooling", "replicated", "reporting", "smoothing", "speed"),
+    *("staging", "stopping", "timing"),
+}
 MAY_OCCUR_TWICE = {"__init__", "__main__", "base", "registry"}
 
 

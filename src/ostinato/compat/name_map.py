@@ -20,7 +20,7 @@ _OWN = {
     "Adafactor": "optim.adafactor",
     "AdafactorSchedule": "optim.adafactor",
     "BestRun": "core.outputs",
-    "CallbackHandler": "callbacks.events",
+    "CallbackHandler": "callbacks.handler",
     "ClearMLCallback": "trackers.clearml",
     "CometCallback": "trackers.comet",
     "DVCLiveCallback": "trackers.dvclive",

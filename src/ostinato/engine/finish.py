@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ..callbacks.handler import emit
 from ..core.notices import note
 from ..core.outputs import TrainOutput
 from ..evaluation.eval_loop import speed_metrics
-from .loop import emit
 from .run import Run
 
 

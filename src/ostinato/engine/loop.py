@@ -18,8 +18,7 @@ Where to start is not a question here: `run.epochs` and `run.updates` begin wher
 
 from __future__ import annotations
 
-from typing import Any
-
+from ..callbacks.handler import emit
 from ..core.protocols import TrainHooks
 from .run import Run, Update
 
@@ -110,9 +109,3 @@ def report(trainer: TrainHooks, run: Run, epoch: int) -> None:
         run.meet(trainer.model_wrapped)
     if run.agree_to_stop is not None and trainer.state.global_step % AGREE_EVERY == 0:
         run.agree_to_stop()
-
-
-def emit(trainer: Any, event: str, **details: Any) -> None:
-    """Tell every callback; adopt the control they hand back."""
-    deliver = getattr(trainer.callback_handler, event)
-    trainer.control = deliver(trainer.args, trainer.state, trainer.control, **details)

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager, nullcontext
 from torch import Tensor, nn
 
 from ..arguments.settings import ReportSettings
+from ..callbacks.handler import emit
 from ..core.protocols import ReportHooks
 from ..core.random import undisturbed
 from ..core.stop_request import Interrupted
-from .loop import emit
 from .run import Owed, Run
 
 

@@ -17,7 +17,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ..arguments.settings import SaveSettings
-from ..callbacks.events import IGNORED, CallbackHandler, TrainerCallback
+from ..callbacks.events import IGNORED, TrainerCallback
+from ..callbacks.handler import CallbackHandler
 from ..checkpoint import atomic, retention, save_errors, space
 from ..checkpoint.background import Saves
 from ..checkpoint.disk import refused_by_disk

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from ..callbacks.handler import emit
 from ..core.errors import ModelOutputError
 from ..core.logged_numbers import Tracked, hearing
 from ..core.notices import note_once
@@ -28,7 +29,6 @@ from ..core.outputs import EvalLoopOutput
 from ..core.protocols import Batch, EvalHooks, Strategy
 from ..core.stop_request import Interrupted
 from ..core.tree import first_dimension, numpify, truncate
-from ..engine.loop import emit
 from .metric_run import InHand, Measuring, MetricResultError, named
 from .storage.row_buffer import ShapeError
 from .storage.store import RowStore

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from ostinato.callbacks.events import CLEARED_BY, EVENTS, CallbackHandler, QuietCallback, TrainerCallback
+from ostinato.callbacks.events import CLEARED_BY, EVENTS, QuietCallback, TrainerCallback
 from ostinato.callbacks.flow import DefaultFlowCallback
+from ostinato.callbacks.handler import CallbackHandler
 from ostinato.core.random import RandomState
 from ostinato.core.state import TrainerControl, TrainerState
 

@@ -27,8 +27,9 @@ from rich.cells import cell_len
 from torch import nn
 
 import ostinato
-from ostinato.callbacks.events import CallbackHandler, QuietCallback
+from ostinato.callbacks.events import QuietCallback
 from ostinato.callbacks.flow import DefaultFlowCallback
+from ostinato.callbacks.handler import CallbackHandler
 from ostinato.core import notices
 from ostinato.core.state import TrainerControl, TrainerState
 from ostinato.progress import callback as progress

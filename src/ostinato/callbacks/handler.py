@@ -1,0 +1,192 @@
+"""Deliver the events of a run to the callbacks that listen to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from operator import is_not
+from typing import Any, NamedTuple
+
+from ..core.notices import warn
+from ..core.random import undisturbed
+from ..core.state import TrainerControl, TrainerState
+from .events import CLEARED_BY, EVENTS, IGNORED, Event, QuietCallback, TrainerCallback
+
+Listener = Callable[..., Any]
+
+
+class Audience(NamedTuple):
+    """Who listens to an event."""
+
+    callbacks: list[TrainerCallback]  # all that were asked
+    listeners: list[Listener]
+    is_quiet: bool  # no listener draws random numbers
+    stays: bool  # none of the callbacks is the user's
+
+    @classmethod
+    def of(cls, callbacks: list[TrainerCallback], event: str) -> Audience:
+        ignored = IGNORED.get(event)
+        listeners: list[Any] = [
+            method
+            for callback in callbacks
+            if getattr(method := getattr(callback, event, ignored), "__func__", method) is not ignored
+        ]
+        is_quiet = all(isinstance(getattr(method, "__self__", None), QuietCallback) for method in listeners)
+        return cls(list(callbacks), listeners, is_quiet, all(isinstance(one, QuietCallback) for one in callbacks))
+
+
+class CallbackHandler(TrainerCallback):
+    """Delivers each event to every callback that listens to it, in order.
+
+    With `isolate_rng` the random streams are put back after callbacks that might draw from them.
+    """
+
+    def __init__(
+        self,
+        callbacks: Iterable[TrainerCallback | type[TrainerCallback]],
+        model: Any,
+        processing_class: Any,
+        optimizer: Any,
+        lr_scheduler: Any,
+        *,
+        isolate_rng: bool = False,
+    ) -> None:
+        self.callbacks: list[TrainerCallback] = []
+        self.model = model
+        self.processing_class = processing_class
+        self.optimizer = optimizer
+        self.lr_scheduler = lr_scheduler
+        self.train_dataloader: Any = None
+        self.eval_dataloader: Any = None
+        self.isolate_rng = isolate_rng
+        self._audiences: dict[str, Audience] = {}
+        for callback in callbacks:
+            self.add_callback(callback)
+        if not any(type(callback).__name__ == "DefaultFlowCallback" for callback in self.callbacks):
+            warn(
+                "no DefaultFlowCallback among the callbacks: nothing will ask to log, evaluate, save or stop; "
+                "add it back with trainer.add_callback(DefaultFlowCallback)"
+            )
+
+    def add_callback(self, callback: TrainerCallback | type[TrainerCallback]) -> None:
+        """Add one, as a class or an instance. A second one of the same class is said, and kept."""
+        added = callback() if isinstance(callback, type) else callback
+        if any(type(present) is type(added) for present in self.callbacks):
+            warn(
+                f"a {type(added).__name__} is already among the callbacks, and a second one was added; both will run: "
+                f"{self.callback_list.splitlines()}"
+            )
+        self.callbacks.append(added)
+
+    def pop_callback(self, callback: TrainerCallback | type[TrainerCallback]) -> TrainerCallback | None:
+        """Take one out, by class or instance, and return it."""
+        found = self._find(callback)
+        if found is not None:
+            self.remove_callback(found)
+        return found
+
+    def remove_callback(self, callback: TrainerCallback | type[TrainerCallback]) -> None:
+        """Take one out, by class or instance."""
+        if isinstance(callback, type):
+            self.pop_callback(callback)
+        else:
+            self.callbacks.remove(callback)
+            self._audiences.clear()  # it may hold a model
+
+    def _find(self, wanted: TrainerCallback | type[TrainerCallback]) -> TrainerCallback | None:
+        for callback in self.callbacks:
+            if (isinstance(wanted, type) and isinstance(callback, wanted)) or callback is wanted:
+                return callback
+        return None
+
+    @property
+    def callback_list(self) -> str:
+        """The class names, one per line."""
+        return "\n".join(type(callback).__name__ for callback in self.callbacks)
+
+    # ---- delivery ------------------------------------------------------------------------------
+
+    def call_event(
+        self, event: str, args: Any, state: TrainerState, control: TrainerControl, **details: Any
+    ) -> TrainerControl:
+        """Tell every listener; hand on the control that the last of them returned."""
+        # Most callbacks ignore most events, and an ignored event should cost next to nothing. Who listens is asked
+        # anew each time: `callbacks` is a public list, and methods are patched on classes and instances. Our own are
+        # not patched in the middle of a run: where there are no others, it is enough that they are the very same.
+        if event == "on_train_begin":
+            self._audiences.clear()
+        known, present = self._audiences.get(event), self.callbacks
+        if (
+            known is None
+            or not known.stays
+            or len(known.callbacks) != len(present)
+            or any(map(is_not, known.callbacks, present))
+        ):
+            known = self._audiences[event] = Audience.of(present, event)
+        if not known.listeners:
+            return control
+        if self.isolate_rng and not known.is_quiet:
+            with undisturbed():
+                return self._deliver(known.listeners, args, state, control, details)
+        return self._deliver(known.listeners, args, state, control, details)
+
+    def _deliver(
+        self, listeners: list[Listener], args: Any, state: Any, control: TrainerControl, details: dict[str, Any]
+    ) -> TrainerControl:
+        for listener in listeners:
+            result = listener(
+                args,
+                state,
+                control,
+                model=self.model,
+                processing_class=self.processing_class,
+                optimizer=self.optimizer,
+                lr_scheduler=self.lr_scheduler,
+                train_dataloader=self.train_dataloader,
+                eval_dataloader=self.eval_dataloader,
+                **details,
+            )
+            if result is not None:
+                control = result
+        return control
+
+    def on_log(  # type: ignore[override]
+        self, args: Any, state: TrainerState, control: TrainerControl, logs: dict[str, float], **kwargs: Any
+    ) -> TrainerControl:
+        control.should_log = False
+        return self.call_event("on_log", args, state, control, logs=logs, **kwargs)
+
+    def on_evaluate(  # type: ignore[override]
+        self, args: Any, state: TrainerState, control: TrainerControl, metrics: dict[str, float], **kwargs: Any
+    ) -> TrainerControl:
+        control.should_evaluate = False
+        return self.call_event("on_evaluate", args, state, control, metrics=metrics, **kwargs)
+
+    def on_predict(
+        self, args: Any, state: TrainerState, control: TrainerControl, metrics: Any, **kwargs: Any
+    ) -> TrainerControl:
+        return self.call_event("on_predict", args, state, control, metrics=metrics, **kwargs)
+
+
+def _delivering(event: Event) -> Callable[..., TrainerControl]:
+    cleared = CLEARED_BY.get(event, ())
+
+    def deliver(
+        self: CallbackHandler, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> TrainerControl:
+        for flag in cleared:
+            setattr(control, flag, False)
+        return self.call_event(event, args, state, control, **kwargs)
+
+    deliver.__name__ = deliver.__qualname__ = event
+    return deliver
+
+
+for _event in EVENTS:
+    if _event not in vars(CallbackHandler):
+        setattr(CallbackHandler, _event, _delivering(_event))
+
+
+def emit(trainer: Any, event: Event, **details: Any) -> None:
+    """Tell every callback; adopt the control they hand back."""
+    deliver = getattr(trainer.callback_handler, event)
+    trainer.control = deliver(trainer.args, trainer.state, trainer.control, **details)
