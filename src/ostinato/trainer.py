@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch.utils.data import DataLoader, Sampler
 
+from . import report as run_report
 from .arguments import usage_errors
 from .arguments.from_transformers import adopt
 from .arguments.metaclass import TrainerType
@@ -110,6 +111,11 @@ from .trackers import registry
 
 # Where a subclass may compute metrics of its own, under any name.
 _MAY_ADD_METRICS = ("evaluate", "_evaluate", "evaluation_loop", "prediction_step", "compute_loss", "log")
+
+
+def _write_report(*args: Any, **kwargs: Any) -> None:
+    """Write the page of a run; its module is loaded when the run has ended."""
+    run_report.write_report(*args, **kwargs)
 
 
 class Trainer(metaclass=TrainerType):
@@ -423,7 +429,7 @@ class Trainer(metaclass=TrainerType):
                         self.model = self.call_model_init(trial)
                         self._adopt_model(self.compute_loss_func)
                         self.optimizer = self.lr_scheduler = None
-                    with run_journal.journalled(self, trial, checkpoint):
+                    with run_journal.journalled(self, trial, checkpoint, _write_report):
                         return self._inner_training_loop(
                             batch_size=self._train_batch_size,
                             args=self.args,
@@ -480,7 +486,14 @@ class Trainer(metaclass=TrainerType):
     ) -> TrainOutput:
         """Open a run, take its steps, sum it up."""
         with ExitStack() as while_training:
-            run = setup.open_run(self, resume_from_checkpoint, trial, ignore_keys_for_eval, while_training)
+            run = setup.open_run(
+                self,
+                resume_from_checkpoint,
+                trial,
+                ignore_keys_for_eval,
+                while_training,
+                partial(dispatch.inspect, self),
+            )
             if self.args.rehearse:
                 self._rehearsed = dry_run.rehearse_run(self, run)
             else:

@@ -4,3 +4,4 @@ from __future__ import annotations
 
 JOURNAL_NAME = "events.jsonl"
 REPORT_NAME = "report.html"
+VERIFY_DIRECTORY = ".verify-resume"  # of `verify_resume`, removed when it is done

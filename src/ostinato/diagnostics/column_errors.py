@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..core.errors import DataError, ModelOutputError
+from ..core.phrases import listed
 from ..data.collate_errors import absent_columns
 from ..data.dataset_errors import missing_inputs
 from ..loss.model_outputs import NoLossError
-from .context import Scene, listed
+from .context import Scene
 from .error_types import ForwardCallError, MissingLabelsError
 from .label_column import likely_labels
 

@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..core.phrases import SHOWN, plural
 from ..data.columns import bare_model
-
-SHOWN = 6  # things of a kind that a sentence lists
 
 
 def nothing() -> None:
@@ -110,19 +109,6 @@ def _parameters(model: Any) -> list[inspect.Parameter]:
     except (TypeError, ValueError):
         return []
     return [one for one in found if one.kind is not one.VAR_POSITIONAL]
-
-
-def plural(word: str, things: list[Any]) -> str:
-    """`row 3`, or `rows 3, 5, 8, … (12 in all)`."""
-    shown = ", ".join(str(thing) for thing in things[:SHOWN])
-    if len(things) > SHOWN:
-        shown += f", … ({len(things)} in all)"
-    return f"{word} {shown}" if len(things) == 1 else f"{word}s {shown}"
-
-
-def listed(names: Iterable[str]) -> str:
-    """`x, labels`; `nothing` of none."""
-    return ", ".join(names) or "nothing"
 
 
 def in_words(tree: Any) -> str:

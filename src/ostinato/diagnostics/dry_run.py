@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +73,7 @@ def rehearse_alone(trainer: Trainer) -> Rehearsal:
         trainer._train_batch_size = trainer.args.train_batch_size
         while_open.enter_context(saver.at_home(trainer, None))
         trainer._run_home.begin(home, None, writes=False)
-        run = setup.open_run(trainer, None, None, None, while_open)
+        run = setup.open_run(trainer, None, None, None, while_open, partial(dispatch.inspect, trainer))
         result = _tried(trainer, run)
     if not was_there and trainer.args.should_save and home.is_dir() and not any(home.iterdir()):
         home.rmdir()

@@ -8,7 +8,8 @@ from typing import Any
 
 from ..core.errors import OstinatoError
 from ..core.notices import note_once
-from .context import Scene, listed
+from ..core.phrases import listed
+from .context import Scene
 from .error_types import MetricFunctionError
 from .exception_notes import Memory, note_function
 from .failures import explained

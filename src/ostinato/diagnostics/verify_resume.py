@@ -29,6 +29,7 @@ from ..checkpoint.callback_tensors import tensor_states
 from ..checkpoint.run_directory import RunHome
 from ..core.notices import silenced
 from ..core.random import undisturbed
+from ..core.run_files import VERIFY_DIRECTORY
 from ..core.state import ExportableState, TrainerControl, TrainerState, export_callbacks
 from ..core.state_guard import can_be_put_back, unchanged
 from ..engine import setup
@@ -43,7 +44,6 @@ from .fingerprint import Difference, Moment, fingerprints, first_difference
 if TYPE_CHECKING:
     from ..trainer import Trainer
 
-DIRECTORY = ".verify-resume"  # inside the run's directory: its disk and its permissions are what is tried
 _GENERATORS = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
 _NUMBERS = (bool, int, float, str, type(None))
 
@@ -203,7 +203,7 @@ class _Director(QuietCallback):
 def _stage(trainer: Trainer) -> Iterator[Path]:
     """An empty directory for both runs, in the output directory, where nobody else is; it goes afterwards."""
     home, leads = Path(trainer._get_output_dir(None)), trainer.args.should_save
-    stage, was_there = home / DIRECTORY, home.is_dir()
+    stage, was_there = home / VERIFY_DIRECTORY, home.is_dir()
     with ExitStack() as alone:
         if leads:
             alone.enter_context(RunHome().occupied(home))

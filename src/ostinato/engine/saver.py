@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ..arguments.settings import SaveSettings
-from ..callbacks.events import IGNORED, TrainerCallback
+from ..callbacks.events import IGNORED
 from ..callbacks.handler import CallbackHandler
 from ..checkpoint import atomic, retention, save_errors, space
 from ..checkpoint.background import Saves
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 WRITE_PARTS = ("save_model", "_save", "_save_optimizer_and_scheduler", "_save_scaler", "_save_rng_state")
 LOOK_AFTER = ("_save_checkpoint", "_maybe_log_save_evaluate", "_determine_best_metric")
-_OURS = TrainerCallback.__module__.rpartition(".")[0] + "."  # their `on_save` does not look at files
+# Rooms whose callbacks do not read the files of a checkpoint in `on_save`.
+_OURS = tuple(f"{__name__.partition('.')[0]}.{room}." for room in ("callbacks", "progress", "journal"))
 _LONG_WAIT = 1.0  # seconds
 _WORTH_PREPARING = 64 * 2**20  # bytes
 _SLACK = 2**20  # a forecast that is a little too small would cost the memory of a whole file

@@ -22,11 +22,10 @@ from ..data.batching.split_by_length import cuts_batches, cuts_updates
 from ..data.epoch_position import rows_of
 from ..data.mixture import Mixture
 from ..data.mixture_loss import SourceLosses
+from ..data.nonfinite_inputs import not_finite
 from ..data.row_random import RowStreams
 from ..data.sizes import has_length
 from ..data.user_loaders import check_equal_batches, is_dealt_out
-from ..diagnostics import dispatch
-from ..diagnostics.nonfinite_inputs import not_finite
 from ..evaluation import train_metrics
 from ..loss.neftune import noisy_embeddings
 from ..loss.objective import Scale
@@ -43,9 +42,18 @@ if TYPE_CHECKING:
 
 
 def open_run(
-    trainer: Trainer, checkpoint: str | None, trial: Any, ignore_keys: list[str] | None, while_training: ExitStack
+    trainer: Trainer,
+    checkpoint: str | None,
+    trial: Any,
+    ignore_keys: list[str] | None,
+    while_training: ExitStack,
+    inspect: Callable[[Any, Batch, int, int], None],
 ) -> Run:
-    """Everything that is settled before the first step: loader, plan, placement, optimizer, schedule, state."""
+    """Settle everything before the first step: loader, plan, placement, optimizer, schedule, state.
+
+    `inspect` looks at the first batch before anything is computed from it: given the loader, the batch, its epoch and
+    its number.
+    """
     align_special_tokens(trainer.model, trainer.processing_class)
     loader = trainer.get_train_dataloader()
     if trainer.args.isolate_rng and isinstance(loader, data_loader.Loader):
@@ -96,7 +104,7 @@ def open_run(
         counts_for_all=trainer.is_world_process_zero(),
         steps_schedule=not schedulers.steps_on_metric(trainer.lr_scheduler),
         report_always=trainer._is_overridden("_maybe_log_save_evaluate"),
-        inspect=partial(dispatch.inspect, trainer, loader),
+        inspect=partial(inspect, loader),
         saves=Saves(run_summary.saving(trainer)),
         show_skipping=run_summary.skipping(trainer),
         trial=trial,

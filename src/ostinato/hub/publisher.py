@@ -29,9 +29,8 @@ from ..checkpoint.file_names import (
 from ..checkpoint.identity import homes_of, step_of
 from ..core.choices import HubStrategy
 from ..core.notices import warn
-from ..core.run_files import JOURNAL_NAME, REPORT_NAME
+from ..core.run_files import JOURNAL_NAME, REPORT_NAME, VERIFY_DIRECTORY
 from ..core.state import TrainerState
-from ..diagnostics.verify_resume import DIRECTORY
 from . import staging
 from .model_card import CARD_NAME
 from .repository import ClientBars, Repository
@@ -61,7 +60,7 @@ _NOT_PUBLISHED = (
     f"{staging.PREFIX}*",
     f".{PREFIX_CHECKPOINT_DIR}-*",
     f".{BEST_MODEL_NAME}.*",
-    DIRECTORY,
+    VERIFY_DIRECTORY,
     JOURNAL_NAME,  # these tell of this machine: paths, commands
     REPORT_NAME,
 )

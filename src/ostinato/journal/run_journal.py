@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import report
 from ..arguments.describe import settings_of
 from ..core.notices import heard_by, warn
 from ..core.tree import has_length
@@ -31,7 +30,7 @@ def journal_of(trainer: Trainer) -> JournalCallback | None:
 
 
 @contextmanager
-def journalled(trainer: Trainer, trial: Any, checkpoint: str | None) -> Iterator[None]:
+def journalled(trainer: Trainer, trial: Any, checkpoint: str | None, write_page: Callable[..., Any]) -> Iterator[None]:
     """What happens inside is written down, also how it breaks off."""
     journal = journal_of(trainer)
     if journal is None or not trainer.is_world_process_zero():
@@ -49,13 +48,13 @@ def journalled(trainer: Trainer, trial: Any, checkpoint: str | None) -> Iterator
     finally:
         journal.close()
         if trainer.args.write_report and journal.has_begun and not view.is_forsaken:
-            _write_page(view.directory, view.run_id)
+            _try_to_write_page(write_page, view.directory, view.run_id)
 
 
-def _write_page(directory: Path, run_id: str) -> None:
+def _try_to_write_page(write_page: Callable[..., Any], directory: Path, run_id: str) -> None:
     """The page of the run, made from its journal; whatever goes wrong with it is said and does no harm."""
     try:
-        report.write_report(directory, run_id=run_id)
+        write_page(directory, run_id=run_id)
     except Exception as error:
         warn(f"the report of the run could not be written: {error}")
 

@@ -12,12 +12,13 @@ from torch import nn
 
 import ostinato
 from ostinato.core.errors import DataError
-from ostinato.diagnostics.context import Scene, column_of, evaluated_set, in_words, plural
+from ostinato.core.phrases import plural
+from ostinato.data.nonfinite_inputs import not_finite
+from ostinato.diagnostics.context import Scene, column_of, evaluated_set, in_words
 from ostinato.diagnostics.exception_notes import Memory, name_of, note_function
 from ostinato.diagnostics.failures import explained, name_mistake
 from ostinato.diagnostics.frames import was_entered
 from ostinato.diagnostics.label_column import likely_labels
-from ostinato.diagnostics.nonfinite_inputs import not_finite
 
 MEMORY = Memory(4, 1)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .context import plural
+from ..core.phrases import plural
 
 
 def not_finite(batches: Sequence[Any], rows: list[int] | None) -> str:
