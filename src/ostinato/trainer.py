@@ -582,7 +582,7 @@ class Trainer(metaclass=TrainerType):
         """The rows of one optimizer step over all processes."""
         return self._train_batch_size * args.gradient_accumulation_steps * args.world_size
 
-    # ---- one step (objective/, strategies/) ----------------------------------------------------------
+    # ---- one step (loss/, strategies/) ---------------------------------------------------------------
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Batch], num_batches: int, device: torch.device
@@ -1203,7 +1203,7 @@ class Trainer(metaclass=TrainerType):
         """Callbacks with a state go on where they were."""
         resume.load_callback_state(self)
 
-    # ---- the hub (integrations/, hub/publisher.py) -----------------------------------------------
+    # ---- the hub (hub/) -------------------------------------------------------------------------
 
     def init_hf_repo(self, token: str | None = None) -> None:
         """Make the repository on the hub, or find it; `hub_model_id` is its name then."""

@@ -225,7 +225,7 @@ def assert_ran_on(library: str, told: dict[str, Any]) -> None:
     """All classes of the trainers and of their arguments are this library's or the script's, and so is the loop."""
     is_ours = library == "ostinato"
     of_the_other = "transformers." if is_ours else "ostinato."
-    arguments = f"{library}.{'config.' if is_ours else ''}training_args.TrainingArguments"
+    arguments = f"{library}.{'arguments.' if is_ours else ''}training_args.TrainingArguments"
     for trainer in told["trainers"]:
         assert f"{library}.trainer.Trainer" in trainer["classes"]
         assert arguments in trainer["arguments"]

@@ -362,8 +362,8 @@ def test_names_that_lead_out_are_refused_before_anything_is_opened(
     entry = {"size": 6, "sha256": "0"} if section == "files" else {"files": {}, "directories": {}}
     forge(checkpoint, **{"files": {}, "directories": {}, section: {name: entry}})
     opened: list[Path] = []
-    real = atomic.files.open_plain
-    monkeypatch.setattr(atomic.files, "open_plain", lambda path: opened.append(path) or real(path))
+    real = atomic.io.open_plain
+    monkeypatch.setattr(atomic.io, "open_plain", lambda path: opened.append(path) or real(path))
     with pytest.raises(CheckpointError, match="leads out"):
         verify(checkpoint)
     assert opened == [checkpoint / "MANIFEST.json"]

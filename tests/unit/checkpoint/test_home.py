@@ -120,9 +120,9 @@ def _failing(number: int, *, once: Callable[..., Any]) -> Callable[..., Any]:
 def test_killed_in_between_the_next_run_clears_up(tmp_path: Path):
     script = """
 import os, signal, sys
-from ostinato.checkpoint import files, home
-files.sync_directory = lambda path: os.kill(os.getpid(), signal.SIGKILL)
-home.check_writable(sys.argv[1])
+from ostinato.checkpoint import io, space
+io.sync_directory = lambda path: os.kill(os.getpid(), signal.SIGKILL)
+space.check_writable(sys.argv[1])
 """
     child = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)], env={**os.environ, "PYTHONPATH": SOURCE}, check=False
