@@ -90,7 +90,7 @@ from .evaluation import step as predicting
 from .evaluation import train_metrics as measuring_training
 from .evaluation.eval_loop import PADDING, speed_metrics
 from .hub import card_facts, publisher
-from .hub.model_card import Asked, as_list
+from .hub.model_card import CardRequest, as_list
 from .hub.uploads import PushInProgress
 from .journal import run_journal
 from .journal.journal_callback import JournalCallback
@@ -420,7 +420,7 @@ class Trainer(metaclass=TrainerType):
             self._hp_search_setup(trial)
             self._train_batch_size = self.args.train_batch_size
             try:
-                with saver.at_home(self, trial):
+                with saver.locked_run_directory(self, trial):
                     checkpoint = resume.checkpoint_to_resume(self, resume_from_checkpoint, self._resume_mode)
                     home, goes_on = Path(self._get_output_dir(trial)), None if resume.forks(self) else checkpoint
                     self._run_home.begin(home, goes_on, writes=saver.writes_checkpoints(self))
@@ -575,7 +575,7 @@ class Trainer(metaclass=TrainerType):
             plan = setup.plan_for(self, loader)
             return samples_at(loader, first_course(loader, plan.accumulation), step, plan.max_steps)
         if run.update is None:  # nothing taken yet
-            run.chart(self.state.global_step)
+            run.record_schedule(self.state.global_step)
         return samples_at(run.loader, run.place.courses, step, run.plan.max_steps)
 
     def get_total_train_batch_size(self, args: TrainingArguments) -> int:
@@ -613,22 +613,22 @@ class Trainer(metaclass=TrainerType):
         if not self.objective.wants_count or not batch_samples or "labels" not in batch_samples[0]:
             return None
         shifted = self._shifts_labels(batch_samples[0])
-        counted = batch_samples if self._run is None else self._run.without_stand_ins(batch_samples)
+        counted = batch_samples if self._run is None else self._run.without_padding_batches(batch_samples)
         counts = [count_targets(batch["labels"], shifted=shifted) for batch in counted]
         if any(count is None for count in counts):
             return None
         total = torch.as_tensor(sum(counts)).to(device)  # type: ignore[arg-type]
         return self.strategy.sum(total) if self.args.average_tokens_across_devices else total
 
-    def _divisors(self, batches: list[Batch], stand_ins: list[bool]) -> list[float]:
+    def _divisors(self, batches: list[Batch], padding_batches: list[bool]) -> list[float]:
         """What turns the mean of each micro-batch into its share of the optimizer step."""
         processes = self.objective.processes
-        if len(batches) == 1 and not any(stand_ins) and processes == 1:
+        if len(batches) == 1 and not any(padding_batches) and processes == 1:
             return [1.0]
         shifted = bool(self._loss_shifts_labels)
         amounts = [
             0.0 if void else weigh(batch, shifted=shifted, labels_are=self._labels_are)
-            for batch, void in zip(batches, stand_ins, strict=True)
+            for batch, void in zip(batches, padding_batches, strict=True)
         ]
         total = sum(amounts)
         if processes > 1:
@@ -736,7 +736,7 @@ class Trainer(metaclass=TrainerType):
     _split_is_checked = False
     _known_signature: tuple[Any, LossSignature] | None = None
     _has_surroundings = False
-    _occasion = request.Occasion()  # what the evaluation that is going on is for
+    _eval_request = request.EvalRequest()  # what the evaluation that is going on is for
     _initial_num_input_tokens_seen = 0
     model_preparation_time: float = 0.0
     hub_model_id: str | None = None  # once a repository was asked for
@@ -891,7 +891,7 @@ class Trainer(metaclass=TrainerType):
 
     def _with_speed(self, output: EvalLoopOutput, prefix: str, started: float) -> dict[str, float]:
         metrics = output.metrics if output.metrics is not None else {}
-        rows, options = output.num_samples or 0, self._occasion.options
+        rows, options = output.num_samples or 0, self._eval_request.options
         batch_size = (options.batch_size if options is not None else None) or self.args.eval_batch_size
         steps = -(-rows // (batch_size * self.args.world_size))
         metrics.update(speed_metrics(prefix, started, num_samples=rows, num_steps=steps, now=time.time()))
@@ -906,7 +906,9 @@ class Trainer(metaclass=TrainerType):
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
         """The loop behind `evaluate` and `predict`."""
-        return session.run_over(self, dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
+        return session.run_evaluation_loop(
+            self, dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
+        )
 
     prediction_loop = evaluation_loop  # the name of 4.x for the same loop
 
@@ -1238,7 +1240,7 @@ class Trainer(metaclass=TrainerType):
         dataset_args: str | list[str] | None = None,
     ) -> None:
         """Write README.md into the output directory: what the hub reads of a model, and what people do."""
-        asked = Asked(
+        asked = CardRequest(
             language=as_list(language),
             license=license,
             tags=as_list(tags),

@@ -73,7 +73,7 @@ class GoodBatch(SplitBatch):
 
     skipped: tuple[BadRow, ...] = ()
     sources: Sequence[str] = ()  # of a mixture: the set of each micro-batch
-    is_stand_in = False  # no row could be read, and another process may have some
+    is_padding_batch = False  # no row could be read, and another process may have some
 
 
 class SkippingCollator:
@@ -89,15 +89,15 @@ class SkippingCollator:
         self.data_collator, self.readable = data_collator, readable
 
     def __call__(self, rows: list[Any]) -> GoodBatch:
-        good, is_stand_in = self.seen(rows), False
+        good, is_padding_batch = self.seen(rows), False
         if not good:
             good = [row.row for row in rows if isinstance(row, StandIn)]
             good = [self.readable()] if self.readable is not None and not good else good
-            is_stand_in = bool(good)
+            is_padding_batch = bool(good)
         inside = self.data_collator(good) if good else None
         batch = GoodBatch([] if inside is None else [inside])
         batch.skipped = tuple(bad for row in rows if (bad := bad_row(row)) is not None)
-        batch.sources, batch.is_stand_in = getattr(inside, "sources", ()), is_stand_in
+        batch.sources, batch.is_padding_batch = getattr(inside, "sources", ()), is_padding_batch
         return batch
 
     def seen(self, rows: list[Any]) -> list[Any]:

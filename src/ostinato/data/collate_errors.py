@@ -21,10 +21,10 @@ from .dataset_errors import (
     Rows,
     RowsError,
     WrongValueError,
-    a,
     called,
     no_pad_token,
     shortened,
+    with_article,
 )
 
 _ONE_TENSOR = "makes one tensor of every column, and tensors hold numbers only"
@@ -173,7 +173,7 @@ def not_a_row(row: Any, place: int, rows: Rows) -> NotARowError:
         )
     inside = f" of {_types(row)}" if isinstance(row, (tuple, list)) and 0 < len(row) <= 4 else ""
     return NotARowError(
-        what=f"{name} is {a(row)}{inside}, not a dict",
+        what=f"{name} is {with_article(row)}{inside}, not a dict",
         why="the model is called with keyword arguments, so every value needs a name",
         fix=f"let the data set return dicts, such as {_example(rows)}, or pass a data_collator that makes a dict of "
         "such rows",
@@ -243,7 +243,7 @@ def _wrong_value(values: list[Any], rows: Rows, name: str, collator: str) -> Row
         return _wrong_column(values, rows, name, leaf, collator)
     usual = next(_kind(value) for number, value in enumerate(values) if number not in odd)
     holds = "is" if values[place] is leaf else "holds"
-    found = "None" if leaf is None else f"text: {shortened(leaf)}" if isinstance(leaf, str) else a(leaf)
+    found = "None" if leaf is None else f"text: {shortened(leaf)}" if isinstance(leaf, str) else with_article(leaf)
     return WrongValueError(
         what=f"{name!r} of {rows.full(place)} {holds} {found}",
         why=f"other rows have {usual} there, and tensors hold numbers only",
@@ -263,8 +263,9 @@ def _wrong_column(values: list[Any], rows: Rows, name: str, leaf: Any, collator:
             fix=f"fill in {name!r}; to predict without labels, {leave_out}" if is_label(name) else leave_out,
         )
     if not isinstance(leaf, str):
+        kind = with_article(leaf)
         return WrongValueError(
-            what=f"column {name!r} of the {rows.source} holds {a(leaf)} ({rows.name(0)}: {shortened(leaf)})",
+            what=f"column {name!r} of the {rows.source} holds {kind} ({rows.name(0)}: {shortened(leaf)})",
             why=f"{collator} {_ONE_TENSOR}",
             fix=f"make numbers of it in the data set, or {leave_out}",
         )

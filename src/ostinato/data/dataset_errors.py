@@ -285,7 +285,7 @@ def no_data_set(dataset: Any, source: str) -> NotADataSetError:
             fix="call it, and pass what it returns",
         )
     return NotADataSetError(
-        what=f"the {source} is {a(dataset)}, which is no data set",
+        what=f"the {source} is {with_article(dataset)}, which is no data set",
         why=why,
         fix="pass a list of dicts, a torch Dataset or IterableDataset, or a datasets.Dataset",
     )
@@ -343,7 +343,7 @@ def wrong_batch(batch: Any, collator: Any) -> CollatorError | None:
     if isinstance(batch, Mapping):
         return None
     return CollatorError(
-        what=f"{called(collator)} returned {'None' if batch is None else a(batch)}, not a dict",
+        what=f"{called(collator)} returned {'None' if batch is None else with_article(batch)}, not a dict",
         why="the model is called with keyword arguments, model(**batch)",
         fix='let the data_collator return a dict of tensors, such as {"input_ids": ..., "labels": ...}',
     )
@@ -424,7 +424,7 @@ def _supplying(lacking: list[str], spare: list[str]) -> str:
 # In words ------------------------------------------------------------------------------------------------------------
 
 
-def a(value: Any) -> str:
+def with_article(value: Any) -> str:
     """The type of a value with its article."""
     name = type(value).__name__
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

@@ -30,7 +30,7 @@ from torch.utils.data import Dataset
 from ..core.errors import ConfigError, DataError, add_note
 from ..core.notices import note_once
 from .columns import has_columns, in_words, listed
-from .dataset_errors import a, check_addressable, check_data_set, no_data_set, shortened
+from .dataset_errors import check_addressable, check_data_set, no_data_set, shortened, with_article
 from .row_types import SetRow
 from .samplers.base import announce_epoch
 from .samplers.epoch_sampler import EpochSampler
@@ -317,7 +317,7 @@ def _weight(name: str, pair: tuple[Any, Any]) -> float:
         )
     if not _is_number(weight):
         raise MixtureError(
-            what=f"the weight of set {name!r} of the mixture is {shortened(weight)}, {a(weight)}",
+            what=f"the weight of set {name!r} of the mixture is {shortened(weight)}, {with_article(weight)}",
             why="a weight is a number greater than 0",
             fix=f"write {name!r}: (dataset, 0.5)",
         )
@@ -363,7 +363,7 @@ def is_stream(dataset: Any) -> bool:
 def _check_names(sets: Any) -> None:
     if not isinstance(sets, Mapping):
         raise MixtureError(
-            what=f"a mixture cannot be made of {a(sets)}",
+            what=f"a mixture cannot be made of {with_article(sets)}",
             why="sets have names, under which their losses are reported",
             fix=f"pass a dict, such as {_EXAMPLE}",
         )

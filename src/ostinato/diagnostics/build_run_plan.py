@@ -185,8 +185,8 @@ def _schedule(trainer: Trainer, steps: int) -> Schedule:
 
 def _rates(settings: ScheduleSettings, peak: float, steps: int) -> tuple[Rate, ...]:
     """The rate at a few steps; none where it follows a metric."""
-    stand_in = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=peak)
-    schedule = schedulers.build_schedule(settings, stand_in)
+    placeholder = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=peak)
+    schedule = schedulers.build_schedule(settings, placeholder)
     if not isinstance(schedule, LambdaLR) or steps < 1:
         return ()
     factor = schedule.lr_lambdas[0]

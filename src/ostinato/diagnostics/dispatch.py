@@ -14,7 +14,7 @@ from ..data.epoch_position import rows_of
 from ..data.mixture import Mixture
 from ..engine.run import Run
 from ..evaluation import request
-from ..evaluation.eval_loop import InHand
+from ..evaluation.eval_loop import CurrentBatch
 from .column_errors import left_out
 from .context import Scene
 from .exception_notes import Memory, note_checkpoint
@@ -79,12 +79,14 @@ def failed_training(trainer: Trainer, error: Exception, run: Run) -> Exception:
     half = args.bf16 or args.fp16
     memory = Memory(trainer._train_batch_size, args.gradient_accumulation_steps, args.gradient_checkpointing, half)
     reason = error
-    if update is not None and run.in_hand is None and "device-side assert" in str(error):
-        run.in_hand = update.batches[-1]  # a device reports late
-    if update is not None and run.in_hand is not None:
+    if update is not None and run.current_batch is None and "device-side assert" in str(error):
+        run.current_batch = update.batches[-1]  # a device reports late
+    if update is not None and run.current_batch is not None:
         where = f"at step {state.global_step + 1} of {state.max_steps}"
-        in_hand = scene(trainer, run.in_hand, run.loader, "training set", update.epoch, run.number_in_hand())
-        reason = explained(error, in_hand, where, memory)
+        current_batch = scene(
+            trainer, run.current_batch, run.loader, "training set", update.epoch, run.number_of_current_batch()
+        )
+        reason = explained(error, current_batch, where, memory)
     checkpoint = newest_checkpoint(trainer)
     if checkpoint is not None:
         note_checkpoint(reason, checkpoint)
@@ -97,15 +99,17 @@ def newest_checkpoint(trainer: Trainer) -> str | None:
     return own[-1].name if own else None
 
 
-def failed_evaluation(trainer: Trainer, error: Exception, in_hand: InHand, loader: Any, data: str) -> Exception:
+def failed_evaluation(
+    trainer: Trainer, error: Exception, current_batch: CurrentBatch, loader: Any, data: str
+) -> Exception:
     """The same for an evaluation or a prediction."""
     return explained_evaluation(
         error,
-        scene(trainer, in_hand.batch, loader, data, 0, in_hand.number),
-        doing=in_hand.doing,
-        given=in_hand.given,
-        functions={"metrics": in_hand.function, "logits": trainer.preprocess_logits_for_metrics},
-        number=in_hand.number,
+        scene(trainer, current_batch.batch, loader, data, 0, current_batch.number),
+        doing=current_batch.doing,
+        given=current_batch.given,
+        functions={"metrics": current_batch.function, "logits": trainer.preprocess_logits_for_metrics},
+        number=current_batch.number,
         memory=Memory(trainer.args.eval_batch_size, None),
     )
 
@@ -113,5 +117,5 @@ def failed_evaluation(trainer: Trainer, error: Exception, in_hand: InHand, loade
 def without_labels(trainer: Trainer, loader: Any, data: str, batch: Batch) -> None:
     """compute_metrics is given, and the batches have no labels to call it with."""
     is_mistake = data != "prediction set"
-    by_name = request.asked_of(trainer, trainer._occasion.options).function is None
+    by_name = request.asked_of(trainer, trainer._eval_request.options).function is None
     tell_no_labels(scene(trainer, batch, loader, data, 0, 0), is_mistake=is_mistake, by_name=by_name)

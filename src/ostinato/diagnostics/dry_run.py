@@ -71,7 +71,7 @@ def rehearse_alone(trainer: Trainer) -> Rehearsal:
     with put_back(trainer), ExitStack() as while_open:
         trainer.is_in_train, trainer._run_home = True, RunHome()
         trainer._train_batch_size = trainer.args.train_batch_size
-        while_open.enter_context(saver.at_home(trainer, None))
+        while_open.enter_context(saver.locked_run_directory(trainer, None))
         trainer._run_home.begin(home, None, writes=False)
         run = setup.open_run(trainer, None, None, None, while_open, partial(dispatch.inspect, trainer))
         result = _tried(trainer, run)

@@ -16,7 +16,7 @@ from ..data.eval_set import EvalSet, rows_in
 from ..data.loader import Loader
 from ..data.sizes import is_iterable
 from ..evaluation import eval_loop, request, session
-from ..evaluation.eval_loop import InHand
+from ..evaluation.eval_loop import CurrentBatch
 from ..optim import schedulers
 from . import dispatch, metric_dry_run
 from .context import evaluated_set
@@ -100,7 +100,7 @@ def attempt(
     """Evaluate one set, or its first batches, unheard."""
     if trainer._is_overridden("evaluation_loop"):
         return attempt_own_loop(trainer, prefix, name, ignore_keys, whole=whole, first=first)
-    loader, in_hand = trainer.get_eval_dataloader(name), InHand()
+    loader, current_batch = trainer.get_eval_dataloader(name), CurrentBatch()
     loader.num_workers, loader.pin_memory = 0, False  # starting workers for one batch would take longer than it
     data = evaluated_set("Evaluation", prefix, trainer.eval_dataset)
     with request.occasion(trainer, name, only_metrics=True):
@@ -111,10 +111,10 @@ def attempt(
     try:
         with trainer.precision.forward(trainer.model):
             batches = loader if whole else itertools.islice(loader, first)
-            output = eval_loop.evaluation_loop(trainer, model, batches, plan, in_hand)
+            output = eval_loop.evaluation_loop(trainer, model, batches, plan, current_batch)
     except Exception as error:
-        reason = dispatch.failed_evaluation(trainer, error, in_hand, loader, data)
-        return metric_dry_run.Outcome({}, reason, in_metrics=in_hand.doing == "metrics")
+        reason = dispatch.failed_evaluation(trainer, error, current_batch, loader, data)
+        return metric_dry_run.Outcome({}, reason, in_metrics=current_batch.doing == "metrics")
     return metric_dry_run.Outcome(output.metrics or {})
 
 

@@ -20,7 +20,7 @@ from ..data.eval_set import rows_in
 from ..data.mixture import mixed
 from ..engine.special_tokens import align_special_tokens
 from ..evaluation import request, session
-from ..evaluation.metric_spec import Asked
+from ..evaluation.metric_spec import MetricSpec
 from ..evaluation.step import ignored_at_inference, logits_of
 from ..loss.counting import count_targets
 from ..loss.model_outputs import BareTensorError
@@ -86,7 +86,7 @@ class _Guide:
     station: Station = "data set"
     scene: Scene | None = None
     labels: Any = None  # of the evaluated batch
-    asked: Asked = field(default_factory=Asked)
+    asked: MetricSpec = field(default_factory=MetricSpec)
     batch: Any = None
     loader: Any = None
 

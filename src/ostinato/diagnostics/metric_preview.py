@@ -14,7 +14,7 @@ from ..core.compiled_model import uncompiled
 from ..core.eval_prediction import has_labels
 from ..core.tree import first_dimension, numpify
 from ..data.columns import bare_model
-from ..evaluation.metric_spec import Asked
+from ..evaluation.metric_spec import MetricSpec
 from ..evaluation.storage.forecast import Forecast, forecast
 from ..metrics.auto import Choice, facts_of, suits
 from . import describe_values
@@ -49,7 +49,7 @@ def evaluate(trainer: Trainer, batch: Mapping[str, Any]) -> Evaluated:
     return Evaluated(batch, numpify(logits), numpify(labels), loss, names)
 
 
-def received(trainer: Trainer, evaluated: Evaluated, asked: Asked, *, data: str, rows: int | None) -> Received:
+def received(trainer: Trainer, evaluated: Evaluated, asked: MetricSpec, *, data: str, rows: int | None) -> Received:
     """What the metric function is given, by the example of one batch."""
     include = trainer.args.include_for_metrics
     values = _parts("predictions", evaluated.predictions, _notes(trainer, evaluated))
@@ -105,7 +105,7 @@ def _parts(name: str, parts: Any, notes: Sequence[str], *, are_labels: bool = Fa
     return [describe_values.value_of(name, parts, note, is_label=are_labels)]
 
 
-def _when(trainer: Trainer, evaluated: Evaluated, asked: Asked, data: str, rows: int | None) -> str:
+def _when(trainer: Trainer, evaluated: Evaluated, asked: MetricSpec, data: str, rows: int | None) -> str:
     """When the metric function is called, and with what."""
     args, names = trainer.args, ", ".join(in_use(asked))
     if not asked:
@@ -142,7 +142,7 @@ def _reader(trainer: Trainer, evaluated: Evaluated) -> Reader:
     )
 
 
-def fitting(trainer: Trainer, labels: Any, asked: Asked) -> Fitting:
+def fitting(trainer: Trainer, labels: Any, asked: MetricSpec) -> Fitting:
     """The metrics in use, and those that suit the model and its labels."""
     facts = facts_of(
         bare_model(trainer.model),
@@ -156,7 +156,7 @@ def fitting(trainer: Trainer, labels: Any, asked: Asked) -> Fitting:
     return Fitting(in_use(asked), tuple(_described(choice, name) for name in choice.names), choice.why, how)
 
 
-def in_use(asked: Asked) -> tuple[str, ...]:
+def in_use(asked: MetricSpec) -> tuple[str, ...]:
     """The names of the metrics in use, or of the function that computes them."""
     function = () if asked.function is None else (name_of(asked.function),)
     streams = (name for stream in asked.streams for name in stream.keys or (stream.name,))

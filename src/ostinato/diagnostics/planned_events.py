@@ -119,10 +119,10 @@ def _checkpoint_bytes(trainer: Trainer, *, only_model: bool) -> int:
         return space.forecast_bytes(trainer.model, space.state_factor(trainer.optimizer))
     kind, options = optimizer_class(trainer)
     try:
-        stand_in = kind([nn.Parameter(torch.zeros(1))], **options)
+        placeholder = kind([nn.Parameter(torch.zeros(1))], **options)
     except Exception:  # an optimizer that wants to know the model: two numbers for each is what most keep
         return space.forecast_bytes(trainer.model, 2.0)
-    return space.forecast_bytes(trainer.model, space.state_factor(stand_in))
+    return space.forecast_bytes(trainer.model, space.state_factor(placeholder))
 
 
 def _free(directory: Path) -> int | None:

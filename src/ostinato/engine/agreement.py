@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..trainer import Trainer
 
 
-def let_obey(trainer: Trainer, run: Run) -> None:
+def attach_control_file(trainer: Trainer, run: Run) -> None:
     """Tell those who obey a file with whom they do, and those who stop a run how often it listens."""
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, TimeLimitCallback):

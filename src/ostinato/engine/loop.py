@@ -29,7 +29,7 @@ def train(trainer: TrainHooks, run: Run) -> None:
     """Take optimizer steps until the plan is fulfilled or a callback asks to stop."""
     for epoch in run.epochs(trainer.state):
         emit(trainer, "on_epoch_begin")
-        run.meet(trainer.model_wrapped)
+        run.refresh_parameters(trainer.model_wrapped)
         for update in run.updates(trainer, epoch):
             emit(trainer, "on_step_begin")
             if not accumulate_gradients(trainer, run, update):
@@ -58,10 +58,10 @@ def accumulate_gradients(trainer: TrainHooks, run: Run, update: Update) -> bool:
     trainer.current_gradient_accumulation_steps = len(update.batches)
     run.update = update
     for batch, divisor, is_last in update.micro_batches():
-        run.in_hand, run.objective.divisor, run.is_last_micro_batch = batch, divisor, is_last
+        run.current_batch, run.objective.divisor, run.is_last_micro_batch = batch, divisor, is_last
         with trainer.strategy.accumulate(trainer.model_wrapped, sync=is_last):
             loss = trainer.training_step(trainer.model_wrapped, batch, update.num_items)
-        run.in_hand = None
+        run.current_batch = None
         run.meter.hold(loss)
         run.flops.add(batch)
         if not is_last:
@@ -106,6 +106,6 @@ def report(trainer: TrainHooks, run: Run, epoch: int) -> None:
             run.started,
             learning_rate=run.learning_rate,
         )
-        run.meet(trainer.model_wrapped)
+        run.refresh_parameters(trainer.model_wrapped)
     if run.agree_to_stop is not None and trainer.state.global_step % AGREE_EVERY == 0:
         run.agree_to_stop()

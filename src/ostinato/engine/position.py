@@ -68,7 +68,7 @@ class Place:
         """How the run goes on from here."""
         return batching.course(accumulation, step=step, epoch=self.epoch, row=self.row or 0, group=self.group)
 
-    def chart(self, present: AnyCourse) -> None:
+    def record_schedule(self, present: AnyCourse) -> None:
         """Remember the course if it is not what the last one leads to."""
         last = self.courses[-1] if self.courses else None
         at_end = present.batches_left(present.row, present.epoch) == 0

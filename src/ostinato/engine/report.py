@@ -11,7 +11,7 @@ from ..callbacks.handler import emit
 from ..core.protocols import ReportHooks
 from ..core.random import undisturbed
 from ..core.stop_request import Interrupted
-from .run import Owed, Run
+from .run import InterruptedEvaluation, Run
 
 
 def report_step(
@@ -56,7 +56,7 @@ def evaluate_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
         with run.saves.deferring():
             is_new_best = trainer._determine_best_metric(metrics=metrics, trial=run.trial)
     except Interrupted:
-        run.owed = Owed(save=trainer.control.should_save)
+        run.interrupted_evaluation = InterruptedEvaluation(save=trainer.control.should_save)
         raise
     except Exception:
         if trainer.control.should_save and not run.settings.best_decides_saving:
@@ -71,9 +71,9 @@ def begin(trainer: ReportHooks, run: Run) -> None:
     if run.settings.evaluates_first:
         with isolation(run.settings), run.ledger.spending("evaluation"):
             trainer._evaluate(run.trial, run.ignore_keys, skip_scheduler=True)
-    if run.owed is not None:
-        owed, run.owed = run.owed, None
-        trainer.control.should_evaluate, trainer.control.should_save = True, owed.save
+    if run.interrupted_evaluation is not None:
+        interrupted_evaluation, run.interrupted_evaluation = run.interrupted_evaluation, None
+        trainer.control.should_evaluate, trainer.control.should_save = True, interrupted_evaluation.save
         report_step(trainer, run, run.meter.pending, None, trainer.model_wrapped, None)
         run.is_over = trainer.control.should_training_stop
 

@@ -167,7 +167,7 @@ class Update:
 
 
 @dataclass(frozen=True)
-class Owed:
+class InterruptedEvaluation:
     """An evaluation that was broken off, and whether a checkpoint was to follow it."""
 
     save: bool
@@ -246,7 +246,7 @@ class Run:
     is_last_micro_batch: bool = True
     steps_without_loss: int = 0  # taken by another library, whose checkpoint does not tell their losses
     update: Update | None = None  # the one being computed, or the last
-    in_hand: Batch | None = None  # the micro-batch of it whose loss is being computed
+    current_batch: Batch | None = None  # the micro-batch of it whose loss is being computed
     cuts: bool = False  # batches come in micro-batches
     taken: CountedBatches = field(default_factory=lambda: CountedBatches(iter(())))  # of the update being fetched
     skipped: SkippedRows | None = None  # rows that could not be read, where that does not end the run
@@ -258,7 +258,7 @@ class Run:
     peak_flops: float | None = None  # operations a second of all devices, where tokens are counted and it is known
     stopping: bool = False  # somebody asked the run to stop, and it is going to
     agree_to_stop: Callable[[], bool] | None = None  # asks all processes, where there are several
-    owed: Owed | None = None  # what was broken off when the run was stopped
+    interrupted_evaluation: InterruptedEvaluation | None = None  # what was broken off when the run was stopped
     opened_at: int = 0  # the step it starts from
     counts_for_all: bool = True  # what was added up over all processes before is kept by the first of them
     forked_from: dict[str, Any] | None = None  # the checkpoint whose weights it began with, if any
@@ -295,7 +295,7 @@ class Run:
             self._put_streams_back()
             self.place.mark(self.loader)
         self.reader = self._rest_of_epoch(epoch) if inside else self.loader
-        self.chart(trainer.state.global_step)
+        self.record_schedule(trainer.state.global_step)
         self._real_rows = real_rows_of(self.loader if self._batching is None else self.reader)
         batches = self._inspected(iter(self.reader), epoch, first) if first < in_epoch else iter(self.reader)
         if self.cuts:
@@ -312,7 +312,7 @@ class Run:
             if not samples and not (self.cuts and self.taken.sizes):
                 self._ended_early(trainer, first)
                 return
-            self._void = self._stand_ins(len(samples))
+            self._void = self._find_padding_batches(len(samples))
             divisors = self.weigh(samples, self._void)
             taken = self.taken.sizes if self.cuts else None
             count = len(samples if taken is None else taken)
@@ -326,12 +326,12 @@ class Run:
             first = self.place.batch
         self._put_streams_back()
 
-    def chart(self, step: int) -> None:
+    def record_schedule(self, step: int) -> None:
         """Remember how the run goes on from here, where `step` steps are taken."""
         if self._batching is not None:
             if not self.place.inside:
                 self.place.group = self._batching.group
-            self.place.chart(self.place.course(self._batching, self.plan.accumulation, step))
+            self.place.record_schedule(self.place.course(self._batching, self.plan.accumulation, step))
 
     def _rest_of_epoch(self, epoch: int) -> Any:
         """What a resumed run has not seen yet of the epoch it was stopped in."""
@@ -374,10 +374,10 @@ class Run:
             inspect(part, epoch, number)
         return itertools.chain([batch], batches)
 
-    def number_in_hand(self) -> int:
+    def number_of_current_batch(self) -> int:
         """The number within its epoch of the micro-batch in hand."""
         assert self.update is not None
-        position = next((at for at, batch in enumerate(self.update.batches) if batch is self.in_hand), 0)
+        position = next((at for at, batch in enumerate(self.update.batches) if batch is self.current_batch), 0)
         return self.update.number_of(position)
 
     def _put_streams_back(self) -> None:
@@ -404,12 +404,12 @@ class Run:
             )
             trainer.control.should_training_stop = True
 
-    def _stand_ins(self, count: int) -> list[bool]:
+    def _find_padding_batches(self, count: int) -> list[bool]:
         """Which of the next batches only keep this process in step with the others; their rows count nowhere."""
         if self.processes == 1:
             return [False] * count
         sizes = self.taken.sizes if self.cuts else [1] * count
-        unread = self.taken.stand_ins if self.cuts else [False] * count
+        unread = self.taken.padding_batches if self.cuts else [False] * count
         void = [self._real_rows(self.place.batch + index) == 0 or unread[index] for index in range(len(sizes))]
         return [is_void for is_void, size in zip(void, sizes, strict=True) for _ in range(size)]
 
@@ -425,11 +425,13 @@ class Run:
             skipped.add(bad, gather=trainer.strategy.gather_objects)
         return any_rows > 0
 
-    def without_stand_ins(self, batches: list[Batch]) -> list[Batch]:
+    def without_padding_batches(self, batches: list[Batch]) -> list[Batch]:
         """The next batches that count."""
-        return [batch for batch, void in zip(batches, self._stand_ins(len(batches)), strict=True) if not void]
+        return [
+            batch for batch, void in zip(batches, self._find_padding_batches(len(batches)), strict=True) if not void
+        ]
 
-    def meet(self, model: nn.Module) -> None:
+    def refresh_parameters(self, model: nn.Module) -> None:
         """Note the model's parameters. Walking over its modules twice a step would cost more than clipping does.
 
         Done at the start of an epoch and after every report, so that a module added by a callback is soon known.
@@ -458,7 +460,7 @@ class Run:
             "last_logged_step": self.meter.last_step,
             "window_has_nonfinite": self.meter.poisoned,
             "steps_without_loss": self.steps_without_loss,
-            "owed": None if self.owed is None else dataclasses.asdict(self.owed),
+            "owed": None if self.interrupted_evaluation is None else dataclasses.asdict(self.interrupted_evaluation),
             "forked_from": self.forked_from,
             "skipped_rows": None if self.skipped is None else self.skipped.progress(),
             "nonfinite": {
@@ -490,7 +492,7 @@ class Run:
         self.meter.total, self.meter.last_step = progress["total_loss"], progress["last_logged_step"]
         self.meter.poisoned = progress["window_has_nonfinite"]
         self.steps_without_loss = progress.get("steps_without_loss", 0)
-        self.owed = Owed(**progress["owed"]) if progress.get("owed") else None
+        self.interrupted_evaluation = InterruptedEvaluation(**progress["owed"]) if progress.get("owed") else None
         self.forked_from = progress.get("forked_from")
         if self.sources is not None and progress.get("sources") is not None:
             self.sources.restore(progress["sources"])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..trainer import Trainer
 
 
-def let_watch(trainer: Trainer, run: Run) -> None:
+def attach_progress(trainer: Trainer, run: Run) -> None:
     """Give those who show progress something to look at."""
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, (ProgressCallback, NotebookProgressCallback)):

@@ -53,13 +53,13 @@ def writes_checkpoints(trainer: Trainer) -> bool:
 
 
 @contextmanager
-def at_home(trainer: Trainer, trial: Any) -> Iterator[None]:
+def locked_run_directory(trainer: Trainer, trial: Any) -> Iterator[None]:
     """The directory can be written to, this is the only run in it, and nothing is being written when it ends."""
     if trainer._run is not None:
         trainer._run.saves.bury()
-    with ExitStack() as at_home:
+    with ExitStack() as locked_run_directory:
         if writes_checkpoints(trainer) and trainer.is_world_process_zero():
-            at_home.enter_context(trainer._run_home.occupied(Path(trainer._get_output_dir(trial))))
+            locked_run_directory.enter_context(trainer._run_home.occupied(Path(trainer._get_output_dir(trial))))
         trainer.strategy.barrier()  # nobody looks for checkpoints while leftovers are swept
         try:
             yield
@@ -88,7 +88,7 @@ def prepare(trainer: Trainer) -> None:
     """Have the memory for snapshots ready before the first of them, where any are going to be taken."""
     run, settings = trainer._run, SaveSettings.of(trainer.args)
     assert run is not None
-    if not writes_checkpoints(trainer) or _writes_by_hooks(trainer) or somebody_looks(trainer):
+    if not writes_checkpoints(trainer) or _writes_by_hooks(trainer) or is_read_immediately(trainer):
         return
     only_model = settings.only_model or settings.strategy == SaveStrategy.NO
     saves = run.saves
@@ -203,7 +203,7 @@ def carry_out(trainer: Trainer, save: Save) -> None:
     if _writes_by_hooks(trainer):
         with _shown(trainer, run.saves, save):
             _by_hooks(trainer, run.saves, save)
-    elif run.saves.may_defer and trainer.is_in_train and not somebody_looks(trainer):
+    elif run.saves.may_defer and trainer.is_in_train and not is_read_immediately(trainer):
         _by_snapshot(trainer, run.saves, save, later=True)
     else:
         with _shown(trainer, run.saves, save):
@@ -220,7 +220,7 @@ def _writes_by_hooks(trainer: Trainer) -> bool:
     return trainer.strategy.size > 1 or any(map(trainer._is_overridden, WRITE_PARTS))
 
 
-def somebody_looks(trainer: Trainer) -> bool:
+def is_read_immediately(trainer: Trainer) -> bool:
     """Whether anybody but us may look at a checkpoint right after it was saved."""
     handler = trainer.callback_handler
     if any(map(trainer._is_overridden, LOOK_AFTER)):

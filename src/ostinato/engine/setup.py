@@ -121,8 +121,8 @@ def open_run(
     handler.optimizer, handler.lr_scheduler = trainer.optimizer, trainer.lr_scheduler
     trainer.model_wrapped.zero_grad()
     trainer.model_wrapped.train()  # all of it: around parts that were loaded for use it may say that it is already
-    run_summary.let_watch(trainer, run)
-    agreement.let_obey(trainer, run)
+    run_summary.attach_progress(trainer, run)
+    agreement.attach_control_file(trainer, run)
     trainer._has_surroundings = any(
         trainer._is_overridden(name)
         for name in (

@@ -80,11 +80,11 @@ def _saved(trainer: Trainer, run: Run) -> str:
     where = f"stopped after step {step} of {trainer.state.max_steps}"
     if args.save_strategy == SaveStrategy.NO:
         return f"{where}; nothing was saved, because save_strategy is 'no'"
-    if step == run.opened_at and run.owed is None:
+    if step == run.opened_at and run.interrupted_evaluation is None:
         return f"{where}; there is nothing new to save"
     checkpoint = f"checkpoint-{step}"
     run.saves.wait()
-    if run.owed is not None or not _is_saved(trainer, checkpoint):
+    if run.interrupted_evaluation is not None or not _is_saved(trainer, checkpoint):
         save_step(trainer, run, trainer.model_wrapped)
         run.saves.wait()
     if run.saves.failure is not None:

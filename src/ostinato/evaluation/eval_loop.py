@@ -29,7 +29,7 @@ from ..core.outputs import EvalLoopOutput
 from ..core.protocols import Batch, EvalHooks, Strategy
 from ..core.stop_request import Interrupted
 from ..core.tree import first_dimension, numpify, truncate
-from .metric_run import InHand, Measuring, MetricResultError, named
+from .metric_run import CurrentBatch, Measuring, MetricResultError, named
 from .storage.row_buffer import ShapeError
 from .storage.store import RowStore
 
@@ -82,18 +82,23 @@ def mean_loss(losses: np.ndarray | None, weights: np.ndarray | None) -> float | 
 
 
 def evaluation_loop(
-    trainer: EvalHooks, model: nn.Module, dataloader: Any, plan: EvalPlan, in_hand: InHand | None = None
+    trainer: EvalHooks, model: nn.Module, dataloader: Any, plan: EvalPlan, current_batch: CurrentBatch | None = None
 ) -> EvalLoopOutput:
     """Run the model over `dataloader` and compute metrics."""
     measuring = Measuring(function=trainer.compute_metrics) if plan.measuring is None else plan.measuring
     tracked = Tracked()
     with closing(measuring), hearing(tracked):
-        output = _gone_through(trainer, model, dataloader, plan, measuring, in_hand or InHand())
+        output = _evaluate_batches(trainer, model, dataloader, plan, measuring, current_batch or CurrentBatch())
     return _with_tracked(output, tracked.drain(trainer.strategy.gather_objects), plan.prefix)
 
 
-def _gone_through(
-    trainer: EvalHooks, model: nn.Module, dataloader: Any, plan: EvalPlan, measuring: Measuring, in_hand: InHand
+def _evaluate_batches(
+    trainer: EvalHooks,
+    model: nn.Module,
+    dataloader: Any,
+    plan: EvalPlan,
+    measuring: Measuring,
+    current_batch: CurrentBatch,
 ) -> EvalLoopOutput:
     store, rows, about = plan.store(), 0, {}
     kept = _KEPT if not plan.metric_per_batch else _PREDICTIONS if plan.keep_predictions else _LOSSES
@@ -104,22 +109,22 @@ def _gone_through(
         if plan.breaks_off is not None and plan.breaks_off():
             raise Interrupted
         following = next(batches, None)  # known early: the last batch asks for the final result
-        in_hand.batch, in_hand.number, in_hand.doing = inputs, number, "model"
-        part = _predict(trainer, model, inputs, plan, measuring, in_hand)
-        in_hand.batch, in_hand.doing = None, "other"
+        current_batch.batch, current_batch.number, current_batch.doing = inputs, number, "model"
+        part = _predict(trainer, model, inputs, plan, measuring, current_batch)
+        current_batch.batch, current_batch.doing = None, "other"
         if plan.tells:
             emit(trainer, "on_prediction_step")
-        measuring.add(part, in_hand, with_losses=plan.keep_losses)
+        measuring.add(part, current_batch, with_losses=plan.keep_losses)
         if on_host:
-            in_hand.previous = part["logits"]
+            current_batch.previous = part["logits"]
         about, part = part["about"], _on_host(part, everything=plan.keep_predictions or measuring.function is not None)
         if plan.metric_per_batch:
             given = {**part, "about": about, "losses": part["losses"] if plan.keep_losses else None}
-            measuring.add_to_function(given, in_hand, is_last=following is None)
+            measuring.add_to_function(given, current_batch, is_last=following is None)
         rows += part["rows"]
         store.add({name: part.get(name) for name in kept}, part["rows"])
         inputs, number = following, number + 1
-    in_hand.previous = None
+    current_batch.previous = None
     logits = _joined(store, "logits", plan, plan.prediction_padding)
     labels, kept_inputs = (_joined(store, name, plan) for name in ("labels", "inputs"))
     losses, weights = store.joined("losses"), store.joined("weights")
@@ -129,9 +134,9 @@ def _gone_through(
             optional["losses"] = losses
         if plan.keep_inputs:
             optional["inputs"] = kept_inputs
-        measuring.all_rows({"predictions": logits, "label_ids": labels, **optional}, about, in_hand)
+        measuring.all_rows({"predictions": logits, "label_ids": labels, **optional}, about, current_batch)
     known = {"loss": mean_loss(losses, weights), "model_preparation_time": plan.preparation_time}
-    metrics = named(measuring.result(in_hand), known, plan.prefix)
+    metrics = named(measuring.result(current_batch), known, plan.prefix)
     return EvalLoopOutput(predictions=logits, label_ids=labels, metrics=metrics, num_samples=rows)
 
 
@@ -146,7 +151,12 @@ def _with_tracked(output: EvalLoopOutput, tracked: dict[str, float], prefix: str
 
 
 def _predict(
-    trainer: EvalHooks, model: nn.Module, inputs: Batch, plan: EvalPlan, measuring: Measuring, in_hand: InHand
+    trainer: EvalHooks,
+    model: nn.Module,
+    inputs: Batch,
+    plan: EvalPlan,
+    measuring: Measuring,
+    current_batch: CurrentBatch,
 ) -> dict[str, Any]:
     """One batch, gathered over the processes, where the model left it."""
     strategy, rows = trainer.strategy, first_dimension(inputs) or 1
@@ -156,16 +166,16 @@ def _predict(
     shown = trainer._prepare_input(shown) if plan.keep_inputs else None
     wants_metrics = bool(measuring) and not plan.loss_only
     about = plan.about(logits)
-    if wants_metrics and labels is None and in_hand.number == 0:
+    if wants_metrics and labels is None and current_batch.number == 0:
         plan.without_labels(inputs)
     if logits is not None and trainer.preprocess_logits_for_metrics is not None:
-        in_hand.doing, in_hand.given = "logits", {"logits": logits, "labels": labels}
+        current_batch.doing, current_batch.given = "logits", {"logits": logits, "labels": labels}
         logits = trainer.preprocess_logits_for_metrics(logits, labels)
-        in_hand.doing, in_hand.given = "other", None
+        current_batch.doing, current_batch.given = "other", None
         about["output_names"] = None  # whatever it returned has no names
         if logits is None and wants_metrics and labels is not None:
             raise _nothing_kept()
-    real = plan.real_rows(in_hand.number)
+    real = plan.real_rows(current_batch.number)
     part: dict[str, Any] = {"losses": None, "weights": None, "logits": logits, "labels": labels, "inputs": shown}
     if loss is not None:
         part["losses"] = loss.repeat(rows)

@@ -28,7 +28,7 @@ class MetricResultError(MetricError, TypeError):
 
 
 @dataclass
-class InHand:
+class CurrentBatch:
     """What an evaluation is busy with."""
 
     batch: Any = None
@@ -60,7 +60,7 @@ class Measuring:
     def streams_anything(self) -> bool:
         return bool(self.streams) or self.choose is not None
 
-    def add(self, part: Mapping[str, Any], in_hand: InHand, *, with_losses: bool = False) -> None:
+    def add(self, part: Mapping[str, Any], current_batch: CurrentBatch, *, with_losses: bool = False) -> None:
         """Show a batch to the metrics that stream; one without labels has nothing to compare with.
 
         Where there are none by name, those see it that take all there is (`update(prediction)`).
@@ -69,13 +69,13 @@ class Measuring:
             return
         given = {"predictions": part["logits"], "label_ids": part["labels"], "inputs": part["inputs"]}
         prediction = EvalPrediction(**given, losses=part["losses"] if with_losses else None, **part["about"])
-        in_hand.doing, in_hand.given = "metrics", given
+        current_batch.doing, current_batch.given = "metrics", given
         if not self._open:
             self._open = [stream.opened(**self.known()) for stream in self._wanted(prediction)]
         for stream in self._open:
-            in_hand.function = stream.metric.update
+            current_batch.function = stream.metric.update
             stream.add(prediction)
-        in_hand.doing, in_hand.given, in_hand.function = "other", None, None
+        current_batch.doing, current_batch.given, current_batch.function = "other", None, None
 
     def _wanted(self, prediction: EvalPrediction) -> Sequence[Stream]:
         if prediction.has_labels:
@@ -87,35 +87,35 @@ class Measuring:
             note_once(f"not measured: {names}; the model's loss needs no labels, and there are none to compare with")
         return wanted
 
-    def add_to_function(self, part: Mapping[str, Any], in_hand: InHand, *, is_last: bool) -> None:
+    def add_to_function(self, part: Mapping[str, Any], current_batch: CurrentBatch, *, is_last: bool) -> None:
         """`batch_eval_metrics`: the function sees tensors of one batch; its last call returns the result."""
         if self.function is None or part["logits"] is None or part["labels"] is None:
             return
         names = {"predictions": "logits", "label_ids": "labels", "inputs": "inputs", "losses": "losses"}
         given = {name: _as_tensors(part[source]) for name, source in names.items() if part[source] is not None}
-        result = self._called(in_hand, given, part["about"], compute_result=is_last)
+        result = self._called(current_batch, given, part["about"], compute_result=is_last)
         if is_last:
             _check_result(result)
         if isinstance(result, Mapping):  # the last batch may be one without labels, for which it is not called
             self._results = dict(result)
 
-    def all_rows(self, given: dict[str, Any], about: Mapping[str, Any], in_hand: InHand) -> None:
+    def all_rows(self, given: dict[str, Any], about: Mapping[str, Any], current_batch: CurrentBatch) -> None:
         """Show everything to the function."""
-        result = self._called(in_hand, given, about)
+        result = self._called(current_batch, given, about)
         _check_result(result)
         self._results = dict(result)
 
-    def result(self, in_hand: InHand) -> dict[str, Any]:
+    def result(self, current_batch: CurrentBatch) -> dict[str, Any]:
         """All that was measured, by name."""
         for stream in self._open:
-            in_hand.doing, in_hand.given, in_hand.function = "metrics", {}, stream.metric.compute
+            current_batch.doing, current_batch.given, current_batch.function = "metrics", {}, stream.metric.compute
             found = stream.result(processes=self.processes)
             _check_result(found)
             for name, value in found.items():
                 if name in self._results:
                     raise same_name(name, "compute_metrics and metrics=" if self.function else "two metrics")
                 self._results[name] = value
-        in_hand.doing, in_hand.given, in_hand.function = "other", None, None
+        current_batch.doing, current_batch.given, current_batch.function = "other", None, None
         return self._results
 
     def close(self) -> None:
@@ -124,11 +124,11 @@ class Measuring:
             stream.close()
         self._open = []
 
-    def _called(self, in_hand: InHand, given: dict[str, Any], about: Mapping[str, Any], **how: Any) -> Any:
+    def _called(self, current_batch: CurrentBatch, given: dict[str, Any], about: Mapping[str, Any], **how: Any) -> Any:
         assert self.function is not None
-        in_hand.doing, in_hand.given, in_hand.function = "metrics", given, self.function
+        current_batch.doing, current_batch.given, current_batch.function = "metrics", given, self.function
         result = self.function(EvalPrediction(**given, **about), **how)
-        in_hand.doing, in_hand.given, in_hand.function = "other", None, None
+        current_batch.doing, current_batch.given, current_batch.function = "other", None, None
         return result
 
 

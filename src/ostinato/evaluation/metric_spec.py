@@ -15,7 +15,7 @@ AUTO = "auto"
 
 
 @dataclass(frozen=True)
-class Asked:
+class MetricSpec:
     """A function that sees all rows at the end, metrics that see every batch, and whether fitting ones are chosen."""
 
     function: Callable[..., Any] | None = None
@@ -39,7 +39,7 @@ class Asked:
         return {name: better for stream in self.streams for name, better in stream.directions.items()}
 
 
-def asked(compute_metrics: Any = None, metrics: Any = None) -> Asked:
+def asked(compute_metrics: Any = None, metrics: Any = None) -> MetricSpec:
     """Understand both arguments, or say what is wrong with them.
 
     >>> asked(metrics=["f1", ("accuracy", {"name": "hits"})]).names
@@ -52,7 +52,7 @@ def asked(compute_metrics: Any = None, metrics: Any = None) -> Asked:
     named = [entry for entry in entries if not _is_auto(entry)]
     streams = tuple(map(_stream, named))
     _check_names(streams)
-    return Asked(function, streams, auto=len(named) < len(entries))
+    return MetricSpec(function, streams, auto=len(named) < len(entries))
 
 
 def _is_function(given: Any) -> bool:

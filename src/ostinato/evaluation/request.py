@@ -18,14 +18,14 @@ from ..data.eval_set import EvalSet
 from ..metrics.adapters import Stream
 from ..metrics.auto import Choice, facts_of, suits
 from .metric_run import Measuring
-from .metric_spec import Asked, asked
+from .metric_spec import MetricSpec, asked
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
 
 
 @dataclass(frozen=True)
-class Occasion:
+class EvalRequest:
     """What the evaluation that is going on is for."""
 
     options: EvalSet | None = None  # of the set that is evaluated
@@ -43,7 +43,7 @@ def check_asked(trainer: Trainer) -> None:
             asked(options.compute_metrics, options.metrics)
 
 
-def asked_of(trainer: Trainer, options: EvalSet | None = None) -> Asked:
+def asked_of(trainer: Trainer, options: EvalSet | None = None) -> MetricSpec:
     """What an evaluation computes: what its set asks for, else what the trainer does. Read at the moment of use."""
     if options is not None and options.measures:
         return asked(options.compute_metrics, options.metrics)
@@ -100,22 +100,22 @@ def occasion(trainer: Trainer, evaluated: Any, *, only_metrics: bool) -> Iterato
         evaluated = sets.get(evaluated)
     elif evaluated is None:
         evaluated = sets
-    before = trainer._occasion
-    trainer._occasion = Occasion(evaluated if isinstance(evaluated, EvalSet) else None, only_metrics)
+    before = trainer._eval_request
+    trainer._eval_request = EvalRequest(evaluated if isinstance(evaluated, EvalSet) else None, only_metrics)
     try:
         yield
     finally:
-        trainer._occasion = before
+        trainer._eval_request = before
 
 
 def loss_only(trainer: Trainer) -> bool | None:
     """What `evaluate` asks of the loop: no predictions where nothing is measured; else as the arguments say."""
-    return None if asked_of(trainer, trainer._occasion.options) else True
+    return None if asked_of(trainer, trainer._eval_request.options) else True
 
 
 def measuring_of(trainer: Trainer) -> Measuring:
     """The metrics of the evaluation that begins."""
-    wanted = asked_of(trainer, trainer._occasion.options)
+    wanted = asked_of(trainer, trainer._eval_request.options)
     return Measuring(
         function=wanted.function,
         streams=wanted.streams,

@@ -27,7 +27,7 @@ from ..loss import model_outputs
 from ..loss.counting import count_targets, weigh
 from ..strategies.precision import half_precision_weights
 from . import eval_loop, request
-from .eval_loop import EvalPlan, InHand
+from .eval_loop import CurrentBatch, EvalPlan
 from .storage.scratch_file import Scratch
 from .storage.store import RowStore
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..trainer import Trainer
 
 
-def run_over(
+def run_evaluation_loop(
     trainer: Trainer,
     dataloader: DataLoader[Any],
     description: str,
@@ -53,7 +53,7 @@ def run_over(
     dtype = torch.float16 if args.fp16_full_eval else torch.bfloat16 if args.bf16_full_eval else None
     trainer.callback_handler.eval_dataloader = dataloader
     model.eval()
-    weights_as, in_hand = half_precision_weights(model, None if trainer.is_in_train else dtype), InHand()
+    weights_as, current_batch = half_precision_weights(model, None if trainer.is_in_train else dtype), CurrentBatch()
     # Also outside of training: looking at a model before it is trained must not change how it is trained.
     with (
         report.isolation(ReportSettings.of(args)),
@@ -62,9 +62,9 @@ def run_over(
         trainer.precision.forward(trainer.model),
     ):
         try:
-            output = eval_loop.evaluation_loop(trainer, model, dataloader, plan, in_hand)
+            output = eval_loop.evaluation_loop(trainer, model, dataloader, plan, current_batch)
         except Exception as error:
-            reason = dispatch.failed_evaluation(trainer, error, in_hand, dataloader, data)
+            reason = dispatch.failed_evaluation(trainer, error, current_batch, dataloader, data)
             if reason is not error:
                 raise reason from reason.__cause__
             raise
@@ -99,7 +99,7 @@ def eval_plan(
         without_labels=partial(dispatch.without_labels, trainer, loader, data),
         measuring=metrics,
         # A subclass that overrides the loop and measures nothing in it will measure what it is handed.
-        keep_predictions=not trainer._occasion.only_metrics
+        keep_predictions=not trainer._eval_request.only_metrics
         or (not metrics and trainer._is_overridden("evaluation_loop")),
         about=partial(request.about, trainer),
         breaks_off=signals.breaks_off(trainer),

@@ -14,7 +14,7 @@ from ..core.protocols import Batch
 from ..core.tree import detach
 from ..loss.model_outputs import loss_and_outputs
 from ..metrics.train_window import MetricWindow
-from .metric_spec import Asked, asked
+from .metric_spec import MetricSpec, asked
 from .request import known_to
 from .step import ignored_at_inference, logits_of, names_of
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..trainer import Trainer
 
 
-def check_asked(wanted: Any) -> Asked:
+def check_asked(wanted: Any) -> MetricSpec:
     """What was asked for, or what is wrong with it; told in the constructor."""
     metrics = asked(metrics=wanted)
     if metrics.auto or metrics.function is not None:

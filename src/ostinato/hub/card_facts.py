@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..arguments.hyperparameters import hyperparameters
 from ..data.columns import bare_model
-from .model_card import Asked, CardFacts, write_card
+from .model_card import CardFacts, CardRequest, write_card
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -20,7 +20,7 @@ _REPOSITORY = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _FILE_FORMATS = {"arrow", "audiofolder", "csv", "generator", "imagefolder", "json", "pandas", "parquet", "sql", "text"}
 
 
-def create_model_card(trainer: Trainer, asked: Asked, name: str | None) -> None:
+def create_model_card(trainer: Trainer, asked: CardRequest, name: str | None) -> None:
     """Write README.md into the output directory; the first process does."""
     if trainer.is_world_process_zero():
         write_card(trainer._home, asked, facts_of(trainer, name))

@@ -48,7 +48,7 @@ _TASKS = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class CardRequest:
     """What the caller says of the model; it goes before anything found out or written down before."""
 
     language: list[str] = field(default_factory=list)
@@ -88,7 +88,7 @@ def as_list(value: str | Sequence[str] | None) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def write_card(directory: Path, asked: Asked, facts: CardFacts) -> None:
+def write_card(directory: Path, asked: CardRequest, facts: CardFacts) -> None:
     """Write README.md, or bring the one that is there up to date."""
     library = hub_library("create_model_card")
     path = Path(directory) / CARD_NAME
@@ -120,7 +120,7 @@ def _existing(library: Any, path: Path) -> tuple[Any, str | None]:
 # ---- what the hub reads --------------------------------------------------------------------------------------------
 
 
-def _metadata(before: Any, asked: Asked, facts: CardFacts) -> dict[str, Any]:
+def _metadata(before: Any, asked: CardRequest, facts: CardFacts) -> dict[str, Any]:
     known = {} if before is None else {k: v for k, v in before.to_dict().items() if k != "model-index"}
     found = {
         "library_name": facts.library_name,
@@ -141,7 +141,7 @@ def _metadata(before: Any, asked: Asked, facts: CardFacts) -> dict[str, Any]:
     return {name: value for name, value in merged.items() if value is not None}
 
 
-def _results(library: Any, asked: Asked, facts: CardFacts) -> list[Any]:
+def _results(library: Any, asked: CardRequest, facts: CardFacts) -> list[Any]:
     """The `model-index`: which value of which metric for which task on which data. All of it has to be known."""
     tags = asked.dataset_tags or ([facts.dataset[0]] if facts.dataset is not None else [])
     config = facts.dataset[1] if facts.dataset is not None and not asked.dataset_tags else None
@@ -169,7 +169,7 @@ def _results(library: Any, asked: Asked, facts: CardFacts) -> list[Any]:
 # ---- what people read ----------------------------------------------------------------------------------------------
 
 
-def _text(asked: Asked, facts: CardFacts, base_model: Any) -> str:
+def _text(asked: CardRequest, facts: CardFacts, base_model: Any) -> str:
     base = as_list(base_model)
     of = f"[{base[0]}](https://huggingface.co/{base[0]}), trained further" if base else f"{facts.model_class}, trained"
     names = asked.datasets or asked.dataset_tags or ([facts.dataset[0]] if facts.dataset is not None else [])

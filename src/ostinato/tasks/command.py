@@ -42,7 +42,7 @@ def run(recipe: str | type[Recipe], words: Sequence[str] | None = None) -> Finis
     return carry_out(understood(recipe, sys.argv[1:] if words is None else words))
 
 
-def carry_out(asked: Asked) -> Finished:
+def carry_out(asked: TaskRequest) -> Finished:
     """Do what a command line asks for."""
     work = _prepared(asked)
     if asked.command.plan:
@@ -67,7 +67,7 @@ def carry_out(asked: Asked) -> Finished:
 
 
 @dataclass(frozen=True)
-class Asked:
+class TaskRequest:
     """What a command line says."""
 
     kind: type[Recipe]
@@ -78,7 +78,7 @@ class Asked:
     sample: Sample | None = None
 
 
-def understood(recipe: str | type[Recipe], words: Sequence[str]) -> Asked:
+def understood(recipe: str | type[Recipe], words: Sequence[str]) -> TaskRequest:
     """What the words of a command line, and the files of options that it names, ask for.
 
     The words of a sample come first, then those of files, then those of the command line: the last one counts. What
@@ -114,15 +114,15 @@ def _parser(kind: type[Recipe], **options: Any) -> HfArgumentParser:
     )
 
 
-def _read(kind: type[Recipe], options: Options) -> Asked:
+def _read(kind: type[Recipe], options: Options) -> TaskRequest:
     parser = _parser(kind)
     # A recipe tries everything before a long run, unless it is told not to.
     parser.set_defaults(**{"output_dir": f"runs/{kind.name}", "rehearse": True, **kind.defaults, **options.defaults})
     command, data, model, training = parser.parse_args_into_dataclasses(options.words, look_for_args_file=False)
-    return Asked(kind, command, data, model, training)
+    return TaskRequest(kind, command, data, model, training)
 
 
-def _check(asked: Asked) -> None:
+def _check(asked: TaskRequest) -> None:
     training = asked.training
     if not (training.do_train or training.do_eval or training.do_predict):
         raise ConfigError(
@@ -140,13 +140,13 @@ class Work:
     """Everything is ready: the rows, their features, the trainer."""
 
     recipe: Recipe
-    asked: Asked
+    asked: TaskRequest
     splits: Mapping[str, Split]
     features: Mapping[str, Any]
     trainer: Trainer
 
 
-def _prepared(asked: Asked) -> Work:
+def _prepared(asked: TaskRequest) -> Work:
     training = asked.training
     recipe = asked.kind(asked.data, training)
     if training.disable_tqdm or not sys.stderr.isatty():  # a pipe would get every redraw

@@ -23,21 +23,21 @@ from ostinato.metrics import metrics as combined
 
 
 @dataclass(frozen=True)
-class Asked:
+class AnswerRequest:
     """What is being answered: examples, and the features that were made of them."""
 
     examples: Any
     features: Any
     stage: tuple[str, ...] = ()  # "predict"; an evaluation does not name its own
 
-    def first(self, count: int) -> Asked:
+    def first(self, count: int) -> AnswerRequest:
         """The first so many features, with their examples: a rehearsal sees no more."""
         if count >= len(self.features):
             return self
         features = _chosen(self.features, range(count))
         asked_about = set(_column(features, "example_id"))
         numbers = [n for n, name in enumerate(_column(self.examples, "id")) if name in asked_about]
-        return Asked(_chosen(self.examples, numbers) if numbers else self.examples, features, self.stage)
+        return AnswerRequest(_chosen(self.examples, numbers) if numbers else self.examples, features, self.stage)
 
 
 def _column(rows: Any, name: str) -> list[Any]:
@@ -72,7 +72,7 @@ class QuestionAnsweringTrainer(Trainer):
     88.1
     """
 
-    _asked: Asked | None = None
+    _asked: AnswerRequest | None = None
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class QuestionAnsweringTrainer(Trainer):
         metric_key_prefix: str = "test",
     ) -> PredictionOutput:
         """Answers to examples, and their metrics if there are references. Only the main process has the answers."""
-        with _asking(self, Asked(predict_examples, predict_dataset, ("predict",))):
+        with _asking(self, AnswerRequest(predict_examples, predict_dataset, ("predict",))):
             return super().predict(predict_dataset, ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix)
 
     def evaluation_loop(
@@ -130,7 +130,7 @@ class QuestionAnsweringSeq2SeqTrainer(Seq2SeqTrainer):
     are its `predictions`.
     """
 
-    _asked: Asked | None = None
+    _asked: AnswerRequest | None = None
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class QuestionAnsweringSeq2SeqTrainer(Seq2SeqTrainer):
         **gen_kwargs: Any,
     ) -> PredictionOutput:
         """Answers to examples, and their metrics if there are references. Only the main process has the answers."""
-        with _asking(self, Asked(predict_examples, predict_dataset, ("predict",))):
+        with _asking(self, AnswerRequest(predict_examples, predict_dataset, ("predict",))):
             return super().predict(
                 predict_dataset, ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix, **gen_kwargs
             )
@@ -193,7 +193,7 @@ _Either = QuestionAnsweringTrainer | QuestionAnsweringSeq2SeqTrainer
 # ---- what is answered -----------------------------------------------------------------------------------------------
 
 
-def _evaluated(trainer: _Either, features: Any, examples: Any) -> Asked:
+def _evaluated(trainer: _Either, features: Any, examples: Any) -> AnswerRequest:
     """What an evaluation is about; of several sets, the one that is named."""
     if features is None or isinstance(features, str):
         name, features = features, trainer.eval_dataset
@@ -201,11 +201,11 @@ def _evaluated(trainer: _Either, features: Any, examples: Any) -> Asked:
     else:
         name = None
     examples = trainer.eval_examples if examples is None else examples
-    return Asked(examples[name] if name is not None and isinstance(examples, Mapping) else examples, features)
+    return AnswerRequest(examples[name] if name is not None and isinstance(examples, Mapping) else examples, features)
 
 
 @contextmanager
-def _asking(trainer: _Either, asked: Asked) -> Iterator[None]:
+def _asking(trainer: _Either, asked: AnswerRequest) -> Iterator[None]:
     before, trainer._asked = trainer._asked, asked
     try:
         yield

@@ -86,7 +86,7 @@ def run_of(batches: int = 3, *, accumulation: int = 1, epochs: float = 1, data=N
         objective=Objective(),
         guard=NonFiniteGuard(patience=2, rows_of=lambda epoch, batches: None),
         flops=FlopCounter(None, None),
-        weigh=lambda samples, stand_ins: [float(len(samples))] * len(samples),
+        weigh=lambda samples, padding_batches: [float(len(samples))] * len(samples),
         processes=1,
         steps_schedule=True,
         report_always=False,
@@ -400,7 +400,7 @@ def test_parameters_are_those_of_the_model_whatever_is_done_to_it() -> None:
     run = run_of()
     for change in (lambda model: None, added, replaced, taken_out, shared, tied, put_in_by_hand, in_a_circle):
         change(model)
-        run.meet(model)
+        run.refresh_parameters(model)
         assert list(map(id, run.parameters)) == list(map(id, model.parameters()))
 
 

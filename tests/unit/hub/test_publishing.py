@@ -111,7 +111,7 @@ def test_the_last_state_arrives_even_if_the_hub_was_busy(ours: Api, hub: Hub, tm
 
 def test_saves_stay_in_the_background(ours: Api, hub: Hub) -> None:
     plain = ours.Trainer(tiny.regression(), build(ours).args, train_dataset=ROWS)  # without the recorder
-    assert not saver.somebody_looks(plain)
+    assert not saver.is_read_immediately(plain)
     plain.train()
     assert hub.repos[f"{OWNER}/it"].messages[-1] == "Training in progress, step 6"
 
@@ -121,7 +121,7 @@ def test_saves_stay_in_the_background(ours: Api, hub: Hub) -> None:
 
     pushed: list[Any] = []
     own = build(ours, cls=Own)
-    assert saver.somebody_looks(own)
+    assert saver.is_read_immediately(own)
     own.train()
     home = own.args.output_dir
     assert pushed == [(f"{home}/checkpoint-{step}", step, True) for step in (2, 4, 6)]

@@ -197,14 +197,14 @@ class CountedBatches(Iterator[Any]):
         self.sizes: list[int] = []
         self.sources: list[str] = []  # of the micro-batches of a mixture: the names of the sets they come from
         self.skipped: list[Any] = []  # rows that could not be read
-        self.stand_ins: list[bool] = []  # whether a batch is one, because none of its rows could be read
+        self.padding_batches: list[bool] = []  # whether a batch is one, because none of its rows could be read
 
     def __next__(self) -> Any:
         batch = next(self.batches)
         self.sizes.append(len(micro_batches([batch])))
         self.sources += getattr(batch, "sources", ())
         self.skipped += getattr(batch, "skipped", ())
-        self.stand_ins.append(getattr(batch, "is_stand_in", False))
+        self.padding_batches.append(getattr(batch, "is_stand_in", False))
         return batch
 
 

@@ -35,15 +35,15 @@ class Past(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One batch for every process; the last `stand_ins` of them repeat rows that others have."""
+    """One batch for every process; the last `padding_batches` of them repeat rows that others have."""
 
     batches: list[Numbers]
-    stand_ins: int = 0
+    padding_batches: int = 0
 
     @property
     def rows(self) -> Numbers:
         """Those that count, of all processes."""
-        return np.concatenate(self.batches[: len(self.batches) - self.stand_ins])
+        return np.concatenate(self.batches[: len(self.batches) - self.padding_batches])
 
 
 class TokenBudgetBatchSampler(Sampler[list[int]]):
@@ -85,7 +85,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         self.epoch = 0
         self._past: list[Past] = []
         self._steps_in: dict[int, int] = {}
-        self._has_stand_in: dict[int, bool] = {}
+        self._has_padding_batch: dict[int, bool] = {}
 
     def __len__(self) -> int:
         return self.batches_in(self.epoch)
@@ -96,7 +96,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     def set_epoch(self, epoch: int) -> None:
         if epoch != self.epoch and not self.lengths.keeps:  # rows may be others now
             self._steps_in.clear()
-            self._has_stand_in.clear()
+            self._has_padding_batch.clear()
         self.epoch = epoch
 
     @property
@@ -122,7 +122,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     def past(self, past: list[Past]) -> None:
         self._past = past
         self._steps_in.clear()
-        self._has_stand_in.clear()
+        self._has_padding_batch.clear()
 
     def rows_of(self, epoch: int, batches: range) -> list[int]:
         """The rows, over all processes, of some batches of an epoch."""
@@ -154,12 +154,12 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     def real_rows(self, batch_number: int) -> int | None:
         """0 if batch `batch_number` (from 0) of the present epoch is a stand-in; None: all its rows count."""
         epoch = self.epoch
-        if epoch not in self._has_stand_in:
-            self._has_stand_in[epoch] = self._is_stand_in(self._last_step(epoch))
-        return 0 if self._has_stand_in[epoch] and batch_number == self.batches_in(epoch) - 1 else None
+        if epoch not in self._has_padding_batch:
+            self._has_padding_batch[epoch] = self._is_padding_batch(self._last_step(epoch))
+        return 0 if self._has_padding_batch[epoch] and batch_number == self.batches_in(epoch) - 1 else None
 
-    def _is_stand_in(self, step: Step | None) -> bool:
-        return step is not None and self.rank >= self.world_size - step.stand_ins
+    def _is_padding_batch(self, step: Step | None) -> bool:
+        return step is not None and self.rank >= self.world_size - step.padding_batches
 
     # Windows
 
@@ -271,7 +271,7 @@ def _padded(lengths: Numbers, multiple: int) -> Numbers:
 
 
 def _with_stand_ins(step: Step) -> int:
-    return step.stand_ins
+    return step.padding_batches
 
 
 def _steps_of(batches: list[Numbers], world_size: int) -> list[Step]:
