@@ -1,11 +1,11 @@
-"""Follow one batch through the house and write `docs/one-batch.md`.
+"""Trace one batch through training and evaluation; write `docs/one-batch.md` and `docs/one-evaluation.md`.
 
-    python benchmarks/one_batch.py            # write the page
-    python benchmarks/one_batch.py --print    # only show it
+    python benchmarks/one_batch.py            # write the pages
+    python benchmarks/one_batch.py --print    # only show them
 
-A *hop* is a frame of a library between `train()` and the model's `forward`; a *call* is any call of a library's Python
-function during one optimizer step (comprehensions, which newer interpreters inline, are not counted). Both are seen
-on a real run, through the profiler hook of the interpreter.
+A *hop* is a frame of a library between `train()` or `evaluate()` and the model's `forward`; a *call* is any call of a
+library's Python function from one forward to the next (comprehensions, which newer interpreters inline, are not
+counted). Both are seen on a real run, through the profiler hook of the interpreter.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from torch import nn
 
 from ostinato import Trainer, TrainingArguments
 
-PAGE = Path(__file__).parents[1] / "docs" / "one-batch.md"
+DOCS = Path(__file__).parents[1] / "docs"
 
 
 @dataclass
 class Trace:
-    """What one optimizer step called."""
+    """What was called from one forward to the next."""
 
     hops: list[str] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
@@ -79,34 +79,45 @@ class Tracer(nn.Module):
                 self.trace.calls.append(name)
 
 
-def trace(trainer_class: Any, arguments_class: Any, packages: tuple[str, ...]) -> Trace:
-    """One step of a plain run: one process, no accumulation, nothing logged in between."""
+def trace(trainer_class: Any, arguments_class: Any, packages: tuple[str, ...], *, evaluates: bool = False) -> Trace:
+    """Trace one step of a plain run, or one batch of a plain evaluation: one process, nothing logged in between."""
     generator = torch.Generator().manual_seed(0)
     rows = [{"x": torch.randn(4, generator=generator), "labels": torch.tensor(1.0)} for _ in range(64)]
     model = Tracer(packages)
     with tempfile.TemporaryDirectory() as directory:
         args = arguments_class(
-            output_dir=directory, per_device_train_batch_size=4, num_train_epochs=1, use_cpu=True,
-            save_strategy="no", report_to="none", disable_tqdm=True,
+            output_dir=directory, per_device_train_batch_size=4, per_device_eval_batch_size=4, num_train_epochs=1,
+            use_cpu=True, save_strategy="no", report_to="none", disable_tqdm=True,
         )  # fmt: skip
-        trainer_class(model=model, args=args, train_dataset=rows).train()
+        if evaluates:
+            measure = {"compute_metrics": lambda prediction: {"rows": len(prediction.label_ids)}}
+            trainer_class(model=model, args=args, eval_dataset=rows, **measure).evaluate()
+        else:
+            trainer_class(model=model, args=args, train_dataset=rows).train()
     return model.trace
 
 
-def page(ours: Trace) -> str:
-    """The trace as Markdown."""
+def format_page(ours: Trace, *, evaluates: bool = False) -> str:
+    """Return the trace as Markdown."""
+    title, function = ("One evaluation batch", "evaluate()") if evaluates else ("One batch", "train()")
+    span = "One batch of an evaluation" if evaluates else "One optimizer step"
+    between = (
+        "gathering and keeping its rows, events, and fetching the next batch"
+        if evaluates
+        else "backward, clipping, the step, events, and fetching the next batch"
+    )
     lines = [
-        "# One batch, followed",
+        f"# {title}, traced",
         "",
         "Written by `python benchmarks/one_batch.py` from a real run; a test compares it with the code.",
         "",
-        f"## From `train()` to `forward`: {len(ours.hops)} hops",
+        f"## From `{function}` to `forward`: {len(ours.hops)} hops",
         "",
         *(f"{number}. `{name}`" for number, name in enumerate(ours.hops, 1)),
         "",
-        f"## One optimizer step: {len(ours.calls)} calls of library functions",
+        f"## {span}: {len(ours.calls)} calls of library functions",
         "",
-        "From one forward to the next: backward, clipping, the step, events, and fetching the next batch.",
+        f"From one forward to the next: {between}.",
         "",
         "| calls | function |",
         "|---|---|",
@@ -116,14 +127,18 @@ def page(ours: Trace) -> str:
     return "\n".join(lines)
 
 
-def trace_ostinato() -> Trace:
-    return trace(Trainer, TrainingArguments, ("src/ostinato", "site-packages/ostinato"))
+def trace_ostinato(*, evaluates: bool = False) -> Trace:
+    """Trace this library."""
+    return trace(Trainer, TrainingArguments, ("src/ostinato", "site-packages/ostinato"), evaluates=evaluates)
+
+
+PAGES = {"one-batch.md": False, "one-evaluation.md": True}  # by file: whether it is of an evaluation
 
 
 if __name__ == "__main__":
-    text = page(trace_ostinato())
-    if "--print" in sys.argv:
-        print(text)
-    else:
-        PAGE.parent.mkdir(exist_ok=True)
-        PAGE.write_text(text, encoding="utf-8")
+    for name, evaluates in PAGES.items():
+        text = format_page(trace_ostinato(evaluates=evaluates), evaluates=evaluates)
+        if "--print" in sys.argv:
+            print(text)
+        else:
+            (DOCS / name).write_text(text, encoding="utf-8")

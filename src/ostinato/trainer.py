@@ -61,6 +61,7 @@ from .data import build, columns
 from .data.batching.split_by_length import micro_batches
 from .data.collators.default import default_data_collator
 from .data.collators.padding import DataCollatorWithPadding, pads_rows
+from .data.dataset_errors import gave_no_rows
 from .data.epoch_position import first_course, samples_at
 from .data.mixture import Mixture, MixtureSampler, mixed
 from .data.samplers import epoch_sampler
@@ -85,16 +86,19 @@ from .engine.flops import FlopCounter, input_that_decides, operations, tells_ope
 from .engine.loop import train
 from .engine.run import Run
 from .engine.token_count import TokenCounter
-from .evaluation import request, session
-from .evaluation import step as predicting
+from .evaluation import eval_loop, request
 from .evaluation import train_metrics as measuring_training
-from .evaluation.eval_loop import PADDING, speed_metrics
+from .evaluation.eval_loop import speed_metrics
+from .evaluation.eval_plan import PADDING, average_sets, plan_evaluation, prepare_model
+from .evaluation.metric_run import CurrentBatch
+from .evaluation.step import OutputNames, collect_step, ignored_at_inference, plan_step, read_loss
 from .hub import card_facts, publisher
 from .hub.model_card import CardRequest, as_list
 from .hub.uploads import PushInProgress
 from .journal import run_journal
 from .journal.journal_callback import JournalCallback
 from .loss.counting import count_targets, loss_shifts_labels, observe_shift, weigh
+from .loss.model_outputs import BareTensorError
 from .loss.objective import LossSignature, Objective, no_loss, takes_num_items
 from .loss.row_independence import check_rows_keep_apart
 from .loss.smoothing import LabelSmoother
@@ -241,7 +245,7 @@ class Trainer(metaclass=TrainerType):
         self._run: Run | None = None
         self._run_home = RunHome()
         self._train_window: MetricWindow | None = None
-        self._output_names = predicting.OutputNames()
+        self._output_names = OutputNames()
         if args.push_to_hub:
             self.init_hf_repo()
         self._memory_tracker.stop_and_update_metrics()
@@ -736,7 +740,6 @@ class Trainer(metaclass=TrainerType):
     _split_is_checked = False
     _known_signature: tuple[Any, LossSignature] | None = None
     _has_surroundings = False
-    _eval_request = request.EvalRequest()  # what the evaluation that is going on is for
     _initial_num_input_tokens_seen = 0
     model_preparation_time: float = 0.0
     hub_model_id: str | None = None  # once a repository was asked for
@@ -822,7 +825,7 @@ class Trainer(metaclass=TrainerType):
             keep(self, trial)
         return True
 
-    # ---- evaluating (evaluation/eval_loop.py, evaluation/session.py) ----------------------------------------
+    # ---- evaluating (evaluation/) --------------------------------------------------------------------
 
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
@@ -839,27 +842,23 @@ class Trainer(metaclass=TrainerType):
                         metric_key_prefix=f"{metric_key_prefix}_{name}",
                     )
                 )
-            macro = session.mean_over_sets(merged, list(chosen), metric_key_prefix)
+            macro = average_sets(merged, list(chosen), metric_key_prefix)
             if macro and eval_dry_run.wanted_metric(self) in ("loss", "eval_loss"):
                 self._tell_evaluated(macro)  # somebody waits for it; others hear what they hear from transformers
             return {**merged, **macro}
-        with (
-            ShortTraceback(),
-            self._memory_tracker.guarded(),
-            self._showing(),
-            request.occasion(self, eval_dataset, only_metrics=True),
-        ):
+        with ShortTraceback(), self._memory_tracker.guarded(), self._showing():
             self._memory_tracker.start()
-            loader = self.get_eval_dataloader(eval_dataset)
+            wanted = request.resolve_request(self, eval_dataset, only_metrics=True)
+            loader = request.attach_request(self.get_eval_dataloader(eval_dataset), wanted)
             started = time.time()
             output = self.evaluation_loop(
                 loader,
                 description="Evaluation",
-                prediction_loss_only=request.loss_only(self),
+                prediction_loss_only=request.decide_loss_only(self, wanted),
                 ignore_keys=ignore_keys,
                 metric_key_prefix=metric_key_prefix,
             )
-            metrics = self._with_speed(output, metric_key_prefix, started)
+            metrics = self._with_speed(output, wanted, metric_key_prefix, started)
             self._tell_evaluated(metrics)
             self._memory_tracker.stop_and_update_metrics(metrics)
             return metrics
@@ -872,26 +871,24 @@ class Trainer(metaclass=TrainerType):
         self, test_dataset: Any, ignore_keys: list[str] | None = None, metric_key_prefix: str = "test"
     ) -> PredictionOutput:
         """Run over a set and return predictions, labels and metrics."""
-        with (
-            ShortTraceback(),
-            self._memory_tracker.guarded(),
-            self._showing(),
-            request.occasion(self, test_dataset, only_metrics=False),
-        ):
+        with ShortTraceback(), self._memory_tracker.guarded(), self._showing():
             self._memory_tracker.start()
-            loader = self.get_test_dataloader(test_dataset)
+            wanted = request.resolve_request(self, test_dataset, only_metrics=False)
+            loader = request.attach_request(self.get_test_dataloader(test_dataset), wanted)
             started = time.time()
             output = self.evaluation_loop(
                 loader, description="Prediction", ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix
             )
-            metrics = self._with_speed(output, metric_key_prefix, started)
+            metrics = self._with_speed(output, wanted, metric_key_prefix, started)
             self.control = self.callback_handler.on_predict(self.args, self.state, self.control, metrics)
             self._memory_tracker.stop_and_update_metrics(metrics)
             return PredictionOutput(output.predictions, output.label_ids, metrics)
 
-    def _with_speed(self, output: EvalLoopOutput, prefix: str, started: float) -> dict[str, float]:
+    def _with_speed(
+        self, output: EvalLoopOutput, wanted: request.EvalRequest, prefix: str, started: float
+    ) -> dict[str, float]:
         metrics = output.metrics if output.metrics is not None else {}
-        rows, options = output.num_samples or 0, self._eval_request.options
+        rows, options = output.num_samples or 0, wanted.options
         batch_size = (options.batch_size if options is not None else None) or self.args.eval_batch_size
         steps = -(-rows // (batch_size * self.args.world_size))
         metrics.update(speed_metrics(prefix, started, num_samples=rows, num_steps=steps, now=time.time()))
@@ -906,9 +903,27 @@ class Trainer(metaclass=TrainerType):
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
         """The loop behind `evaluate` and `predict`."""
-        return session.run_evaluation_loop(
-            self, dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
+        started = time.time()
+        model = self._wrap_model(self.model, training=False)
+        if self._run is None:
+            self.model_preparation_time = round(time.time() - started, 4)
+        data = request.name_evaluated_set(description, metric_key_prefix, self.eval_dataset)
+        plan = plan_evaluation(
+            self,
+            dataloader,
+            loss_only=prediction_loss_only,
+            ignore_keys=ignore_keys,
+            prefix=metric_key_prefix,
+            without_labels=partial(dispatch.without_labels, self, dataloader, data),
+            breaks_off=signals.breaks_off(self),
         )
+        self.callback_handler.eval_dataloader = dataloader
+        current_batch = CurrentBatch()
+        with prepare_model(self, model), dispatch.explained_evaluation(self, current_batch, dataloader, data):
+            output = eval_loop.evaluation_loop(self, model, dataloader, plan, current_batch)
+        if not output.num_samples:
+            raise gave_no_rows(data)
+        return output
 
     prediction_loop = evaluation_loop  # the name of 4.x for the same loop
 
@@ -921,17 +936,23 @@ class Trainer(metaclass=TrainerType):
         self, model: nn.Module, inputs: Batch, prediction_loss_only: bool, ignore_keys: list[str] | None = None
     ) -> tuple[Tensor | None, Any, Any]:
         """Loss, logits and labels of one batch."""
-        return predicting.prediction_step(
-            model,
-            self._prepare_inputs(inputs),
-            loss_only=prediction_loss_only,
-            ignore_keys=predicting.ignored_at_inference(self.model) if ignore_keys is None else ignore_keys,
-            label_names=self.label_names,
-            can_return_loss=self.can_return_loss,
-            loss_and_outputs=partial(session.loss_and_outputs, self),
-            source=self._loss_source(),
-            names=self._output_names,
-        )
+        inputs = self._prepare_inputs(inputs)
+        step = plan_step(self, inputs, can_return_loss=self.can_return_loss)
+        loss = outputs = None
+        with torch.no_grad():
+            if step.has_loss:
+                try:
+                    given = inputs if step.returns_outputs else dict(inputs)
+                    loss, outputs = read_loss(self, step, self.compute_loss(model, given, **step.keywords))
+                except BareTensorError as bare:  # logits without a loss are still worth predicting with
+                    note_once(f"no loss is computed in evaluation: {bare.what}")
+                    outputs = bare.outputs
+            if not (step.has_loss and (step.returns_outputs or outputs is not None)):
+                outputs = model(**inputs)
+        if prediction_loss_only:
+            return loss, None, None
+        ignored = ignored_at_inference(self.model) if ignore_keys is None else ignore_keys
+        return collect_step(outputs, step, loss, ignored, self._output_names)
 
     def _loss_source(self) -> str:
         """Who computes the loss, in words."""

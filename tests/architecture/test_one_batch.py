@@ -1,4 +1,4 @@
-"""How far it is from `train()` to `forward`, and how much the library does per step."""
+"""How far it is from `train()` and `evaluate()` to `forward`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ def one_batch():
     return one_batch
 
 
-def test_forward_is_near(one_batch) -> None:
-    trace = one_batch.trace_ostinato()
-    assert trace.hops[0] == "trainer.Trainer.train"
-    assert len(trace.hops) <= 8
-    assert len(trace.calls) <= 65
+@pytest.mark.parametrize(("evaluates", "start"), [(False, "train"), (True, "evaluate")])
+def test_forward_is_near(one_batch, evaluates: bool, start: str) -> None:
+    hops = one_batch.trace_ostinato(evaluates=evaluates).hops
+    assert hops[0] == f"trainer.Trainer.{start}"
+    assert len(hops) <= 7, hops
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="older interpreters do not name methods in full")
-def test_the_page_is_what_the_code_does(one_batch) -> None:
-    page = one_batch.page(one_batch.trace_ostinato())
-    assert (ROOT / "docs" / "one-batch.md").read_text(encoding="utf-8") == page, "run benchmarks/one_batch.py again"
+@pytest.mark.parametrize("name", ["one-batch.md", "one-evaluation.md"])
+def test_the_page_is_what_the_code_does(one_batch, name: str) -> None:
+    evaluates = one_batch.PAGES[name]
+    page = one_batch.format_page(one_batch.trace_ostinato(evaluates=evaluates), evaluates=evaluates)
+    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == page, "run benchmarks/one_batch.py again"

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ..core.choices import HubStrategy, OptimizerNames, SaveStrategy, SchedulerType
 from ..core.errors import ConfigError
 
@@ -160,10 +162,20 @@ class ReplicaSettings:
 
 @dataclass(frozen=True)
 class EvaluationSettings:
-    """How much of what an evaluation keeps may stay in memory, and where the rest may go besides the usual place."""
+    """What an evaluation computes and keeps, and where."""
 
-    memory: int | None  # bytes
-    directories: tuple[str, ...]
+    memory: int | None  # bytes that the rows it keeps may take in memory
+    directories: tuple[str, ...]  # where the rest may go besides the usual place
+    loss_only: bool
+    keep_inputs: bool
+    keep_losses: bool
+    metric_per_batch: bool
+    join_batches: bool
+    full_dtype: torch.dtype | None  # of the weights while it runs, outside of training
+    isolate_rng: bool
+    batch_size: int
+    best_metric: str | None
+    generates: bool
 
     @classmethod
     def of(cls, args: TrainingArguments) -> EvaluationSettings:
@@ -171,6 +183,16 @@ class EvaluationSettings:
         return cls(
             memory=None if memory is None else int(memory * 2**20),
             directories=(args.output_dir,) if args.output_dir else (),
+            loss_only=args.prediction_loss_only,
+            keep_inputs="inputs" in args.include_for_metrics,
+            keep_losses="loss" in args.include_for_metrics,
+            metric_per_batch=args.batch_eval_metrics,
+            join_batches=args.eval_do_concat_batches,
+            full_dtype=torch.float16 if args.fp16_full_eval else torch.bfloat16 if args.bf16_full_eval else None,
+            isolate_rng=args.isolate_rng,
+            batch_size=args.eval_batch_size,
+            best_metric=args.metric_for_best_model,
+            generates=bool(getattr(args, "predict_with_generate", False)),
         )
 
 

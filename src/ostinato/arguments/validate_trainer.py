@@ -12,6 +12,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from ..core.choices import IntervalStrategy
 from ..core.errors import ConfigError, MetricError
+from ..core.notices import note_once
 from ..core.tree import has_length
 from .from_transformers import WrongTypeError
 from .validate import refuse
@@ -267,6 +268,23 @@ def check_metric_name(args: TrainingArguments, measured: Mapping[str | None, Ite
             fix=(f"did you mean {near[0]!r}? Otherwise " if near else "")
             + f"pass compute_metrics=..., returning {{{name.removeprefix('eval_')!r}: ...}}",
         )
+
+
+def settle_direction(args: TrainingArguments, directions: Mapping[str, bool]) -> None:
+    """Let the best value of a metric be what the metric means, where `greater_is_better` was derived from its name.
+
+    Args:
+        args: the arguments.
+        directions: by the name of each metric, whether more of it is better.
+    """
+    wanted = (args.metric_for_best_model or "").removeprefix("eval_")
+    better = directions.get(wanted)
+    if better is None or args.greater_is_better is better:
+        return
+    if args._record.origin(args, "greater_is_better").kind == "derived":
+        args._record.derived(args, "greater_is_better", better, f"that is how {wanted!r} is meant")
+        args._record.settle(args)
+        note_once(f"metric_for_best_model={wanted!r}: the {'highest' if better else 'lowest'} counts as best")
 
 
 def check_optimizers(optimizers: Any, optimizer_cls_and_kwargs: Any, model_init: Any, model: Any = None) -> None:

@@ -198,3 +198,45 @@ class EvalHooks(Protocol):
     ) -> tuple[Any, Any, Any]: ...
 
     def _prepare_input(self, data: Any) -> Any: ...
+
+
+class EvalHost(EvalHooks, Protocol):
+    """What is asked of a trainer to set an evaluation up: its model, data, metrics and loss."""
+
+    model: nn.Module
+    eval_dataset: Any
+    processing_class: Any
+    precision: Precision
+    objective: Any
+    is_in_train: bool
+    train_metrics: Any
+    model_preparation_time: float
+    _metrics_asked: Any
+    _loss_shifts_labels: bool | None
+    _output_names: Any
+    _run: Any
+    _train_window: Any
+
+    @property
+    def _labels_are(self) -> str: ...
+
+    @property
+    def _prediction_padding(self) -> int: ...
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: Batch,
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any: ...
+
+    def _loss_signature(self) -> Any: ...
+
+    def _loss_source(self) -> str: ...
+
+    def _shifts_labels(self, batch: Batch) -> bool: ...
+
+    def _may_add_metrics(self) -> bool: ...
+
+    def _is_overridden(self, method: str) -> bool: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,3 +87,8 @@ def undisturbed() -> Iterator[None]:
         yield
     finally:
         state.restore()
+
+
+def isolate(*, enabled: bool) -> AbstractContextManager[None]:
+    """Keep training's random streams from what is drawn inside, unless the user shares them as transformers does."""
+    return undisturbed() if enabled else nullcontext()

@@ -15,7 +15,7 @@ from ..core.state_guard import can_be_put_back
 from ..data.eval_set import EvalSet, rows_in
 from ..data.mixture import Mixture
 from ..data.sizes import is_iterable
-from .context import evaluated_set
+from ..evaluation.request import name_evaluated_set
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -58,7 +58,7 @@ def evaluation_source(trainer: Trainer, name: str | None = None) -> Source:
     chosen = sets if name is None or not isinstance(sets, dict) else sets[name]
     options = chosen if isinstance(chosen, EvalSet) else None
     return Source(
-        evaluated_set("Evaluation", prefix, sets),
+        name_evaluated_set("Evaluation", prefix, sets),
         rows_in(chosen),
         lambda: trainer.get_eval_dataloader(name),
         options=options,

@@ -91,18 +91,6 @@ class Scene:
         return f"{plural('row', chosen)} of the batch"
 
 
-def evaluated_set(description: str, prefix: str, sets: Any) -> str:
-    """What an evaluated set is called; one of several has the name under which it was given.
-
-    >>> evaluated_set("Evaluation", "eval_news", {"news": [], "mail": []}), evaluated_set("Prediction", "test", None)
-    ("evaluation set 'news'", 'prediction set')
-    """
-    if description != "Evaluation":
-        return "prediction set"
-    name = prefix.removeprefix("eval_")
-    return f"evaluation set {name!r}" if isinstance(sets, dict) and name in sets else "evaluation set"
-
-
 def _parameters(model: Any) -> list[inspect.Parameter]:
     try:
         found = inspect.signature(model.forward).parameters.values()

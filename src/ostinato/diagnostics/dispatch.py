@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..core.notices import note_once
@@ -14,12 +16,13 @@ from ..data.epoch_position import rows_of
 from ..data.mixture import Mixture
 from ..engine.run import Run
 from ..evaluation import request
-from ..evaluation.eval_loop import CurrentBatch
+from ..evaluation.metric_run import CurrentBatch
 from .column_errors import left_out
 from .context import Scene
 from .exception_notes import Memory, note_checkpoint
 from .failures import explained
-from .metric_errors import explained_evaluation, tell_no_labels
+from .metric_errors import explained_evaluation as explain_metrics
+from .metric_errors import tell_no_labels
 from .model_heads import certain_mistake_in
 
 if TYPE_CHECKING:
@@ -103,7 +106,7 @@ def failed_evaluation(
     trainer: Trainer, error: Exception, current_batch: CurrentBatch, loader: Any, data: str
 ) -> Exception:
     """The same for an evaluation or a prediction."""
-    return explained_evaluation(
+    return explain_metrics(
         error,
         scene(trainer, current_batch.batch, loader, data, 0, current_batch.number),
         doing=current_batch.doing,
@@ -115,7 +118,19 @@ def failed_evaluation(
 
 
 def without_labels(trainer: Trainer, loader: Any, data: str, batch: Batch) -> None:
-    """compute_metrics is given, and the batches have no labels to call it with."""
+    """Tell that metrics are wanted, and that the batches have no labels to call them with."""
     is_mistake = data != "prediction set"
-    by_name = request.asked_of(trainer, trainer._eval_request.options).function is None
+    by_name = request.asked_of(trainer, request.read_request(loader).options).function is None
     tell_no_labels(scene(trainer, batch, loader, data, 0, 0), is_mistake=is_mistake, by_name=by_name)
+
+
+@contextmanager
+def explained_evaluation(trainer: Trainer, current_batch: CurrentBatch, loader: Any, data: str) -> Iterator[None]:
+    """Raise what fails inside by its name, or as it is with notes on where it happened."""
+    try:
+        yield
+    except Exception as error:
+        reason = failed_evaluation(trainer, error, current_batch, loader, data)
+        if reason is not error:
+            raise reason from reason.__cause__
+        raise

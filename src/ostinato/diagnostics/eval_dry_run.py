@@ -15,11 +15,11 @@ from ..core.state_guard import can_be_put_back
 from ..data.eval_set import EvalSet, rows_in
 from ..data.loader import Loader
 from ..data.sizes import is_iterable
-from ..evaluation import eval_loop, request, session
-from ..evaluation.eval_loop import CurrentBatch
+from ..evaluation import eval_loop, request
+from ..evaluation.eval_plan import plan_evaluation
+from ..evaluation.metric_run import CurrentBatch
 from ..optim import schedulers
 from . import dispatch, metric_dry_run
-from .context import evaluated_set
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -102,10 +102,18 @@ def attempt(
         return attempt_own_loop(trainer, prefix, name, ignore_keys, whole=whole, first=first)
     loader, current_batch = trainer.get_eval_dataloader(name), CurrentBatch()
     loader.num_workers, loader.pin_memory = 0, False  # starting workers for one batch would take longer than it
-    data = evaluated_set("Evaluation", prefix, trainer.eval_dataset)
-    with request.occasion(trainer, name, only_metrics=True):
-        loss_only = request.loss_only(trainer)
-        plan = replace(session.eval_plan(trainer, loader, data, loss_only, ignore_keys, prefix), tells=False)
+    data = request.name_evaluated_set("Evaluation", prefix, trainer.eval_dataset)
+    wanted = request.resolve_request(trainer, name, only_metrics=True)
+    plan = plan_evaluation(
+        trainer,
+        request.attach_request(loader, wanted),
+        loss_only=request.decide_loss_only(trainer, wanted),
+        ignore_keys=ignore_keys,
+        prefix=prefix,
+        without_labels=partial(dispatch.without_labels, trainer, loader, data),
+        breaks_off=None,
+    )
+    plan = replace(plan, tells=False)
     model = uncompiled(trainer._wrap_model(trainer.model, training=False))
     model.eval()
     try:
@@ -128,11 +136,13 @@ def attempt_own_loop(
         evaluated = replace(evaluated, dataset=rows) if isinstance(evaluated, EvalSet) else rows
     callbacks, handler.callbacks = handler.callbacks, []  # nobody hears of it
     try:
-        with request.occasion(trainer, evaluated, only_metrics=True):
-            loader = trainer.get_eval_dataloader(evaluated)
-            if isinstance(loader, Loader):
-                loader.num_workers, loader.pin_memory = 0, False
-            output = trainer.evaluation_loop(loader, "Evaluation", request.loss_only(trainer), ignore_keys, prefix)
+        wanted = request.resolve_request(trainer, evaluated, only_metrics=True)
+        loader = trainer.get_eval_dataloader(evaluated)
+        if isinstance(loader, Loader):
+            loader.num_workers, loader.pin_memory = 0, False
+        loss_only = request.decide_loss_only(trainer, wanted)
+        loader = request.attach_request(loader, wanted)
+        output = trainer.evaluation_loop(loader, "Evaluation", loss_only, ignore_keys, prefix)
     except Exception as error:
         return metric_dry_run.Outcome({}, error, in_metrics=not whole)  # it may be due to its seeing so few rows
     finally:

@@ -19,9 +19,9 @@ from ..data.dataset_errors import wrong_batch
 from ..data.eval_set import rows_in
 from ..data.mixture import mixed
 from ..engine.special_tokens import align_special_tokens
-from ..evaluation import request, session
+from ..evaluation import request
 from ..evaluation.metric_spec import MetricSpec
-from ..evaluation.step import ignored_at_inference, logits_of
+from ..evaluation.step import compute_loss_alone, ignored_at_inference, logits_of
 from ..loss.counting import count_targets
 from ..loss.model_outputs import BareTensorError
 from . import batch_source, describe_values, dispatch, metric_preview
@@ -206,7 +206,7 @@ class _Guide:
         model.eval()
         with torch.no_grad(), trainer.precision.forward(trainer.model):
             if self.source.is_training:
-                return session.loss_and_outputs(trainer, model, inputs)[0]
+                return compute_loss_alone(trainer, model, inputs)
             return trainer.prediction_step(model, inputs, True)[0]
 
     def _called(self, seen: Seen) -> Call:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-
 from torch import Tensor, nn
 
-from ..arguments.settings import ReportSettings
 from ..callbacks.handler import emit
 from ..core.protocols import ReportHooks
-from ..core.random import undisturbed
+from ..core.random import isolate
 from ..core.stop_request import Interrupted
 from .run import InterruptedEvaluation, Run
 
@@ -51,7 +48,7 @@ def step_logs(
 def evaluate_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
     """Evaluate and remember the best. A failing evaluation does not cost the checkpoint that was due."""
     try:
-        with isolation(run.settings), run.ledger.spending("evaluation"):
+        with isolate(enabled=run.settings.isolate_rng), run.ledger.spending("evaluation"):
             metrics = trainer._evaluate(run.trial, run.ignore_keys)
         with run.saves.deferring():
             is_new_best = trainer._determine_best_metric(metrics=metrics, trial=run.trial)
@@ -69,7 +66,7 @@ def evaluate_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
 def begin(trainer: ReportHooks, run: Run) -> None:
     """Evaluate before the first step, where it is asked for, or where a run was stopped inside an evaluation."""
     if run.settings.evaluates_first:
-        with isolation(run.settings), run.ledger.spending("evaluation"):
+        with isolate(enabled=run.settings.isolate_rng), run.ledger.spending("evaluation"):
             trainer._evaluate(run.trial, run.ignore_keys, skip_scheduler=True)
     if run.interrupted_evaluation is not None:
         interrupted_evaluation, run.interrupted_evaluation = run.interrupted_evaluation, None
@@ -80,14 +77,9 @@ def begin(trainer: ReportHooks, run: Run) -> None:
 
 def save_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
     """Write a checkpoint, or begin to, and tell. There is nothing to tell of one that the disk did not take."""
-    with isolation(run.settings), run.ledger.spending("saving"), run.saves.deferring():
+    with isolate(enabled=run.settings.isolate_rng), run.ledger.spending("saving"), run.saves.deferring():
         trainer._save_checkpoint(model, run.trial)
     if run.saves.failed_step is None:
         emit(trainer, "on_save")
     else:
         trainer.control.should_save = False
-
-
-def isolation(settings: ReportSettings) -> AbstractContextManager[None]:
-    """Training's random streams are its own, unless the user shares them as transformers does."""
-    return undisturbed() if settings.isolate_rng else nullcontext()

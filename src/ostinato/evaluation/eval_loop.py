@@ -12,9 +12,8 @@ compute_metrics
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,39 +28,14 @@ from ..core.outputs import EvalLoopOutput
 from ..core.protocols import Batch, EvalHooks, Strategy
 from ..core.stop_request import Interrupted
 from ..core.tree import first_dimension, numpify, truncate
+from .eval_plan import PADDING, EvalPlan
 from .metric_run import CurrentBatch, Measuring, MetricResultError, named
 from .storage.row_buffer import ShapeError
 from .storage.store import RowStore
 
-PADDING = -100
 _LOSSES = ("losses", "weights")
 _PREDICTIONS = (*_LOSSES, "logits", "labels")
 _KEPT = (*_PREDICTIONS, "inputs")
-
-
-@dataclass(frozen=True)
-class EvalPlan:
-    """What one evaluation keeps and computes."""
-
-    loss_only: bool
-    keep_inputs: bool
-    keep_losses: bool
-    metric_per_batch: bool  # `batch_eval_metrics`: compute_metrics sees each batch and sums up at the end
-    join_batches: bool  # False hands compute_metrics lists with one entry per batch
-    main_input: str
-    prefix: str
-    ignore_keys: list[str] | None
-    weigh: Callable[[Any], float]  # what the mean loss of a batch stands for
-    real_rows: Callable[[int], int | None]  # rows of batch k on this process that are not stand-ins
-    preparation_time: float | None  # of the model, when nothing was trained before
-    tells: bool = True  # callbacks hear of every batch
-    prediction_padding: float = PADDING  # behind predictions that are shorter than those of other batches
-    without_labels: Callable[[Any], None] = lambda batch: None  # metrics are wanted, and a batch has no labels
-    measuring: Measuring | None = None  # None: the trainer's compute_metrics
-    keep_predictions: bool = True  # False: nobody but the metrics wants them
-    about: Callable[[Any], dict[str, Any]] = lambda logits: {}  # what `EvalPrediction` can tell of these logits
-    breaks_off: Callable[[], bool] | None = None  # whether the run has to stop, asked before every batch
-    store: Callable[[], RowStore] = RowStore  # where rows are kept: in memory, or in files where they are too many
 
 
 class PredictionShapeError(ModelOutputError, RuntimeError):
@@ -84,63 +58,77 @@ def mean_loss(losses: np.ndarray | None, weights: np.ndarray | None) -> float | 
 def evaluation_loop(
     trainer: EvalHooks, model: nn.Module, dataloader: Any, plan: EvalPlan, current_batch: CurrentBatch | None = None
 ) -> EvalLoopOutput:
-    """Run the model over `dataloader` and compute metrics."""
+    """Run the model over `dataloader`, keep what the plan asks for, and compute metrics."""
     measuring = Measuring(function=trainer.compute_metrics) if plan.measuring is None else plan.measuring
-    tracked = Tracked()
-    with closing(measuring), hearing(tracked):
-        output = _evaluate_batches(trainer, model, dataloader, plan, measuring, current_batch or CurrentBatch())
-    return _with_tracked(output, tracked.drain(trainer.strategy.gather_objects), plan.prefix)
-
-
-def _evaluate_batches(
-    trainer: EvalHooks,
-    model: nn.Module,
-    dataloader: Any,
-    plan: EvalPlan,
-    measuring: Measuring,
-    current_batch: CurrentBatch,
-) -> EvalLoopOutput:
-    store, rows, about = plan.store(), 0, {}
-    kept = _KEPT if not plan.metric_per_batch else _PREDICTIONS if plan.keep_predictions else _LOSSES
+    current_batch, kept, tracked = current_batch or CurrentBatch(), _KeptRows(plan), Tracked()
     on_host = trainer.strategy.device.type == "cpu"
+    with closing(measuring), hearing(tracked):
+        for number, inputs, is_last in _number_batches(dataloader):
+            if plan.breaks_off is not None and plan.breaks_off():
+                raise Interrupted
+            current_batch.batch, current_batch.number, current_batch.doing = inputs, number, "model"
+            part = _predict(trainer, model, inputs, plan, measuring, current_batch)
+            current_batch.batch, current_batch.doing = None, "other"
+            if plan.tells:
+                emit(trainer, "on_prediction_step")
+            measuring.add(part, current_batch, with_losses=plan.keep_losses)
+            if on_host:
+                current_batch.previous = part["logits"]
+            kept.add(part, measuring, current_batch, is_last=is_last)
+        current_batch.previous = None
+        output = kept.summarize(measuring, current_batch)
+    return _add_tracked(output, tracked.drain(trainer.strategy.gather_objects), plan.prefix)
+
+
+def _number_batches(dataloader: Any) -> Iterator[tuple[int, Batch, bool]]:
+    """Yield each batch with its number and whether it is the last, which asks for the final result of a metric."""
     batches = iter(dataloader)
     inputs, number = next(batches, None), 0
     while inputs is not None:
-        if plan.breaks_off is not None and plan.breaks_off():
-            raise Interrupted
-        following = next(batches, None)  # known early: the last batch asks for the final result
-        current_batch.batch, current_batch.number, current_batch.doing = inputs, number, "model"
-        part = _predict(trainer, model, inputs, plan, measuring, current_batch)
-        current_batch.batch, current_batch.doing = None, "other"
-        if plan.tells:
-            emit(trainer, "on_prediction_step")
-        measuring.add(part, current_batch, with_losses=plan.keep_losses)
-        if on_host:
-            current_batch.previous = part["logits"]
-        about, part = part["about"], _on_host(part, everything=plan.keep_predictions or measuring.function is not None)
-        if plan.metric_per_batch:
-            given = {**part, "about": about, "losses": part["losses"] if plan.keep_losses else None}
-            measuring.add_to_function(given, current_batch, is_last=following is None)
-        rows += part["rows"]
-        store.add({name: part.get(name) for name in kept}, part["rows"])
+        following = next(batches, None)
+        yield number, inputs, following is None
         inputs, number = following, number + 1
-    current_batch.previous = None
-    logits = _joined(store, "logits", plan, plan.prediction_padding)
-    labels, kept_inputs = (_joined(store, name, plan) for name in ("labels", "inputs"))
-    losses, weights = store.joined("losses"), store.joined("weights")
-    if measuring.function is not None and not plan.metric_per_batch and logits is not None and labels is not None:
-        optional: dict[str, Any] = {}
-        if plan.keep_losses:
-            optional["losses"] = losses
-        if plan.keep_inputs:
-            optional["inputs"] = kept_inputs
-        measuring.all_rows({"predictions": logits, "label_ids": labels, **optional}, about, current_batch)
-    known = {"loss": mean_loss(losses, weights), "model_preparation_time": plan.preparation_time}
-    metrics = named(measuring.result(current_batch), known, plan.prefix)
-    return EvalLoopOutput(predictions=logits, label_ids=labels, metrics=metrics, num_samples=rows)
 
 
-def _with_tracked(output: EvalLoopOutput, tracked: dict[str, float], prefix: str) -> EvalLoopOutput:
+class _KeptRows:
+    """What an evaluation keeps of its batches, and what is made of it at the end."""
+
+    def __init__(self, plan: EvalPlan) -> None:
+        self.plan, self.store, self.rows = plan, plan.store(), 0
+        self.names = _KEPT if not plan.metric_per_batch else _PREDICTIONS if plan.keep_predictions else _LOSSES
+        self.about: dict[str, Any] = {}  # of the last batch
+
+    def add(
+        self, part: Mapping[str, Any], measuring: Measuring, current_batch: CurrentBatch, *, is_last: bool
+    ) -> None:
+        """Take a batch off the device; show it to a metric function that wants each of them."""
+        plan, self.about = self.plan, part["about"]
+        part = _on_host(part, everything=plan.keep_predictions or measuring.function is not None)
+        if plan.metric_per_batch:
+            given = {**part, "about": self.about, "losses": part["losses"] if plan.keep_losses else None}
+            measuring.add_to_function(given, current_batch, is_last=is_last)
+        self.rows += part["rows"]
+        self.store.add({name: part.get(name) for name in self.names}, part["rows"])
+
+    def summarize(self, measuring: Measuring, current_batch: CurrentBatch) -> EvalLoopOutput:
+        """Join the batches, call the metric function with all rows, and name what was measured."""
+        plan, store = self.plan, self.store
+        logits = _joined(store, "logits", plan, plan.prediction_padding)
+        labels, inputs = (_joined(store, name, plan) for name in ("labels", "inputs"))
+        losses, weights = store.joined("losses"), store.joined("weights")
+        if measuring.function is not None and not plan.metric_per_batch and logits is not None and labels is not None:
+            optional: dict[str, Any] = {}
+            if plan.keep_losses:
+                optional["losses"] = losses
+            if plan.keep_inputs:
+                optional["inputs"] = inputs
+            measuring.all_rows({"predictions": logits, "label_ids": labels, **optional}, self.about, current_batch)
+        known = {"loss": mean_loss(losses, weights), "model_preparation_time": plan.preparation_time}
+        metrics = named(measuring.result(current_batch), known, plan.prefix)
+        return EvalLoopOutput(predictions=logits, label_ids=labels, metrics=metrics, num_samples=self.rows)
+
+
+def _add_tracked(output: EvalLoopOutput, tracked: dict[str, float], prefix: str) -> EvalLoopOutput:
     """The numbers that were reported while it went on are among its metrics."""
     if not tracked:
         return output

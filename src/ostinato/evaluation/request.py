@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..arguments.validate_trainer import check_metric_name
+from ..arguments.settings import EvaluationSettings
+from ..arguments.validate_trainer import check_metric_name, settle_direction
 from ..core.errors import MetricError
 from ..core.notices import note_once
 from ..core.outputs import EvalPrediction
+from ..core.protocols import EvalHost
 from ..data.columns import bare_model
 from ..data.eval_set import EvalSet
 from ..metrics.adapters import Stream
@@ -20,141 +21,169 @@ from ..metrics.auto import Choice, facts_of, suits
 from .metric_run import Measuring
 from .metric_spec import MetricSpec, asked
 
-if TYPE_CHECKING:
-    from ..trainer import Trainer
-
 
 @dataclass(frozen=True)
 class EvalRequest:
-    """What the evaluation that is going on is for."""
+    """What an evaluation is for. Its loader carries it, since the signature of `evaluation_loop` is transformers'."""
 
     options: EvalSet | None = None  # of the set that is evaluated
     only_metrics: bool = False  # nobody gets to see the predictions
 
 
+class RequestedLoader:
+    """A loader of the user's own that takes no attributes, with its request."""
+
+    def __init__(self, batches: Any, eval_request: EvalRequest) -> None:
+        self._batches, self.eval_request = batches, eval_request
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._batches)
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)
+
+
+def resolve_request(host: EvalHost, evaluated: Any, *, only_metrics: bool) -> EvalRequest:
+    """Return the request for a set: one of several by name, one with options, or any other."""
+    sets = host.eval_dataset
+    if isinstance(evaluated, str) and isinstance(sets, dict):
+        evaluated = sets.get(evaluated)
+    elif evaluated is None:
+        evaluated = sets
+    return EvalRequest(evaluated if isinstance(evaluated, EvalSet) else None, only_metrics)
+
+
+def attach_request(loader: Any, request: EvalRequest) -> Any:
+    """Return the loader with its request."""
+    try:
+        loader.eval_request = request
+    except AttributeError:  # a list of batches
+        return RequestedLoader(loader, request)
+    return loader
+
+
+def read_request(loader: Any) -> EvalRequest:
+    """Return the request that a loader carries; one of a subclass's own loop may carry none."""
+    return getattr(loader, "eval_request", None) or EvalRequest()
+
+
+def name_evaluated_set(description: str, prefix: str, sets: Any) -> str:
+    """Return what an evaluated set is called in messages; one of several has the name under which it was given.
+
+    >>> name_evaluated_set("Evaluation", "eval_news", {"news": [], "mail": []})
+    "evaluation set 'news'"
+    >>> name_evaluated_set("Prediction", "test", None)
+    'prediction set'
+    """
+    if description != "Evaluation":
+        return "prediction set"
+    name = prefix.removeprefix("eval_")
+    return f"evaluation set {name!r}" if isinstance(sets, dict) and name in sets else "evaluation set"
+
+
 # ---- what was asked for ---------------------------------------------------------------------------------------------
 
 
-def check_asked(trainer: Trainer) -> None:
+def check_asked(host: EvalHost) -> None:
     """Whatever is wrong with metrics asked for by name is told in the constructor."""
-    asked(trainer.compute_metrics, trainer._metrics_asked)
-    for options in _options_of(trainer).values():
+    asked(host.compute_metrics, host._metrics_asked)
+    for options in _options_of(host).values():
         if options is not None:
             asked(options.compute_metrics, options.metrics)
 
 
-def asked_of(trainer: Trainer, options: EvalSet | None = None) -> MetricSpec:
+def asked_of(host: EvalHost, options: EvalSet | None = None) -> MetricSpec:
     """What an evaluation computes: what its set asks for, else what the trainer does. Read at the moment of use."""
     if options is not None and options.measures:
         return asked(options.compute_metrics, options.metrics)
-    return asked(trainer.compute_metrics, trainer._metrics_asked)
+    return asked(host.compute_metrics, host._metrics_asked)
 
 
-def measures_anything(trainer: Trainer) -> bool:
+def measures_anything(host: EvalHost) -> bool:
     """Whether any evaluation set has a metric besides its loss."""
-    return any(asked_of(trainer, options) for options in _options_of(trainer).values())
+    return any(asked_of(host, options) for options in _options_of(host).values())
 
 
-def memories(trainer: Trainer) -> list[Any]:
+def memories(host: EvalHost) -> list[Any]:
     """Metric functions and objects, which may remember what they were given."""
-    sets = [options for options in _options_of(trainer).values() if options is not None]
+    sets = [options for options in _options_of(host).values() if options is not None]
     own = [part for one in sets for part in (one.compute_metrics, one.metrics, one.data_collator)]
-    return [trainer.compute_metrics, trainer._metrics_asked, *own]
+    return [host.compute_metrics, host._metrics_asked, *own]
 
 
-def _options_of(trainer: Trainer) -> dict[str | None, EvalSet | None]:
+def _options_of(host: EvalHost) -> dict[str | None, EvalSet | None]:
     """The options of every evaluation set, by its name."""
-    sets = trainer.eval_dataset if isinstance(trainer.eval_dataset, dict) else {None: trainer.eval_dataset}
+    sets = host.eval_dataset if isinstance(host.eval_dataset, dict) else {None: host.eval_dataset}
     return {name: one if isinstance(one, EvalSet) else None for name, one in sets.items()}
 
 
-def check_best_metric(trainer: Trainer) -> None:
+def check_best_metric(host: EvalHost) -> None:
     """`metric_for_best_model` must be among what is measured, and the better direction must be the metric's."""
-    measured = {name: asked_of(trainer, options) for name, options in _options_of(trainer).items()}
+    measured = {name: asked_of(host, options) for name, options in _options_of(host).items()}
     known = {name: one.names for name, one in measured.items()}
-    if not trainer._may_add_metrics() and None not in known.values():
-        check_metric_name(trainer.args, {name: names or () for name, names in known.items()})
-    args, wanted = trainer.args, (trainer.args.metric_for_best_model or "").removeprefix("eval_")
+    if not host._may_add_metrics() and None not in known.values():
+        check_metric_name(host.args, {name: names or () for name, names in known.items()})
     directions = {
         metric if name is None else f"{name}_{metric}": better
         for name, one in measured.items()
         for metric, better in one.directions.items()
     }
-    better = directions.get(wanted)
-    if better is None or args.greater_is_better is better:
-        return
-    if args._record.origin(args, "greater_is_better").kind == "derived":
-        args._record.derived(args, "greater_is_better", better, f"that is how {wanted!r} is meant")
-        args._record.settle(args)
-        note_once(f"metric_for_best_model={wanted!r}: the {'highest' if better else 'lowest'} counts as best")
+    settle_direction(host.args, directions)
 
 
 # ---- one evaluation -------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def occasion(trainer: Trainer, evaluated: Any, *, only_metrics: bool) -> Iterator[None]:
-    """While entered, evaluations are of this set: one by name, one with options, or any other."""
-    sets = trainer.eval_dataset
-    if isinstance(evaluated, str) and isinstance(sets, dict):
-        evaluated = sets.get(evaluated)
-    elif evaluated is None:
-        evaluated = sets
-    before = trainer._eval_request
-    trainer._eval_request = EvalRequest(evaluated if isinstance(evaluated, EvalSet) else None, only_metrics)
-    try:
-        yield
-    finally:
-        trainer._eval_request = before
+def decide_loss_only(host: EvalHost, request: EvalRequest) -> bool | None:
+    """Return True where nothing is measured, so that no predictions are kept; else None: as the arguments say."""
+    return None if asked_of(host, request.options) else True
 
 
-def loss_only(trainer: Trainer) -> bool | None:
-    """What `evaluate` asks of the loop: no predictions where nothing is measured; else as the arguments say."""
-    return None if asked_of(trainer, trainer._eval_request.options) else True
-
-
-def measuring_of(trainer: Trainer) -> Measuring:
-    """The metrics of the evaluation that begins."""
-    wanted = asked_of(trainer, trainer._eval_request.options)
+def build_measuring(host: EvalHost, request: EvalRequest) -> Measuring:
+    """Return the metrics of the evaluation that begins."""
+    wanted = asked_of(host, request.options)
     return Measuring(
         function=wanted.function,
         streams=wanted.streams,
-        choose=partial(fitting, trainer) if wanted.auto else None,
-        known=partial(known_to, trainer),
-        processes=trainer.args.world_size,
+        choose=partial(fitting, host) if wanted.auto else None,
+        known=partial(known_to, host),
+        processes=host.strategy.size,
     )
 
 
-def about(trainer: Trainer, logits: Any) -> dict[str, Any]:
+def about(host: EvalHost, logits: Any) -> dict[str, Any]:
     """What an `EvalPrediction` can tell besides its arrays."""
     return {
-        "output_names": trainer._output_names.of(logits),
-        "shifts_labels": bool(trainer._loss_shifts_labels),
-        "processing_class": trainer.processing_class,
+        "output_names": host._output_names.of(logits),
+        "shifts_labels": bool(host._loss_shifts_labels),
+        "processing_class": host.processing_class,
     }
 
 
-def known_to(trainer: Trainer) -> dict[str, Any]:
+def known_to(host: EvalHost) -> dict[str, Any]:
     """What metrics may have left open."""
-    decodes = callable(getattr(trainer.processing_class, "batch_decode", None))
+    decodes = callable(getattr(host.processing_class, "batch_decode", None))
     return {
-        "shift": trainer._loss_shifts_labels,
-        "tokenizer": trainer.processing_class if decodes else None,
-        "label_names": getattr(getattr(trainer.model, "config", None), "id2label", None),
+        "shift": host._loss_shifts_labels,
+        "tokenizer": host.processing_class if decodes else None,
+        "label_names": getattr(getattr(host.model, "config", None), "id2label", None),
     }
 
 
 # ---- "auto" ---------------------------------------------------------------------------------------------------------
 
 
-def fitting(trainer: Trainer, prediction: EvalPrediction) -> Sequence[Stream]:
+def fitting(host: EvalHost, prediction: EvalPrediction) -> Sequence[Stream]:
     """The metrics that fit the model and the labels of its first batch, and why, in one line."""
     choice = suits(
         facts_of(
-            bare_model(trainer.model),
+            bare_model(host.model),
             labels=prediction.label_ids,
-            label_names=trainer.label_names,
-            generates=bool(getattr(trainer.args, "predict_with_generate", False)),
+            label_names=host.label_names,
+            generates=EvaluationSettings.of(host.args).generates,
             installed=[name for name in ("sacrebleu",) if find_spec(name) is not None],
         )
     )
@@ -163,7 +192,7 @@ def fitting(trainer: Trainer, prediction: EvalPrediction) -> Sequence[Stream]:
         note_once(f"compute_metrics='auto' measures nothing: {choice.why}")
         return ()
     note_once(f"compute_metrics='auto' measures {', '.join(names)}: {choice.why}")
-    if "tokenizer" in choice.needs and known_to(trainer)["tokenizer"] is None:
+    if "tokenizer" in choice.needs and known_to(host)["tokenizer"] is None:
         raise MetricError(
             what=f"compute_metrics='auto' has no tokenizer for {', '.join(names)}",
             why=f"{choice.why}; token ids have to be turned into text",

@@ -1,52 +1,105 @@
-"""What counts as loss, logits and labels of one batch."""
+"""Loss, logits and labels of one batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from ..core.protocols import Batch
+from ..core.logged_numbers import track
+from ..core.notices import note_once
+from ..core.protocols import Batch, EvalHost
 from ..core.tree import detach
-from ..loss.model_outputs import as_tensor
+from ..loss.counting import count_targets
+from ..loss.model_outputs import BareTensorError, as_tensor, loss_and_outputs, total_and_parts
+from .eval_plan import weigh_batch
 
 
-def prediction_step(
-    model: nn.Module,
-    inputs: Batch,
-    *,
-    loss_only: bool,
-    ignore_keys: list[str],
-    label_names: list[str],
-    can_return_loss: bool,
-    loss_and_outputs: Callable[[nn.Module, Batch], tuple[Tensor | None, Any]],
-    source: str = "the model",
-    names: OutputNames | None = None,
-) -> tuple[Tensor | None, Any, Any]:
-    """Loss, logits and labels of one batch, detached; logits are the outputs that are not the loss.
+@dataclass(frozen=True)
+class StepInputs:
+    """The labels of a batch, and how its loss is computed.
 
     Labels are () where there are none by name and the loss needs none, and None where they are missing.
-    What the model calls them is noted in `names`, since a user's own step returns these three and no more.
     """
+
+    labels: Any
+    has_loss: bool
+    keywords: dict[str, Any]  # of compute_loss
+    returns_outputs: bool  # compute_loss gives the model's outputs beside the loss
+    weight: float  # how much the mean loss counts
+
+
+def plan_step(host: EvalHost, inputs: Batch, *, can_return_loss: bool) -> StepInputs:
+    """Look at a batch on its device before its prediction step."""
+    label_names = host.label_names
     has_labels = bool(label_names) and all(inputs.get(name) is not None for name in label_names)
     wants_loss = inputs.get("return_loss")
-    loss_without_labels = not label_names and bool(can_return_loss if wants_loss is None else wants_loss)
-    loss = labels = None
-    with torch.no_grad():
-        if has_labels or loss_without_labels:
-            labels = _single(detach(tuple(inputs.get(name) for name in label_names)))
-            loss, outputs = loss_and_outputs(model, inputs)
-            loss = None if loss is None else as_tensor(loss, source).detach().mean()
-        else:
-            outputs = model(**inputs)
-    if loss_only:
-        return loss, None, None
+    if not has_labels and (label_names or not (can_return_loss if wants_loss is None else wants_loss)):
+        return StepInputs(None, False, {}, False, 0.0)
+    keywords = _loss_keywords(host, inputs)
+    return StepInputs(
+        labels=_single(detach(tuple(inputs.get(name) for name in label_names))),
+        has_loss=True,
+        keywords=keywords,
+        returns_outputs="return_outputs" in keywords,
+        weight=weigh_batch(host, inputs),
+    )
+
+
+def compute_loss_alone(host: EvalHost, model: nn.Module, inputs: Batch) -> Tensor | None:
+    """Return the loss of a batch as evaluation computes it, whether it has labels or not; None if there is none."""
+    keywords, source = _loss_keywords(host, inputs), host._loss_source()
+    try:
+        result = host.compute_loss(model, dict(inputs), **keywords)
+        loss = loss_and_outputs(result, source)[0] if "return_outputs" in keywords else result
+        return total_and_parts(loss, source)[0]
+    except BareTensorError as bare:
+        note_once(f"no loss is computed in evaluation: {bare.what}")
+        return None
+
+
+def _loss_keywords(host: EvalHost, inputs: Batch) -> dict[str, Any]:
+    signature = host._loss_signature()
+    keywords: dict[str, Any] = {"return_outputs": True} if signature.takes_return_outputs else {}
+    if signature.takes_num_items:
+        keywords["num_items_in_batch"] = _count_targets(host, inputs)
+    return keywords
+
+
+def _count_targets(host: EvalHost, inputs: Batch) -> Tensor | None:
+    """Return how many targets a batch has, if the loss wants to know."""
+    if not host.objective.wants_count or "labels" not in inputs:
+        return None
+    if host.strategy.size > 1 and host._is_overridden("compute_loss"):
+        return None  # a subclass that is told a count may multiply by the number of processes, as transformers does
+    return count_targets(inputs["labels"], shifted=host._shifts_labels(inputs))
+
+
+def read_loss(host: EvalHost, step: StepInputs, result: Any) -> tuple[Tensor | None, Any]:
+    """Return the loss, and the outputs where `compute_loss` returned them.
+
+    The named losses that a loss is made of are tracked, each weighted as the loss is.
+    """
+    source = host._loss_source()
+    loss, outputs = loss_and_outputs(result, source) if step.returns_outputs else (result, None)
+    total, parts = total_and_parts(loss, source)
+    for name, part in parts.items():
+        track(name, part, step.weight)
+    return (None if total is None else as_tensor(total, source).detach().mean()), outputs
+
+
+def collect_step(
+    outputs: Any, step: StepInputs, loss: Tensor | None, ignore_keys: list[str], names: OutputNames
+) -> tuple[Tensor | None, Any, Any]:
+    """Return loss, logits and labels of one batch, detached; logits are the outputs that are not the loss.
+
+    What the model calls them is noted in `names`, since a user's own step returns these three and no more.
+    """
     logits = _single(detach(logits_of(outputs, ignore_keys, has_loss=loss is not None)))
-    if names is not None:
-        names.note(logits, names_of(outputs, ignore_keys, has_loss=loss is not None))
-    return loss, logits, labels
+    names.note(logits, names_of(outputs, ignore_keys, has_loss=loss is not None))
+    return loss, logits, step.labels
 
 
 def logits_of(outputs: Any, ignore_keys: list[str], *, has_loss: bool) -> tuple[Any, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -10,16 +10,13 @@ from ..core.errors import MetricError
 from ..core.logged_numbers import is_heard
 from ..core.notices import note_once
 from ..core.outputs import EvalPrediction
-from ..core.protocols import Batch
+from ..core.protocols import Batch, EvalHost
 from ..core.tree import detach
 from ..loss.model_outputs import loss_and_outputs
 from ..metrics.train_window import MetricWindow
 from .metric_spec import MetricSpec, asked
 from .request import known_to
 from .step import ignored_at_inference, logits_of, names_of
-
-if TYPE_CHECKING:
-    from ..trainer import Trainer
 
 
 def check_asked(wanted: Any) -> MetricSpec:
@@ -34,41 +31,41 @@ def check_asked(wanted: Any) -> MetricSpec:
     return metrics
 
 
-def open_window(trainer: Trainer) -> MetricWindow | None:
+def open_window(host: EvalHost) -> MetricWindow | None:
     """The metrics of the run that begins, if any were asked for."""
-    wanted = check_asked(trainer.train_metrics)
+    wanted = check_asked(host.train_metrics)
     if not wanted:
         return None
-    signature = trainer._loss_signature()
+    signature = host._loss_signature()
     if not signature.takes_return_outputs:
         raise MetricError(
             what="train_metrics need the model's outputs, and compute_loss does not return them",
-            why=f"{trainer._loss_source()} takes no return_outputs",
+            why=f"{host._loss_source()} takes no return_outputs",
             fix="def compute_loss(self, model, inputs, return_outputs=False, ...), which ends with: "
             "return (loss, outputs) if return_outputs else loss",
         )
-    window = MetricWindow(wanted.streams, known_to(trainer), ignored_at_inference(trainer.model))
-    if window.foreign and trainer.args.world_size > 1:
+    window = MetricWindow(wanted.streams, known_to(host), ignored_at_inference(host.model))
+    if window.foreign and host.strategy.size > 1:
         names = ", ".join(window.foreign)
         note_once(f"train_metrics: {names} is of the rows of one process, unless it asks the others itself")
     return window
 
 
-def compute_loss(trainer: Trainer, model: nn.Module, inputs: Batch, **count: Any) -> Any:
+def compute_loss(host: EvalHost, model: nn.Module, inputs: Batch, **count: Any) -> Any:
     """The loss of a training batch; its predictions are shown to the metrics."""
-    window = trainer._train_window
+    window = host._train_window
     assert window is not None
-    labels = list(map(inputs.get, trainer.label_names))  # now: some losses take them out of the batch
-    result = trainer.compute_loss(model, inputs, return_outputs=True, **count)
+    labels = list(map(inputs.get, host.label_names))  # now: some losses take them out of the batch
+    result = host.compute_loss(model, inputs, return_outputs=True, **count)
     is_pair = type(result) is tuple and len(result) == 2  # nearly always
-    loss, outputs = result if is_pair else loss_and_outputs(result, trainer.objective.source)
+    loss, outputs = result if is_pair else loss_and_outputs(result, host.objective.source)
     if is_heard():
-        _show(trainer, window, outputs, labels)
+        _show(host, window, outputs, labels)
     return loss
 
 
-def _show(trainer: Trainer, window: MetricWindow, outputs: Any, labels: list[Any]) -> None:
-    shifts, tokenizer = bool(trainer._loss_shifts_labels), trainer.processing_class
+def _show(host: EvalHost, window: MetricWindow, outputs: Any, labels: list[Any]) -> None:
+    shifts, tokenizer = bool(host._loss_shifts_labels), host.processing_class
     # What most batches are like, and steps are short: the rest takes longer than it takes to measure one.
     plain = isinstance(outputs, dict) and "logits" in outputs and "logits" not in window.ignored and len(labels) == 1
     if plain and window.hold(outputs["logits"], labels[0], tokenizer, shifts=shifts):

@@ -14,7 +14,7 @@ import ostinato
 from ostinato.core.errors import DataError
 from ostinato.core.phrases import plural
 from ostinato.data.nonfinite_inputs import not_finite
-from ostinato.diagnostics.context import Scene, column_of, evaluated_set, in_words
+from ostinato.diagnostics.context import Scene, column_of, in_words
 from ostinato.diagnostics.exception_notes import Memory, name_of, note_function
 from ostinato.diagnostics.failures import explained, name_mistake
 from ostinato.diagnostics.frames import was_entered
@@ -193,13 +193,6 @@ def test_rows_nobody_knows() -> None:
     assert Scene(Net(), {"x": X}).row_numbers([1, 2]) == "rows 1, 2 of the batch"
     assert Scene(Net(), {"x": X}, rows=lambda: [5]).row_numbers([1]) == "row 1 of the batch"
     assert scene(x=X).row(1) == "row 10 of the training set"
-
-
-def test_evaluated_set() -> None:
-    assert evaluated_set("Evaluation", "eval", None) == "evaluation set"
-    assert evaluated_set("Evaluation", "eval_a", {"a": 1}) == "evaluation set 'a'"
-    assert evaluated_set("Evaluation", "dev", {"a": 1}) == "evaluation set"
-    assert evaluated_set("Prediction", "test", {"a": 1}) == "prediction set"
 
 
 @pytest.mark.parametrize(

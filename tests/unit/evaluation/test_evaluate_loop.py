@@ -11,9 +11,11 @@ import tiny
 import torch
 from torch import nn
 
+from ostinato import Trainer, TrainingArguments
 from ostinato.core.state import TrainerControl, TrainerState
-from ostinato.evaluation.eval_loop import EvalPlan, evaluation_loop, mean_loss
-from ostinato.evaluation.step import ignored_at_inference, logits_of, prediction_step
+from ostinato.evaluation.eval_loop import evaluation_loop, mean_loss
+from ostinato.evaluation.eval_plan import EvalPlan
+from ostinato.evaluation.step import ignored_at_inference, logits_of
 from ostinato.evaluation.storage.store import RowStore
 from ostinato.strategies.single import SingleDevice
 
@@ -259,22 +261,10 @@ def test_ignored_outputs() -> None:
     assert ignored_at_inference(tiny.regression()) == []
 
 
-def step(inputs, *, label_names=("labels",), loss_only=False, can_return_loss=False, output="dict"):
-    model = tiny.regression(output=output)
-
-    def loss_and_outputs(model, inputs):
-        outputs = model(**inputs)
-        return (outputs["loss"] if isinstance(outputs, dict) else outputs[0]), outputs
-
-    return prediction_step(
-        model,
-        inputs,
-        loss_only=loss_only,
-        ignore_keys=[],
-        label_names=list(label_names),
-        can_return_loss=can_return_loss,
-        loss_and_outputs=loss_and_outputs,
-    )
+def step(inputs, *, label_names=("labels",), loss_only=False, output="dict"):
+    args = TrainingArguments("unused", use_cpu=True, report_to="none", label_names=list(label_names))
+    trainer = Trainer(tiny.regression(output=output), args)
+    return trainer.prediction_step(trainer.model, inputs, loss_only, [])
 
 
 @pytest.mark.parametrize("output", ["dict", "tuple"])

@@ -1,0 +1,143 @@
+"""Plan an evaluation: what it computes and keeps, in which precision it runs, and what its loss stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from ..arguments.settings import EvaluationSettings
+from ..checkpoint.callback_tensors import lent_weights
+from ..core.notices import note_once
+from ..core.protocols import Batch, EvalHost
+from ..core.random import isolate
+from ..core.tree import has_length
+from ..data.epoch_position import real_rows_of
+from ..data.sizes import num_examples
+from ..loss.counting import weigh
+from ..strategies.precision import half_precision_weights
+from .metric_run import Measuring
+from .request import about, build_measuring, read_request
+from .storage.scratch_file import Scratch
+from .storage.store import RowStore
+
+PADDING = -100
+
+
+@dataclass(frozen=True)
+class EvalPlan:
+    """What one evaluation keeps and computes."""
+
+    loss_only: bool
+    keep_inputs: bool
+    keep_losses: bool
+    metric_per_batch: bool  # `batch_eval_metrics`: compute_metrics sees each batch and sums up at the end
+    join_batches: bool  # False hands compute_metrics lists with one entry per batch
+    main_input: str
+    prefix: str
+    ignore_keys: list[str] | None
+    weigh: Callable[[Any], float]  # what the mean loss of a batch stands for
+    real_rows: Callable[[int], int | None]  # rows of batch k on this process that are not padding
+    preparation_time: float | None  # of the model, when nothing was trained before
+    tells: bool = True  # callbacks hear of every batch
+    prediction_padding: float = PADDING  # behind predictions that are shorter than those of other batches
+    without_labels: Callable[[Any], None] = lambda batch: None  # metrics are wanted, and a batch has no labels
+    measuring: Measuring | None = None  # None: the trainer's compute_metrics
+    keep_predictions: bool = True  # False: nobody but the metrics wants them
+    about: Callable[[Any], dict[str, Any]] = lambda logits: {}  # what `EvalPrediction` can tell of these logits
+    breaks_off: Callable[[], bool] | None = None  # whether the run has to stop, asked before every batch
+    store: Callable[[], RowStore] = RowStore  # where rows are kept: in memory, or in files where they are too many
+
+
+def plan_evaluation(
+    host: EvalHost,
+    loader: Any,
+    *,
+    loss_only: bool | None,
+    ignore_keys: list[str] | None,
+    prefix: str,
+    without_labels: Callable[[Batch], None],
+    breaks_off: Callable[[], bool] | None,
+) -> EvalPlan:
+    """Return what one evaluation keeps and computes.
+
+    Args:
+        host: the trainer.
+        loader: what is evaluated; it carries its request.
+        loss_only: keep no predictions; None: as the arguments say.
+        ignore_keys: outputs of the model that are no predictions.
+        prefix: of the names of its metrics.
+        without_labels: called with a batch that metrics are wanted of and that has no labels.
+        breaks_off: asked before every batch whether the run has to stop.
+    """
+    settings, request = EvaluationSettings.of(host.args), read_request(loader)
+    loss_only = settings.loss_only if loss_only is None else loss_only
+    metrics = build_measuring(host, request)
+    if loss_only and metrics:
+        who = "compute_metrics is not called" if metrics.function is not None else "no metrics are computed"
+        note_once(f"{who}: prediction_loss_only=True keeps no predictions")
+    return EvalPlan(
+        loss_only=loss_only,
+        keep_inputs=settings.keep_inputs,
+        keep_losses=settings.keep_losses,
+        metric_per_batch=settings.metric_per_batch and metrics.function is not None,
+        join_batches=settings.join_batches,
+        main_input=getattr(host.model, "main_input_name", "input_ids"),
+        prefix=prefix,
+        ignore_keys=ignore_keys,
+        weigh=partial(weigh_batch, host),
+        real_rows=real_rows_of(loader),
+        preparation_time=host.model_preparation_time if host._run is None else None,
+        prediction_padding=host._prediction_padding,
+        without_labels=without_labels,
+        measuring=metrics,
+        # A subclass that overrides the loop and measures nothing in it will measure what it is handed.
+        keep_predictions=not request.only_metrics or (not metrics and host._is_overridden("evaluation_loop")),
+        about=partial(about, host),
+        breaks_off=breaks_off,
+        store=partial(_open_store, settings, loader),
+    )
+
+
+@contextmanager
+def prepare_model(host: EvalHost, model: nn.Module) -> Iterator[None]:
+    """Put the model into evaluation mode, with the weights and the number format that it is evaluated with.
+
+    Random numbers are isolated also outside of training: evaluating a model before it is trained must not change how
+    it is trained.
+    """
+    settings = EvaluationSettings.of(host.args)
+    model.eval()
+    with (
+        isolate(enabled=settings.isolate_rng),
+        lent_weights(host),  # type: ignore[arg-type]
+        half_precision_weights(model, None if host.is_in_train else settings.full_dtype),
+        host.precision.forward(host.model),
+    ):
+        yield
+
+
+def weigh_batch(host: EvalHost, inputs: Batch) -> float:
+    """Return how much the mean loss of a batch counts."""
+    return weigh(inputs, shifted=host._shifts_labels(inputs), labels_are=host._labels_are)
+
+
+def average_sets(metrics: dict[str, float], names: list[str], prefix: str) -> dict[str, float]:
+    """Return the mean of the losses of several evaluation sets, each counting alike; nothing if one has none.
+
+    >>> average_sets({"eval_a_loss": 1.0, "eval_b_loss": 3.0}, ["a", "b"], "eval")
+    {'eval_loss': 2.0}
+    """
+    losses = [metrics.get(f"{prefix}_{name}_loss") for name in names]
+    known = [loss for loss in losses if loss is not None]
+    return {f"{prefix}_loss": sum(known) / len(known)} if known and len(known) == len(losses) else {}
+
+
+def _open_store(settings: EvaluationSettings, loader: Any) -> RowStore:
+    dataset = getattr(loader, "dataset", None)
+    rows = num_examples(loader) if has_length(getattr(dataset, "all_rows", dataset)) else None
+    return RowStore(Scratch(settings.memory, settings.directories), rows)
