@@ -187,17 +187,17 @@ class Spans:
             handler.callbacks,
             trainer.tells,
             trainer._train_window,
-            run.count_tokens,
+            run.meters.count_tokens,
             state.logging_steps,
         )
         handler.callbacks = [one for one in handler.callbacks if isinstance(one, DefaultFlowCallback)]
         state.logging_steps = sys.maxsize
         if not self.computes:
-            trainer.tells, trainer._train_window, run.count_tokens = False, None, None
+            trainer.tells, trainer._train_window, run.meters.count_tokens = False, None, None
 
     def _resume(self) -> None:
         trainer, handler, run = self.trainer, self.trainer.callback_handler, self.trainer._run
-        handler.callbacks, trainer.tells, trainer._train_window, run.count_tokens, steps = self._reporting
+        handler.callbacks, trainer.tells, trainer._train_window, run.meters.count_tokens, steps = self._reporting
         trainer.state.logging_steps = steps
 
 

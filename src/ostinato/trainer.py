@@ -99,7 +99,7 @@ from .journal import run_journal
 from .journal.journal_callback import JournalCallback
 from .loss.counting import count_targets, loss_shifts_labels, observe_shift, weigh
 from .loss.model_outputs import BareTensorError
-from .loss.objective import LossSignature, Objective, no_loss, takes_num_items
+from .loss.objective import LossSignature, Objective, ScaledLoss, no_loss, takes_num_items
 from .loss.row_independence import check_rows_keep_apart
 from .loss.smoothing import LabelSmoother
 from .metrics.train_window import MetricWindow
@@ -578,9 +578,9 @@ class Trainer(metaclass=TrainerType):
                 loader = self.get_train_dataloader()
             plan = setup.plan_for(self, loader)
             return samples_at(loader, first_course(loader, plan.accumulation), step, plan.max_steps)
-        if run.update is None:  # nothing taken yet
-            run.record_schedule(self.state.global_step)
-        return samples_at(run.loader, run.place.courses, step, run.plan.max_steps)
+        if run.updates.current is None:  # nothing taken yet
+            run.updates.record_schedule(self.state.global_step)
+        return samples_at(run.updates.loader, run.updates.position.courses, step, run.plan.max_steps)
 
     def get_total_train_batch_size(self, args: TrainingArguments) -> int:
         """The rows of one optimizer step over all processes."""
@@ -593,7 +593,7 @@ class Trainer(metaclass=TrainerType):
     ) -> tuple[list[Batch], Tensor | int | None]:
         """The micro-batches of one optimizer step, and how many targets they have together."""
         samples = list(itertools.islice(epoch_iterator, num_batches))
-        if self._run is not None and self._run.cuts:
+        if self._run is not None and self._run.updates.cuts:
             samples = self._cut(samples)
         return samples, self._get_num_items_in_batch(samples, device)
 
@@ -617,7 +617,7 @@ class Trainer(metaclass=TrainerType):
         if not self.objective.wants_count or not batch_samples or "labels" not in batch_samples[0]:
             return None
         shifted = self._shifts_labels(batch_samples[0])
-        counted = batch_samples if self._run is None else self._run.without_padding_batches(batch_samples)
+        counted = batch_samples if self._run is None else self._run.updates.without_padding_batches(batch_samples)
         counts = [count_targets(batch["labels"], shifted=shifted) for batch in counted]
         if any(count is None for count in counts):
             return None
@@ -644,11 +644,11 @@ class Trainer(metaclass=TrainerType):
         if not (model.training and self.model.training):
             model.train()
         inputs = self._prepare_inputs(inputs)
-        objective = self.objective
+        loss_scale = self._scaled_loss()
         compute = self.compute_loss if self._train_window is None else partial(measuring_training.compute_loss, self)
-        with self._surroundings(model, inputs) as inputs:
-            if objective.must_settle(num_items_in_batch):
-                loss = objective.settle(
+        with self._enter_loss_contexts(model, inputs, loss_scale) as inputs:
+            if loss_scale.must_settle(num_items_in_batch):
+                loss = loss_scale.settle(
                     lambda count: compute(model, dict(inputs), num_items_in_batch=count),
                     num_items_in_batch,
                     self.model,
@@ -656,8 +656,8 @@ class Trainer(metaclass=TrainerType):
             elif not self._loss_signature().takes_num_items:
                 loss = compute(model, inputs)
             else:
-                loss = compute(model, inputs, num_items_in_batch=objective.count_for(num_items_in_batch))
-        loss = no_loss(model) if objective.weighs_nothing else objective.share_of(loss, num_items_in_batch)
+                loss = compute(model, inputs, num_items_in_batch=loss_scale.count_for(num_items_in_batch))
+        loss = no_loss(model) if loss_scale.weighs_nothing else loss_scale.share_of(loss, num_items_in_batch)
         self.precision.backward(loss)
         return loss.detach()
 
@@ -672,17 +672,19 @@ class Trainer(metaclass=TrainerType):
         loss, outputs = self.objective(model, inputs, num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
 
-    def _surroundings(self, model: nn.Module, inputs: Batch) -> AbstractContextManager[Batch]:
-        """What a subclass wants entered while a loss is computed, and the inputs it makes of these."""
-        if not self._has_surroundings and self.objective.divisor != math.inf:
-            return nullcontext(inputs)
-        return self._entered(model, inputs)
+    def _scaled_loss(self) -> ScaledLoss:
+        """Return the loss on the scale of the micro-batch that is computed; outside of a run a batch is a step."""
+        run = self._run
+        if run is None or run.micro_batch is None or not run.is_computing:
+            return self.objective.scaled(1.0)
+        return self.objective.scaled(run.micro_batch.divisor)
 
     @contextmanager
-    def _entered(self, model: nn.Module, inputs: Batch) -> Iterator[Batch]:
+    def _enter_loss_contexts(self, model: nn.Module, inputs: Batch, loss_scale: ScaledLoss) -> Iterator[Batch]:
+        """Enter what a subclass wants around a loss; yield the inputs it makes of these."""
         parallel, inputs = self._prepare_context_parallel_inputs(model, inputs)
         # A batch that only keeps a process in step with the others has nothing to report.
-        unheard = hearing(None) if self.objective.weighs_nothing else nullcontext()
+        unheard = hearing(None) if loss_scale.weighs_nothing else nullcontext()
         with parallel(), self.compute_loss_context_manager(), unheard:
             yield inputs
 
@@ -711,7 +713,7 @@ class Trainer(metaclass=TrainerType):
     def _clip_grad_norm(self, model: nn.Module) -> Tensor:
         """Cut the gradient to `max_grad_norm`; returns the norm it had."""
         assert self._run is not None
-        return self.strategy.clip(self._run.gradients(), self._run.plan.max_grad_norm)
+        return self.strategy.clip(self._run.parameters.gradients(), self._run.plan.max_grad_norm)
 
     def _get_learning_rate(self) -> float:
         """The rate of the first parameter group."""
@@ -739,7 +741,6 @@ class Trainer(metaclass=TrainerType):
     _resume_mode = ResumeMode.RESUME  # of the last `train`
     _split_is_checked = False
     _known_signature: tuple[Any, LossSignature] | None = None
-    _has_surroundings = False
     _initial_num_input_tokens_seen = 0
     model_preparation_time: float = 0.0
     hub_model_id: str | None = None  # once a repository was asked for
@@ -1025,7 +1026,11 @@ class Trainer(metaclass=TrainerType):
 
         By their number; in a mixture by the name of their set and their number in it.
         """
-        return dict(self._run.skipped.reasons) if self._run is not None and self._run.skipped is not None else {}
+        return (
+            dict(self._run.updates.skipped.reasons)
+            if self._run is not None and self._run.updates.skipped is not None
+            else {}
+        )
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[Any] | None:
         """The order of the rows of an epoch."""
@@ -1318,7 +1323,7 @@ class Trainer(metaclass=TrainerType):
     def store_flos(self) -> None:
         """Move the operations counted so far into the state."""
         if self._run is not None:
-            self.current_flos += self._run.flops.take()
+            self.current_flos += self._run.meters.flops.take()
         total = torch.tensor(self.current_flos, dtype=torch.float64)
         self.state.total_flos += float(self.strategy.sum(total)) if self.args.world_size > 1 else self.current_flos
         self.current_flos = 0.0
@@ -1333,21 +1338,21 @@ class Trainer(metaclass=TrainerType):
 
     @property
     def _total_loss_scalar(self) -> float:
-        return self._run.meter.total if self._run is not None else 0.0
+        return self._run.meters.loss.total if self._run is not None else 0.0
 
     @_total_loss_scalar.setter
     def _total_loss_scalar(self, total: float) -> None:
         if self._run is not None:
-            self._run.meter.total = total
+            self._run.meters.loss.total = total
 
     @property
     def _globalstep_last_logged(self) -> int:
-        return self._run.meter.last_step if self._run is not None else 0
+        return self._run.meters.loss.last_step if self._run is not None else 0
 
     @_globalstep_last_logged.setter
     def _globalstep_last_logged(self, step: int) -> None:
         if self._run is not None:
-            self._run.meter.last_step = step
+            self._run.meters.loss.last_step = step
 
     def _token_counter(self) -> TokenCounter:
         """What counts as an input token, as the arguments, the model and the tokenizer say."""

@@ -57,7 +57,7 @@ damage(6)
 whole.strategy.barrier()
 resumed = build("run")
 resumed.train(resume_from_checkpoint=True)
-told["from step"] = resumed._run.opened_at
+told["from step"] = resumed._run.origin.step
 told["equal"] = all(map(torch.equal, whole.model.parameters(), resumed.model.parameters()))
 whole.strategy.barrier()
 damage(2, 4, 6)

@@ -35,7 +35,7 @@ def write_parts(
     progress = progress_of(trainer) if progress is None else progress
     write_weights(trainer, directory, write, as_evaluated=settings.only_model)
     if not settings.only_model:
-        with trainer._run.streams_to_go_on_with():
+        with trainer._run.updates.streams_to_go_on_with():
             write_training_parts(trainer, directory, settings, write)
     if trainer.args.should_save:
         save_progress(trainer, directory, progress, write or write_tensors)

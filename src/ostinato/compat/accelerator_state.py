@@ -54,7 +54,7 @@ class GradientStateView:
         if self._set_to is not None:
             return self._set_to
         run = getattr(self._trainer, "_run", None)
-        return run is None or run.is_last_micro_batch
+        return run is None or run.micro_batch is None or run.micro_batch.is_last
 
     def _set_sync_gradients(self, sync_gradients: bool) -> None:
         """For loops of one's own, which know better."""
@@ -67,8 +67,8 @@ class GradientStateView:
     @property
     def end_of_dataloader(self) -> bool:
         run: Any = getattr(self._trainer, "_run", None)
-        if run is None or run.update is None or not has_length(run.loader):
+        if run is None or run.updates.current is None or not has_length(run.updates.loader):
             return False
-        return run.update.numbers.stop >= len(run.loader)
+        return run.updates.current.numbers.stop >= len(run.updates.loader)
 
     active_dataloader = None

@@ -78,18 +78,15 @@ def dropped_columns(trainer: Trainer, loader: Any) -> list[str]:
 
 def failed_training(trainer: Trainer, error: Exception, run: Run) -> Exception:
     """What to raise when training has failed: the mistake by its name, or the user's exception with notes."""
-    args, state, update = trainer.args, trainer.state, run.update
+    args, state, update = trainer.args, trainer.state, run.updates.current
     half = args.bf16 or args.fp16
     memory = Memory(trainer._train_batch_size, args.gradient_accumulation_steps, args.gradient_checkpointing, half)
     reason = error
-    if update is not None and run.current_batch is None and "device-side assert" in str(error):
-        run.current_batch = update.batches[-1]  # a device reports late
-    if update is not None and run.current_batch is not None:
-        where = f"at step {state.global_step + 1} of {state.max_steps}"
-        current_batch = scene(
-            trainer, run.current_batch, run.loader, "training set", update.epoch, run.number_of_current_batch()
-        )
-        reason = explained(error, current_batch, where, memory)
+    reports_late = "device-side assert" in str(error)
+    if update is not None and run.micro_batch is not None and (run.is_computing or reports_late):
+        where, number = f"at step {state.global_step + 1} of {state.max_steps}", run.number_of_micro_batch()
+        failed = scene(trainer, run.micro_batch.batch, run.updates.loader, "training set", update.epoch, number)
+        reason = explained(error, failed, where, memory)
     checkpoint = newest_checkpoint(trainer)
     if checkpoint is not None:
         note_checkpoint(reason, checkpoint)

@@ -82,7 +82,7 @@ def rehearse_alone(trainer: Trainer) -> Rehearsal:
 
 def rehearse_run(trainer: Trainer, run: Run) -> Rehearsal:
     """The same for a run that is open and has taken no step."""
-    with put_back(trainer, run.loader):
+    with put_back(trainer, run.updates.loader):
         return _tried(trainer, run)
 
 
@@ -106,7 +106,13 @@ def _timed(attempt: Any) -> float | None:
 
 
 def _try_training(trainer: Trainer, run: Run, left_out: list[str]) -> bool:
-    reading = (trainer.train_dataset, trainer.data_collator, trainer.sampler, trainer.batch_sampler, run.loader)
+    reading = (
+        trainer.train_dataset,
+        trainer.data_collator,
+        trainer.sampler,
+        trainer.batch_sampler,
+        run.updates.loader,
+    )
     if not can_be_put_back(*reading):
         left_out.append("no training batch: the data set can only go forward, and one batch would be lost")
         return False
@@ -116,7 +122,7 @@ def _try_training(trainer: Trainer, run: Run, left_out: list[str]) -> bool:
         return False
     trainer._run = None  # which counts what it trains on
     try:
-        for part in micro_batches([batch]) if run.cuts else [batch]:
+        for part in micro_batches([batch]) if run.updates.cuts else [batch]:
             _try_micro_batch(trainer, loader, part)
     finally:
         trainer._run = run
@@ -125,7 +131,6 @@ def _try_training(trainer: Trainer, run: Run, left_out: list[str]) -> bool:
 
 def _try_micro_batch(trainer: Trainer, loader: Any, batch: Any) -> None:
     dispatch.inspect(trainer, loader, batch, 0, 0)
-    trainer.objective.divisor = 1.0
     num_items = trainer._get_num_items_in_batch([batch], trainer.strategy.device)
     try:
         with trainer.strategy.accumulate(trainer.model_wrapped, sync=True):
@@ -161,7 +166,7 @@ def _try_evaluating(trainer: Trainer, run: Run, left_out: list[str]) -> bool:
     if not can_be_put_back(*eval_dry_run.memories(trainer, list(sets.values()))):
         left_out.append("no evaluation: the evaluation set or the metric function can only go forward")
         return False
-    metric_dry_run.rehearse(eval_dry_run.stage(trainer, sets, run.ignore_keys, first=EVALUATION_BATCHES))
+    metric_dry_run.rehearse(eval_dry_run.stage(trainer, sets, run.options.ignore_keys, first=EVALUATION_BATCHES))
     return True
 
 
@@ -171,7 +176,7 @@ def _try_evaluating(trainer: Trainer, run: Run, left_out: list[str]) -> bool:
 def _try_saving(trainer: Trainer, run: Run) -> tuple[float, float, int]:
     """Write a checkpoint where checkpoints will be written, read it back, compare, remove it."""
     leads, barrier = trainer.args.should_save, trainer.strategy.barrier
-    stage = Path(trainer._get_output_dir(run.trial)) / DIRECTORY
+    stage = Path(trainer._get_output_dir(run.options.trial)) / DIRECTORY
     target, settings = stage / "checkpoint-0", SaveSettings.of(trainer.args)
     started = time.perf_counter()
     try:

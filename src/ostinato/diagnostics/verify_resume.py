@@ -170,13 +170,13 @@ class _Watcher(QuietCallback):
 
     def on_pre_optimizer_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         run = self.trainer._run
-        if not self.moments or run is None or run.update is None:
+        if not self.moments or run is None or run.updates.current is None:
             return
-        moment, batches = self.moments[-1], run.update.batches
+        moment, batches = self.moments[-1], run.updates.current.batches
         for number, batch in enumerate(batches):
             where = f"micro-batch {number}, " if len(batches) > 1 else ""
             moment.batch.update((f"{where}{name or 'it'}", one) for name, one in fingerprints(batch))
-        moment.loss = math.fsum(float(loss) for loss in run.meter.held)
+        moment.loss = math.fsum(float(loss) for loss in run.meters.loss.held)
 
 
 def _without_shapes(state: dict[str, Any]) -> dict[str, Any]:

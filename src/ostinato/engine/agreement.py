@@ -22,12 +22,12 @@ def attach_control_file(trainer: Trainer, run: Run) -> None:
     """Tell those who obey a file with whom they do, and those who stop a run how often it listens."""
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, TimeLimitCallback):
-            callback.reckon_with(1 if run.processes == 1 else AGREE_EVERY)
+            callback.reckon_with(1 if run.updates.processes == 1 else AGREE_EVERY)
     callbacks = [one for one in trainer.callback_handler.callbacks if isinstance(one, ControlFileCallback)]
-    if run.processes > 1:
+    if run.updates.processes > 1:
         _check_all_have(len(callbacks), trainer.strategy)
     for callback in callbacks:
-        callback.join(_Alone(run) if run.processes == 1 else _Several(run, trainer.strategy))
+        callback.join(_Alone(run) if run.updates.processes == 1 else _Several(run, trainer.strategy))
 
 
 def _check_all_have(own: int, strategy: Strategy) -> None:
@@ -63,4 +63,4 @@ class _Several(_Alone):
         return self.strategy.broadcast_object(text)
 
     def are_stopping(self) -> bool:
-        return self.run.agree_to_stop is not None and self.run.agree_to_stop()
+        return self.run.stop.agree is not None and self.run.stop.agree()

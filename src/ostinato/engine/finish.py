@@ -15,17 +15,17 @@ from .run import Run
 def finish(trainer: Any, run: Run) -> TrainOutput:
     """Sum up, load the best model if asked, log, and say goodbye."""
     run.saves.wait()
-    if run.settings.load_best_at_end and trainer.state.best_model_checkpoint is not None:
+    if run.options.settings.load_best_at_end and trainer.state.best_model_checkpoint is not None:
         trainer._load_best_model()
-    train_loss = mean_loss(run, trainer.state.global_step, keep_bad=run.settings.nonfinite_in_train_loss)
-    steps = trainer.state.global_step - run.opened_at  # what was done in the time: a resumed run did only the rest
+    train_loss = mean_loss(run, trainer.state.global_step, keep_bad=run.options.settings.nonfinite_in_train_loss)
+    steps = trainer.state.global_step - run.origin.step  # what was done in the time: a resumed run did only the rest
     rows = round(run.plan.rows * steps / max(run.plan.max_steps, 1))
     metrics = speed_metrics("train", run.started, num_samples=rows, num_steps=steps, now=time.time())
     trainer.store_flos()
     metrics["total_flos"] = trainer.state.total_flos
     metrics["train_loss"] = train_loss
     trainer._memory_tracker.stop_and_update_metrics(metrics)
-    if run.skipped is not None and (line := run.skipped.summary()):
+    if run.updates.skipped is not None and (line := run.updates.skipped.summary()):
         note(line)
     if run.guard.overflows:
         note(
@@ -34,7 +34,7 @@ def finish(trainer: Any, run: Run) -> TrainOutput:
     trainer.is_in_train = False
     trainer.log(metrics)
     emit(trainer, "on_train_end")
-    unsaved = run.saves.unsaved(wants_best=run.settings.load_best_at_end)
+    unsaved = run.saves.unsaved(wants_best=run.options.settings.load_best_at_end)
     if unsaved is not None:
         raise unsaved
     return TrainOutput(trainer.state.global_step, train_loss, metrics)
@@ -44,5 +44,5 @@ def mean_loss(run: Run, steps: int, *, keep_bad: bool) -> float:
     """The mean loss over all steps; skipped ones count as NaN only if the user wants to see them."""
     if keep_bad and run.guard.refused:
         return float("nan")
-    finite = steps - run.guard.refused - run.steps_without_loss
-    return (run.meter.total + run.meter.pending.item()) / max(finite, 0.001)
+    finite = steps - run.guard.refused - run.meters.steps_without_loss
+    return (run.meters.loss.total + run.meters.loss.pending.item()) / max(finite, 0.001)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -51,6 +51,16 @@ class NonFiniteGuard:
                 f"step {step}: gradients overflowed float16; the update is skipped and their scale halved. This is "
                 "how fp16=True finds the scale; further skipped updates are counted and told at the end"
             )
+
+    def progress(self) -> dict[str, int]:
+        """Return what a resumed run has to know of earlier steps."""
+        counts = {"in_a_row": self.in_a_row, "first_step": self.first_step}
+        return {**counts, "all": self.refused, "overflows": self.overflows}
+
+    def restore(self, progress: Mapping[str, int]) -> None:
+        """Go on counting where a saved run stood."""
+        self.in_a_row, self.first_step, self.refused = progress["in_a_row"], progress["first_step"], progress["all"]
+        self.overflows = progress.get("overflows", 0)
 
     def refuse(
         self,

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 from ..callbacks.handler import emit
 from ..core.protocols import TrainHooks
-from .run import Run, Update
+from .run import Run
+from .updates import Update
 
 AGREE_EVERY = 10  # steps: processes have to ask one another whether to stop, and asking takes time
 
@@ -29,8 +30,8 @@ def train(trainer: TrainHooks, run: Run) -> None:
     """Take optimizer steps until the plan is fulfilled or a callback asks to stop."""
     for epoch in run.epochs(trainer.state):
         emit(trainer, "on_epoch_begin")
-        run.refresh_parameters(trainer.model_wrapped)
-        for update in run.updates(trainer, epoch):
+        run.parameters.refresh(trainer.model_wrapped)
+        for update in run.updates.read(trainer, epoch):
             emit(trainer, "on_step_begin")
             if not accumulate_gradients(trainer, run, update):
                 break
@@ -39,14 +40,14 @@ def train(trainer: TrainHooks, run: Run) -> None:
             trainer.state.epoch = update.epoch_progress
             emit(trainer, "on_step_end")
             report(trainer, run, epoch)
-            if trainer.control.should_epoch_stop or trainer.control.should_training_stop or run.stopping:
+            if trainer.control.should_epoch_stop or trainer.control.should_training_stop or run.stop.stopping:
                 break
-        if run.stopping:  # the epoch is not over: a resumed run goes on inside it
+        if run.stop.stopping:  # the epoch is not over: a resumed run goes on inside it
             return
         emit(trainer, "on_epoch_end")
-        run.place.close_epoch()
+        run.updates.position.close_epoch()
         report(trainer, run, epoch)
-        if trainer.control.should_training_stop or run.stopping:
+        if trainer.control.should_training_stop or run.stop.stopping:
             break
 
 
@@ -56,22 +57,22 @@ def accumulate_gradients(trainer: TrainHooks, run: Run, update: Update) -> bool:
     False if a callback asked to stop in between: the update is given up.
     """
     trainer.current_gradient_accumulation_steps = len(update.batches)
-    run.update = update
-    for batch, divisor, is_last in update.micro_batches():
-        run.current_batch, run.objective.divisor, run.is_last_micro_batch = batch, divisor, is_last
-        with trainer.strategy.accumulate(trainer.model_wrapped, sync=is_last):
-            loss = trainer.training_step(trainer.model_wrapped, batch, update.num_items)
-        run.current_batch = None
-        run.meter.hold(loss)
-        run.flops.add(batch)
-        if not is_last:
+    run.updates.current = update
+    for micro_batch in update.micro_batches():
+        run.micro_batch, run.is_computing = micro_batch, True
+        with trainer.strategy.accumulate(trainer.model_wrapped, sync=micro_batch.is_last):
+            loss = trainer.training_step(trainer.model_wrapped, micro_batch.batch, update.num_items)
+        run.is_computing = False
+        run.meters.loss.hold(loss)
+        run.meters.flops.add(micro_batch.batch)
+        if not micro_batch.is_last:
             emit(trainer, "on_substep_end")
             if trainer.control.should_epoch_stop or trainer.control.should_training_stop:
-                run.meter.held.clear()
-                run.clear_gradients()
+                run.meters.loss.held.clear()
+                run.parameters.clear_gradients()
                 return False
-    if run.count_tokens is not None:
-        run.count_tokens(update.batches)
+    if run.meters.count_tokens is not None:
+        run.meters.count_tokens(update.batches)
     return True
 
 
@@ -85,9 +86,9 @@ def update_weights(trainer: TrainHooks, run: Run, update: Update) -> None:
     stepped = step_or_skip(trainer.optimizer)
     emit(trainer, "on_optimizer_step")
     run.learning_rate = trainer._get_learning_rate()  # the rate this step used, not the next one's
-    if stepped and run.steps_schedule:
+    if stepped and run.options.steps_schedule:
         trainer.lr_scheduler.step()
-    run.clear_gradients()
+    run.parameters.clear_gradients()
 
 
 def report(trainer: TrainHooks, run: Run, epoch: int) -> None:
@@ -95,17 +96,17 @@ def report(trainer: TrainHooks, run: Run, epoch: int) -> None:
     if run.saves.landed:
         run.saves.settle()
     control = trainer.control
-    if control.should_log or control.should_evaluate or control.should_save or run.report_always:
+    if control.should_log or control.should_evaluate or control.should_save or run.options.report_always:
         trainer._maybe_log_save_evaluate(
-            run.meter.pending,
+            run.meters.loss.pending,
             run.grad_norm,
             trainer.model_wrapped,
-            run.trial,
+            run.options.trial,
             epoch,
-            run.ignore_keys,
+            run.options.ignore_keys,
             run.started,
             learning_rate=run.learning_rate,
         )
-        run.refresh_parameters(trainer.model_wrapped)
-    if run.agree_to_stop is not None and trainer.state.global_step % AGREE_EVERY == 0:
-        run.agree_to_stop()
+        run.parameters.refresh(trainer.model_wrapped)
+    if run.stop.agree is not None and trainer.state.global_step % AGREE_EVERY == 0:
+        run.stop.agree()

@@ -20,7 +20,7 @@ def report_step(
     learning_rate: float | None,
 ) -> None:
     """Honour the control's requests, in the order log, evaluate, save."""
-    if trainer.control.should_log and trainer.state.global_step > run.meter.last_step:
+    if trainer.control.should_log and trainer.state.global_step > run.meters.loss.last_step:
         trainer.log(step_logs(trainer, run, tr_loss, grad_norm, learning_rate), run.started)
     if trainer.control.should_evaluate:
         evaluate_step(trainer, run, model)
@@ -32,53 +32,53 @@ def step_logs(
     trainer: ReportHooks, run: Run, tr_loss: Tensor, grad_norm: Tensor | float | None, learning_rate: float | None
 ) -> dict[str, float]:
     """The numbers of the steps since the last log."""
-    logs = {"loss": run.meter.drain(tr_loss, trainer.state.global_step, trainer.strategy.mean)}
-    if run.sources is not None:
-        losses = run.sources.drain(trainer.strategy.mean)
+    logs = {"loss": run.meters.loss.drain(tr_loss, trainer.state.global_step, trainer.strategy.mean)}
+    if run.meters.sources is not None:
+        losses = run.meters.sources.drain(trainer.strategy.mean)
         logs.update({f"loss_{name}": each.loss for name, each in losses.items()})
-    logs.update(run.tracked.drain(trainer.strategy.gather_objects))
+    logs.update(run.meters.tracked.drain(trainer.strategy.gather_objects))
     if grad_norm is not None:
         logs["grad_norm"] = grad_norm.item() if isinstance(grad_norm, Tensor) else grad_norm
     logs["learning_rate"] = learning_rate if learning_rate is not None else trainer._get_learning_rate()
-    if run.window is not None:
-        logs.update(run.window.drain(trainer.strategy.gather_objects if run.processes > 1 else None))
+    if run.meters.window is not None:
+        logs.update(run.meters.window.drain(trainer.strategy.gather_objects if run.updates.processes > 1 else None))
     return logs
 
 
 def evaluate_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
     """Evaluate and remember the best. A failing evaluation does not cost the checkpoint that was due."""
     try:
-        with isolate(enabled=run.settings.isolate_rng), run.ledger.spending("evaluation"):
-            metrics = trainer._evaluate(run.trial, run.ignore_keys)
+        with isolate(enabled=run.options.settings.isolate_rng), run.ledger.spending("evaluation"):
+            metrics = trainer._evaluate(run.options.trial, run.options.ignore_keys)
         with run.saves.deferring():
-            is_new_best = trainer._determine_best_metric(metrics=metrics, trial=run.trial)
+            is_new_best = trainer._determine_best_metric(metrics=metrics, trial=run.options.trial)
     except Interrupted:
-        run.interrupted_evaluation = InterruptedEvaluation(save=trainer.control.should_save)
+        run.origin.interrupted_evaluation = InterruptedEvaluation(save=trainer.control.should_save)
         raise
     except Exception:
-        if trainer.control.should_save and not run.settings.best_decides_saving:
+        if trainer.control.should_save and not run.options.settings.best_decides_saving:
             save_step(trainer, run, model)
         raise
-    if run.settings.best_decides_saving:
+    if run.options.settings.best_decides_saving:
         trainer.control.should_save = is_new_best
 
 
 def begin(trainer: ReportHooks, run: Run) -> None:
     """Evaluate before the first step, where it is asked for, or where a run was stopped inside an evaluation."""
-    if run.settings.evaluates_first:
-        with isolate(enabled=run.settings.isolate_rng), run.ledger.spending("evaluation"):
-            trainer._evaluate(run.trial, run.ignore_keys, skip_scheduler=True)
-    if run.interrupted_evaluation is not None:
-        interrupted_evaluation, run.interrupted_evaluation = run.interrupted_evaluation, None
+    if run.options.settings.evaluates_first:
+        with isolate(enabled=run.options.settings.isolate_rng), run.ledger.spending("evaluation"):
+            trainer._evaluate(run.options.trial, run.options.ignore_keys, skip_scheduler=True)
+    if run.origin.interrupted_evaluation is not None:
+        interrupted_evaluation, run.origin.interrupted_evaluation = run.origin.interrupted_evaluation, None
         trainer.control.should_evaluate, trainer.control.should_save = True, interrupted_evaluation.save
-        report_step(trainer, run, run.meter.pending, None, trainer.model_wrapped, None)
-        run.is_over = trainer.control.should_training_stop
+        report_step(trainer, run, run.meters.loss.pending, None, trainer.model_wrapped, None)
+        run.stop.is_over = trainer.control.should_training_stop
 
 
 def save_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
     """Write a checkpoint, or begin to, and tell. There is nothing to tell of one that the disk did not take."""
-    with isolate(enabled=run.settings.isolate_rng), run.ledger.spending("saving"), run.saves.deferring():
-        trainer._save_checkpoint(model, run.trial)
+    with isolate(enabled=run.options.settings.isolate_rng), run.ledger.spending("saving"), run.saves.deferring():
+        trainer._save_checkpoint(model, run.options.trial)
     if run.saves.failed_step is None:
         emit(trainer, "on_save")
     else:

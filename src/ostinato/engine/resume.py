@@ -22,8 +22,9 @@ from ..data.epoch_position import batching_of
 from ..data.sizes import is_iterable
 from ..journal.writer import plain
 from ..optim import schedulers
+from .plan import Plan
 from .resume_plan import Resumed
-from .run import Plan, Run
+from .run import Run
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -131,12 +132,12 @@ def resume(trainer: Trainer, resumed: Resumed, run: Run) -> None:
     run.restore(resumed.progress)
     run.saves.checkpoint = Path(checkpoint)
     if trainer.args.ignore_data_skip:
-        run.place.restart_epoch()
+        run.updates.position.restart_epoch()
         note("ignore_data_skip=True: the epoch starts again with its first batch; this is not the same run any more")
     if resumed.has_other_processes:
-        run.restore_streams = partial(set_seed, trainer.args.seed + state.global_step)
+        run.updates.restore_streams = partial(set_seed, trainer.args.seed + state.global_step)
     else:
-        run.restore_streams = partial(trainer._load_rng_state, checkpoint)
+        run.updates.restore_streams = partial(trainer._load_rng_state, checkpoint)
     extends = trainer._resume_mode == ResumeMode.EXTEND
     note(f"{'extending' if extends else 'resuming'} from {checkpoint}: step {state.global_step} of {state.max_steps}")
     told = [*in_a_table(resumed.arguments), *resumed.changes, *_other_rate(trainer, at_once=extends)]
@@ -177,7 +178,12 @@ def fork(trainer: Trainer, checkpoint: str, run: Run) -> None:
         opened.load_optimizer(trainer.optimizer, trainer.strategy.load_optimizer_state)
         for group, own in zip(trainer.optimizer.param_groups, settings, strict=True):
             group.update(own)
-    run.forked_from = {"checkpoint": Path(checkpoint).name, "run_id": owner, "step": step, "optimizer": with_optimizer}
+    run.origin.forked_from = {
+        "checkpoint": Path(checkpoint).name,
+        "run_id": owner,
+        "step": step,
+        "optimizer": with_optimizer,
+    }
     what = "weights and the optimizer's averages" if with_optimizer else "weights"
     run_id = trainer._run_home.run_id
     note(f"forked from {checkpoint}, step {step}: its {what}; everything else begins anew, as run {run_id}")

@@ -10,8 +10,8 @@ from ..arguments.resume_diff import Change
 from ..core.state import TrainerState
 from ..data.batching.batch_plan import Batching
 from ..data.step_schedule import AnyCourse, BudgetCourse, Course
+from .plan import Plan
 from .position import Place
-from .run import Plan
 
 
 @dataclass(frozen=True)

@@ -43,27 +43,32 @@ def watched(trainer: Trainer, run: Run) -> Watched:
     """What progress may look at."""
     args, model, device = trainer.args, bare_model(trainer.model), trainer.strategy.device
     parameters = list(model.parameters())
-    logged_at, before = run.meter.last_step, run.meter.pending.clone()  # of the run that this one goes on with
+    logged_at, before = (
+        run.meters.loss.last_step,
+        run.meters.loss.pending.clone(),
+    )  # of the run that this one goes on with
 
     def first_loss() -> float | None:
         """Of several processes, each knows the loss of its own rows only."""
-        is_known = run.meter.last_step > logged_at or run.processes > 1
-        return None if is_known else (run.meter.pending - before).item()
+        is_known = run.meters.loss.last_step > logged_at or run.updates.processes > 1
+        return None if is_known else (run.meters.loss.pending - before).item()
 
     def expected() -> float | None:
         rehearsed = trainer._rehearsed
         each = None if rehearsed is None else rehearsed.train_seconds
-        return None if each is None else each * args.gradient_accumulation_steps * (run.plan.max_steps - run.opened_at)
+        return (
+            None if each is None else each * args.gradient_accumulation_steps * (run.plan.max_steps - run.origin.step)
+        )
 
     return Watched(
         header=header(
             type(model).__name__,
             (sum(one.numel() for one in parameters), sum(one.numel() for one in parameters if one.requires_grad)),
-            str(device) if run.processes == 1 else f"{run.processes} x {device.type}",
+            str(device) if run.updates.processes == 1 else f"{run.updates.processes} x {device.type}",
             precision_of(trainer, parameters),
-            num_rows(run.loader),
+            num_rows(run.updates.loader),
             run.plan.max_steps,
-            args.train_batch_size * args.gradient_accumulation_steps * run.processes,
+            args.train_batch_size * args.gradient_accumulation_steps * run.updates.processes,
         ),
         results=str(args.output_dir),
         seconds=run.ledger.seconds,

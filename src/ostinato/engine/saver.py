@@ -30,7 +30,7 @@ from ..core.choices import SaveStrategy
 from ..core.notices import note, warn
 from ..core.state import TrainerState
 from ..journal import run_journal
-from .run import Plan
+from .plan import Plan
 
 if TYPE_CHECKING:
     from ..trainer import Trainer

@@ -16,6 +16,7 @@ from ..checkpoint.run_directory import best_of_run
 from ..core.logged_numbers import hearing
 from ..core.protocols import Batch
 from ..core.state import TrainerState
+from ..core.timing import TimeLedger
 from ..data import loader as data_loader
 from ..data.bad_rows import SkippedRows
 from ..data.batching.split_by_length import cuts_batches, cuts_updates
@@ -32,9 +33,12 @@ from ..loss.objective import Scale
 from ..optim import schedulers
 from . import agreement, resume, run_summary, saver
 from .finite_guard import NonFiniteGuard
+from .meters import LossMeter, Meters
+from .plan import Plan
 from .resume_plan import Resumed
-from .run import LossMeter, Plan, Run
+from .run import Run, RunOptions
 from .special_tokens import align_special_tokens
+from .updates import UpdateReader
 from .utilization import peak_of
 
 if TYPE_CHECKING:
@@ -80,42 +84,52 @@ def open_run(
     trainer.objective.source = trainer._loss_source()
     trainer.objective.overridden, trainer.objective.makes_up = trainer._is_overridden("compute_loss"), False
     trainer._train_window = train_metrics.open_window(trainer)
+    ledger = TimeLedger()
     trainer._run = run = Run(
         plan=plan,
-        loader=loader,
-        meter=LossMeter(trainer.strategy.device),
-        objective=trainer.objective,
+        options=RunOptions(
+            ReportSettings.of(trainer.args),
+            steps_schedule=not schedulers.steps_on_metric(trainer.lr_scheduler),
+            report_always=trainer._is_overridden("_maybe_log_save_evaluate"),
+            trial=trial,
+            ignore_keys=ignore_keys,
+            peak_flops=peak_of(trainer),
+        ),
+        updates=UpdateReader(
+            plan,
+            loader,
+            weigh=trainer._divisors,
+            processes=trainer.strategy.size,
+            ledger=ledger,
+            cuts=cuts_batches(loader),
+            skipped=SkippedRows() if trainer.args.skip_bad_rows else None,
+            inspect=partial(inspect, loader),
+            show_skipping=run_summary.skipping(trainer),
+        ),
+        meters=Meters(
+            LossMeter(trainer.strategy.device),
+            trainer.objective,
+            trainer._flop_counter(),
+            count_tokens=counting_tokens(trainer),
+            sources=source_losses(trainer, loader),
+            window=trainer._train_window,
+            counts_for_all=trainer.is_world_process_zero(),
+        ),
         guard=NonFiniteGuard(
             patience=trainer.args.nonfinite_patience,
             rows_of=partial(rows_of, loader),
             blame=not_finite,
-            judges_loss=trainer.args.world_size == 1,
+            judges_loss=trainer.strategy.size == 1,
         ),
-        settings=ReportSettings.of(trainer.args),
-        flops=trainer._flop_counter(),
-        weigh=trainer._divisors,
-        processes=trainer.args.world_size,
-        count_tokens=counting_tokens(trainer),
-        peak_flops=peak_of(trainer),
-        cuts=cuts_batches(loader),
-        skipped=SkippedRows() if trainer.args.skip_bad_rows else None,
-        sources=source_losses(trainer, loader),
-        window=trainer._train_window,
-        counts_for_all=trainer.is_world_process_zero(),
-        steps_schedule=not schedulers.steps_on_metric(trainer.lr_scheduler),
-        report_always=trainer._is_overridden("_maybe_log_save_evaluate"),
-        inspect=partial(inspect, loader),
         saves=Saves(run_summary.saving(trainer)),
-        show_skipping=run_summary.skipping(trainer),
-        trial=trial,
-        ignore_keys=ignore_keys,
+        ledger=ledger,
     )
-    while_training.enter_context(hearing(run.tracked))
+    while_training.enter_context(hearing(run.meters.tracked))
     if resumed is not None:
         resume.resume(trainer, resumed, run)
     elif checkpoint is not None:
         resume.fork(trainer, checkpoint, run)
-    run.opened_at = trainer.state.global_step
+    run.origin.step = trainer.state.global_step
     handler = trainer.callback_handler
     handler.model, handler.train_dataloader = trainer.model, loader
     handler.optimizer, handler.lr_scheduler = trainer.optimizer, trainer.lr_scheduler
@@ -123,14 +137,6 @@ def open_run(
     trainer.model_wrapped.train()  # all of it: around parts that were loaded for use it may say that it is already
     run_summary.attach_progress(trainer, run)
     agreement.attach_control_file(trainer, run)
-    trainer._has_surroundings = any(
-        trainer._is_overridden(name)
-        for name in (
-            "_prepare_context_parallel_inputs",
-            "compute_loss_context_manager",
-            "autocast_smart_context_manager",
-        )
-    )
     return run
 
 

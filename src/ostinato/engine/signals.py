@@ -30,12 +30,12 @@ _WITHOUT_SIGNAL = 1  # less than any signal that is listened to
 
 @contextmanager
 def stoppable(trainer: Trainer, run: Run) -> Iterator[None]:
-    """While entered, signals are obeyed at the next step; the block has to return when `run.stopping` is set."""
+    """While entered, signals are obeyed at the next step; the block has to return when `run.stop.stopping` is set."""
     with StopSignals() as stop:
-        if run.processes > 1:
-            run.agree_to_stop = partial(_agree, trainer, run, stop)
+        if run.updates.processes > 1:
+            run.stop.agree = partial(_agree, trainer, run, stop)
         else:
-            stop.then = partial(setattr, run, "stopping", True)
+            stop.then = run.stop.request
         try:
             with suppress(Interrupted):
                 yield
@@ -43,9 +43,9 @@ def stoppable(trainer: Trainer, run: Run) -> Iterator[None]:
             if stop.received is not None:  # the second Ctrl-C: nothing is waited for
                 run.saves.forget()
             raise
-        if run.stopping:
+        if run.stop.stopping:
             note(f"{_name(stop)}: {_saved(trainer, run)}")
-    if run.stopping:
+    if run.stop.stopping:
         stop.leave()
 
 
@@ -54,9 +54,9 @@ def breaks_off(trainer: Trainer) -> Callable[[], bool] | None:
     run = trainer._run
     if run is None or not trainer.is_in_train:
         return None
-    if run.agree_to_stop is not None:
-        return run.agree_to_stop
-    return lambda: run.stopping
+    if run.stop.agree is not None:
+        return run.stop.agree
+    return lambda: run.stop.stopping
 
 
 def _agree(trainer: Trainer, run: Run, stop: StopSignals) -> bool:
@@ -66,8 +66,8 @@ def _agree(trainer: Trainer, run: Run, stop: StopSignals) -> bool:
     signal = int(trainer.strategy.gather(own).max())
     if signal > _WITHOUT_SIGNAL:
         stop.received = Signals(signal)
-    run.stopping = run.stopping or bool(signal)
-    return run.stopping
+    run.stop.stopping = run.stop.stopping or bool(signal)
+    return run.stop.stopping
 
 
 def _name(stop: StopSignals) -> str:
@@ -80,11 +80,11 @@ def _saved(trainer: Trainer, run: Run) -> str:
     where = f"stopped after step {step} of {trainer.state.max_steps}"
     if args.save_strategy == SaveStrategy.NO:
         return f"{where}; nothing was saved, because save_strategy is 'no'"
-    if step == run.opened_at and run.interrupted_evaluation is None:
+    if step == run.origin.step and run.origin.interrupted_evaluation is None:
         return f"{where}; there is nothing new to save"
     checkpoint = f"checkpoint-{step}"
     run.saves.wait()
-    if run.interrupted_evaluation is not None or not _is_saved(trainer, checkpoint):
+    if run.origin.interrupted_evaluation is not None or not _is_saved(trainer, checkpoint):
         save_step(trainer, run, trainer.model_wrapped)
         run.saves.wait()
     if run.saves.failure is not None:

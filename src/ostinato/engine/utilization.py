@@ -34,8 +34,8 @@ def utilization(trainer: Trainer, run: Run, tokens_per_second: float) -> float |
 
     Recomputed layers and padding are no work of the model's; waiting for data is time in which it could have worked.
     """
-    if run.peak_flops is None or run.update is None:
+    if run.options.peak_flops is None or run.updates.current is None:
         return None
     main_input = getattr(trainer.model, "main_input_name", "input_ids")
-    per_token = run.flops.per_token(run.update.batches[-1], main_input)
-    return None if per_token is None else per_token * tokens_per_second / run.peak_flops
+    per_token = run.meters.flops.per_token(run.updates.current.batches[-1], main_input)
+    return None if per_token is None else per_token * tokens_per_second / run.options.peak_flops

@@ -99,7 +99,7 @@ class _View:
         return {
             "name": trainer.args.run_name or self.directory.name or str(self.directory),
             "resumed_from": self._resumed_from(),
-            "forked_from": run.forked_from,
+            "forked_from": run.origin.forked_from,
             "arguments": {one.name: one.value for one in settings},
             "origins": {one.name: str(one.origin) for one in settings if one.origin.kind != "default"},
             "plan": self._plan(),
@@ -111,9 +111,9 @@ class _View:
 
     def _resumed_from(self) -> dict[str, Any] | None:
         run = self.run
-        if self.checkpoint is None or run.forked_from is not None:
+        if self.checkpoint is None or run.origin.forked_from is not None:
             return None
-        return {"step": run.opened_at, "checkpoint": Path(self.checkpoint).name}
+        return {"step": run.origin.step, "checkpoint": Path(self.checkpoint).name}
 
     def _plan(self) -> dict[str, Any]:
         trainer, plan = self.trainer, self.run.plan
@@ -152,11 +152,15 @@ class _View:
     def coverage(self) -> dict[str, Any]:
         """The rows of the present epoch that are done."""
         run = self.run
-        counted = {"epoch": run.place.epoch, "done": run.place.row, "of": _rows(self.trainer.train_dataset)}
+        counted = {
+            "epoch": run.updates.position.epoch,
+            "done": run.updates.position.row,
+            "of": _rows(self.trainer.train_dataset),
+        }
         return {
             **counted,
-            "batches": run.place.batch,
-            "skipped": len(run.skipped.reasons) if run.skipped is not None else 0,
+            "batches": run.updates.position.batch,
+            "skipped": len(run.updates.skipped.reasons) if run.updates.skipped is not None else 0,
         }
 
 

@@ -44,8 +44,6 @@ class Objective:
     smoother_shifts: bool = False
     scale: Scale = "unknown"
     stated: bool = False  # the user says so: it holds for losses without a count, too
-    # Of the micro-batch at hand, set by the loop: step's weight / (own weight x processes). Infinite: weighs nothing.
-    divisor: float = 1.0
     processes: int = 1  # gradients are averaged over them, a share is not
     source: str = "the model"  # who computes the loss, in words
     overridden: bool = False  # a subclass computes it
@@ -74,40 +72,55 @@ class Objective:
             return self.smoother(outputs, labels, self.smoother_shifts, num_items_in_batch=num_items), outputs
         return loss_of(outputs, inputs), outputs
 
-    # ---- scale ---------------------------------------------------------------------------------
+    def scaled(self, divisor: float) -> ScaledLoss:
+        """Return the loss of a micro-batch whose mean is divided by `divisor` to become its share of the step."""
+        return ScaledLoss(self, divisor)
+
+
+@dataclass(frozen=True)
+class ScaledLoss:
+    """The loss of one micro-batch, on the scale of its optimizer step."""
+
+    objective: Objective
+    divisor: float = 1.0  # step's weight / (own weight x processes); infinite: the micro-batch weighs nothing
 
     def share_of(self, loss: Tensor, num_items: Tensor | int | None) -> Tensor:
         """The loss as its share of the whole optimizer step, so that the shares of a step add up to its mean."""
+        objective = self.objective
         if not isinstance(loss, Tensor) or loss.dim() > 0:
             loss = self._whole(loss, num_items)
-        if self.scale == "share" and (num_items is not None or self.stated):
+        if objective.scale == "share" and (num_items is not None or objective.stated):
             # Only what was divided by the count of all processes has to make up for their averaging.
-            return loss if self.processes == 1 or num_items is None or self.makes_up else loss * self.processes
+            alone = objective.processes == 1 or num_items is None or objective.makes_up
+            return loss if alone else loss * objective.processes
         return loss if self.divisor == 1.0 else loss / self.divisor
 
     def _whole(self, loss: Any, num_items: Tensor | int | None) -> Tensor:
         """One number; where several losses have names, their sum, and the share of each is noted."""
-        total, parts = total_and_parts(loss, self.source)
+        objective = self.objective
+        total, parts = total_and_parts(loss, objective.source)
         if parts:
-            if self.divisor != 1.0 or self.processes > 1:  # else it is all there is, and its own share
+            if self.divisor != 1.0 or objective.processes > 1:  # else it is all there is, and its own share
                 parts = {name: self.share_of(part, num_items) for name, part in parts.items()}
             # Without their graph; nothing waits for a device.
-            self.parts.append({name: read(part) if part.is_cpu else part.detach() for name, part in parts.items()})
-        return total if parts else one_number(total, self.source)
+            objective.parts.append(
+                {name: read(part) if part.is_cpu else part.detach() for name, part in parts.items()}
+            )
+        return total if parts else one_number(total, objective.source)
 
     @property
     def weighs_nothing(self) -> bool:
-        """Whether the micro-batch at hand has no targets, or is there only to keep a process in step."""
+        """Whether the micro-batch has no targets, or is there only to keep a process in step."""
         return self.divisor == math.inf
 
     def count_for(self, num_items: Tensor | int | None) -> Any:
         """What `compute_loss` is told: the step's count, or the micro-batch's own when only part of a loss uses it."""
-        return self.own_count(num_items) if num_items is not None and self.scale == "mixed" else num_items
+        return self.own_count(num_items) if num_items is not None and self.objective.scale == "mixed" else num_items
 
     def must_settle(self, num_items: Tensor | int | None) -> bool:
         """Whether this micro-batch is the first for which the scale of the loss matters."""
-        matters = self.divisor not in (1.0, math.inf) or self.processes > 1
-        return self.scale == "unknown" and num_items is not None and matters
+        matters = self.divisor not in (1.0, math.inf) or self.objective.processes > 1
+        return self.objective.scale == "unknown" and num_items is not None and matters
 
     def settle(self, compute: Callable[[Tensor | int | None], Any], num_items: Any, model: nn.Module) -> Any:
         """Compute the first accumulated loss and learn what it is from how it depends on `num_items_in_batch`.
@@ -133,19 +146,19 @@ class Objective:
             with trial(model) as attempt:
                 halved = attempt(lambda: (before.restore(), self._total(compute(num_items * 2)))[1])
             share = 2 * (value - (halved or 0.0))
-        self.scale = _classify(share, value)
-        if self.scale == "share" and self.processes > 1 and self.overridden:
+        self.objective.scale = _classify(share, value)
+        if self.objective.scale == "share" and self.objective.processes > 1 and self.objective.overridden:
             with trial(model) as attempt:
                 mean = attempt(lambda: (before.restore(), self._total(compute(None)))[1])
-            self.makes_up = self._is_multiplied(value, mean)
-        if self.scale == "mixed":
+            self.objective.makes_up = self._is_multiplied(value, mean)
+        if self.objective.scale == "mixed":
             loss = self._again(compute, num_items, before, buffers)
-        if self.scale != "share":
-            note_once(_SCALE_NOTES[self.scale])
+        if self.objective.scale != "share":
+            note_once(_SCALE_NOTES[self.objective.scale])
         return loss
 
     def _total(self, loss: Any) -> Tensor:
-        return one_number(total_and_parts(loss, self.source)[0], self.source)
+        return one_number(total_and_parts(loss, self.objective.source)[0], self.objective.source)
 
     def _again(
         self,
@@ -168,12 +181,12 @@ class Objective:
         """
         if not mean:
             return False
-        times = share * self.divisor * self.processes / mean
-        return times > math.sqrt(self.processes)  # in the middle between 1 and the number of processes
+        times = share * self.divisor * self.objective.processes / mean
+        return times > math.sqrt(self.objective.processes)  # in the middle between 1 and the number of processes
 
     def own_count(self, num_items: Any) -> Any:
         """The part of `num_items` that belongs to the micro-batch at hand."""
-        return num_items / (self.divisor * self.processes)
+        return num_items / (self.divisor * self.objective.processes)
 
 
 def no_loss(model: nn.Module) -> Tensor:

@@ -14,7 +14,7 @@ from ostinato.core.errors import NonFiniteError
 from ostinato.engine.finish import mean_loss
 from ostinato.engine.finite_guard import NonFiniteGuard
 from ostinato.engine.flops import FlopCounter, input_that_decides, operations, tells_operations
-from ostinato.engine.run import LossMeter
+from ostinato.engine.meters import LossMeter
 from ostinato.engine.token_count import TokenCounter
 from ostinato.evaluation.eval_loop import speed_metrics
 
@@ -82,7 +82,8 @@ def test_draining_twice_at_one_step() -> None:
 @pytest.mark.parametrize(("keep_bad", "expected"), [(False, 2.0), (True, math.nan)])
 def test_final_mean(keep_bad: bool, expected: float) -> None:
     meter = filled(1.0, 3.0)
-    run = SimpleNamespace(meter=meter, guard=SimpleNamespace(refused=1), steps_without_loss=0)
+    meters = SimpleNamespace(loss=meter, steps_without_loss=0)
+    run = SimpleNamespace(meters=meters, guard=SimpleNamespace(refused=1))
     assert mean_loss(run, 3, keep_bad=keep_bad) == pytest.approx(expected, nan_ok=True)
     run.guard.refused = 0
     assert mean_loss(run, 2, keep_bad=keep_bad) == 2.0

@@ -9,7 +9,7 @@ import pytest
 import tiny
 from apis import Api, guest
 
-from ostinato.engine.run import Plan
+from ostinato.engine.plan import Plan
 
 
 def plan_for(batches, **changes) -> Plan:

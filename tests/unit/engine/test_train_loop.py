@@ -14,11 +14,15 @@ from ostinato.arguments.settings import ReportSettings
 from ostinato.callbacks.events import EVENTS
 from ostinato.core.errors import NonFiniteError
 from ostinato.core.state import TrainerControl, TrainerState
+from ostinato.core.timing import TimeLedger
 from ostinato.engine.finite_guard import NonFiniteGuard
 from ostinato.engine.flops import FlopCounter
 from ostinato.engine.loop import train
+from ostinato.engine.meters import LossMeter, Meters
+from ostinato.engine.plan import Plan
 from ostinato.engine.position import Place
-from ostinato.engine.run import LossMeter, Plan, Run, Update
+from ostinato.engine.run import Run, RunOptions
+from ostinato.engine.updates import Update, UpdateReader
 from ostinato.loss.objective import Objective
 from ostinato.strategies.precision import FullPrecision
 from ostinato.strategies.single import SingleDevice
@@ -68,9 +72,29 @@ class Fake:
         self.control.should_log = self.control.should_evaluate = self.control.should_save = False
 
 
-def run_of(batches: int = 3, *, accumulation: int = 1, epochs: float = 1, data=None, **options) -> Run:
+SETTINGS = ReportSettings(
+    isolate_rng=True,
+    best_decides_saving=False,
+    load_best_at_end=False,
+    nonfinite_in_train_loss=False,
+    evaluates_first=False,
+)
+
+
+def run_of(
+    batches: int = 3,
+    *,
+    accumulation: int = 1,
+    epochs: float = 1,
+    data=None,
+    plan: Plan | None = None,
+    guard: NonFiniteGuard | None = None,
+    report_always: bool = False,
+    processes: int = 1,
+    **reading,
+) -> Run:
     loader = data if data is not None else [{"x": float(number + 1)} for number in range(batches)]
-    plan = Plan.for_length(
+    plan = plan or Plan.for_length(
         batches,
         epochs=epochs,
         max_steps=-1,
@@ -79,27 +103,17 @@ def run_of(batches: int = 3, *, accumulation: int = 1, epochs: float = 1, data=N
         rows_per_update=1,
         rows_per_epoch=None,
     )
-    defaults = dict(
-        plan=plan,
-        loader=loader,
-        meter=LossMeter(torch.device("cpu")),
-        objective=Objective(),
-        guard=NonFiniteGuard(patience=2, rows_of=lambda epoch, batches: None),
-        flops=FlopCounter(None, None),
-        weigh=lambda samples, padding_batches: [float(len(samples))] * len(samples),
-        processes=1,
-        steps_schedule=True,
-        report_always=False,
-        count_tokens=None,
-        settings=ReportSettings(
-            isolate_rng=True,
-            best_decides_saving=False,
-            load_best_at_end=False,
-            nonfinite_in_train_loss=False,
-            evaluates_first=False,
-        ),
+
+    def weigh(samples, padding_batches):
+        return [float(len(samples))] * len(samples)
+
+    return Run(
+        plan,
+        RunOptions(SETTINGS, report_always=report_always),
+        UpdateReader(plan, loader, weigh, processes, TimeLedger(), **reading),
+        Meters(LossMeter(torch.device("cpu")), Objective(), FlopCounter(None, None)),
+        guard or NonFiniteGuard(patience=2, rows_of=lambda epoch, batches: None),
     )
-    return Run(**{**defaults, **options})
 
 
 STEP = ["step_begin", "pre_optimizer_step", "optimizer_step", "step_end"]
@@ -220,7 +234,7 @@ def test_update_is_given_up_in_the_middle(flag: str) -> None:
     assert fake.events == ["epoch_begin", *accumulated(2), "step_begin", "substep_end", "epoch_end"]
     assert torch.equal(fake.model.weight, kept[-1])
     assert fake.model.weight.grad is None
-    assert run.meter.held == []
+    assert run.meters.loss.held == []
 
 
 def test_returned_control_is_adopted() -> None:
@@ -241,7 +255,7 @@ def test_losses_are_summed_and_weights_move() -> None:
     train(fake, run)
     # Gradients are the inputs, 1 and 2; the rate is 0.1.
     assert fake.model.weight.item() == pytest.approx(weight - 0.3)
-    assert run.meter.pending.item() == pytest.approx(weight + 2 * (weight - 0.1), rel=1e-5)
+    assert run.meters.loss.pending.item() == pytest.approx(weight + 2 * (weight - 0.1), rel=1e-5)
     assert run.grad_norm == 2
     assert run.learning_rate == 0.1
 
@@ -275,7 +289,7 @@ def test_update_that_is_not_finite_is_skipped(capsys: pytest.CaptureFixture[str]
     assert fake.events.count("step_end") == 3
     assert fake.lr_scheduler.last_epoch == 2
     assert "step 2" in capsys.readouterr().err
-    assert math.isfinite(run.meter.pending.item())
+    assert math.isfinite(run.meters.loss.pending.item())
 
 
 def test_patience_ends_the_run() -> None:
@@ -293,7 +307,7 @@ def test_patience_ends_the_run() -> None:
 def test_begins_where_the_run_stands(done: int) -> None:
     fake = Fake()
     fake.state.global_step = done
-    train(fake, run_of(3, epochs=2, place=Place(epoch=done // 3, batch=done % 3)))
+    train(fake, run_of(3, epochs=2, position=Place(epoch=done // 3, batch=done % 3)))
     assert fake.batches == [1, 2, 3, 1, 2, 3][done:]
     assert fake.state.global_step == 6
 
@@ -301,7 +315,7 @@ def test_begins_where_the_run_stands(done: int) -> None:
 def test_begins_in_the_middle_when_accumulating() -> None:
     fake = Fake()
     fake.state.global_step = 4  # three updates to the epoch of five batches: the second of the second epoch comes next
-    train(fake, run_of(5, accumulation=2, epochs=2, place=Place(epoch=1, batch=2)))
+    train(fake, run_of(5, accumulation=2, epochs=2, position=Place(epoch=1, batch=2)))
     assert fake.batches == [3, 4, 5]
     assert fake.state.epoch == 2.0
 
@@ -309,10 +323,14 @@ def test_begins_in_the_middle_when_accumulating() -> None:
 def test_place_follows_the_data() -> None:
     seen: list[tuple[int, int]] = []
     run = run_of(3, accumulation=2, epochs=2)
-    fake = Fake(lambda name, fake: seen.append((run.place.epoch, run.place.batch)) if name == "on_step_end" else None)
+    fake = Fake(
+        lambda name, fake: (
+            seen.append((run.updates.position.epoch, run.updates.position.batch)) if name == "on_step_end" else None
+        )
+    )
     train(fake, run)
     assert seen == [(0, 2), (0, 3), (1, 2), (1, 3)]
-    assert (run.place.epoch, run.place.batch) == (2, 0)
+    assert (run.updates.position.epoch, run.updates.position.batch) == (2, 0)
 
 
 def test_place_after_an_epoch_that_was_cut_short() -> None:
@@ -332,7 +350,7 @@ def test_streams_of_a_checkpoint_are_put_back_once_the_data_stand_where_they_sto
     fake.get_batch_samples = lambda batches, count, device, own=fake.get_batch_samples: (
         order.append("fetch") or own(batches, count, device)
     )
-    train(fake, run_of(3, place=Place(batch=1), restore_streams=lambda: order.append("restore")))
+    train(fake, run_of(3, position=Place(batch=1), restore_streams=lambda: order.append("restore")))
     assert order[:4] == ["on_epoch_begin", "fetch", "restore", "on_step_begin"]
     assert order.count("restore") == 1
 
@@ -400,8 +418,8 @@ def test_parameters_are_those_of_the_model_whatever_is_done_to_it() -> None:
     run = run_of()
     for change in (lambda model: None, added, replaced, taken_out, shared, tied, put_in_by_hand, in_a_circle):
         change(model)
-        run.refresh_parameters(model)
-        assert list(map(id, run.parameters)) == list(map(id, model.parameters()))
+        run.parameters.refresh(model)
+        assert list(map(id, run.parameters.all)) == list(map(id, model.parameters()))
 
 
 class Overflowing(FullPrecision):
@@ -429,9 +447,9 @@ def test_processes_agree_on_what_an_overflow_is(own: float, elsewhere: int) -> N
     fake.precision, fake.strategy = Overflowing(), OfTwo(elsewhere)
     run.guard.judges_loss = False
     run.grad_norm = torch.tensor(math.nan)
-    run.meter.hold(torch.tensor(own))
+    run.meters.loss.hold(torch.tensor(own))
     update = Update([{"x": 1.0}], None, [1.0], 0.1, 0, 0)
     assert not run.is_finite(fake, update)
     is_overflow = math.isfinite(own) and not elsewhere
     assert (run.guard.overflows, run.guard.refused) == ((1, 0) if is_overflow else (0, 1))
-    assert run.meter.pending.item() == (own if is_overflow else 0.0)
+    assert run.meters.loss.pending.item() == (own if is_overflow else 0.0)

@@ -188,11 +188,10 @@ def test_no_loss_reaches_every_parameter() -> None:
 
 def test_share_over_processes() -> None:
     """DDP averages gradients: a share has to be multiplied, a mean's divisor already knows of it."""
-    objective = Objective(scale="share", processes=2)
-    assert objective.share_of(torch.tensor(3.0), 8) == 6
-    objective = Objective(scale="mean", processes=2, divisor=4.0)
-    assert objective.share_of(torch.tensor(3.0), 8) == 0.75
-    assert objective.own_count(16) == 2
+    assert Objective(scale="share", processes=2).scaled(1.0).share_of(torch.tensor(3.0), 8) == 6
+    mean = Objective(scale="mean", processes=2).scaled(4.0)
+    assert mean.share_of(torch.tensor(3.0), 8) == 0.75
+    assert mean.own_count(16) == 2
 
 
 # --------------------------------------------------------------------------------------------------------- counting

@@ -90,14 +90,14 @@ def gradient(function, batch, sizes: list[int]) -> tuple[torch.Tensor, float, Ob
     weights = [weigh(part, shifted=False) for part in parts]
     total, reported = count_targets(batch["labels"], shifted=False), 0.0
     for part, weight in zip(parts, weights, strict=True):
-        objective.divisor = 1.0 if len(sizes) == 1 else sum(weights) / weight if weight else math.inf
+        scaled = objective.scaled(1.0 if len(sizes) == 1 else sum(weights) / weight if weight else math.inf)
 
         def compute(count, part=part):
             return objective(model, dict(part), count)[0]
 
-        loss = objective.settle(compute, total, model) if objective.must_settle(total) else None
-        loss = compute(objective.count_for(total)) if loss is None else loss
-        loss = no_loss(model) if objective.weighs_nothing else objective.share_of(loss, total)
+        loss = scaled.settle(compute, total, model) if scaled.must_settle(total) else None
+        loss = compute(scaled.count_for(total)) if loss is None else loss
+        loss = no_loss(model) if scaled.weighs_nothing else scaled.share_of(loss, total)
         loss.backward()
         reported += loss.item()
     return torch.cat([p.grad.flatten() for p in model.parameters()]).double(), reported, objective
@@ -254,17 +254,18 @@ def test_settling_counts_the_batch_once(function) -> None:
     def one(settles: bool):
         state.restore()
         model, batch = normalised()
-        objective = Objective(loss_func=function, divisor=2.0)
+        objective = Objective(loss_func=function)
+        scaled = objective.scaled(2.0)
         total = torch.tensor(16)
 
         def compute(count):
             return objective(model, dict(batch), count)[0]
 
         if settles:
-            loss = objective.settle(compute, total, model)
+            loss = scaled.settle(compute, total, model)
         else:
             objective.scale = SCALES[function]  # type: ignore[assignment]
-            loss = compute(objective.count_for(total))
+            loss = compute(scaled.count_for(total))
         loss.backward()
         numbers = [p.grad.flatten() for p in model.parameters()] + [b.flatten().float() for b in model.buffers()]
         return torch.cat(numbers), loss.item(), torch.get_rng_state()

@@ -17,7 +17,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, S
 from ostinato import ConfigError, Trainer, TrainerCallback, TrainingArguments
 from ostinato.core.notices import forget_notices
 from ostinato.data.epoch_position import rows_of, skip_batches
-from ostinato.engine.run import Plan
+from ostinato.engine.plan import Plan
 
 
 @pytest.fixture(autouse=True)

@@ -182,7 +182,7 @@ def test_a_fork_with_its_optimizer_takes_averages_and_not_settings(tmp_path: Pat
     assert seen["step"] == 0 and rates(fork)[0] == 5e-2
     said = capsys.readouterr().err
     assert "weights and the optimizer's averages" in said and "is not used" not in said
-    assert fork._run.forked_from["optimizer"] is True
+    assert fork._run.origin.forked_from["optimizer"] is True
 
 
 def test_weights_alone_can_be_forked_from(tmp_path: Path) -> None:

@@ -239,7 +239,7 @@ def test_a_resumed_run_keeps_its_place(tmp_path) -> None:
 
     class Places(TrainerCallback):
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            places.append(dataclasses.replace(self.trainer._run.place))
+            places.append(dataclasses.replace(self.trainer._run.updates.position))
 
     for rehearse in (False, True):
         told = Places()

@@ -204,7 +204,7 @@ class CountedBatches(Iterator[Any]):
         self.sizes.append(len(micro_batches([batch])))
         self.sources += getattr(batch, "sources", ())
         self.skipped += getattr(batch, "skipped", ())
-        self.padding_batches.append(getattr(batch, "is_stand_in", False))
+        self.padding_batches.append(getattr(batch, "is_padding_batch", False))
         return batch
 
 

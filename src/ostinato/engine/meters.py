@@ -1,0 +1,135 @@
+"""The running numbers of a run: losses, tracked numbers, metrics of training batches, operations, tokens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core.logged_numbers import Number, Tracked, add_totals
+from ..core.protocols import Batch, Strategy
+from ..data.mixture_loss import SourceLosses
+from ..loss.model_outputs import as_tensor
+from ..loss.objective import Objective
+from ..metrics.train_window import MetricWindow
+from .flops import FlopCounter
+from .updates import Update
+
+
+@dataclass
+class LossMeter:
+    """Sums losses on the device: one look at the number per log, none per step."""
+
+    device: torch.device
+    pending: Tensor = field(init=False)  # since the last log
+    total: float = 0.0  # up to the last log
+    last_step: int = 0  # the step of the last log
+    held: list[Tensor] = field(default_factory=list)  # of the update at hand
+    poisoned: bool = False  # the window since the last log holds a number that is not finite
+
+    def __post_init__(self) -> None:
+        self.pending = torch.zeros((), device=self.device)
+
+    def hold(self, loss: Tensor) -> None:
+        """Keep a micro-batch's loss until its update turns out to be finite."""
+        if not isinstance(loss, Tensor):
+            as_tensor(loss, "training_step")
+        self.held.append(loss)
+
+    def commit(self) -> None:
+        for loss in self.held:
+            self.pending += loss.to(self.pending.device)
+        self.held.clear()
+
+    def reject(self) -> None:
+        """Leave the held losses out of the sum, and say in the next log that they were not numbers."""
+        self.held.clear()
+        self.poisoned = True
+
+    def drain(self, pending: Tensor, step: int, mean_over_processes: Callable[[Tensor], Tensor]) -> float:
+        """The mean loss per step since the previous drain. Empties `pending`, which an override may have supplied."""
+        amount = mean_over_processes(pending).item()
+        pending -= pending
+        steps, self.last_step = step - self.last_step, step
+        self.total += amount
+        if self.poisoned:
+            self.poisoned = False
+            return math.nan
+        return amount / max(steps, 1)
+
+
+@dataclass
+class Meters:
+    """What is added up between two logs. An update counts once it is committed."""
+
+    loss: LossMeter
+    objective: Objective  # which notes the named losses of an update
+    flops: FlopCounter
+    count_tokens: Callable[[list[Batch]], None] | None = None  # of an update, where tokens are counted at all
+    sources: SourceLosses | None = None  # of a mixture: the losses of each of its sets
+    tracked: Tracked = field(default_factory=Tracked)  # numbers that were reported since the last log
+    window: MetricWindow | None = None  # metrics of the training batches since the last log
+    counts_for_all: bool = True  # what was added up over all processes before is kept by the first of them
+    steps_without_loss: int = 0  # taken by another library, whose checkpoint does not tell their losses
+
+    def commit(self, update: Update) -> None:
+        """Let the numbers of an update count."""
+        if self.sources is not None and len(update.sources) == len(self.loss.held):
+            for source, loss, divisor in zip(update.sources, self.loss.held, update.divisors, strict=True):
+                self.sources.hold(source, loss, 1 / divisor)
+            self.sources.commit()
+        self.loss.commit()
+        if self.objective.parts or self.tracked.held:
+            self._commit_tracked()
+
+    def reject(self) -> list[float]:
+        """Leave out the numbers of an update that did not reach the weights; return its losses."""
+        self.objective.parts.clear()
+        self.tracked.reject()
+        losses = [float(loss) for loss in self.loss.held]
+        self.loss.reject()
+        return losses
+
+    def _commit_tracked(self) -> None:
+        """Add up the named losses of the update's micro-batches; they weigh as one step."""
+        parts = self.objective.parts
+        for more in parts[1:]:
+            for name, share in more.items():
+                parts[0][name] = _as_double(share) + parts[0][name] if name in parts[0] else share
+        self.tracked.commit(parts[0] if parts else None)
+        parts.clear()
+
+    def progress(self, strategy: Strategy) -> dict[str, Any]:
+        """Return what a resumed run has to know of the running numbers."""
+        return {
+            "pending_loss": strategy.mean(self.loss.pending).detach().cpu(),
+            "sources": None if self.sources is None else self.sources.progress(strategy.mean),
+            "tracked": add_totals(strategy.gather_objects(self.tracked.totals())),
+            "window": None if self.window is None else strategy.gather_objects(self.window.states()),
+            "total_loss": self.loss.total,
+            "last_logged_step": self.loss.last_step,
+            "window_has_nonfinite": self.loss.poisoned,
+            "steps_without_loss": self.steps_without_loss,
+        }
+
+    def restore(self, progress: Mapping[str, Any]) -> None:
+        """Go on with the numbers of a saved run."""
+        loss = self.loss
+        loss.pending += progress["pending_loss"].to(loss.pending.device)
+        loss.total, loss.last_step = progress["total_loss"], progress["last_logged_step"]
+        loss.poisoned = progress["window_has_nonfinite"]
+        self.steps_without_loss = progress.get("steps_without_loss", 0)
+        if self.sources is not None and progress.get("sources") is not None:
+            self.sources.restore(progress["sources"])
+        if self.counts_for_all and progress.get("tracked"):
+            self.tracked.restore(progress["tracked"])
+        if self.window is not None and self.counts_for_all and progress.get("window"):
+            self.window.restore(progress["window"])
+
+
+def _as_double(number: Number) -> Number:
+    return number.double() if isinstance(number, Tensor) else number
