@@ -76,8 +76,8 @@ class Seq2SeqTrainer(Trainer):
             train_metrics=train_metrics,
         )
 
-    def _adopt_model(self, compute_loss_func: Callable[..., Tensor] | None) -> None:
-        super()._adopt_model(compute_loss_func)
+    def _adopt_model(self) -> None:
+        super()._adopt_model()
         settings = GenerationSettings.of(self.args)
         if settings.config is not None:
             config: Any = self.load_generation_config(settings.config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import itertools
 import math
@@ -135,6 +136,9 @@ class Trainer(metaclass=TrainerType):
     loss_is_scaled_for_ga: bool | None = None
     _places_model: bool | None = None  # None: as the arguments say
 
+    label_names: list[str]
+    can_return_loss: bool
+
     def __init__(
         self,
         model: nn.Module | None = None,
@@ -210,7 +214,13 @@ class Trainer(metaclass=TrainerType):
         self.optimizer_cls_and_kwargs = optimizer_cls_and_kwargs
         self.neftune_noise_alpha = args.neftune_noise_alpha
 
-        self._adopt_model(compute_loss_func)
+        smoothing = args.label_smoothing_factor
+        self.objective = Objective(
+            loss_func=compute_loss_func,
+            smoother=LabelSmoother(epsilon=smoothing) if smoothing else None,
+            processes=args.world_size if args.average_tokens_across_devices else 1,
+        )
+        self._adopt_model()
         default_callbacks: list[Any] = [
             DefaultFlowCallback,
             *registry.trackers(args.report_to, callbacks),
@@ -278,8 +288,8 @@ class Trainer(metaclass=TrainerType):
             return DataCollatorWithPadding(self.processing_class)
         return default_data_collator
 
-    def _adopt_model(self, compute_loss_func: Callable[..., Tensor] | None) -> None:
-        """Place the model, and find out what it takes and what its loss is."""
+    def _adopt_model(self) -> None:
+        """Place the model, and find out what it takes and what its loss is, but for what was set by hand since."""
         called_model.take_over(self)
         if self.place_model_on_device:
             self._move_model_to_device(self.model, self.args.device)
@@ -287,20 +297,19 @@ class Trainer(metaclass=TrainerType):
         if getattr(config, "use_cache", None) is not None:
             config.use_cache = self.args.use_cache  # keys and values kept for generation are of no use in training
         self.model_wrapped = self.model
-        self.label_names: list[str] = (
-            columns.default_label_names(self.model) if self.args.label_names is None else self.args.label_names
-        )
-        inner = columns.bare_model(self.model)
-        self.can_return_loss = columns.can_return_loss(type(inner))
-        self._loss_shifts_labels = loss_shifts_labels(inner)
-        smoothing = self.args.label_smoothing_factor
-        self.objective = Objective(
-            loss_func=compute_loss_func,
-            smoother=LabelSmoother(epsilon=smoothing) if smoothing else None,
-            model_takes_num_items=takes_num_items(inner),
-            processes=self.args.world_size if self.args.average_tokens_across_devices else 1,
-        )
-        self.objective.smoother_shifts = bool(self._loss_shifts_labels)
+        inner, named = columns.bare_model(self.model), self.args.label_names
+        found = {
+            "label_names": columns.default_label_names(self.model) if named is None else named,
+            "can_return_loss": columns.can_return_loss(type(inner)),
+            "model_accepts_loss_kwargs": takes_num_items(inner),
+        }
+        for name, value in found.items():
+            if name not in self._found or getattr(self, name) == self._found[name]:
+                setattr(self, name, value)
+        self._found = copy.deepcopy(found)  # a list may be added to
+        shifted, self._loss_shifts_labels = self._loss_shifts_labels, loss_shifts_labels(inner)
+        if self.objective.smoother_shifts == bool(shifted):
+            self.objective.smoother_shifts = bool(self._loss_shifts_labels)
 
     def _shifts_labels(self, batch: Batch) -> bool:
         """Whether the model's loss compares each position with the next label; tried out if it does not say."""
@@ -431,7 +440,7 @@ class Trainer(metaclass=TrainerType):
                     if self.model_init is not None:
                         self._seed()
                         self.model = self.call_model_init(trial)
-                        self._adopt_model(self.compute_loss_func)
+                        self._adopt_model()
                         self.optimizer = self.lr_scheduler = None
                     with run_journal.journalled(self, trial, checkpoint, _write_report):
                         return self._inner_training_loop(
@@ -740,6 +749,8 @@ class Trainer(metaclass=TrainerType):
     _rehearsed: dry_run.Rehearsal | None = None  # the last that succeeded
     _resume_mode = ResumeMode.RESUME  # of the last `train`
     _split_is_checked = False
+    _found: dict[str, Any] = {}  # what the model itself says of labels and loss
+    _loss_shifts_labels: bool | None = None
     _known_signature: tuple[Any, LossSignature] | None = None
     _initial_num_input_tokens_seen = 0
     model_preparation_time: float = 0.0

@@ -200,3 +200,40 @@ def test_what_is_not_there_refuses(ours: Api) -> None:
     trainer = ours.Trainer(tiny.regression(), ours.args())
     with pytest.raises(NotImplementedError, match="hyperparameter_search"):
         trainer.hyperparameter_search()
+
+
+# -------------------------------------------------------------------------------------------------------- model_init
+
+
+def test_what_nobody_has_set_follows_the_model_that_is_trained(ours: Api) -> None:
+    """`model_init` may return another class; the first model is made by the constructor."""
+
+    class Pairs(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(4))
+
+        def forward(self, x, start_labels=None, labels=None, return_loss=True, **loss_kwargs):
+            return {"loss": (x @ self.weight - labels).square().mean()}
+
+    models = iter([tiny.regression(), Pairs()])
+    trainer = ours.trainer(None, ours.args(max_steps=1), train_dataset=ROWS, model_init=lambda: next(models))
+    assert (trainer.label_names, trainer.can_return_loss, trainer.model_accepts_loss_kwargs) == (
+        ["labels"],
+        False,
+        False,
+    )
+    trainer.train()
+    assert trainer.label_names == ["start_labels", "labels"]
+    assert trainer.can_return_loss and trainer.model_accepts_loss_kwargs
+
+
+@pytest.mark.parametrize("shifts", [False, True])
+def test_how_smoothed_labels_are_shifted_may_be_set(ours: Api, shifts: bool) -> None:
+    args = ours.args(max_steps=1, label_smoothing_factor=0.1)
+    trainer = ours.trainer(None, args, train_dataset=tiny.language_rows(), model_init=tiny.tied)
+    smoother = trainer.label_smoother
+    trainer.objective.smoother_shifts = shifts
+    trainer.train()
+    assert trainer.objective.smoother_shifts is shifts
+    assert trainer.label_smoother is smoother
