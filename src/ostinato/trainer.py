@@ -926,6 +926,7 @@ class Trainer(metaclass=TrainerType):
             loss_only=prediction_loss_only,
             ignore_keys=ignore_keys,
             prefix=metric_key_prefix,
+            data=data,
             without_labels=partial(dispatch.without_labels, self, dataloader, data),
             breaks_off=signals.breaks_off(self),
         )

@@ -82,3 +82,67 @@ def test_the_state_of_accelerate_may_be_configured_already(ours: Api) -> None:
     assert args.distributed_state.num_processes == 1
     assert args.distributed_state.is_main_process
     assert args.distributed_state.distributed_type in ("NO",)
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["by a subclass", "by the user"])
+def test_what_was_set_of_a_model_holds_for_those_of_model_init(later: bool) -> None:
+    """`train` makes a new model; what somebody has said of labels and loss since the first one still holds."""
+
+    def squares(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> Any:
+        return nn.functional.one_hot(labels.clamp(min=0), tiny.VOCAB).sub(outputs["logits"]).square().mean()
+
+    def script(api: Api) -> list[Any]:
+        smoother = object()
+
+        def state(trainer: Any) -> None:
+            trainer.label_names, trainer.can_return_loss = ["labels", "more"], True
+            trainer.model_accepts_loss_kwargs, trainer.compute_loss_func = False, squares
+            trainer.label_smoother = smoother
+
+        class Stating(api.Trainer):
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                super().__init__(*args, **kwargs)
+                if not later:
+                    state(self)
+
+        args = api.args(max_steps=2, **api.ours(isolate_rng=False))
+        trainer = api.trainer(None, args, cls=Stating, train_dataset=tiny.language_rows(), model_init=tiny.deaf)
+        if later:
+            state(trainer)
+        trainer.train()
+        said = [trainer.label_names, trainer.can_return_loss, trainer.model_accepts_loss_kwargs]
+        return [*said, trainer.compute_loss_func is squares, trainer.label_smoother is smoother]
+
+    theirs, _ = check_parity(script)
+    assert theirs.result == [["labels", "more"], True, False, True, True]
+
+
+def test_names_of_labels_that_were_added_to_are_kept() -> None:
+    def script(api: Api) -> list[str]:
+        args = api.args(max_steps=1, **api.ours(isolate_rng=False))
+        trainer = api.trainer(None, args, train_dataset=tiny.regression_rows(), model_init=lambda: tiny.regression())
+        trainer.label_names.append("more")
+        trainer.train()
+        return trainer.label_names
+
+    theirs, _ = check_parity(script)
+    assert theirs.result == ["labels", "more"]
+
+
+def test_a_batch_without_rows_has_a_gradient_of_zero() -> None:
+    """The step is taken, whatever a mean over nothing is."""
+
+    def script(api: Api) -> list[tuple[float, float]]:
+        calls = iter(range(100))
+
+        def collate(rows: list[Any]) -> dict[str, Any]:
+            batch = {name: torch.tensor([row[name] for row in rows]) for name in rows[0]}
+            return {name: values[:0] for name, values in batch.items()} if next(calls) == 2 else batch
+
+        args = api.args(max_steps=4, per_device_train_batch_size=4, **api.ours(isolate_rng=False))
+        trainer = api.trainer(tiny.regression(), args, train_dataset=tiny.regression_rows(), data_collator=collate)
+        trainer.train()
+        return [(entry["loss"], entry["grad_norm"]) for entry in trainer.state.log_history if "loss" in entry]
+
+    theirs, _ = check_parity(script)
+    assert theirs.result[2] == (0.0, 0.0)

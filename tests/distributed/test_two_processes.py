@@ -51,6 +51,7 @@ def of_ranks(out: Path, scenario: str, processes: int) -> list[dict[str, Any]]:
         "own_making_up",
         "partly_used",
         "compiled",
+        "empty_in_one",
     ],
 )
 def test_two_processes_follow_one(scenario: str, reports: tuple[Path, Path]) -> None:
@@ -65,6 +66,11 @@ def test_two_processes_follow_one(scenario: str, reports: tuple[Path, Path]) -> 
     assert first["labels"] == alone["labels"], "rows come back in the order of the data set, each once"
     assert len(first["predictions"]) == 11
     assert all(count == 11 for count in first["metrics_rows"])
+
+
+def test_a_batch_without_rows_in_one_process_is_told_by_the_first(reports: tuple[Path, Path]) -> None:
+    first, _ = of_ranks(reports[1], "empty_in_one", 2)
+    assert first["empty"] == ["batches without rows, which counted for nothing: 1"]
 
 
 @pytest.mark.parametrize("scenario", ["fifty_steps", "accumulate"])

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 from torch.utils.data import IterableDataset
 
-from ostinato import Trainer, TrainingArguments, track
+from ostinato import Trainer, TrainingArguments, default_data_collator, track
+from ostinato.core.notices import heard_by
 
 
 class Classifier(nn.Module):
@@ -83,6 +84,17 @@ class MakingUpTrainer(ShareTrainer):
         return (loss, outputs) if return_outputs else loss
 
 
+class Dropping:
+    """A collator that leaves rows out."""
+
+    dropped: frozenset[int] = frozenset()
+
+    def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        batch = default_data_collator(rows)
+        kept = torch.tensor([int(row) not in self.dropped for row in batch["row"]])
+        return {name: values[kept] for name, values in batch.items()}
+
+
 class Stream(IterableDataset):
     def __init__(self, rows: list[dict[str, Any]]) -> None:
         self.rows = rows
@@ -127,6 +139,9 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         "rows": 75, "num_train_epochs": 1, "gradient_accumulation_steps": 2, "model": TokenModel, "tokens": True,
         "torch_compile_backend": "aot_eager",
     },
+    "empty_in_one": {
+        "rows": 48, "num_train_epochs": 1, "gradient_accumulation_steps": 2, "model": TokenModel, "tokens": True,
+    },
     "stream": {"rows": 40, "max_steps": 8, "stream": True},
     "saving": {"rows": 40, "max_steps": 4, "save_steps": 2, "eval_strategy": "steps", "eval_steps": 2,
                "load_best_model_at_end": True},
@@ -159,15 +174,22 @@ def main(scenario: str, out: Path) -> None:
         metrics_rows.append(len(prediction.predictions))
         return {"accuracy": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean())}
 
+    collator = Dropping()
     trainer = trainer_class(
         model,
         args,
+        data_collator=collator,
         train_dataset=train_dataset,
         eval_dataset=data[:11],
         compute_metrics=compute_metrics,
         train_metrics=None if tokens else ["accuracy"],
     )
-    trainer.train()
+    if scenario == "empty_in_one":  # the second micro-batch of the second process has no rows left
+        collator.dropped = frozenset(trainer.samples_at(1)[12:])
+    told: list[str] = []
+    with heard_by(lambda kind, text: told.append(text)):
+        trainer.train()
+    collator.dropped = frozenset()
     predicted = trainer.predict(data[:11])
     report = {
         "losses": [entry["loss"] for entry in trainer.state.log_history if "loss" in entry],
@@ -180,6 +202,7 @@ def main(scenario: str, out: Path) -> None:
         "predictions": predicted.predictions.tolist(),
         "labels": predicted.label_ids.tolist(),
         "metrics_rows": metrics_rows,
+        "empty": [text for text in told if "without rows" in text],
         "weights": [parameter.tolist() for parameter in trainer.model.parameters()],
         "steps": trainer.state.global_step,
         "log_history": len(trainer.state.log_history),

@@ -73,6 +73,21 @@ def first_dimension(tree: Any) -> int | None:
     return None
 
 
+def has_no_rows(batch: Any) -> bool:
+    """Whether a batch is an empty dict, or all that it holds has no rows.
+
+    >>> has_no_rows({}), has_no_rows({"x": torch.empty(0, 3)}), has_no_rows({"x": torch.empty(0), "y": torch.ones(2)})
+    (True, True, False)
+    """
+    if not isinstance(batch, Mapping):
+        return first_dimension(batch) == 0
+    for column in batch.values():
+        if isinstance(column, torch.Tensor) and column.shape[:1] > (0,):  # nearly always
+            return False
+    rows = list(map(first_dimension, batch.values()))
+    return not any(rows) and (not batch or 0 in rows)
+
+
 def concatenate(parts: list[Any], *, padding_index: float = -100) -> Any:
     """Join trees of the same structure row by row; a ragged second dimension is padded to the widest part."""
     first = parts[0]

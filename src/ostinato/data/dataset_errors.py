@@ -24,6 +24,7 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ..core.errors import ConfigError, DataError, add_note
@@ -346,6 +347,18 @@ def wrong_batch(batch: Any, collator: Any) -> CollatorError | None:
         what=f"{called(collator)} returned {'None' if batch is None else with_article(batch)}, not a dict",
         why="the model is called with keyword arguments, model(**batch)",
         fix='let the data_collator return a dict of tensors, such as {"input_ids": ..., "labels": ...}',
+    )
+
+
+def batch_without_rows(batch: Any, source: str, number: int, rows: Sequence[int] | None) -> DataError:
+    """A batch that nothing can be computed from; `rows` is what it was made of, where that is known."""
+    shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in batch.items() if isinstance(value, Tensor))
+    made_of = f" of rows {', '.join(map(str, rows[:8]))}{', …' if len(rows) > 8 else ''}" if rows else ""
+    return DataError(
+        what=f"batch {number} of the {source} has no rows{f': {shapes}' if shapes else ', and no columns'}",
+        why=f"the data_collator, or the loader, made it{made_of}",
+        fix="let the data_collator keep a row at least, and leave out what it would drop before training: "
+        "dataset.filter(...)",
     )
 
 

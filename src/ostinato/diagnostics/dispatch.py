@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.notices import note_once
 from ..core.protocols import Batch
+from ..core.tree import has_no_rows
 from ..data import columns
 from ..data import loader as data_loader
 from ..data.batching.split_by_length import PaddingMeter
 from ..data.dataset_errors import wrong_batch
+from ..data.empty_batches import describe_empty_batch
 from ..data.epoch_position import rows_of
 from ..data.mixture import Mixture
 from ..engine.run import Run
@@ -33,6 +35,8 @@ def inspect(trainer: Trainer, loader: Any, batch: Batch, epoch: int, number: int
     """Look at the first batch before anything is computed from it."""
     if batch is None and (mistake := wrong_batch(batch, trainer.data_collator)):
         raise mistake
+    if epoch == number == 0 and has_no_rows(batch):
+        raise describe_empty_batch(loader, "training set", batch, epoch, number)
     mistake = certain_mistake_in(scene(trainer, batch, loader, "training set", epoch, number))
     if mistake is not None:
         raise mistake

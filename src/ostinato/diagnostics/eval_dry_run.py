@@ -110,6 +110,7 @@ def attempt(
         loss_only=request.decide_loss_only(trainer, wanted),
         ignore_keys=ignore_keys,
         prefix=prefix,
+        data=data,
         without_labels=partial(dispatch.without_labels, trainer, loader, data),
         breaks_off=None,
     )

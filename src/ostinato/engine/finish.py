@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import torch
+
 from ..callbacks.handler import emit
 from ..core.notices import note
 from ..core.outputs import TrainOutput
@@ -27,6 +29,11 @@ def finish(trainer: Any, run: Run) -> TrainOutput:
     trainer._memory_tracker.stop_and_update_metrics(metrics)
     if run.updates.skipped is not None and (line := run.updates.skipped.summary()):
         note(line)
+    empty = int(
+        trainer.strategy.sum(torch.tensor(run.updates.empty_batches))
+    )  # of all: the first process alone speaks
+    if empty:
+        note(f"batches without rows, which counted for nothing: {empty}")
     if run.guard.overflows:
         note(
             f"fp16: {run.guard.overflows} of {trainer.state.global_step} updates were skipped, as gradients overflowed"

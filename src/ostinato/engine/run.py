@@ -112,8 +112,7 @@ class Run:
             return False
         loss = self.meters.loss
         bad = sum(not math.isfinite(held) for held in loss.held)
-        if self.updates.processes > 1:
-            bad = int(trainer.strategy.sum(torch.tensor(bad, device=loss.device)))
+        bad = int(trainer.strategy.sum(torch.tensor(bad)))
         if not bad:
             self.guard.let_overflow(trainer.state.global_step + 1)
         return not bad

@@ -20,6 +20,7 @@ from ..core.timing import TimeLedger
 from ..data import loader as data_loader
 from ..data.bad_rows import SkippedRows
 from ..data.batching.split_by_length import cuts_batches, cuts_updates
+from ..data.empty_batches import report_empty_batch
 from ..data.epoch_position import rows_of
 from ..data.mixture import Mixture
 from ..data.mixture_loss import SourceLosses
@@ -104,6 +105,7 @@ def open_run(
             cuts=cuts_batches(loader),
             skipped=SkippedRows() if trainer.args.skip_bad_rows else None,
             inspect=partial(inspect, loader),
+            report_empty=partial(report_empty_batch, loader, "training set"),
             show_skipping=run_summary.skipping(trainer),
         ),
         meters=Meters(

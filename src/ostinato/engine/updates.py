@@ -17,6 +17,7 @@ from ..core.notices import note_once
 from ..core.protocols import Batch, TrainHooks
 from ..core.random import undisturbed
 from ..core.timing import TimeLedger
+from ..core.tree import has_no_rows
 from ..data.bad_rows import SkippedRows
 from ..data.batching.batch_plan import Begin, batching_of
 from ..data.batching.split_by_length import CountedBatches, micro_batches
@@ -84,6 +85,8 @@ class UpdateReader:
     skipped: SkippedRows | None = None  # rows that could not be read, where that does not end the run
     # Looks at the first batch, given its epoch and number, before anything is computed from it.
     inspect: Callable[[Batch, int, int], None] | None = None
+    # Hears of a batch without rows, its epoch and its number.
+    report_empty: Callable[[Batch, int, int], None] = lambda batch, epoch, number: None
     show_skipping: Show | None = None  # shows how far a stream is read again, up to where the run stood
     position: Place = field(default_factory=Place)
     restore_streams: Callable[[], None] | None = None  # of a checkpoint; waits until the data stand where they stood
@@ -92,7 +95,8 @@ class UpdateReader:
     taken: CountedBatches = field(default_factory=lambda: CountedBatches(iter(())))  # of the update being fetched
     _rows: int = 0  # of an epoch, and of a batch over all processes, where they can be counted
     _rows_per_batch: int = 0
-    _void: list[bool] = field(default_factory=list)  # which micro-batches of the update only pad
+    empty_batches: int = 0  # of this process, and of this call
+    _void: list[bool] = field(default_factory=list)  # which micro-batches of the update count for nothing
 
     def __post_init__(self) -> None:
         self._batching = batching_of(self.loader)
@@ -139,6 +143,8 @@ class UpdateReader:
                 self._ended_early(trainer, first)
                 return
             self._void = self._find_padding_batches(len(samples))
+            if any(map(has_no_rows, samples)):
+                self._leave_out_empty(samples, epoch, first)
             divisors = self.weigh(samples, self._void)
             taken = self.taken.sizes if self.cuts else None
             count = len(samples if taken is None else taken)
@@ -234,6 +240,14 @@ class UpdateReader:
         unread = self.taken.padding_batches if self.cuts else [False] * count
         void = [self._real_rows(self.position.batch + index) == 0 or unread[index] for index in range(len(sizes))]
         return [is_void for is_void, size in zip(void, sizes, strict=True) for _ in range(size)]
+
+    def _leave_out_empty(self, samples: list[Batch], epoch: int, first: int) -> None:
+        """Let micro-batches without rows count for nothing, as padding batches do."""
+        for index, batch in enumerate(samples):
+            if has_no_rows(batch):
+                self.report_empty(batch, epoch, first if self.cuts else first + index)
+                self.empty_batches += 1
+                self._void[index] = True
 
     def _has_rows(self, trainer: TrainHooks, samples: list[Batch], skipped: SkippedRows) -> bool:
         """Whether there is anything to compute a step from; takes note of rows that could not be read."""

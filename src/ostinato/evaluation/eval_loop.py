@@ -27,7 +27,7 @@ from ..core.notices import note_once
 from ..core.outputs import EvalLoopOutput
 from ..core.protocols import Batch, EvalHooks, Strategy
 from ..core.stop_request import Interrupted
-from ..core.tree import first_dimension, numpify, truncate
+from ..core.tree import first_dimension, has_no_rows, numpify, truncate
 from .eval_plan import PADDING, EvalPlan
 from .metric_run import CurrentBatch, Measuring, MetricResultError, named
 from .storage.row_buffer import ShapeError
@@ -147,8 +147,11 @@ def _predict(
     current_batch: CurrentBatch,
 ) -> dict[str, Any]:
     """One batch, gathered over the processes, where the model left it."""
-    strategy, rows = trainer.strategy, first_dimension(inputs) or 1
-    weight = plan.weigh(inputs) / rows
+    if has_no_rows(inputs):
+        plan.without_rows(inputs, current_batch.number)
+    strategy, rows = trainer.strategy, first_dimension(inputs)
+    rows = 1 if rows is None else rows
+    weight = plan.weigh(inputs) / max(rows, 1)
     loss, logits, labels = trainer.prediction_step(model, inputs, plan.loss_only, ignore_keys=plan.ignore_keys)
     shown = inputs if plan.metric_per_batch else inputs.get(plan.main_input)
     shown = trainer._prepare_input(shown) if plan.keep_inputs else None
@@ -168,7 +171,7 @@ def _predict(
     if loss is not None:
         part["losses"] = loss.repeat(rows)
         part["weights"] = torch.full((rows,), weight, dtype=torch.float64)
-    kept_rows = rows if real is None else real
+    kept_rows = rows if real is None or not rows else real
     return {**_gathered(part, strategy, kept_rows, plan), "rows": _total(kept_rows, strategy), "about": about}
 
 

@@ -16,6 +16,7 @@ from ..core.notices import note_once
 from ..core.protocols import Batch, EvalHost
 from ..core.random import isolate
 from ..core.tree import has_length
+from ..data.empty_batches import report_empty_batch
 from ..data.epoch_position import real_rows_of
 from ..data.sizes import num_examples
 from ..loss.counting import weigh
@@ -45,6 +46,7 @@ class EvalPlan:
     preparation_time: float | None  # of the model, when nothing was trained before
     tells: bool = True  # callbacks hear of every batch
     prediction_padding: float = PADDING  # behind predictions that are shorter than those of other batches
+    without_rows: Callable[[Any, int], None] = lambda batch, number: None  # of a batch that has none, and its number
     without_labels: Callable[[Any], None] = lambda batch: None  # metrics are wanted, and a batch has no labels
     measuring: Measuring | None = None  # None: the trainer's compute_metrics
     keep_predictions: bool = True  # False: nobody but the metrics wants them
@@ -60,6 +62,7 @@ def plan_evaluation(
     loss_only: bool | None,
     ignore_keys: list[str] | None,
     prefix: str,
+    data: str,
     without_labels: Callable[[Batch], None],
     breaks_off: Callable[[], bool] | None,
 ) -> EvalPlan:
@@ -71,6 +74,7 @@ def plan_evaluation(
         loss_only: keep no predictions; None: as the arguments say.
         ignore_keys: outputs of the model that are no predictions.
         prefix: of the names of its metrics.
+        data: what the evaluated set is called in messages.
         without_labels: called with a batch that metrics are wanted of and that has no labels.
         breaks_off: asked before every batch whether the run has to stop.
     """
@@ -93,6 +97,7 @@ def plan_evaluation(
         real_rows=real_rows_of(loader),
         preparation_time=host.model_preparation_time if host._run is None else None,
         prediction_padding=host._prediction_padding,
+        without_rows=lambda batch, number: report_empty_batch(loader, data, batch, 0, number),
         without_labels=without_labels,
         measuring=metrics,
         # A subclass that overrides the loop and measures nothing in it will measure what it is handed.

@@ -34,7 +34,8 @@ def weigh(batch: Any, *, shifted: bool, labels_are: str = "labels") -> float:
     targets = count_targets(labels, shifted=shifted)
     if targets is not None:
         return float(targets.item())
-    return float(first_dimension(batch) or 1)
+    rows = first_dimension(batch)
+    return 1.0 if rows is None else float(rows)
 
 
 def loss_shifts_labels(model: nn.Module) -> bool | None:

@@ -1,0 +1,28 @@
+"""Batches without rows: an error where they are the first of a run, else left out and said once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core.errors import DataError
+from ..core.notices import note_once
+from ..core.protocols import Batch
+from .dataset_errors import batch_without_rows
+from .epoch_position import rows_of
+
+
+def report_empty_batch(loader: Any, data: str, batch: Batch, epoch: int, number: int) -> None:
+    """Say once that a batch has no rows and counts for nothing.
+
+    Raises:
+        DataError: the batch has no columns either, which transformers refuses too.
+    """
+    error = describe_empty_batch(loader, data, batch, epoch, number)
+    if not batch:
+        raise error
+    note_once(f"{error.what}; {error.why}. It counts for nothing; others are not told", key=f"no rows, {data}")
+
+
+def describe_empty_batch(loader: Any, data: str, batch: Batch, epoch: int, number: int) -> DataError:
+    """Return the error for a batch without rows, with the rows it was made of."""
+    return batch_without_rows(batch, data, number, rows_of(loader, epoch, range(number, number + 1)))
