@@ -31,7 +31,7 @@ def finish(trainer: Any, run: Run) -> TrainOutput:
         note(line)
     empty = int(
         trainer.strategy.sum(torch.tensor(run.updates.empty_batches))
-    )  # of all: the first process alone speaks
+    )  # the first process speaks for all
     if empty:
         note(f"batches without rows, which counted for nothing: {empty}")
     if run.guard.overflows:

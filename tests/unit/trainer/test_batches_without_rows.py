@@ -159,7 +159,8 @@ def test_evaluation_leaves_it_out(tmp_path, said: list[str]) -> None:
 
 def test_evaluation_without_any_row(tmp_path) -> None:
     trainer = build(tmp_path, Emptying(*range(6)))
-    assert "eval_loss" not in trainer.evaluate()
+    with pytest.raises(DataError, match="the evaluation set gave no rows"):
+        trainer.evaluate()
 
 
 def test_evaluation_of_a_batch_without_columns_is_a_mistake(tmp_path) -> None:
