@@ -90,7 +90,7 @@ class RunHome:
     def sign(self, directory: Path) -> None:
         """Say in a checkpoint whose it is."""
         if self._lock is not None:
-            self._lock.beat()
+            self._lock.refresh()
         identity.write_run_id(directory, self.run_id)
 
     def make_room(self, target: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import signal
@@ -14,15 +15,18 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
+import filelock
 import pytest
 
 from ostinato.checkpoint import lock as lock_module
+from ostinato.checkpoint import lock_holder
 from ostinato.checkpoint.atomic import sweep_leftovers
 from ostinato.checkpoint.file_names import LOCK_NAME
-from ostinato.checkpoint.lock import FORMAT, Holder, RunLock
+from ostinato.checkpoint.lock import RunLock
+from ostinato.checkpoint.lock_holder import Holder, _read_process_start
 from ostinato.core.errors import ConfigError
 from ostinato.core.notices import forget_notices
 
@@ -41,10 +45,11 @@ with RunLock(sys.argv[1]):
 
 TRY = """
 import os, sys
-from ostinato.checkpoint.lock import Holder, RunLock
+from ostinato.checkpoint.lock import RunLock
+from ostinato.checkpoint.lock_holder import Holder
 from ostinato.core.errors import ConfigError
 if len(sys.argv) > 2:
-    Holder.here()  # loads what Python may not be allowed to read later
+    Holder.current()  # loads what Python may not be allowed to read later
     os.setuid(int(sys.argv[2]))
 try:
     with RunLock(sys.argv[1]) as lock:
@@ -61,7 +66,7 @@ lock.acquire()
 child = os.fork()
 if child == 0:
     assert not lock.held
-    lock.beat()
+    lock.refresh()
     if sys.argv[2] == "releases":
         lock.release()  # as a worker that leaves through the context manager of its parent
     print(os.getpid(), flush=True)
@@ -109,7 +114,7 @@ def attempt(directory: Path, *arguments: object) -> str:
 
 def pretend(directory: Path, holder: Holder) -> Path:
     path = directory / LOCK_NAME
-    path.write_text(json.dumps({"format": FORMAT, **asdict(holder)}))
+    holder.write(path)
     return path
 
 
@@ -286,7 +291,7 @@ for _ in sys.stdin:
     print("done", flush=True)
 """
     dead = subprocess.Popen([sys.executable, "-c", ""])
-    holder = replace(Holder.here(), pid=dead.pid)
+    holder = replace(Holder.current(), pid=dead.pid)
     dead.wait()
     with contextlib.ExitStack() as stack:
         processes = [stack.enter_context(running(script, tmp_path)) for _ in range(4)]
@@ -327,67 +332,64 @@ print("alone", flush=True)
 
 def test_a_file_that_its_holder_removes_just_now_is_not_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Opened by us, removed by the one that ended, locked by us: that would keep nobody out."""
-    real, opened = lock_module._open, []
+    real, opened = os.open, []
 
-    def open_late(path: Path) -> int:
-        opened.append(real(path))
+    def open_late(path: object, *arguments: int) -> int:
+        opened.append(real(path, *arguments))  # type: ignore[arg-type]
         if len(opened) == 1:
-            path.unlink()
+            os.unlink(path)  # type: ignore[arg-type]
         return opened[-1]
 
-    monkeypatch.setattr(lock_module, "_open", open_late)
+    monkeypatch.setattr(os, "open", open_late)
     with RunLock(tmp_path) as lock:
+        monkeypatch.undo()
         assert len(opened) == 2 and lock.held
         assert "is training there" in attempt(tmp_path)
 
 
-def test_reading_the_file_costs_the_lock_but_not_the_right(tmp_path: Path):
-    """POSIX: closing any descriptor of a file drops the locks of the process. Uploading a directory does that."""
-    holds = """
-import fcntl, sys
-with open(sys.argv[1], "r+") as file:
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        print("free")
-    except OSError:
-        print("locked")
-"""
-
-    def system_says() -> str:
-        with running(holds, tmp_path / LOCK_NAME) as process:
-            return said(process)
-
+def test_reading_the_file_does_not_cost_the_lock(tmp_path: Path):
+    """Uploading a directory reads and closes its files, which would free a POSIX record lock."""
     with RunLock(tmp_path) as lock:
-        assert system_says() == "locked"
         lock.path.read_text()
-        assert system_says() == "free"
+        with pytest.raises(filelock.Timeout):
+            filelock.FileLock(lock.path).acquire(blocking=False)
         assert f"process {os.getpid()} on" in attempt(tmp_path)
-        lock._next_beat = 0
-        lock.beat()
-        assert system_says() == "locked"
 
 
-def test_a_beat_touches_the_file_and_not_too_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_run_whose_lock_was_lost_is_told_of_the_other_run(tmp_path: Path, capsys: pytest.CaptureFixture):
+    """As on a file system that drops locks: the file of this run has been written over by another one."""
+    with RunLock(tmp_path) as lock:
+        pretend(tmp_path, ELSEWHERE)
+        for _ in range(2):
+            lock._next_refresh = 0
+            lock.refresh()
+        assert not lock.held
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"another run has started in {tmp_path}: process 12 on node7" in line
+    assert (tmp_path / LOCK_NAME).exists(), "it belongs to the other run"
+
+
+def test_refreshing_touches_the_file_and_not_too_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     clock = [1000.0]
     monkeypatch.setattr(lock_module.time, "monotonic", lambda: clock[0])
     lock = RunLock(tmp_path)
-    lock.beat()  # nothing to do before and after
+    lock.refresh()  # nothing to do before and after
     touched = []
     with lock:
         for seconds in (0, 9, 2, 3, 8):
             clock[0] += seconds
             os.utime(lock.path, (0, 0))
-            lock.beat()
+            lock.refresh()
             touched.append(lock.path.stat().st_mtime > 0)
     assert touched == [False, False, True, False, True]
-    lock.beat()
+    lock.refresh()
 
 
 def test_a_pid_that_was_given_out_again_is_not_the_holder(tmp_path: Path, capsys: pytest.CaptureFixture):
-    if Holder.here().process_start is None:
+    if Holder.current().process_start is None:
         pytest.skip("nobody can say here when a process was started")
     with running("import sys; sys.stdin.read()") as other:
-        alive = replace(Holder.here(), pid=other.pid, process_start=lock_module._process_start(other.pid))
+        alive = replace(Holder.current(), pid=other.pid, process_start=_read_process_start(other.pid))
         pretend(tmp_path, alive)
         with pytest.raises(ConfigError, match=f"process {other.pid} on"):
             RunLock(tmp_path).acquire()
@@ -398,16 +400,16 @@ def test_a_pid_that_was_given_out_again_is_not_the_holder(tmp_path: Path, capsys
 
 
 def test_without_start_times_the_operating_system_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(lock_module, "_process_start", lambda pid: None)
-    parent = replace(Holder.here(), pid=os.getppid())
-    assert parent.verdict(locked=True) == "gone"
-    assert replace(parent, pid=2**31 - 1).verdict(locked=False) == "gone"
+    monkeypatch.setattr(lock_holder, "_read_process_start", lambda pid: None)
+    parent = replace(Holder.current(), pid=os.getppid())
+    assert parent.find_state(is_unlocked=True) == "gone"
+    assert replace(parent, pid=2**31 - 1).find_state(is_unlocked=False) == "gone"
 
 
 def test_the_same_pid_in_another_container_is_another_process(tmp_path: Path):
-    elsewhere = replace(Holder.here(), namespace="pid:[1]")
-    assert elsewhere.verdict(locked=True) == "gone"  # one kernel, so its lock would be seen
-    assert elsewhere.verdict(locked=False) == "unknown"
+    elsewhere = replace(Holder.current(), namespace="pid:[1]")
+    assert elsewhere.find_state(is_unlocked=True) == "gone"  # one kernel, so its lock would be seen
+    assert elsewhere.find_state(is_unlocked=False) == "unknown"
 
 
 # ---- other machines ----------------------------------------------------------------------------------------------
@@ -455,7 +457,7 @@ def test_one_that_gives_none_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert lock.held
         assert clock[0] == pytest.approx(60, abs=1), "watched for as long as it says"
     watching, taken = capsys.readouterr().err.splitlines()
-    assert "process 12 on node7" in watching and "looking for up to 60 s" in watching
+    assert "process 12 on node7" in watching and "watching for up to 60 s" in watching
     assert "is gone; its lock is taken over" in taken
 
 
@@ -475,7 +477,7 @@ def test_a_file_system_without_locks_is_noted_once(
     def no_locks(*arguments: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(lock_module.fcntl, "lockf", no_locks)
+    monkeypatch.setattr(fcntl, "flock", no_locks)
     for _ in range(2):
         with RunLock(tmp_path) as lock:
             assert not lock.held, "so nobody sweeps what may be another's"
@@ -483,7 +485,7 @@ def test_a_file_system_without_locks_is_noted_once(
     (line,) = capsys.readouterr().err.splitlines()
     assert "file system without locks" in line
     with running("import sys; sys.stdin.read()") as other:
-        pretend(tmp_path, replace(Holder.here(), pid=other.pid, process_start=lock_module._process_start(other.pid)))
+        pretend(tmp_path, replace(Holder.current(), pid=other.pid, process_start=_read_process_start(other.pid)))
         with pytest.raises(ConfigError, match=f"process {other.pid} on"):
             RunLock(tmp_path).acquire()
 
@@ -553,8 +555,10 @@ def test_a_file_that_says_nothing_is_nobodys(tmp_path: Path, content: str):
 
 def test_what_the_file_says_cannot_garble_the_terminal(tmp_path: Path):
     with running("import sys; sys.stdin.read()") as other:
-        start = lock_module._process_start(other.pid)
-        pretend(tmp_path, replace(Holder.here(), pid=other.pid, process_start=start, host="\x1b[31mred\n" + "x" * 999))
+        start = _read_process_start(other.pid)
+        pretend(
+            tmp_path, replace(Holder.current(), pid=other.pid, process_start=start, host="\x1b[31mred\n" + "x" * 999)
+        )
         with pytest.raises(ConfigError) as caught:
             RunLock(tmp_path).acquire()
         assert "\x1b" not in str(caught.value) and len(str(caught.value).splitlines()) == 3
