@@ -1,116 +1,79 @@
-"""The files that TensorBoard reads: records, one after the other.
+"""Write the event files that TensorBoard reads.
 
-    length            8 bytes
-    check of length   4 bytes
-    event             a protocol buffer: time, step and numbers with names
-    check of event    4 bytes
-
-tensorboard's own writer takes 0.4 ms for a log of ten numbers, most of it for the checks, which it computes byte by
-byte in Python. A run that logs often has a better use for that time.
+Events and records are made by tensorboard's own classes. They are not written by its `SummaryWriter`: its thread ends
+with the first error (a disk that is full for a moment), and a killed process loses what it holds.
 """
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import socket
-import struct
 import time
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from .crc32c import crc32c
-
-VALUES_PER_EVENT = 64
-_as_float, _as_double = struct.Struct("<f").pack, struct.Struct("<d").pack
-_VERSION = b"\x1a\x0dbrain.Event:2"
-_numbers = itertools.count()  # of the files of this process
+_FILE_VERSION = "brain.Event:2"
+_file_numbers = itertools.count()  # of this process
 
 
 class EventFile:
-    """A new file in a directory. `forgets_from` tells readers to forget this step and later ones of older files.
+    """A new event file in a directory.
+
+    Args:
+        directory: created if it does not exist.
+        purge_step: make readers ignore this step and later ones in older files of the directory.
 
     >>> events = EventFile(Path("out/runs/first"))  # doctest: +SKIP
-    >>> events.write(encoded({"train/loss": 0.5}, step=10, moment=time.time()))  # doctest: +SKIP
+    >>> events.write([build_event({"train/loss": 0.5}, step=10, wall_time=time.time())])  # doctest: +SKIP
     """
 
-    def __init__(self, directory: Path, *, forgets_from: int | None = None) -> None:
+    def __init__(self, directory: Path, *, purge_step: int | None = None) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        moment = time.time()
+        now = time.time()
         # Readers take the files of a directory in order: those of SummaryWriter, which end in ".0", come later.
-        name = f"events.out.tfevents.{int(moment):010d}.{socket.gethostname()}.{os.getpid()}.-{next(_numbers)}"
+        name = f"events.out.tfevents.{int(now):010d}.{socket.gethostname()}.{os.getpid()}.-{next(_file_numbers)}"
         self.path = directory / name
         self._file, self._size = self.path.open("xb", buffering=0), 0
-        first = [_at(moment, 0) + _VERSION]
-        if forgets_from is not None:
-            first.append(_at(moment, forgets_from) + b"\x3a\x02\x08\x01")  # a session starts at this step
+        proto = import_module("tensorboard.compat.proto.event_pb2")
+        first = [proto.Event(wall_time=now, file_version=_FILE_VERSION)]
+        if purge_step is not None:
+            start = proto.SessionLog(status=proto.SessionLog.START)
+            first.append(proto.Event(wall_time=now, step=purge_step, session_log=start))
         self.write(first)
 
-    def write(self, events: Iterable[bytes]) -> None:
-        """Append events in one piece: a killed process has written all of them, or none."""
-        records = b"".join(map(_record, events))
+    def write(self, events: Iterable[Any]) -> None:
+        """Append events with one system call: if the process is killed, all of them are there or none.
+
+        Raises:
+            OSError: the disk is full. The file then ends where it did before.
+        """
+        buffer = io.BytesIO()
+        writer = import_module("tensorboard.summary.writer.record_writer").RecordWriter(buffer)
+        for event in events:
+            writer.write(event.SerializeToString())
+        records = buffer.getvalue()
         if self._file.write(records) < len(records):
-            self._file.truncate(self._size)  # no reader gets past half a record
+            self._file.truncate(self._size)  # readers stop at an incomplete record
             self._file.seek(self._size)
             raise OSError(f"no space is left for {self.path}")
         self._size += len(records)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
 
-def encoded(numbers: Mapping[str, float], step: int, moment: float) -> Iterable[bytes]:
-    """The events of one log, as TensorBoard's `Event` and its parts are encoded.
+def build_event(numbers: Mapping[str, float], step: int, wall_time: float) -> Any:
+    """Return the TensorBoard `Event` of one log.
 
-    >>> [len(event) for event in encoded({"train/loss": 0.5}, step=10, moment=0.0)]
-    [32]
+    >>> build_event({"train/loss": 0.5}, step=10, wall_time=0.0).step
+    10
     """
-    values = [_tagged(name) + _as_single(value) for name, value in numbers.items()]
-    for first in range(0, len(values), VALUES_PER_EVENT):
-        summary = b"".join(values[first : first + VALUES_PER_EVENT])
-        yield _at(moment, step) + b"\x2a" + _size(len(summary)) + summary
-
-
-def _at(moment: float, step: int) -> bytes:
-    return b"\x09" + _as_double(moment) + b"\x10" + _size(step)
-
-
-@lru_cache(maxsize=4096)
-def _tagged(name: str) -> bytes:
-    """A value up to its number: how long it is, its name, and that a 32-bit float follows."""
-    tag = name.encode("utf-8", "replace")
-    tag = b"\x0a" + _size(len(tag)) + tag + b"\x15"
-    return b"\x0a" + _size(len(tag) + 4) + tag
-
-
-def _as_single(value: float) -> bytes:
-    try:
-        return _as_float(value)
-    except OverflowError:
-        return _as_float(float("inf") if value > 0 else float("-inf"))
-
-
-def _size(number: int) -> bytes:
-    """Seven bits to a byte, the lowest first."""
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)
-
-
-def _record(event: bytes) -> bytes:
-    return _header(len(event)) + event + _masked(crc32c(event)).to_bytes(4, "little")
-
-
-@lru_cache(maxsize=256)
-def _header(length: int) -> bytes:
-    encoded_length = length.to_bytes(8, "little")
-    return encoded_length + _masked(crc32c(encoded_length)).to_bytes(4, "little")
-
-
-def _masked(crc: int) -> int:
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    summary = import_module("tensorboard.compat.proto.summary_pb2").Summary
+    values = [summary.Value(tag=name, simple_value=value) for name, value in numbers.items()]
+    event = import_module("tensorboard.compat.proto.event_pb2").Event
+    return event(wall_time=wall_time, step=step, summary=summary(value=values))

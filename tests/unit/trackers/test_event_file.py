@@ -1,9 +1,8 @@
-"""Event files of our own, read by TensorBoard's readers."""
+"""Event files, read by TensorBoard's readers."""
 
 from __future__ import annotations
 
 import math
-import random
 from importlib import import_module
 from pathlib import Path
 
@@ -12,8 +11,7 @@ import pytest
 from tiny import regression, regression_rows
 
 from ostinato import TrainerCallback, TrainingArguments
-from ostinato.trackers.crc32c import LONGEST, crc32c
-from ostinato.trackers.event_file import VALUES_PER_EVENT, EventFile, encoded
+from ostinato.trackers.event_file import EventFile, build_event
 
 pytest.importorskip("tensorboard")
 
@@ -37,13 +35,6 @@ def numbers_in(directory: Path) -> dict[str, list[tuple[int, float]]]:
     return found
 
 
-@pytest.mark.parametrize("length", [0, 1, 3, 4, 5, 8, 63, 64, 65, 1000, LONGEST - 1, LONGEST, LONGEST + 1])
-def test_the_check_is_tensorboards(length) -> None:
-    theirs = import_module("tensorboard.compat.tensorflow_stub.pywrap_tensorflow")
-    data = random.Random(length).randbytes(length)
-    assert theirs.masked_crc32c(data) == (((crc32c(data) >> 15 | crc32c(data) << 17) + 0xA282EAD8) & 0xFFFFFFFF)
-
-
 @pytest.mark.parametrize("step", [0, 1, 127, 128, 300, 2**31, 2**40])
 def test_what_is_written_is_read(tmp_path, step) -> None:
     numbers = {
@@ -51,7 +42,7 @@ def test_what_is_written_is_read(tmp_path, step) -> None:
         "inf": math.inf, "nan": math.nan, "a" * 300: 3.0,
     }  # fmt: skip
     file = EventFile(tmp_path)
-    file.write(encoded(numbers, step, 1234.5))
+    file.write([build_event(numbers, step, 1234.5)])
     file.close()
     _, (found_step, moment, found) = read(tmp_path)
     assert (found_step, moment) == (step, 1234.5)
@@ -61,19 +52,19 @@ def test_what_is_written_is_read(tmp_path, step) -> None:
 
 def test_what_is_too_large_for_32_bits_is_infinite(tmp_path) -> None:
     file = EventFile(tmp_path)
-    file.write(encoded({"much": 1e39, "little": -1e300}, 1, 0.0))
+    file.write([build_event({"much": 1e39, "little": -1e300}, 1, 0.0)])
     assert read(tmp_path)[1][2] == {"much": math.inf, "little": -math.inf}
     file.close()
 
 
-def test_many_numbers_go_to_several_events(tmp_path) -> None:
-    numbers = {f"layer.{number}.norm": float(number) for number in range(2 * VALUES_PER_EVENT + 1)}
-    file = EventFile(tmp_path)
-    file.write(encoded(numbers, 7, 0.0))
-    file.close()
-    _, *events = read(tmp_path)
-    assert [step for step, _, _ in events] == [7, 7, 7]
-    assert {name: value for _, _, found in events for name, value in found.items()} == numbers
+def test_older_files_are_ignored_from_a_step_on(tmp_path) -> None:
+    for purge_step, steps in ((None, (1, 2, 3)), (2, (2, 4))):
+        file = EventFile(tmp_path, purge_step=purge_step)
+        file.write(build_event({"loss": step / 2}, step, 0.0) for step in steps)
+        file.close()
+    accumulator = import_module("tensorboard.backend.event_processing.event_accumulator")
+    events = accumulator.EventAccumulator(str(tmp_path)).Reload()
+    assert [(event.step, event.value) for event in events.Scalars("loss")] == [(1, 0.5), (2, 1.0), (4, 2.0)]
 
 
 def test_half_a_record_is_taken_back(tmp_path) -> None:
@@ -90,13 +81,13 @@ def test_half_a_record_is_taken_back(tmp_path) -> None:
             return getattr(self.file, name)
 
     events = EventFile(tmp_path)
-    events.write(encoded({"loss": 1.0}, 1, 0.0))
+    events.write([build_event({"loss": 1.0}, 1, 0.0)])
     events._file, size = (disk := Full(events._file)), events.path.stat().st_size
     with pytest.raises(OSError, match="no space is left"):
-        events.write(encoded({"loss": 2.0}, 2, 0.0))
+        events.write([build_event({"loss": 2.0}, 2, 0.0)])
     assert events.path.stat().st_size == size
     disk.is_full = False
-    events.write(encoded({"loss": 3.0}, 3, 0.0))
+    events.write([build_event({"loss": 3.0}, 3, 0.0)])
     events.close()
     assert numbers_in(tmp_path) == {"loss": [(1, 1.0), (3, 3.0)]}
 
