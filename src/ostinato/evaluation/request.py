@@ -184,7 +184,7 @@ def fitting(host: EvalHost, prediction: EvalPrediction) -> Sequence[Stream]:
             labels=prediction.label_ids,
             label_names=host.label_names,
             generates=EvaluationSettings.of(host.args).generates,
-            installed=[name for name in ("sacrebleu",) if find_spec(name) is not None],
+            installed=[name for name in ("sacrebleu", "jiwer") if find_spec(name) is not None],
         )
     )
     names = [name for name in choice.names if name != "perplexity" or _has_scores(prediction)]

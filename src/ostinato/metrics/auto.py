@@ -273,9 +273,11 @@ def _seq2seq(model: str, facts: Facts) -> Choice:
         return Choice(("perplexity", "token_accuracy"), why, _shifted(by_one=False))
     task = facts.task or _task_of(model)
     if task in ("transcription", "automatic-speech-recognition"):
-        return Choice(
-            ("wer", "cer"), f"{model} writes down speech, so words and characters are compared", {}, ("tokenizer",)
-        )
+        if "jiwer" not in facts.installed:
+            why = f"{model} transcribes speech; WER and CER need jiwer: pip install 'ostinato[metrics]'"
+            return Choice((), why)
+        why = f"{model} transcribes speech, so words and characters are compared"
+        return Choice(("wer", "cer"), why, {}, ("tokenizer",))
     if task.startswith("translation"):
         names = ("chrf", "bleu") if "sacrebleu" in facts.installed else ("chrf",)
         return Choice(names, f"{model} translates, so generated texts are compared", {}, ("tokenizer",))

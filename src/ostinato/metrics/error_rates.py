@@ -1,31 +1,29 @@
-"""Word and character error rates: how many insertions, deletions and substitutions lead from a text to its reference.
+"""Word and character error rates, counted by jiwer.
 
-Edits are counted over all rows and divided by the words (or characters) of all references once, as jiwer does.
+Edits are added up over all rows and divided once by the words (or characters) of all references.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from .base import Arrays, Measured, Metric, TooFewRowsError
 from .inputs import same_length, texts
+from .optional_libraries import import_library
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .base import Options
 
-_SPACES = re.compile(r"\s\s+")
-
 
 class ErrorRate(Metric):
     """Edits by the length of the references. Keeps two numbers.
 
-    Predictions and references are texts, or token ids with a `tokenizer`.
+    Predictions and references are texts, or token ids with a `tokenizer`. Needs jiwer.
 
     Args:
         tokenizer: turns token ids into texts: its `batch_decode` is used, or it is called with lists of ids.
@@ -33,6 +31,7 @@ class ErrorRate(Metric):
     """
 
     higher_is_better = False
+    counter: ClassVar[str]  # jiwer's function that counts the edits
 
     def __init__(
         self,
@@ -43,21 +42,19 @@ class ErrorRate(Metric):
     ) -> None:
         super().__init__(**options)
         self.tokenizer, self.normalize = tokenizer, normalize
-
-    def _pieces(self, text: str) -> Sequence[Hashable]:
-        raise NotImplementedError
+        self._count_edits = getattr(import_library("jiwer", needed_by=self.name), self.counter)
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
         guesses = texts(predictions, self.name, self.tokenizer, self.ignore_index, role="predictions")
         truths = texts(references, self.name, self.tokenizer, self.ignore_index, role="references")
         same_length(guesses, truths, self.name)
-        pairs = [(self._prepared(guess), self._prepared(truth)) for guess, truth in zip(guesses, truths, strict=True)]
-        edits = np.array([edit_distance(guess, truth) for guess, truth in pairs], dtype=np.int64)
-        length = np.array([len(truth) for _, truth in pairs], dtype=np.int64)
-        return Measured(len(pairs), np.arange(len(pairs)), {"edits": edits, "length": length})
-
-    def _prepared(self, text: str) -> Sequence[Hashable]:
-        return self._pieces(text if self.normalize is None else self.normalize(text))
+        if self.normalize is not None:
+            guesses, truths = [*map(self.normalize, guesses)], [*map(self.normalize, truths)]
+        found = [self._count_edits(truth, guess) for guess, truth in zip(guesses, truths, strict=True)]
+        edits = [one.substitutions + one.deletions + one.insertions for one in found]
+        length = [one.hits + one.substitutions + one.deletions for one in found]
+        values = {"edits": np.array(edits, dtype=np.int64), "length": np.array(length, dtype=np.int64)}
+        return Measured(len(found), np.arange(len(found)), values)
 
     def _score(self, totals: Arrays) -> dict[str, float]:
         if not totals["length"]:
@@ -77,9 +74,7 @@ class WordErrorRate(ErrorRate):
     """
 
     default_name = "wer"
-
-    def _pieces(self, text: str) -> Sequence[Hashable]:
-        return [word for word in _SPACES.sub(" ", text).strip().split(" ") if word]
+    counter = "process_words"
 
 
 class CharacterErrorRate(ErrorRate):
@@ -90,31 +85,4 @@ class CharacterErrorRate(ErrorRate):
     """
 
     default_name = "cer"
-
-    def _pieces(self, text: str) -> Sequence[Hashable]:
-        return text.strip()
-
-
-def edit_distance(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
-    """The least number of insertions, deletions and substitutions (Levenshtein), a whole column in a few operations.
-
-    Myers' bit vectors, in Hyyrö's form: bit i of `up` and `down` says that the table rises or falls by one at row i.
-
-    >>> edit_distance("kitten", "sitting")
-    3
-    """
-    if not one or not other:
-        return len(one) or len(other)
-    places: dict[Hashable, int] = {}
-    for place, item in enumerate(one):
-        places[item] = places.get(item, 0) | 1 << place
-    mask, last = (1 << len(one)) - 1, 1 << (len(one) - 1)
-    up, down, distance = mask, 0, len(one)
-    for item in other:
-        match = places.get(item, 0)
-        diagonal = (((match & up) + up) ^ up) | match | down
-        rise, fall = down | ~(diagonal | up) & mask, up & diagonal
-        distance += bool(rise & last) - bool(fall & last)
-        rise, fall = (rise << 1 | 1) & mask, fall << 1 & mask
-        up, down = (fall | ~(diagonal | rise)) & mask, rise & diagonal
-    return distance
+    counter = "process_characters"

@@ -17,7 +17,7 @@ import numpy as np
 from ..core.errors import MetricError
 from .base import Arrays, Measured, Metric
 from .inputs import reference_texts, same_length, texts
-from .optional_libraries import optional
+from .optional_libraries import import_library
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -115,8 +115,8 @@ def words(text: str, stem: Callable[[str], str] | None = None) -> Words:
 
 
 def _porter_stem() -> Callable[[str], str]:
-    porter = optional(
-        "nltk.stem.porter", needed_by="rouge with stemmer=True", fix="pip install nltk, or stemmer=False"
+    porter = import_library(
+        "nltk.stem.porter", needed_by="rouge with stemmer=True", alternative="or set stemmer=False"
     )
     return porter.PorterStemmer().stem
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from .base import Arrays, Measured, Metric
 from .inputs import reference_texts, same_length, texts
-from .optional_libraries import optional
+from .optional_libraries import import_library
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -96,9 +96,7 @@ class Bleu(TextMetric):
         self, *, tokenize: str = "13a", lowercase: bool = False, tokenizer: Any = None, **options: Unpack[Options]
     ) -> None:
         super().__init__(tokenizer=tokenizer, **options)
-        library = optional(
-            "sacrebleu", needed_by="bleu", fix="pip install sacrebleu, or use 'chrf', which needs nothing"
-        )
+        library = import_library("sacrebleu", needed_by="bleu", alternative="or use 'chrf', which needs no library")
         # effective_order concerns the score of one sentence, which is not used; without it sacrebleu warns each time
         self._bleu = library.metrics.BLEU(tokenize=tokenize, lowercase=lowercase, effective_order=True)
 

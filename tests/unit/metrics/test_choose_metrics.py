@@ -67,8 +67,10 @@ TABLE: list[tuple[str, dict[str, Any], tuple[str, ...], str]] = [
     ("translation, sacrebleu", dict(model_class="T5ForConditionalGeneration", is_encoder_decoder=True, generates=True,
                                     task="translation", installed=frozenset({"sacrebleu"})),
      ("chrf", "bleu"), "translates"),
-    ("speech", dict(model_class="WhisperForConditionalGeneration", is_encoder_decoder=True, generates=True),
-     ("wer", "cer"), "speech"),
+    ("speech", dict(model_class="WhisperForConditionalGeneration", is_encoder_decoder=True, generates=True,
+                    installed=frozenset({"jiwer"})), ("wer", "cer"), "speech"),
+    ("speech, no jiwer", dict(model_class="WhisperForConditionalGeneration", is_encoder_decoder=True, generates=True),
+     (), "pip install 'ostinato[metrics]'"),
     ("speech, CTC", dict(model_class="Wav2Vec2ForCTC", vocab_size=32), (), "metric('wer')"),
     ("causal that writes", dict(model_class="GPT2LMHeadModel", generates=True), ("rouge",), "texts"),
     # answers, pixels
