@@ -106,7 +106,7 @@ from .loss.smoothing import LabelSmoother
 from .metrics.train_window import MetricWindow
 from .optim import groups, optimizers, schedulers
 from .progress.callback import ProgressCallback
-from .progress.notebook import NotebookProgressCallback, in_a_notebook
+from .progress.notebook import NotebookProgressCallback, is_notebook
 from .progress.plain import PrinterCallback
 from .strategies import called_model
 from .strategies.choose import choose_strategy
@@ -234,7 +234,7 @@ class Trainer(metaclass=TrainerType):
             self.lr_scheduler,
             isolate_rng=args.isolate_rng,
         )
-        shows = NotebookProgressCallback if in_a_notebook() else ProgressCallback
+        shows = NotebookProgressCallback if is_notebook() else ProgressCallback
         self.add_callback(PrinterCallback if args.disable_tqdm else shows)
         if args.journal and self.is_world_process_zero():
             self.add_callback(JournalCallback)

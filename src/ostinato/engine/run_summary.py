@@ -12,7 +12,7 @@ from ..checkpoint.background import ShowSaving
 from ..data.columns import bare_model
 from ..data.sizes import has_length
 from ..progress.callback import ProgressCallback
-from ..progress.messages import Watched, header
+from ..progress.messages import ObservedRun, describe_run
 from ..progress.notebook import NotebookProgressCallback
 from .run import Run
 
@@ -39,7 +39,7 @@ def saving(trainer: Trainer) -> ShowSaving | None:
     return bars[0].show_saving if bars else None
 
 
-def watched(trainer: Trainer, run: Run) -> Watched:
+def watched(trainer: Trainer, run: Run) -> ObservedRun:
     """What progress may look at."""
     args, model, device = trainer.args, bare_model(trainer.model), trainer.strategy.device
     parameters = list(model.parameters())
@@ -60,8 +60,8 @@ def watched(trainer: Trainer, run: Run) -> Watched:
             None if each is None else each * args.gradient_accumulation_steps * (run.plan.max_steps - run.origin.step)
         )
 
-    return Watched(
-        header=header(
+    return ObservedRun(
+        header=describe_run(
             type(model).__name__,
             (sum(one.numel() for one in parameters), sum(one.numel() for one in parameters if one.requires_grad)),
             str(device) if run.updates.processes == 1 else f"{run.updates.processes} x {device.type}",

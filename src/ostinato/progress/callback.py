@@ -1,4 +1,4 @@
-"""How far the run is: one live bar on a terminal, plain lines in a pipe or a file.
+"""Show how far a run is: one live bar on a terminal, plain lines in a pipe or a file.
 
 training Bert on cpu in float32: 4.4 M parameters, 9,000 rows, 1,125 steps of 24 rows, about 2:31
 step  500  epoch 1.33  loss 0.3127  lr 2.8e-05  grad 1.9
@@ -21,38 +21,41 @@ from ..core.state import TrainerControl, TrainerState
 from . import table
 from .format import Line
 from .live import Screen, open_screen
-from .messages import Watched, advice, closing, introduced
-from .plain import PrinterCallback, number_in, plain_line, say, shown
-from .speed import Clock, duration_text, length_of
+from .messages import ObservedRun, find_advice, format_closing, format_header
+from .plain import PrinterCallback, format_plain_line, print_line, select_shown, to_number
+from .speed import Clock, find_length, format_duration
 
 __all__ = ["PrinterCallback", "ProgressCallback"]
 
-SECONDS_BETWEEN_LOOKS = 5  # at where the time goes
+SECONDS_BETWEEN_CHECKS = 5  # of where the time goes
 
 
 class ProgressCallback(QuietCallback):
     """Shows steps, loss, rate, speed and time left, and a line for every log and every evaluation.
 
-    `max_str_len` cuts texts that somebody logs. Call `stop` when training ends without `on_train_end`.
+    Call `stop` when training ends without `on_train_end`.
+
+    Args:
+        max_str_len: cut logged texts to this many characters.
 
     >>> trainer.add_callback(ProgressCallback(max_str_len=40))  # doctest: +SKIP
     """
 
     def __init__(self, max_str_len: int = 100) -> None:
         self.max_str_len = max_str_len
-        self._screen: Screen | None = None  # open while there is something live on a terminal
+        self._screen: Screen | None = None  # while something is live on a terminal
         self._training = False
         self._best: float | None = None
-        self._batches = 0  # of the evaluation under way
+        self._batches = 0  # of the current evaluation
         self._loader: Any = None
         self._logged: Mapping[str, Any] = {}
-        self._watched: Watched | None = None
-        self._is_first_step = False  # that ends next
+        self._watched: ObservedRun | None = None
+        self._is_first_step = False  # whether the next step to end is the first
         self._clock = Clock()
-        self._look_at = 0.0
+        self._check_at = 0.0
 
-    def watch(self, run: Watched) -> None:
-        """Look at this run from its beginning to its end."""
+    def watch(self, run: ObservedRun) -> None:
+        """Show this run, from its beginning to its end."""
         self._watched = run
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -64,9 +67,9 @@ class ProgressCallback(QuietCallback):
         self._training, self._is_first_step, self._clock = True, True, Clock()
         self._screen = open_screen(self.max_str_len)
         if self._watched is not None:
-            self._introduce(self._watched)
+            self._show_header(self._watched)
         if self._screen is not None:
-            atexit.register(self.stop)  # an exception may end everything, and the shell wants its line back
+            atexit.register(self.stop)  # after an uncaught exception, too
             samples = args.train_batch_size * args.world_size * args.gradient_accumulation_steps
             self._screen.begin_training(state, samples_per_step=samples, watched=self._watched)
 
@@ -74,7 +77,7 @@ class ProgressCallback(QuietCallback):
         if self._screen is not None:
             self._screen.step(state)
         elif self._training:
-            self._clock.stepped(state.global_step)
+            self._clock.mark_step(state.global_step)
         if self._is_first_step:
             self._is_first_step = False
             if not control.should_log:
@@ -96,8 +99,8 @@ class ProgressCallback(QuietCallback):
     ) -> None:
         if not state.is_world_process_zero:
             return
-        # `Trainer.evaluate` logs its metrics first; show them again only if somebody's own `evaluate` does not.
-        if metrics and not shown(metrics).keys() <= self._logged.keys():
+        # `Trainer.evaluate` logs its metrics first; an overridden `evaluate` may not.
+        if metrics and not select_shown(metrics).keys() <= self._logged.keys():
             self._report(args, state, metrics)
         self._end_evaluation()
 
@@ -109,7 +112,7 @@ class ProgressCallback(QuietCallback):
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._screen is not None:
-            self._screen.clock.rested()
+            self._screen.clock.mark_pause()
 
     def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any) -> None:
         if state.is_world_process_zero and logs:
@@ -118,16 +121,16 @@ class ProgressCallback(QuietCallback):
             self._advise()
 
     def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        duration = duration_text(time.monotonic() - self._clock.begun)
+        duration = format_duration(time.monotonic() - self._clock.started)
         if self._screen is not None and self._training:
-            self._screen.finish(state, duration, self._table_of_evaluations(self._screen, args, state))
+            self._screen.finish(state, duration, self._build_evaluation_tables(self._screen, args, state))
         watched, ended = self._watched, state.is_world_process_zero and self._training
         self.stop()
         if watched is not None and ended:
-            say(closing(args, state, duration, watched.results))
+            print_line(format_closing(args, state, duration, watched.results))
 
     def stop(self) -> None:
-        """Give the terminal back, whatever happened; safe to call at any time, any number of times."""
+        """Close the live display. Safe to call at any time, any number of times."""
         screen, self._screen = self._screen, None
         self._training, self._is_first_step, self._best = False, False, None
         self._batches, self._loader, self._logged = 0, None, {}
@@ -137,41 +140,41 @@ class ProgressCallback(QuietCallback):
             screen.close()
 
     def show_skipping(self, done: int | None, total: int, unit: str) -> bool:
-        """How far a run is that comes back to where it stood; None when it is there. Whether it can be seen."""
+        """Show how far a resumed run has read again; None when it is done. Return whether it is shown."""
         if self._screen is not None:
             self._screen.skip(None if done is None else (done, total, unit))
         return self._screen is not None
 
     def show_saving(self, name: str | None, done: int, total: int) -> None:
-        """Training stands still until this is written, of which so many bytes are; None when it is over."""
+        """Show how many bytes of a save are written while training waits; None when it is done."""
         if self._screen is not None:
             self._screen.save(None if name is None else (name, done, total))
 
-    # ---- a run in words ----------------------------------------------------------------
+    # ---- messages ----------------------------------------------------------------
 
-    def _introduce(self, run: Watched) -> None:
+    def _show_header(self, run: ObservedRun) -> None:
         seconds = run.expected()
         if self._screen is None:
-            say(introduced(run.header, seconds))
+            print_line(format_header(run.header, seconds))
         elif seconds is None:
             self._screen.introduce(run.header)
         else:
-            self._screen.say(introduced(run.header, seconds))
+            self._screen.print_line(format_header(run.header, seconds))
 
     def _show_first_loss(self, state: TrainerState) -> None:
-        """Hundreds of steps may pass until the first log, and whoever waits wants to know that it works."""
+        """Show the loss of the first step: hundreds of steps may pass until the first log."""
         loss = None if self._watched is None else self._watched.first_loss()
         if loss is not None and self._screen is not None:
             self._screen.show_loss(loss)
         elif loss is not None:
-            say(plain_line(state, {"loss": loss}, max_str_len=self.max_str_len))
+            print_line(format_plain_line(state, {"loss": loss}, max_str_len=self.max_str_len))
 
     def _advise(self) -> None:
         watched, now = self._watched, time.monotonic()
-        if watched is None or now < self._look_at:
+        if watched is None or now < self._check_at:
             return
-        self._look_at = now + SECONDS_BETWEEN_LOOKS
-        if line := advice(watched.seconds(), watched.workers, watched.cores):
+        self._check_at = now + SECONDS_BETWEEN_CHECKS
+        if line := find_advice(watched.seconds(), watched.workers, watched.cores):
             note_once(line, key="loader-bound")
 
     # ---- one evaluation ------------------------------------------------------------------------
@@ -183,7 +186,7 @@ class ProgressCallback(QuietCallback):
             if self._screen is not None:
                 atexit.register(self.stop)
         if self._screen is not None:
-            self._screen.begin_evaluation(length_of(loader))
+            self._screen.begin_evaluation(find_length(loader))
 
     def _end_evaluation(self) -> None:
         self._batches, self._loader, self._logged = 0, None, {}
@@ -195,21 +198,23 @@ class ProgressCallback(QuietCallback):
     # ---- lines ---------------------------------------------------------------------------------
 
     def _report(self, args: Any, state: TrainerState, logs: Mapping[str, Any]) -> None:
-        best = self._new_best(args, state, logs) if self._training else None
+        best = self._find_new_best(args, state, logs) if self._training else None
         screen = self._screen or (None if self._training else open_screen(self.max_str_len))
         if screen is None:
-            say(plain_line(state, logs, best=best, left=self._left(state, logs), max_str_len=self.max_str_len))
+            print_line(
+                format_plain_line(state, logs, best=best, left=self._left(state, logs), max_str_len=self.max_str_len)
+            )
         else:
             screen.log(state, logs, best=best)
 
     def _left(self, state: TrainerState, logs: Mapping[str, Any]) -> str | None:
-        """How long it still takes: known after the second step, and told with the loss."""
+        """Return the time left, to be shown with a loss; None before the second step."""
         steps = state.max_steps - state.global_step
         seconds = self._clock.seconds_left(steps) if self._training and "loss" in logs and steps > 0 else None
-        return None if seconds is None else duration_text(seconds)
+        return None if seconds is None else format_duration(seconds)
 
-    def _table_of_evaluations(self, screen: Screen, args: Any, state: TrainerState) -> list[Line]:
-        return table.tables(
+    def _build_evaluation_tables(self, screen: Screen, args: Any, state: TrainerState) -> list[Line]:
+        return table.build_tables(
             state.log_history,
             args.metric_for_best_model,
             greater_is_better=args.greater_is_better,
@@ -217,8 +222,8 @@ class ProgressCallback(QuietCallback):
             is_ascii=screen.is_ascii,
         )
 
-    def _new_best(self, args: Any, state: TrainerState, logs: Mapping[str, Any]) -> str | None:
-        """The metric that decides about the best model, if it is in these logs and has improved.
+    def _find_new_best(self, args: Any, state: TrainerState, logs: Mapping[str, Any]) -> str | None:
+        """Return the metric that decides about the best model, if these logs improve it.
 
         `state.best_metric` is of no help alone: it is brought up to date after the evaluation has been shown.
         """
@@ -226,7 +231,7 @@ class ProgressCallback(QuietCallback):
             return None
         name = args.metric_for_best_model
         name = name if name.startswith("eval_") else f"eval_{name}"
-        number = number_in(logs.get(name))
+        number = to_number(logs.get(name))
         if number is None:
             return None
         greater = not name.endswith("loss") if args.greater_is_better is None else args.greater_is_better

@@ -1,4 +1,4 @@
-"""A log as a line of columns, an evaluation as a line or a small table: pieces of text, each with a style.
+"""Format a log as a line of columns, an evaluation as a line or a small table: pieces of text, each with a style.
 
 step  500  epoch 1.33  loss 0.3127  lr 2.8e-05  grad 1.9
 step  500  epoch 1.33  eval  loss 0.2914 ↓  accuracy 0.8912 ↑ best  1.6 s
@@ -19,22 +19,22 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from .plain import epoch_text, label_of, number_in, on_one_line, shown, value_text
-from .speed import rate_text
+from .plain import format_epoch, format_label, format_value, select_shown, to_number, to_single_line
+from .speed import format_rate
 
 Line = list[tuple[str, str]]  # pieces of text, each with the name of its style
 
 # A log whose names all begin like this is about one thing: `eval  loss 0.29  accuracy 0.89`.
 SUBJECTS = ("eval", "train", "test", "predict")
 SPEEDS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
-COLUMN_WIDTHS = {"loss": 6, "learning_rate": 8, "grad_norm": 4}  # what most runs need
-INDENT = ("    ", "")  # of what does not fit a line
+COLUMN_WIDTHS = {"loss": 6, "learning_rate": 8, "grad_norm": 4}  # enough for most runs
+INDENT = ("    ", "")  # of continuation lines
 NUMBER_WIDTH = len("0.1234 ↑")
-KINDS_REMEMBERED = 50  # of logs: with the same names, and so with the same look
+MAX_LAYOUTS = 50  # remembered: one for each set of names
 
 
-class Noted(NamedTuple):
-    """What somebody logged, until there is time to write it."""
+class LogRecord(NamedTuple):
+    """A log that is waiting to be drawn."""
 
     step: int
     max_steps: int
@@ -53,7 +53,7 @@ class Entry(NamedTuple):
     is_speed: bool
 
 
-class Look(NamedTuple):
+class LogLayout(NamedTuple):
     """What all logs with the same names have in common."""
 
     subject: str | None
@@ -72,7 +72,7 @@ class Cell(NamedTuple):
 
     @property
     def width(self) -> int:
-        return width_of(self.value) + len(self.change) + len(self.best)
+        return measure_width(self.value) + len(self.change) + len(self.best)
 
     def pieces(self, width: int) -> Line:
         filled = " " * (width - self.width)
@@ -81,45 +81,49 @@ class Cell(NamedTuple):
 
 @dataclass
 class Columns:
-    """Turns logs into lines; remembers how wide columns are and what the last evaluation measured."""
+    """Formats logs as lines; remembers the widths of columns and the results of the last evaluation."""
 
     max_str_len: int
     is_ascii: bool
-    _looks: dict[tuple[str, ...], Look] = field(default_factory=dict)
+    _layouts: dict[tuple[str, ...], LogLayout] = field(default_factory=dict)
     _widths: dict[str, int] = field(default_factory=dict)  # of the widest value so far, by column
     _measured: dict[str, float] = field(default_factory=dict)  # by the evaluation before
     _table: tuple[int, list[str]] | None = None  # the step and the columns of the rows that came last
 
-    def lines(self, noted: Noted, width: int) -> Iterator[Line]:
-        """Usually one."""
-        look = self._look_of(noted.logs)
-        is_evaluation = look.subject is not None and look.subject != "train"
-        changes = {one.name: self._change(one, noted.logs[one.name]) for one in look.entries} if is_evaluation else {}
-        table = self._row(noted, look, changes, width) if look.data else []
+    def format_lines(self, record: LogRecord, width: int) -> Iterator[Line]:
+        """Yield the lines of a log: usually one."""
+        layout = self._find_layout(record.logs)
+        is_evaluation = layout.subject is not None and layout.subject != "train"
+        changes = (
+            {one.name: self._change(one, record.logs[one.name]) for one in layout.entries} if is_evaluation else {}
+        )
+        table = self._row(record, layout, changes, width) if layout.data else []
         if table:
             yield from table
             return
         self._table = None
-        line = self._line(noted, look, changes)
-        if is_evaluation and not fits(line, width):
-            yield from self._grid(noted, look, changes, width)
+        line = self._line(record, layout, changes)
+        if is_evaluation and not fits_width(line, width):
+            yield from self._format_grid(record, layout, changes, width)
         else:
             yield line
 
-    def recall(self, history: Sequence[Mapping[str, Any]]) -> None:
-        """What was measured before a run was resumed."""
+    def load_history(self, history: Sequence[Mapping[str, Any]]) -> None:
+        """Remember what was measured before the run was resumed."""
         for log in history:
-            measured = {name: number_in(value) for name, value in log.items() if str(name).startswith("eval_")}
+            measured = {name: to_number(value) for name, value in log.items() if str(name).startswith("eval_")}
             self._measured.update({name: value for name, value in measured.items() if value is not None})
 
     # ---- one line --------------------------------------------------------------------------------
 
-    def _line(self, noted: Noted, look: Look, changes: Mapping[str, str]) -> Line:
-        """What is known by its place needs no long name."""
-        logs, widths, line = noted.logs, self._widths, self._beginning(noted, look)
-        for name, short, label, column, is_speed in look.entries:
+    def _line(self, record: LogRecord, layout: LogLayout, changes: Mapping[str, str]) -> Line:
+        """Format a log as one line."""
+        logs, widths, line = record.logs, self._widths, self._format_prefix(record, layout)
+        for name, short, label, column, is_speed in layout.entries:
             text = (
-                self._speed(look, short, logs[name]) if is_speed else value_text(short, logs[name], self.max_str_len)
+                self._speed(layout, short, logs[name])
+                if is_speed
+                else format_value(short, logs[name], self.max_str_len)
             )
             if not text:
                 continue
@@ -130,64 +134,66 @@ class Columns:
             line.append((text.ljust(width), ""))
             if changes:
                 line.append((changes[name], "quiet"))
-            if name == noted.best:
+            if name == record.best:
                 line.append((" best", "best"))
         return line
 
-    def _beginning(self, noted: Noted, look: Look) -> Line:
-        step = str(noted.step).rjust(len(str(noted.max_steps)))
-        line: Line = [("step ", "quiet"), (f"{step}  ", ""), ("epoch ", "quiet"), (epoch_text(noted.epoch), "")]
-        if look.subject is not None and look.entries:
-            line.append((f"  {look.subject} {look.data}".rstrip(), "subject"))
+    def _format_prefix(self, record: LogRecord, layout: LogLayout) -> Line:
+        step = str(record.step).rjust(len(str(record.max_steps)))
+        line: Line = [("step ", "quiet"), (f"{step}  ", ""), ("epoch ", "quiet"), (format_epoch(record.epoch), "")]
+        if layout.subject is not None and layout.entries:
+            line.append((f"  {layout.subject} {layout.data}".rstrip(), "subject"))
         return line
 
-    def _speed(self, look: Look, short: str, value: Any) -> str:
-        """Of an evaluation the seconds are enough: a line is better spent on its metrics."""
-        number = number_in(value)
+    def _speed(self, layout: LogLayout, short: str, value: Any) -> str:
+        """Format a speed; of an evaluation only its seconds are shown, to leave room for its metrics."""
+        number = to_number(value)
         if number is not None and short == "runtime":
             return f"{number:,.1f} s"
-        is_news = look.subject == "train" and short == "samples_per_second"
-        return f"{rate_text(number)} samples/s" if number is not None and is_news else ""
+        is_news = layout.subject == "train" and short == "samples_per_second"
+        return f"{format_rate(number)} samples/s" if number is not None and is_news else ""
 
     def _change(self, entry: Entry, value: Any) -> str:
-        """Whether a metric is more or less than the last time."""
-        now = None if entry.is_speed else number_in(value)
+        """Return an arrow if a metric has changed since the last evaluation."""
+        now = None if entry.is_speed else to_number(value)
         if now is None:
             return ""
         before, self._measured[entry.name] = self._measured.get(entry.name, now), now
-        return arrow(before, now, is_ascii=self.is_ascii)
+        return format_change(before, now, is_ascii=self.is_ascii)
 
     # ---- small tables ----------------------------------------------------------------------------
 
-    def _row(self, noted: Noted, look: Look, changes: Mapping[str, str], width: int) -> list[Line]:
-        """One of several sets, below the names of its metrics, which the first has; nothing if there is no room."""
-        cells = self._cells(noted, look, changes)
+    def _row(self, record: LogRecord, layout: LogLayout, changes: Mapping[str, str], width: int) -> list[Line]:
+        """Format one of several sets as a row, below a head if it is the first; return nothing if there is no room."""
+        cells = self._cells(record, layout, changes)
         columns = [cell.column for cell in cells]
-        head = self._beginning(noted, look._replace(data=""))
-        reach = max(sum(len(text) for text, _ in head), width_of(look.data) + 2, self._widths.get("sets", 0))
+        head = self._format_prefix(record, layout._replace(data=""))
+        reach = max(sum(len(text) for text, _ in head), measure_width(layout.data) + 2, self._widths.get("sets", 0))
         known = [self._widths.get(f"table {column}", NUMBER_WIDTH) for column in columns]
-        widths = [max(cell.width, width_of(cell.label), each) for cell, each in zip(cells, known, strict=True)]
-        took = self._took(noted, look)
+        widths = [max(cell.width, measure_width(cell.label), each) for cell, each in zip(cells, known, strict=True)]
+        took = self._format_duration(record, layout)
         if reach + sum(widths) + 2 * len(widths) + len(took) > width:
             return []
         self._widths["sets"] = reach
         self._widths.update({f"table {column}": each for column, each in zip(columns, widths, strict=True)})
         head.append((" " * (reach - sum(len(text) for text, _ in head)), ""))
         head += [(f"  {pad(cell.label, each)}", "quiet") for cell, each in zip(cells, widths, strict=True)]
-        row: Line = [(f"  {pad(look.data, reach - 2)}", "subject")]
+        row: Line = [(f"  {pad(layout.data, reach - 2)}", "subject")]
         for cell, each in zip(cells, widths, strict=True):
             row += cell.pieces(each)
         row.append((took, "quiet"))
-        before, self._table = self._table, (noted.step, columns)
+        before, self._table = self._table, (record.step, columns)
         return [row] if before == self._table else [head, row]
 
-    def _grid(self, noted: Noted, look: Look, changes: Mapping[str, str], width: int) -> Iterator[Line]:
-        """All metrics of one evaluation, in as many columns as there is room for; they read downwards."""
-        head = self._beginning(noted, look)
-        yield [*head, (self._took(noted, look), "quiet")]
-        cells = self._cells(noted, look, changes)
+    def _format_grid(
+        self, record: LogRecord, layout: LogLayout, changes: Mapping[str, str], width: int
+    ) -> Iterator[Line]:
+        """Yield all metrics of one evaluation in as many columns as fit; they read downwards."""
+        head = self._format_prefix(record, layout)
+        yield [*head, (self._format_duration(record, layout), "quiet")]
+        cells = self._cells(record, layout, changes)
         values = min(max(NUMBER_WIDTH, *(cell.width for cell in cells)), width // 2)
-        labels = min(max(width_of(cell.label) for cell in cells), max(width - 4 - 2 - values, 1))
+        labels = min(max(measure_width(cell.label) for cell in cells), max(width - 4 - 2 - values, 1))
         across = max((width - 4 + 3) // (labels + 2 + values + 3), 1)
         down = -(-len(cells) // across)
         for first in range(down):
@@ -197,42 +203,42 @@ class Columns:
                 line += [(f"  {pad(cut(cell.label, labels), labels)}", "quiet"), *shown.pieces(values), (" ", "")]
             yield line
 
-    def _cells(self, noted: Noted, look: Look, changes: Mapping[str, str]) -> list[Cell]:
+    def _cells(self, record: LogRecord, layout: LogLayout, changes: Mapping[str, str]) -> list[Cell]:
         def value(entry: Entry) -> str:
-            return value_text(entry.short, noted.logs[entry.name], self.max_str_len)
+            return format_value(entry.short, record.logs[entry.name], self.max_str_len)
 
         return [
-            Cell(one.label, one.column, value(one), changes[one.name], " best" if one.name == noted.best else "")
-            for one in look.entries
+            Cell(one.label, one.column, value(one), changes[one.name], " best" if one.name == record.best else "")
+            for one in layout.entries
             if not one.is_speed
         ]
 
-    def _took(self, noted: Noted, look: Look) -> str:
-        texts = [self._speed(look, one.short, noted.logs[one.name]) for one in look.entries if one.is_speed]
+    def _format_duration(self, record: LogRecord, layout: LogLayout) -> str:
+        texts = [self._speed(layout, one.short, record.logs[one.name]) for one in layout.entries if one.is_speed]
         return "".join(f"  {text}" for text in texts if text)
 
-    # ---- what a log is about ---------------------------------------------------------------------
+    # ---- layouts ---------------------------------------------------------------------
 
-    def _look_of(self, logs: Mapping[str, Any]) -> Look:
+    def _find_layout(self, logs: Mapping[str, Any]) -> LogLayout:
         names = tuple(logs)
-        look = self._looks.get(names)
-        if look is None:
-            if len(self._looks) >= KINDS_REMEMBERED:
-                self._looks.clear()
+        layout = self._layouts.get(names)
+        if layout is None:
+            if len(self._layouts) >= MAX_LAYOUTS:
+                self._layouts.clear()
                 self._widths.clear()
-            self._looks[names] = look = look_of(logs)
-            for one in look.entries:
+            self._layouts[names] = layout = find_layout(logs)
+            for one in layout.entries:
                 self._widths.setdefault(one.column, COLUMN_WIDTHS.get(one.short, 0))
-        return look
+        return layout
 
 
-def look_of(logs: Mapping[str, Any]) -> Look:
-    """What a log is about: of several evaluation sets, the name of the time it took tells which.
+def find_layout(logs: Mapping[str, Any]) -> LogLayout:
+    """Find out what a log is about: the name of its runtime tells which of several evaluation sets it is of.
 
-    >>> look_of({"eval_clean_loss": 0.3, "eval_clean_runtime": 1.5, "epoch": 1.0})[:2]
+    >>> find_layout({"eval_clean_loss": 0.3, "eval_clean_runtime": 1.5, "epoch": 1.0})[:2]
     ('eval', 'clean')
     """
-    names = {str(name): name for name in shown(logs)}
+    names = {str(name): name for name in select_shown(logs)}
     timed = [name.removesuffix("_runtime") for name in names if name.endswith("_runtime")]
     prefix = next((one for one in (*timed, *SUBJECTS) if all(name.startswith(f"{one}_") for name in names)), "")
     subject = next((one for one in SUBJECTS if f"{prefix}_".startswith(f"{one}_")), None)
@@ -240,24 +246,26 @@ def look_of(logs: Mapping[str, Any]) -> Look:
     for text in sorted(names, key=lambda name: name.endswith(SPEEDS)):  # speeds last
         short = text if subject is None else text.removeprefix(f"{prefix}_")
         is_speed = subject is not None and short in SPEEDS
-        entries.append(Entry(names[text], short, "" if is_speed else label_of(short), f"{subject} {short}", is_speed))
+        entries.append(
+            Entry(names[text], short, "" if is_speed else format_label(short), f"{subject} {short}", is_speed)
+        )
     data = "" if subject is None else prefix.removeprefix(subject).removeprefix("_")
-    return Look(subject, on_one_line(data), entries)
+    return LogLayout(subject, to_single_line(data), entries)
 
 
-def arrow(before: float, now: float, *, is_ascii: bool) -> str:
-    """Up, down, or nothing."""
+def format_change(before: float, now: float, *, is_ascii: bool) -> str:
+    """Return an arrow up, an arrow down, or nothing."""
     if before == now:
         return ""
     up, down = ("+", "-") if is_ascii else ("↑", "↓")
     return f" {up if now > before else down}"
 
 
-# ---- room -----------------------------------------------------------------------------------------------------------
+# ---- widths ---------------------------------------------------------------------------------------------------------
 
 
-def width_of(text: str) -> int:
-    """The cells that a text takes on a terminal."""
+def measure_width(text: str) -> int:
+    """Return the number of cells that a text takes on a terminal."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len  # noqa: PLC0415
@@ -265,33 +273,33 @@ def width_of(text: str) -> int:
     return cell_len(text)
 
 
-def fits(line: Line, width: int) -> bool:
-    return width_of("".join([text for text, _ in line])) <= width
+def fits_width(line: Line, width: int) -> bool:
+    return measure_width("".join([text for text, _ in line])) <= width
 
 
 def pad(text: str, width: int) -> str:
-    return text + " " * (width - width_of(text))
+    return text + " " * (width - measure_width(text))
 
 
 def cut(text: str, width: int) -> str:
-    """The beginning, and a sign that there was more."""
-    if width_of(text) <= width:
+    """Cut a text to a width, and mark it as cut."""
+    if measure_width(text) <= width:
         return text
-    while width_of(text) > max(width - 2, 0):
+    while measure_width(text) > max(width - 2, 0):
         text = text[:-1]
     return f"{text}.."[:width]
 
 
-def broken(line: Line, width: int) -> Iterator[Line]:
-    """A line that is too long is broken before a name, whose value follows."""
+def wrap_line(line: Line, width: int) -> Iterator[Line]:
+    """Wrap a line that is too long: before a name, whose value follows."""
     texts = [text for text, _ in line]
     whole = "".join(texts)
-    measure = len if whole.isascii() else width_of
+    measure = len if whole.isascii() else measure_width
     if measure(whole) <= width:
         yield line
         return
     ends = [*accumulate(map(measure, texts)), measure(whole)]
-    first, begins_at = 0, 0  # of the part at hand: which piece, and where it is
+    first, begins_at = 0, 0  # of the current line: its first piece, and where that is
     for place in [place for place, text in enumerate(texts) if text.startswith("  ")]:
         blanks = len(texts[place + 1]) - len(texts[place + 1].rstrip()) if place + 1 < len(texts) else 0
         if ends[place + 1] - blanks - begins_at > width and place:

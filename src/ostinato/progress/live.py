@@ -1,4 +1,4 @@
-"""The live part of a terminal, and the lines above it."""
+"""Draw the live part of a terminal, and the lines above it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.state import TrainerState
-from .format import Columns, Line, Noted, broken
-from .messages import Watched, introduced, shown_shares
-from .plain import SHORT_NAMES, epoch_text, nobody_listens, on_one_line, value_text, writable
-from .speed import Clock, duration_text, rate_text, size_text
-from .stdout_proxy import Above, Redirected
+from .format import Columns, Line, LogRecord, wrap_line
+from .messages import ObservedRun, format_header, format_time_shares
+from .plain import SHORT_NAMES, escape_unencodable, format_epoch, format_value, handle_write_error, to_single_line
+from .speed import Clock, format_duration, format_rate, format_size
+from .stdout_proxy import RedirectedStreams, StreamProxy
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 SECONDS_BETWEEN_REFRESHES = 0.25
-SECONDS_BETWEEN_LINES = 0.1  # a line should not wait long: what the user prints would overtake it
-# Drawing takes time. It waits until it has not taken more than this share of the time, but not forever.
-SHARE_FOR_DRAWING, LONGEST_WAIT = 0.002, 1.0
-LINES_WAITING = 1000  # are drawn, whatever the time
-# Loaders over endless data are planned with a number of epochs that only means "many".
+SECONDS_BETWEEN_LINES = 0.1  # short, to keep the order of logs and prints
+# After a drawing the next one waits until drawing has taken at most this share of the time.
+MAX_DRAWING_SHARE, MAX_DRAWING_PAUSE = 0.002, 1.0
+MAX_PENDING = 1000  # lines; drawn then in any case
+# Runs over endless data have a number of epochs that only means "many".
 MANY_EPOCHS = 10**6
 WIDEST_NAME, SMALLEST_BAR = len("train "), 4
 SHOWN_BELOW = ("loss", "learning_rate", "grad_norm")
@@ -34,7 +34,7 @@ NEWEST = (*SHOWN_BELOW, "train_tokens_per_second", "train_mfu")
 # Done, half done, the beginning of the rest, the rest.
 BARS = {"colour": "━╸╺━", "plain": "━╸ ─", "ascii": "==--"}
 
-BLUE, GREEN, GREY = "#5b7cfa", "green", "grey50"  # seen on black and on white
+BLUE, GREEN, GREY = "#5b7cfa", "green", "grey50"  # visible on black and on white
 STYLES = {
     "": "",
     "quiet": "dim",
@@ -47,19 +47,19 @@ STYLES = {
 
 
 def open_screen(max_str_len: int) -> Screen | None:
-    """Standard output, if it is a terminal that can move its cursor."""
+    """Return a screen on standard output if that is a terminal that can move its cursor, else None."""
     stream = sys.stdout
-    if isinstance(stream, Above) or not is_terminal(stream):  # FORCE_COLOR may not turn a file into a terminal
-        return None  # a training inside of a training has no bar of its own
+    if isinstance(stream, StreamProxy) or not is_terminal(stream):  # FORCE_COLOR may not turn a file into a terminal
+        return None  # a run inside a run has no bar of its own
     from rich.console import Console  # noqa: PLC0415
 
-    # This stream, also while somebody puts another in its place; and nothing in a text means anything.
+    # This stream, also while sys.stdout is replaced; and texts contain no markup.
     console = Console(file=stream, markup=False, emoji=False, highlight=False)
     return Screen(console, max_str_len) if console.is_terminal and not console.is_dumb_terminal else None
 
 
 class Screen:
-    """Draws when told to, and has no thread of its own."""
+    """The live display of a run. It has no thread of its own."""
 
     def __init__(self, console: Console, max_str_len: int) -> None:
         self.console = console
@@ -69,11 +69,11 @@ class Screen:
         self.clock = Clock()
         self.columns = Columns(max_str_len, self.is_ascii)
         self._live: Live | None = None
-        self._redirected: Redirected | None = None
-        self._lock, self._is_drawing, self._is_gone = threading.RLock(), False, False
-        self._drawn_at = self._due_at = self._rested_at = float("-inf")
-        self._waiting: list[Noted | Words | Printed | Line] = []
-        self._introduction: str | None = None  # live until it can tell how long the run will take
+        self._redirected: RedirectedStreams | None = None
+        self._lock, self._is_drawing, self._is_closed = threading.RLock(), False, False
+        self._drawn_at = self._due_at = self._pause_until = float("-inf")
+        self._pending: list[LogRecord | Message | PrintedText | Line] = []
+        self._header: str | None = None  # part of the live display until the total time is known
         self._state: TrainerState | None = None  # None: an evaluation without training
         self._samples_per_step = 0
         self._numbers: dict[str, Any] = {}
@@ -83,57 +83,59 @@ class Screen:
         self._skipping_since = 0.0
         self._saved: tuple[str, int, int] | None = None
         self._outcome: str | None = None
-        self._watched: Watched | None = None
+        self._watched: ObservedRun | None = None
         self._styles = {name: console.get_style(style) for name, style in STYLES.items() if style}
-        self._codes = {name: _codes(console, style) for name, style in STYLES.items()}
+        self._style_codes = {name: _style_codes(console, style) for name, style in STYLES.items()}
 
-    def begin_training(self, state: TrainerState, *, samples_per_step: int, watched: Watched | None = None) -> None:
+    def begin_training(
+        self, state: TrainerState, *, samples_per_step: int, watched: ObservedRun | None = None
+    ) -> None:
         self._state, self._samples_per_step, self._watched = state, samples_per_step, watched
-        self.columns.recall(state.log_history)
+        self.columns.load_history(state.log_history)
         self.draw()
 
     def introduce(self, line: str) -> None:
-        """What is going to be trained. It stands above the bar, and how long it takes is added when that is known."""
-        self._introduction = line
+        """Show what is going to be trained above the bar; the total time is added when it can be estimated."""
+        self._header = line
 
-    def say(self, line: str) -> None:
-        """A line of words above the bar."""
-        self._waiting.append(Words(line))
+    def print_line(self, line: str) -> None:
+        """Print a message above the bar."""
+        self._pending.append(Message(line))
         self._draw_if_due()
 
     def print(self, text: str) -> None:
-        """What somebody else prints, perhaps from another thread, comes after all that was logged before."""
+        """Print what other code prints, perhaps in another thread, after everything that was logged before."""
         with self._lock:
-            self._waiting.append(Printed(text))
+            self._pending.append(PrintedText(text))
             if not self._is_drawing:
                 self.draw()
 
     def show_loss(self, loss: float) -> None:
-        """A loss that is known before any is logged."""
+        """Show a loss before any is logged."""
         self._first_loss = loss
         self.draw()
 
     def step(self, state: TrainerState) -> None:
-        """Called after every step: a look at the clock, unless it is time to draw."""
+        """Note that a step has ended, and draw if it is time."""
         clock = self.clock
         if clock.first is None:
-            clock.stepped(state.global_step)
-        clock.mark, clock.step = time.monotonic(), state.global_step  # as `stepped` does: a call less
+            clock.mark_step(state.global_step)
+        clock.mark, clock.step = time.monotonic(), state.global_step  # mark_step inlined: this runs at every step
         if clock.mark >= self._due_at:
             self._state = state
             self.draw()
 
     def skip(self, skipped: tuple[int, int, str] | None) -> None:
-        """Rows or batches are read and dropped: how many of how many; None when it is over."""
+        """Show how many of how many rows or batches are read and dropped; None when it is done."""
         if self._skipped is None:
             self._skipping_since = self.clock.mark
         self._skipped = skipped
         if skipped is None:
-            self.clock.rested()
+            self.clock.mark_pause()
         self.draw()
 
     def save(self, saved: tuple[str, int, int] | None) -> None:
-        """Something is being written while training waits: its name, how many of how many bytes; None: it is over."""
+        """Show the name and the bytes (done, total) of a save that training waits for; None when it is done."""
         is_news = (saved is None) != (self._saved is None)
         self._saved = saved
         if is_news:
@@ -152,34 +154,34 @@ class Screen:
 
     def end_evaluation(self) -> None:
         self._batches = None
-        self.clock.rested()
+        self.clock.mark_pause()
         self.draw()
 
     def log(self, state: TrainerState, logs: Mapping[str, Any], *, best: str | None) -> None:
-        """A line above the bar, and the newest numbers below it. They are written when it is time to draw."""
+        """Print a log above the bar and its numbers below it, when it is time to draw."""
         epoch = logs.get("epoch", state.epoch)
         with self._lock:
-            self._waiting.append(Noted(state.global_step, state.max_steps, epoch, dict(logs), best))
+            self._pending.append(LogRecord(state.global_step, state.max_steps, epoch, dict(logs), best))
         if self._batches is None:
-            now = self.clock.trained()
+            now = self.clock.mark_training()
             is_first = self._state is None or ("loss" in logs and "loss" not in self._numbers)
         else:
             now, is_first = time.monotonic(), False
-        due_at = self._drawn_at if is_first else max(self._drawn_at + SECONDS_BETWEEN_LINES, self._rested_at)
+        due_at = self._drawn_at if is_first else max(self._drawn_at + SECONDS_BETWEEN_LINES, self._pause_until)
         self._due_at = min(due_at, self._due_at)
-        if now >= self._due_at or len(self._waiting) >= LINES_WAITING:
+        if now >= self._due_at or len(self._pending) >= MAX_PENDING:
             self.draw()
 
     def finish(self, state: TrainerState, duration: str, lines: list[Line]) -> None:
-        """Training has come to its end, and was not cut off."""
+        """Note that training has ended by itself."""
         self._state = state
         self._outcome = f"stopped after {duration}" if state.global_step < state.max_steps else f"in {duration}"
-        self._waiting += lines
+        self._pending += lines
 
     def close(self) -> None:
-        """Leave the training bar as it is, take the evaluation's away, and let go of the terminal."""
+        """Leave the training bar as it is, remove the others, and give the terminal back."""
         if self._state is not None and self._outcome is None:
-            self._outcome = f"interrupted after {duration_text(self.clock.mark - self.clock.begun)}"
+            self._outcome = f"interrupted after {format_duration(self.clock.mark - self.clock.started)}"
         if self._state is not None:
             self._batches = None
         self._saved = self._skipped = None
@@ -190,7 +192,7 @@ class Screen:
             try:
                 live.stop()
             except (OSError, ValueError) as error:
-                nobody_listens(error, self.console.file)
+                handle_write_error(error, self.console.file)
             self._redirected.end()
 
     # ---- drawing -------------------------------------------------------------------------------
@@ -200,46 +202,46 @@ class Screen:
             self.draw()
 
     def draw(self) -> None:
-        """Print the lines that wait, and the bars as they are now."""
+        """Print the pending lines, and draw the bars as they are now."""
         begun = time.monotonic()
         with self._lock:
-            waiting, self._waiting, self._is_drawing = self._waiting, [], True
+            waiting, self._pending, self._is_drawing = self._pending, [], True
             try:
                 self._write(waiting)
             except (OSError, ValueError) as error:
-                self._is_gone = True
-                nobody_listens(error, self.console.file)
+                self._is_closed = True
+                handle_write_error(error, self.console.file)
             finally:
                 self._is_drawing = False
         self._drawn_at = now = time.monotonic()
-        self._rested_at = now + min((now - begun) / SHARE_FOR_DRAWING, LONGEST_WAIT)
-        self._due_at = max(now + SECONDS_BETWEEN_REFRESHES, self._rested_at)
+        self._pause_until = now + min((now - begun) / MAX_DRAWING_SHARE, MAX_DRAWING_PAUSE)
+        self._due_at = max(now + SECONDS_BETWEEN_REFRESHES, self._pause_until)
 
-    def _write(self, waiting: list[Noted | Words | Printed | Line]) -> None:
-        if self._is_gone:
+    def _write(self, waiting: list[LogRecord | Message | PrintedText | Line]) -> None:
+        if self._is_closed:
             return
-        if self._introduction is not None:
-            seconds = self._seconds_in_all()
+        if self._header is not None:
+            seconds = self._estimate_total_seconds()
             if waiting or seconds is not None or self._outcome is not None:
-                waiting = [Words(introduced(self._introduction, seconds)), *waiting]
-                self._introduction = None
+                waiting = [Message(format_header(self._header, seconds)), *waiting]
+                self._header = None
         for one in waiting:
-            if isinstance(one, Noted):
+            if isinstance(one, LogRecord):
                 self._numbers.update({name: one.logs[name] for name in NEWEST if name in one.logs})
         if self._state is not None or self._batches is not None:
             self._start()
-        if waiting:  # printing draws the live part anew as well
-            self.console.print(_Waiting(self, waiting), end="", crop=False)
+        if waiting:  # printing also redraws the live part
+            self.console.print(_PendingLines(self, waiting), end="", crop=False)
         elif self._live is not None:
             self._live.refresh()
 
-    def _seconds_in_all(self) -> float | None:
-        """For the whole run; None until it can be told, and when it is over."""
+    def _estimate_total_seconds(self) -> float | None:
+        """Return the seconds of the whole run; None until they can be estimated, and when it is over."""
         state, clock = self._state, self.clock
         if state is None or state.max_steps <= 0 or self._outcome is not None:
             return None
         left = clock.seconds_left(max(state.max_steps - state.global_step, 0))
-        return None if left is None else clock.mark - clock.begun + left
+        return None if left is None else clock.mark - clock.started + left
 
     def _start(self) -> None:
         from rich.live import Live  # noqa: PLC0415
@@ -247,26 +249,26 @@ class Screen:
         if self._live is not None:
             return
         self._live = live = Live(
-            self,  # whoever prints, rich or the user, draws what is there at that moment
+            self,  # drawn with its state at that time, whoever prints
             console=self.console,
             auto_refresh=False,  # a refresh thread would outlive an exception
-            redirect_stdout=False,  # done below: what was printed first should be seen first
+            redirect_stdout=False,  # done below, in the order of printing
             redirect_stderr=False,
             vertical_overflow="crop",
         )
         live.start()
-        self._redirected = Redirected(self.print, error=is_terminal(sys.stderr))  # else it goes to a file, and should
+        self._redirected = RedirectedStreams(self.print, error=is_terminal(sys.stderr))
         self.console.show_cursor(True)  # hidden by rich; a killed run could not show it again
 
-    def styled(self, line: Line) -> str:
-        """A line with the codes of this terminal."""
-        codes = self._codes
+    def apply_styles(self, line: Line) -> str:
+        """Return a line with the control codes of this terminal."""
+        codes = self._style_codes
         return "".join([codes[style] % text if style else text for text, style in line if text])
 
-    # ---- what is live --------------------------------------------------------------------------
+    # ---- the live display --------------------------------------------------------------------------
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        """The training and its newest numbers, and what it waits for. Rich's own tables take ten times as long."""
+        """Yield the bars and the newest numbers. Rich's own tables take six times as long (docs/LOG.md)."""
         from rich.segment import Segment  # noqa: PLC0415
 
         for number, row in enumerate(self._rows(options.max_width)):
@@ -276,70 +278,70 @@ class Screen:
                 yield Segment(text, self._styles.get(style))
 
     def _rows(self, width: int) -> Iterator[Line]:
-        if self._introduction is not None:
-            yield [(writable(on_one_line(self._introduction), self.console.encoding), "")]  # rich cuts it off
+        if self._header is not None:
+            yield [(escape_unencodable(to_single_line(self._header), self.console.encoding), "")]  # rich crops it
         aligned = 0  # one bar under the other
         if self._state is not None:
             state, total = self._state, self._state.max_steps if self._state.max_steps > 0 else None
-            pairs = _count("step", state.global_step, total) + self._position(state)
-            pairs = _fitting(pairs, width - WIDEST_NAME)
+            pairs = _count("step", state.global_step, total) + self._format_position(state)
+            pairs = _drop_to_fit(pairs, width - WIDEST_NAME)
             aligned = _width(pairs)
             yield self._row("train", state.global_step, total, pairs, width)
-            yield self._newest(width)
+            yield self._build_numbers_row(width)
         if self._skipped is not None:
             done, total, unit = self._skipped
             left = (time.monotonic() - self._skipping_since) / max(done, 1) * (total - done)
-            pairs = [*_count(unit, done, total), ("", f"{duration_text(left)} left")]
+            pairs = [*_count(unit, done, total), ("", f"{format_duration(left)} left")]
             yield self._row("skip", done, total, pairs, width, aligned)
         if self._batches is not None:
             yield self._row("eval", *self._batches, _count("batch", *self._batches), width, aligned)
         if self._saved is not None:
             name, done, total = self._saved
-            share = [("", f"{100 * done // total:3d}%"), ("", size_text(done, total))] if total else []
+            share = [("", f"{100 * done // total:3d}%"), ("", format_size(done, total))] if total else []
             yield self._row("save", done, total or None, [*share, ("", name)], width, aligned)
 
-    def _position(self, state: TrainerState) -> list[tuple[str, str]]:
+    def _format_position(self, state: TrainerState) -> list[tuple[str, str]]:
         epochs = f"/{state.num_train_epochs}" if 0 < state.num_train_epochs < MANY_EPOCHS else ""
         left = self._outcome
         if left is None and state.max_steps > 0:
-            left = f"{duration_text(self.clock.seconds_left(max(state.max_steps - state.global_step, 0)))} left"
-        return [("epoch", f"{epoch_text(state.epoch)}{epochs}"), *([("", left)] if left else [])]
+            left = f"{format_duration(self.clock.seconds_left(max(state.max_steps - state.global_step, 0)))} left"
+        return [("epoch", f"{format_epoch(state.epoch)}{epochs}"), *([("", left)] if left else [])]
 
-    def _newest(self, width: int) -> Line:
-        """The numbers under the bar, as far as there is room for them."""
+    def _build_numbers_row(self, width: int) -> Line:
+        """Return the numbers under the bar, as far as they fit."""
         numbers, first = self._numbers, self._first_loss
-        pairs = [] if first is None or "loss" in numbers else [("first loss", value_text("loss", first, 20))]
+        pairs = [] if first is None or "loss" in numbers else [("first loss", format_value("loss", first, 20))]
         pairs += [
-            (SHORT_NAMES.get(name, name), value_text(name, numbers[name], self.max_str_len))
+            (SHORT_NAMES.get(name, name), format_value(name, numbers[name], self.max_str_len))
             for name in SHOWN_BELOW
             if name in numbers
         ]
         speed = self.clock.steps_per_second()
         if speed is not None:
-            pairs.append(("", f"{rate_text(speed * self._samples_per_step)} samples/s"))
+            pairs.append(("", f"{format_rate(speed * self._samples_per_step)} samples/s"))
         if "train_tokens_per_second" in numbers:
-            pairs.append(("", f"{rate_text(numbers['train_tokens_per_second'])} tokens/s"))
+            pairs.append(("", f"{format_rate(numbers['train_tokens_per_second'])} tokens/s"))
         if "train_mfu" in numbers:
             pairs.append(("MFU", f"{numbers['train_mfu']:.0%}"))
         if self._watched is not None:
-            pairs += shown_shares(self._watched.seconds())
+            pairs += format_time_shares(self._watched.seconds())
         while pairs and _width(pairs) > width - WIDEST_NAME:
             pairs.pop()
-        return [(" " * WIDEST_NAME, ""), *_pieces(pairs)]
+        return [(" " * WIDEST_NAME, ""), *_style_pairs(pairs)]
 
     def _row(
         self, name: str, done: int, total: int | None, pairs: list[tuple[str, str]], width: int, aligned: int = 0
     ) -> Line:
-        """A name, a bar that takes what room there is, and what it says."""
+        """Return a name, a bar that fills the room there is, and the text after it."""
         said = _width(pairs)
         room = width - WIDEST_NAME - max(said, aligned) - 1
         bar = [*self._bar(done, total, room), (" ", "")] if room >= SMALLEST_BAR else []
-        return [(name.ljust(WIDEST_NAME), "subject"), *bar, *_pieces(pairs), (" " * (aligned - said), "")]
+        return [(name.ljust(WIDEST_NAME), "subject"), *bar, *_style_pairs(pairs), (" " * (aligned - said), "")]
 
     def _bar(self, done: int, total: int | None, width: int) -> Line:
-        """A line, of which as much is bright as is done. Without colours it is drawn, and the rest is faint."""
+        """Return a bar. Without colours the rest of it is a thinner line."""
         full, half, begin, rest = BARS["ascii" if self.is_ascii else "colour" if self._has_colour else "plain"]
-        if total is None:  # something moves
+        if total is None:  # a moving mark
             at = done % width
             return [(rest * at, "rest"), (full, "done"), (rest * (width - at - 1), "rest")]
         halves = width * 2 if done >= total else max(2 * width * done // total, 0)
@@ -351,32 +353,32 @@ class Screen:
         return line
 
 
-class Words(NamedTuple):
-    """A line that is broken between words where it is too long."""
+class Message(NamedTuple):
+    """A line that is wrapped between words."""
 
     text: str
 
-    def shown(self, encoding: str) -> Text:
+    def to_text(self, encoding: str) -> Text:
         from rich.text import Text  # noqa: PLC0415
 
-        return Text(writable(on_one_line(self.text), encoding))
+        return Text(escape_unencodable(to_single_line(self.text), encoding))
 
 
-class Printed(NamedTuple):
-    """What somebody else prints: in their colours, but the cursor stays ours."""
+class PrintedText(NamedTuple):
+    """What other code prints: its colours are kept, its cursor movements are not."""
 
     text: str
 
-    def shown(self, encoding: str) -> Text:
+    def to_text(self, encoding: str) -> Text:
         from rich.text import Text  # noqa: PLC0415
 
-        return Text.from_ansi(writable(self.text, encoding), no_wrap=True, overflow="ignore")
+        return Text.from_ansi(escape_unencodable(self.text, encoding), no_wrap=True, overflow="ignore")
 
 
-class _Waiting:
-    """What waits, as it is printed above the bars: as one text, since rich takes its time for every piece of it."""
+class _PendingLines:
+    """The pending lines as one text, since rich takes its time for every segment."""
 
-    def __init__(self, screen: Screen, waiting: list[Noted | Words | Printed | Line]) -> None:
+    def __init__(self, screen: Screen, waiting: list[LogRecord | Message | PrintedText | Line]) -> None:
         self.screen, self.waiting = screen, waiting
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
@@ -385,30 +387,30 @@ class _Waiting:
         screen, width, encoding = self.screen, options.max_width, console.encoding
         texts: list[str] = []
         for one in self.waiting:
-            if isinstance(one, Printed) and one.text.isprintable():
+            if isinstance(one, PrintedText) and one.text.isprintable():
                 texts.append(f"{one.text}\n")
                 continue
-            if isinstance(one, (Words, Printed)):
-                yield Segment(writable("".join(texts), encoding))
-                yield one.shown(encoding)
+            if isinstance(one, (Message, PrintedText)):
+                yield Segment(escape_unencodable("".join(texts), encoding))
+                yield one.to_text(encoding)
                 texts = []
                 continue
-            lines = screen.columns.lines(one, width) if isinstance(one, Noted) else [one]
+            lines = screen.columns.format_lines(one, width) if isinstance(one, LogRecord) else [one]
             for line in lines:
-                texts += [f"{screen.styled(part)}\n" for part in broken(line, width)]
-        yield Segment(writable("".join(texts), encoding))
+                texts += [f"{screen.apply_styles(part)}\n" for part in wrap_line(line, width)]
+        yield Segment(escape_unencodable("".join(texts), encoding))
 
 
 def is_terminal(stream: Any) -> bool:
-    """Also of what somebody has put in the place of a stream: it may not be able to tell, or be closed."""
+    """Return whether a stream is a terminal; what replaces a stream may not be able to tell, or be closed."""
     try:
         return stream.isatty()
     except (AttributeError, ValueError):
         return False
 
 
-def _codes(console: Console, style: str) -> str:
-    """What a terminal needs before and after a text in some style, with `%s` for the text."""
+def _style_codes(console: Console, style: str) -> str:
+    """Return the control codes of a style around `%s`, which stands for the text."""
     from rich.text import Text  # noqa: PLC0415
 
     if not style or console.legacy_windows:
@@ -419,15 +421,15 @@ def _codes(console: Console, style: str) -> str:
 
 
 def _count(unit: str, done: int, total: int | None) -> list[tuple[str, str]]:
-    """The share, where there is a whole, and the count."""
+    """Return the share, where there is a total, and the count."""
     if total is None:
         return [(unit, str(done))]
     share = min(100 * done // total, 100) if total else 100
     return [("", f"{share:3d}%"), (unit, f"{done}/{total}")]
 
 
-def _fitting(pairs: list[tuple[str, str]], room: int) -> list[tuple[str, str]]:
-    """Without the epoch, then without the share, if there is no room for them."""
+def _drop_to_fit(pairs: list[tuple[str, str]], room: int) -> list[tuple[str, str]]:
+    """Drop the epoch, then the share, if there is no room for them."""
     for is_left_out in (lambda name, _: name == "epoch", lambda _, value: value.endswith("%")):
         if _width(pairs) > room:
             pairs = [pair for pair in pairs if not is_left_out(*pair)]
@@ -438,8 +440,8 @@ def _width(pairs: list[tuple[str, str]]) -> int:
     return sum([len(name) + bool(name) + len(value) + 2 for name, value in pairs]) - 2
 
 
-def _pieces(pairs: list[tuple[str, str]]) -> Line:
-    """Quiet names, plain values."""
+def _style_pairs(pairs: list[tuple[str, str]]) -> Line:
+    """Style names as quiet and values as plain."""
     line: Line = []
     for number, (name, value) in enumerate(pairs):
         between = "  " if number else ""

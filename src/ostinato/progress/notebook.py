@@ -1,4 +1,4 @@
-"""How far the run is, in a notebook: a bar, a table of what was logged, and the curve of the loss.
+"""Show a run in a notebook: a bar, a table of what was logged, and the curve of the loss.
 
 One display per run, drawn anew in its place. Only text and SVG: a saved notebook shows it as it was.
 """
@@ -14,9 +14,9 @@ from typing import Any
 
 from ..callbacks.events import QuietCallback
 from ..core.state import TrainerControl, TrainerState
-from .messages import Watched, closing, introduced, step_of_best
-from .plain import epoch_text, number_in, plain_line, say, shown, value_text
-from .speed import Clock, duration_text, length_of, rate_text
+from .messages import ObservedRun, find_best_step, format_closing, format_header
+from .plain import format_epoch, format_plain_line, format_value, print_line, select_shown, to_number
+from .speed import Clock, find_length, format_duration, format_rate
 
 SECONDS_BETWEEN_DRAWINGS = 0.5
 ROWS_SHOWN = 200  # the newest; the rest is in `trainer.state.log_history`
@@ -25,25 +25,25 @@ WIDTH, HEIGHT, MARGIN = 520, 160, 8
 NOT_IN_TABLE = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "epoch", "step")
 
 
-def in_a_notebook() -> bool:
-    """Whether this process is the kernel of a notebook. Nothing is imported to find out."""
+def is_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook, without importing anything."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return shell is not None and "IPKernelApp" in getattr(shell, "config", {})
 
 
 class NotebookProgressCallback(QuietCallback):
-    """Shows a training in a notebook: steps and time left, a table, a curve. Used by itself in a notebook.
+    """Shows a run in a notebook: steps and time left, a table, a curve. The default in a notebook.
 
     >>> trainer.add_callback(NotebookProgressCallback)  # doctest: +SKIP
     """
 
     def __init__(self) -> None:
         self._page: _Page | None = None
-        self._watched: Watched | None = None
+        self._watched: ObservedRun | None = None
         self._batches = 0
 
-    def watch(self, run: Watched) -> None:
-        """Look at this run from its beginning to its end."""
+    def watch(self, run: ObservedRun) -> None:
+        """Show this run, from its beginning to its end."""
         self._watched = run
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -64,14 +64,14 @@ class NotebookProgressCallback(QuietCallback):
     ) -> None:
         self._batches += 1
         if self._page is not None:
-            self._page.evaluating = (self._batches, length_of(eval_dataloader))
+            self._page.evaluating = (self._batches, find_length(eval_dataloader))
             self._page.draw_if_due()
 
     def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any) -> None:
         if not state.is_world_process_zero or not logs:
             return
         if self._page is None:  # an evaluation without training
-            say(plain_line(state, logs))
+            print_line(format_plain_line(state, logs))
         else:
             self._page.log(state, logs)
 
@@ -81,7 +81,7 @@ class NotebookProgressCallback(QuietCallback):
         self._batches = 0
         if self._page is not None:
             self._page.evaluating = None
-            self._page.clock.rested()
+            self._page.clock.mark_pause()
             self._page.draw()
 
     def on_predict(
@@ -91,30 +91,30 @@ class NotebookProgressCallback(QuietCallback):
 
     def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._page is not None:
-            duration = duration_text(time.monotonic() - self._page.clock.begun)
+            duration = format_duration(time.monotonic() - self._page.clock.started)
             results = args.output_dir if self._watched is None else self._watched.results
-            self._page.end(closing(args, state, duration, str(results)))
+            self._page.end(format_closing(args, state, duration, str(results)))
         self._page, self._watched, self._batches = None, None, 0
 
     def stop(self) -> None:
-        """Training has been broken off: say so, and leave the rest as it is. Safe to call at any time."""
+        """Mark an interrupted run as such. Safe to call at any time."""
         page, self._page = self._page, None
         self._watched, self._batches = None, 0
         if page is not None:
-            page.end(f"interrupted after {duration_text(page.clock.mark - page.clock.begun)}")
+            page.end(f"interrupted after {format_duration(page.clock.mark - page.clock.started)}")
 
 
 class _Page:
-    """One display, and what it shows."""
+    """The display of one run."""
 
     def __init__(
-        self, state: TrainerState, watched: Watched | None, samples_per_step: int, metric: str | None = None
+        self, state: TrainerState, watched: ObservedRun | None, samples_per_step: int, metric: str | None = None
     ) -> None:
         self.clock = Clock()
         self.evaluating: tuple[int, int | None] | None = None
         self.first_loss: float | None = None
         self._state, self._samples_per_step, self._metric = state, samples_per_step, metric
-        self._head = "" if watched is None else introduced(watched.header, watched.expected())
+        self._head = "" if watched is None else format_header(watched.header, watched.expected())
         self._ended: str | None = None
         self._best: tuple[float | None, int | None] = (None, None)  # the metric and its step
         self._rows: dict[int, dict[str, Any]] = {}  # by step
@@ -126,31 +126,31 @@ class _Page:
 
     def step(self, state: TrainerState) -> None:
         self._state = state
-        if self.clock.stepped(state.global_step) >= self._due_at:
+        if self.clock.mark_step(state.global_step) >= self._due_at:
             self.draw()
 
     def log(self, state: TrainerState, logs: Mapping[str, Any]) -> None:
-        """A row of the table: what was logged at one step stands in one line."""
+        """Add a log to the table: one row per step."""
         self._state = state
-        numbers = {name: value for name, value in shown(logs).items() if not name.endswith(NOT_IN_TABLE)}
-        if all(name.startswith("train_") for name in numbers):  # the summary: it is said in words
+        numbers = {name: value for name, value in select_shown(logs).items() if not name.endswith(NOT_IN_TABLE)}
+        if all(name.startswith("train_") for name in numbers):  # the summary, which the last line has
             return
         row = self._rows.setdefault(state.global_step, {})
         row.update(numbers)
         self._columns += [name for name in numbers if name not in self._columns]
         for name, curve in self._curves.items():
             value = numbers.get(name)
-            number = number_in(value)
+            number = to_number(value)
             if number is not None and math.isfinite(number):
                 curve.append((state.global_step, number))
-                self._curves[name] = _thinned(curve)
+                self._curves[name] = _thin_out(curve)
         while len(self._rows) > ROWS_SHOWN:
             del self._rows[next(iter(self._rows))]
             self._left_out += 1
         self.draw_if_due()
 
     def end(self, line: str) -> None:
-        """The last line, under everything else."""
+        """Show the last line."""
         self._ended, self.evaluating = line, None
         self.draw()
 
@@ -159,7 +159,7 @@ class _Page:
             self.draw()
 
     def draw(self) -> None:
-        """Show it as it is now, in place of what was shown before."""
+        """Draw the page in place of the last one."""
         from IPython.display import HTML, display  # noqa: PLC0415
 
         content = HTML(self._html())
@@ -169,7 +169,7 @@ class _Page:
             self._display.update(content)
         self._due_at = time.monotonic() + SECONDS_BETWEEN_DRAWINGS
 
-    # ---- what it looks like --------------------------------------------------------------------
+    # ---- HTML --------------------------------------------------------------------
 
     def _html(self) -> str:
         head = f"<div>{html.escape(self._head)}</div>" if self._head else ""
@@ -178,14 +178,14 @@ class _Page:
 
     def _bar(self) -> str:
         state, total = self._state, max(self._state.max_steps, 1)
-        parts = [f"step {state.global_step}/{state.max_steps}", f"epoch {epoch_text(state.epoch or 0)}"]
+        parts = [f"step {state.global_step}/{state.max_steps}", f"epoch {format_epoch(state.epoch or 0)}"]
         if self.first_loss is not None and not self._rows:
-            parts.append(f"first loss {value_text('loss', self.first_loss, 20)}")
+            parts.append(f"first loss {format_value('loss', self.first_loss, 20)}")
         speed = self.clock.steps_per_second()
         if speed is not None:
-            parts.append(f"{rate_text(speed * self._samples_per_step)} samples/s")
+            parts.append(f"{format_rate(speed * self._samples_per_step)} samples/s")
         if self._ended is None:
-            parts.append(f"{duration_text(self.clock.seconds_left(max(total - state.global_step, 0)))} left")
+            parts.append(f"{format_duration(self.clock.seconds_left(max(total - state.global_step, 0)))} left")
         if self.evaluating is not None:
             done, batches = self.evaluating
             parts.append(f"evaluating {done}{'' if batches is None else f'/{batches}'}")
@@ -200,7 +200,7 @@ class _Page:
         names = "".join(f"<th style='text-align: left'>{html.escape(name)}</th>" for name in ["step", *self._columns])
         lines, best_step = [], self._best_step()
         for step, row in self._rows.items():
-            cells = [str(step), *(value_text(name, row[name], 40) if name in row else "" for name in self._columns)]
+            cells = [str(step), *(format_value(name, row[name], 40) if name in row else "" for name in self._columns)]
             best = " style='font-weight: bold'" if step == best_step else ""
             mark = "<td>best</td>" if step == best_step else ""
             lines.append(f"<tr{best}>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}{mark}</tr>")
@@ -209,8 +209,8 @@ class _Page:
 
     def _best_step(self) -> int | None:
         metric = self._state.best_metric
-        if self._metric and metric != self._best[0]:  # a long history is not looked through for every drawing
-            self._best = (metric, step_of_best(self._metric, self._state))
+        if self._metric and metric != self._best[0]:  # searching a long history takes time
+            self._best = (metric, find_best_step(self._metric, self._state))
         return self._best[1]
 
     def _plot(self) -> str:
@@ -222,8 +222,8 @@ class _Page:
         colours = {"loss": "#5b7cfa", "eval_loss": "#e0783c"}
         lines = []
         for name, points in curves.items():
-            heights = [_down((value - low) / (high - low or 1)) for _, value in points]
-            places = [f"{_across(step / last):.1f},{y:.1f}" for (step, _), y in zip(points, heights, strict=True)]
+            heights = [_scale_y((value - low) / (high - low or 1)) for _, value in points]
+            places = [f"{_scale_x(step / last):.1f},{y:.1f}" for (step, _), y in zip(points, heights, strict=True)]
             line = f"<polyline points='{' '.join(places)}' fill='none' stroke='{colours[name]}' stroke-width='2'/>"
             lines.append(line)
         names = " ".join(f"<span style='color: {colours[name]}'>{name}</span>" for name in curves)
@@ -233,14 +233,14 @@ class _Page:
         return f"{drawing}<div>{words}</div>"
 
 
-def _across(share: float) -> float:
+def _scale_x(share: float) -> float:
     return MARGIN + share * (WIDTH - 2 * MARGIN)
 
 
-def _down(share: float) -> float:
+def _scale_y(share: float) -> float:
     return HEIGHT - MARGIN - share * (HEIGHT - 2 * MARGIN)
 
 
-def _thinned(curve: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Every second point of a curve that has twice as many as can be seen; the newest stays."""
+def _thin_out(curve: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Drop every second point of a curve that has twice as many as can be seen, but not the newest."""
     return curve if len(curve) < 2 * POINTS_DRAWN else [*curve[:-1:2], curve[-1]]

@@ -1,4 +1,4 @@
-"""What others print while something is live on the terminal: it goes above it, after the lines that came before."""
+"""Print what other code writes to standard output above the live display."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
-LONGEST_LINE = 10_000  # that waits for its end
+MAX_UNFINISHED_LINE = 10_000  # characters; a longer one is shown
 
 
-class Above:
-    """Stands in for a standard stream, and hands whole lines to `show`.
+class StreamProxy:
+    """Replaces a standard stream, and passes whole lines to `show`.
 
-    An unfinished line is shown when it is flushed, as a question that waits for an answer should be. One that returns
-    to its beginning is somebody's own bar: only how it ends is shown, since two of them cannot move at once.
+    An unfinished line is shown when it is flushed, as a prompt should be. A line that returns to its beginning is
+    another progress bar: only its last state is shown, since two bars cannot move at once.
     """
 
     def __init__(self, stream: TextIO, show: Callable[[str], None]) -> None:
@@ -24,15 +24,15 @@ class Above:
         self._is_over = False
 
     def write(self, text: str) -> int:
-        if self._is_over or os.getpid() != self._process:  # a fork knows nothing of what is live now
+        if self._is_over or os.getpid() != self._process:  # a forked child has no live display
             return self.stream.write(text)
         whole, newline, self._unfinished = (self._unfinished + text).rpartition("\n")
         if newline:
-            self._show("\n".join([as_it_ends(line) for line in whole.split("\n")]))
-        if "\r" in self._unfinished:  # what was written over is of no use to anybody
+            self._show("\n".join([keep_last_overwrite(line) for line in whole.split("\n")]))
+        if "\r" in self._unfinished:  # drop what was written over
             returned = "\r" if self._unfinished.endswith("\r") else ""
-            self._unfinished = f"\r{as_it_ends(self._unfinished)}{returned}"
-        if len(self._unfinished) > LONGEST_LINE:
+            self._unfinished = f"\r{keep_last_overwrite(self._unfinished)}{returned}"
+        if len(self._unfinished) > MAX_UNFINISHED_LINE:
             self.flush()
         return len(text)
 
@@ -44,9 +44,9 @@ class Above:
         self.stream.flush()
 
     def end(self) -> None:
-        """Nothing is live any more: who still holds this writes to the stream itself."""
+        """Pass everything to the stream itself from now on."""
         self._is_over = True
-        text, self._unfinished = as_it_ends(self._unfinished), ""
+        text, self._unfinished = keep_last_overwrite(self._unfinished), ""
         if text.strip():
             self.stream.write(text)
 
@@ -55,30 +55,30 @@ class Above:
             self.write(text)
 
     def __getattr__(self, name: str) -> Any:
-        """Encoding, file number and whatever else somebody asks for are the stream's own."""
+        """Return any other attribute of the stream."""
         return getattr(self.stream, name)
 
 
-class Redirected:
-    """Standard output, and standard error where it is a terminal as well, until `end`."""
+class RedirectedStreams:
+    """Redirects standard output, and standard error where it is a terminal as well, until `end`."""
 
     def __init__(self, show: Callable[[str], None], *, error: bool) -> None:
         self._names = ("stdout", "stderr") if error else ("stdout",)
-        self._above = {name: Above(getattr(sys, name), show) for name in self._names}
+        self._above = {name: StreamProxy(getattr(sys, name), show) for name in self._names}
         for name, stream in self._above.items():
             setattr(sys, name, stream)
 
     def end(self) -> None:
         for name, above in self._above.items():
-            if getattr(sys, name) is above:  # nobody has put another in its place
+            if getattr(sys, name) is above:  # not replaced meanwhile
                 setattr(sys, name, above.stream)
             above.end()
 
 
-def as_it_ends(line: str) -> str:
-    """A line that was written over itself, as it was left.
+def keep_last_overwrite(line: str) -> str:
+    """Return a line that was written over itself as it was left.
 
-    >>> as_it_ends("\\r 50%|#####     |\\r100%|##########|")
+    >>> keep_last_overwrite("\\r 50%|#####     |\\r100%|##########|")
     '100%|##########|'
     """
     return line.removesuffix("\r").rpartition("\r")[2]

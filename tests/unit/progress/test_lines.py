@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ostinato.progress import table
-from ostinato.progress.format import Columns, Line, Noted, broken, cut, width_of
-from ostinato.progress.plain import number_in, on_one_line, value_text, writable
+from ostinato.progress.format import Columns, Line, LogRecord, cut, measure_width, wrap_line
+from ostinato.progress.plain import escape_unencodable, format_value, to_number, to_single_line
 
 
 def texts(lines: Any) -> list[str]:
@@ -16,7 +16,7 @@ def texts(lines: Any) -> list[str]:
 
 
 def shown(columns: Columns, logs: dict[str, Any], *, step: int = 50, width: int = 100, best: str = "") -> list[str]:
-    return texts(columns.lines(Noted(step, 100, 0.5, logs, best), width))
+    return texts(columns.format_lines(LogRecord(step, 100, 0.5, logs, best), width))
 
 
 def evaluated(data: str, loss: float, accuracy: float) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def test_arrows_point_where_a_metric_went(is_ascii: bool, marks: str) -> None:
 
 def test_a_resumed_run_knows_what_was_measured() -> None:
     columns = Columns(100, is_ascii=False)
-    columns.recall([{"loss": 3.0, "step": 1}, {"eval_loss": 0.5, "eval_said": "well", "step": 1}])
+    columns.load_history([{"loss": 3.0, "step": 1}, {"eval_loss": 0.5, "eval_said": "well", "step": 1}])
     assert shown(columns, {"eval_loss": 0.6}) == ["step  50  epoch 0.50  eval  loss 0.6    ↑"]
 
 
@@ -90,7 +90,7 @@ def test_looks_are_not_kept_for_ever() -> None:
     columns = Columns(100, is_ascii=False)
     for number in range(500):
         assert shown(columns, {f"n{number}": 1.0}) == [f"step  50  epoch 0.50  n{number} 1"]
-    assert len(columns._looks) <= 50
+    assert len(columns._layouts) <= 50
     assert len(columns._widths) <= 50
 
 
@@ -103,23 +103,23 @@ def test_names_may_be_anything() -> None:
 
 def test_wide_characters_count_twice_where_a_line_is_broken() -> None:
     line: Line = [("  日本語 ", ""), ("1", ""), ("  日本語 ", ""), ("2", "")]
-    assert texts(broken(line, 20)) == ["  日本語 1  日本語 2"]
-    assert texts(broken(line, 19)) == ["  日本語 1", "      日本語 2"]
-    assert width_of(cut("日本語日本語", 7)) <= 7
+    assert texts(wrap_line(line, 20)) == ["  日本語 1  日本語 2"]
+    assert texts(wrap_line(line, 19)) == ["  日本語 1", "      日本語 2"]
+    assert measure_width(cut("日本語日本語", 7)) <= 7
 
 
 # ------------------------------------------------------------------------------------------ values
 
 
 def test_a_stream_gets_nothing_that_it_cannot_write_or_should_not() -> None:
-    assert writable("ü→\udcff", "utf-8") == "ü→\\udcff"
-    assert writable("ü→", "ascii") == "\\xfc\\u2192"
-    assert writable("plain", None) == "plain"
-    assert on_one_line("tab\there\r\n\u202eback") == "tab here \\u202eback"
-    assert value_text("x", 10**5000, 20) == "about 2^16610"
-    assert value_text("x", -(10**20), 20) == str(-(10**20))
-    assert number_in(-(10**400)) == float("-inf")
-    assert number_in("0.5") is None
+    assert escape_unencodable("ü→\udcff", "utf-8") == "ü→\\udcff"
+    assert escape_unencodable("ü→", "ascii") == "\\xfc\\u2192"
+    assert escape_unencodable("plain", None) == "plain"
+    assert to_single_line("tab\there\r\n\u202eback") == "tab here \\u202eback"
+    assert format_value("x", 10**5000, 20) == "about 2^16610"
+    assert format_value("x", -(10**20), 20) == str(-(10**20))
+    assert to_number(-(10**400)) == float("-inf")
+    assert to_number("0.5") is None
 
 
 # ----------------------------------------------------------------------------------------- history
@@ -135,7 +135,7 @@ def run_of(count: int, *, data: str = "") -> list[dict[str, Any]]:
 
 def table_of(log_history: list[dict[str, Any]], metric: str | None = "f1", **options: Any) -> list[str]:
     settings = {"greater_is_better": None, "width": 80, "is_ascii": False, **options}
-    return texts(table.tables(log_history, metric, **settings))
+    return texts(table.build_tables(log_history, metric, **settings))
 
 
 def test_all_evaluations_are_one_table() -> None:

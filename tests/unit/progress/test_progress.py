@@ -36,8 +36,8 @@ from ostinato.progress import callback as progress
 from ostinato.progress import live as screen
 from ostinato.progress import speed, stdout_proxy
 from ostinato.progress.callback import PrinterCallback, ProgressCallback
-from ostinato.progress.messages import Watched
-from ostinato.progress.plain import plain_line
+from ostinato.progress.messages import ObservedRun
+from ostinato.progress.plain import format_plain_line
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs pseudo terminals")
 
@@ -402,7 +402,7 @@ HEADER = "training Net on cpu in float32: 771 parameters, 800 rows, 100 steps of
 
 def introduced(bar: ProgressCallback, header: str = HEADER, expected: float | None = None) -> TrainerState:
     """A run that begins with a line about itself."""
-    bar.watch(Watched(header, "out", dict, lambda: None, workers=0, cores=2, expected=lambda: expected))
+    bar.watch(ObservedRun(header, "out", dict, lambda: None, workers=0, cores=2, expected=lambda: expected))
     return begun(bar)
 
 
@@ -493,13 +493,13 @@ def test_drawing_that_takes_long_is_done_seldom(
     terminal: Terminal, clock: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A two-hundredth of the time is for drawing, whatever the machine and the terminal are like."""
-    newest = screen.Screen._newest
+    newest = screen.Screen._build_numbers_row
 
     def slow(*given: Any) -> Any:
         clock.now += 0.01
         return newest(*given)
 
-    monkeypatch.setattr(screen.Screen, "_newest", slow)
+    monkeypatch.setattr(screen.Screen, "_build_numbers_row", slow)
     terminal.plug_in()
     bar = ProgressCallback()
     state = begun(bar, max_steps=5000)
@@ -981,7 +981,7 @@ def test_lines_that_wait_are_never_many(terminal: Terminal, clock: Time) -> None
         state.global_step = step
         bar.on_log(arguments(), state, CONTROL, logs={"loss": 0.5})
         assert bar._screen is not None
-        longest = max(longest, len(bar._screen._waiting))
+        longest = max(longest, len(bar._screen._pending))
     bar.stop()
     assert 500 < longest <= 1000
     assert len([line for line in screen_of(terminal.close()) if line.startswith("step")]) == 5000
@@ -1081,11 +1081,11 @@ def test_a_line_reads_well_whatever_is_logged() -> None:
         "grad_norm": 1.23456,
         "learning_rate": 4e-5,
     }
-    assert plain_line(state, {"loss": 0.41234, **logs, "total_flos": 1.0, "step": 50}) == (
+    assert format_plain_line(state, {"loss": 0.41234, **logs, "total_flos": 1.0, "step": 50}) == (
         "step 50 epoch 0.53 loss 0.4123 lr 4e-05 grad 1.23 n 3 ok True x 0.1235 big 1.235e+05"
     )
-    assert plain_line(state, {"loss": float("nan"), "epoch": 0.000123}) == "step 50 epoch 0.00012 loss nan"
-    assert plain_line(state, {"t": "x" * 9}, max_str_len=4) == "step 50 epoch 0.53 t xxxx... (9 characters)"
+    assert format_plain_line(state, {"loss": float("nan"), "epoch": 0.000123}) == "step 50 epoch 0.00012 loss nan"
+    assert format_plain_line(state, {"t": "x" * 9}, max_str_len=4) == "step 50 epoch 0.53 t xxxx... (9 characters)"
 
 
 def test_empty_logs_say_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -1225,7 +1225,7 @@ def test_the_first_loss_of_a_resumed_run_is_said(tmp_path: Path, capsys: pytest.
 
 def test_loader_bound(clock: Time, capsys: pytest.CaptureFixture[str]) -> None:
     bar = ProgressCallback()
-    bar.watch(progress.Watched("h", "out", lambda: {"computing": 10.0, "data": 30.0}, lambda: None, 0, 8))
+    bar.watch(progress.ObservedRun("h", "out", lambda: {"computing": 10.0, "data": 30.0}, lambda: None, 0, 8))
     state = TrainerState(global_step=5, max_steps=9, is_world_process_zero=True)
     args = SimpleNamespace(metric_for_best_model=None, greater_is_better=None)
     for _ in range(2):
@@ -1238,7 +1238,7 @@ def test_the_share_of_time_is_under_the_bar(terminal: Terminal, clock: Time) -> 
     terminal.plug_in()
     bar = ProgressCallback()
     seconds = {"computing": 6.0, "data": 3.0, "evaluation": 1.0, "saving": 0.0}
-    bar.watch(progress.Watched("what is trained", "out", lambda: seconds, lambda: 2.5, 0, 8))
+    bar.watch(progress.ObservedRun("what is trained", "out", lambda: seconds, lambda: 2.5, 0, 8))
     state = TrainerState(global_step=0, max_steps=9, is_world_process_zero=True, num_train_epochs=1)
     args = SimpleNamespace(
         metric_for_best_model=None, greater_is_better=None, train_batch_size=2, world_size=1,

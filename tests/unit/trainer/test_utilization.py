@@ -14,7 +14,7 @@ from ostinato import trainer as trainer_module
 from ostinato.core.device_peaks import known_peak
 from ostinato.core.errors import ConfigError
 from ostinato.core.state import TrainerState
-from ostinato.progress.messages import closing
+from ostinato.progress.messages import format_closing
 
 PEAK = 1e6  # operations a second: a device on which these models are a burden
 REAL, PADDED = 5, 8  # tokens of a row
@@ -160,4 +160,4 @@ def test_it_is_in_the_last_line() -> None:
     state = TrainerState(
         global_step=4, max_steps=4, log_history=[{"train_mfu": 0.2}, {"train_mfu": 0.413}, {"loss": 1}]
     )
-    assert closing(None, state, "1:05", "out") == "done in 1:05: MFU 41 %; results in out"
+    assert format_closing(None, state, "1:05", "out") == "done in 1:05: MFU 41 %; results in out"
