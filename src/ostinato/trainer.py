@@ -223,7 +223,7 @@ class Trainer(metaclass=TrainerType):
         self._adopt_model()
         default_callbacks: list[Any] = [
             DefaultFlowCallback,
-            *registry.trackers(args.report_to, callbacks),
+            *registry.build_trackers(args.report_to, callbacks),
             *(callbacks or []),
         ]
         self.callback_handler = CallbackHandler(

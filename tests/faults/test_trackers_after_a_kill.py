@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from ostinato.trackers.base import rewrite_logs
-from ostinato.trackers.sink import CLOCKED
-from ostinato.trackers.wandb_files import files_of, history
+from ostinato.trackers.sink import TIMED_SUFFIXES
+from ostinato.trackers.wandb_files import find_run_files, read_history
 
 SCRIPT = Path(__file__).with_name("tracked_run.py")
 PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "sqlalchemy", "trackio": "trackio"}
@@ -75,7 +75,11 @@ def assert_same(found: Points, logged: Points, *, first_attempt_stays: bool = Fa
 
     def comparable(points: Points) -> Counter:
         return Counter(
-            (step, name, None if first_attempt_stays and name.endswith(CLOCKED) and step > CHECKPOINT else value)
+            (
+                step,
+                name,
+                None if first_attempt_stays and name.endswith(TIMED_SUFFIXES) and step > CHECKPOINT else value,
+            )
             for step, name, value in points
         )
 
@@ -136,9 +140,9 @@ def test_mlflow(killed_run) -> None:
 def test_wandb(killed_run) -> None:
     directory, logged = killed_run
     (run_id,) = {path.name.removeprefix("run-") for path in directory.glob("wandb/offline-run-*/run-*.wandb")}
-    files = files_of(directory / "wandb", run_id.removesuffix(".wandb"))
+    files = find_run_files(directory / "wandb", run_id.removesuffix(".wandb"))
     assert len(files) == 2  # each process writes a file of its own for the same run
-    rows = [row for path in files for row in history(path)]
+    rows = [row for path in files for row in read_history(path)]
     assert [row["_step"] for row in rows] == list(range(len(rows)))
     found = [
         (row["train/global_step"], name, value)

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..arguments import tracker_names
 
-_HOMES = {
+_MODULES = {
     "tensorboard": ("tensorboard", "TensorBoardCallback"),
     "wandb": ("wandb", "WandbCallback"),
     "mlflow": ("mlflow", "MLflowCallback"),
@@ -25,18 +25,18 @@ _HOMES = {
     "neptune": ("neptune", "NeptuneCallback"),
     "swanlab": ("swanlab", "SwanLabCallback"),
 }
-_HOME_OF = {callback: home for home, callback in _HOMES.values()}
-_HOME_OF |= {"TrackerCallback": "base", "rewrite_logs": "base", "Sink": "sink", "RunInfo": "sink"}
+_MODULE_OF = {callback: home for home, callback in _MODULES.values()}
+_MODULE_OF |= {"TrackerCallback": "base", "rewrite_logs": "base", "Sink": "sink", "RunInfo": "sink"}
 
 
 def callback_class(name: str) -> Any:
-    """The callback behind a name in `report_to`; for one of another package, what its entry point names.
+    """Return the callback class of a name in `report_to`; of another package's, what its entry point names.
 
     >>> callback_class("csv").__name__
     'CsvCallback'
     """
-    if name in _HOMES:
-        home, callback = _HOMES[name]
+    if name in _MODULES:
+        home, callback = _MODULES[name]
         return getattr(import_module(f".{home}", __name__), callback)
     problem = tracker_names.unknown(name)
     if problem is not None:
@@ -45,17 +45,17 @@ def callback_class(name: str) -> Any:
 
 
 def get_available_reporting_integrations() -> list[str]:
-    """The trackers that can be used here: what `report_to="all"` means."""
+    """Return the trackers that are installed: what `report_to="all"` means."""
     return tracker_names.installed()
 
 
 def get_reporting_integration_callbacks(report_to: list[str]) -> list[Any]:
-    """The callbacks behind the names in `report_to`."""
+    """Return the callback classes of the names in `report_to`."""
     return [callback_class(name) for name in report_to]
 
 
 class _Callbacks(Mapping[str, Any]):
-    """Every name in `report_to` and its callback, which is imported when asked for."""
+    """Maps every name in `report_to` to its callback class, which is imported on access."""
 
     def __getitem__(self, name: str) -> Any:
         if name not in list(self):
@@ -63,7 +63,7 @@ class _Callbacks(Mapping[str, Any]):
         return callback_class(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*_HOMES, *(name for name in sorted(tracker_names.third_party()) if name not in _HOMES)])
+        return iter([*_MODULES, *(name for name in sorted(tracker_names.third_party()) if name not in _MODULES)])
 
     def __len__(self) -> int:
         return len(list(iter(self)))
@@ -73,12 +73,12 @@ INTEGRATION_TO_CALLBACK: Mapping[str, Any] = _Callbacks()
 
 
 def hp_params(trial: Any) -> Any:
-    """The hyper-parameters of a trial, whichever library made it."""
+    """Return the hyper-parameters of a trial, whichever library made it."""
     return getattr(trial, "params", trial)
 
 
-# What scripts ask before they use a library.
-_ASKED = {
+# Functions of transformers that scripts call before they use a library.
+_AVAILABILITY_CHECKS = {
     "is_clearml_available": "clearml",
     "is_codecarbon_available": "codecarbon",
     "is_comet_available": "comet_ml",
@@ -94,9 +94,9 @@ _ASKED = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ASKED:
-        package = _ASKED[name]
+    if name in _AVAILABILITY_CHECKS:
+        package = _AVAILABILITY_CHECKS[name]
         return lambda: find_spec(package) is not None
-    if name in _HOME_OF:
-        return getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
+    if name in _MODULE_OF:
+        return getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

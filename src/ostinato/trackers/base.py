@@ -1,4 +1,4 @@
-"""What all tracker callbacks have in common: when to start, what a number is called there, and how to fail."""
+"""The base class of all tracker callbacks: starting, naming numbers, catching up after a resume, and failures."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from ..core.state import ExportableState, TrainerControl, TrainerState
 from .sink import Held, Logged, RunInfo, Sink
 
 SUMMARY = ("train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss", "total_flos")
-GIVES_UP_AFTER = 3  # logs in a row that a tracker did not take
+MAX_FAILURES = 3  # logs in a row, after which a tracker is not used any more
 
 
 def rewrite_logs(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """Names as trackers group them: `eval_` and `test_` become folders, everything else goes to `train/`.
+    """Rename numbers as trackers group them: `eval_` and `test_` become folders, the rest goes to `train/`.
 
     >>> rewrite_logs({"loss": 1.0, "eval_loss": 2.0, "test_acc": 0.5})
     {'train/loss': 1.0, 'eval/loss': 2.0, 'test/acc': 0.5}
     """
-    return {_folder(name): value for name, value in logs.items()}
+    return {_add_folder(name): value for name, value in logs.items()}
 
 
 @lru_cache(maxsize=1024)  # every log has the same names
-def _folder(name: str) -> str:
+def _add_folder(name: str) -> str:
     for prefix in ("eval", "test"):
         if name.startswith(f"{prefix}_"):
             return f"{prefix}/{name[len(prefix) + 1 :]}"
     return f"train/{name}"
 
 
-def numbers_of(logs: Mapping[str, Any]) -> dict[str, float]:
-    """What of a log is a number; the rest is left out, and said."""
+def select_numbers(logs: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers of a log; report once what is none."""
     found: dict[str, float] = {}
     for name, value in logs.items():
-        if type(value) is float or type(value) is int:  # nearly always, and the rest takes longer to tell
+        if type(value) is float or type(value) is int:  # nearly always; the other checks are slower
             found[name] = value
             continue
         if isinstance(value, torch.Tensor) and value.numel() == 1:
@@ -56,15 +56,18 @@ def numbers_of(logs: Mapping[str, Any]) -> dict[str, float]:
             found[name] = float(value)
         else:
             kind = type(value).__name__
-            note_once(f"trackers take numbers: {name} is a {kind} and goes to none", key=f"not a number: {name}")
+            note_once(f"trackers take numbers: {name} is a {kind} and is not sent", key=f"not a number: {name}")
     return found
 
 
 class TrackerCallback(TidiesUp, ExportableState):
-    """Sends what is logged to a tracker, from the first process of all.
+    """Sends what is logged to a tracker, from the first process only.
 
-    Give it a sink, or derive from it and make one in `open`. The id of the tracker's run is kept in checkpoints, so
-    that a resumed run goes on with it. A tracker that fails is said to, once, and never stops training.
+    Pass a sink, or override `open`. The id of the tracker's run is saved in checkpoints, so that a resumed run
+    continues it. A tracker that fails is reported once and never stops training.
+
+    Args:
+        sink: where numbers go; None if `open` is overridden.
 
     >>> Trainer(..., callbacks=[TrackerCallback(MySink())])  # doctest: +SKIP
     """
@@ -77,24 +80,24 @@ class TrackerCallback(TidiesUp, ExportableState):
         if self.tracker and not is_installed(self.tracker):
             raise missing(self.tracker)
         self.run_id: str | None = None
-        self._given = sink
+        self._given_sink = sink
         self._sink: Sink | None = None
         self._held: Held | None = None
-        self._waiting: list[Logged] = []  # not handed over yet, under the names they were logged with
-        self._handed_over_at = float("-inf")
+        self._pending: list[Logged] = []  # not sent yet, under the names they were logged with
+        self._sent_at = float("-inf")
         self._failures = 0
         self._is_off = self._has_warned = False
         self._is_training = self._has_trained = False
 
     def package(self) -> Any:
-        """The tracker's own package, imported now."""
+        """Import and return the tracker's own package."""
         return import_module(KNOWN[self.tracker][0] or "")
 
     def open(self) -> Sink:
-        """A sink for a run."""
-        if self._given is None:
-            raise NotImplementedError(f"{type(self).__name__} has to be given a sink, or to make one in open()")
-        return self._given
+        """Return a sink for a run."""
+        if self._given_sink is None:
+            raise NotImplementedError(f"{type(self).__name__} needs a sink, or an open() that returns one")
+        return self._given_sink
 
     # ---- events --------------------------------------------------------------------------------
 
@@ -102,7 +105,7 @@ class TrackerCallback(TidiesUp, ExportableState):
         self, args: Any, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
     ) -> None:
         self._failures, self._is_off = 0, False
-        self._handed_over_at = float("-inf")  # the first numbers of a run do not wait
+        self._sent_at = float("-inf")  # send the first numbers of a run at once
         goes_on = state.global_step > 0
         if not goes_on and self._has_trained:
             self._finish()
@@ -125,11 +128,11 @@ class TrackerCallback(TidiesUp, ExportableState):
             return
         if self._sink is None:  # an evaluation before training, or a prediction after it
             self.setup(args, state, model)
-        self._waiting.append(Logged(numbers_of(logs), state.global_step, time.time()))
+        self._pending.append(Logged(select_numbers(logs), state.global_step, time.time()))
         if not self._is_training:
-            self.flush()  # nobody may ever end this one
+            self.flush()  # nothing may end this run
         elif self._is_due(control):
-            self._hand_over()
+            self._send_pending()
 
     def on_predict(self, args: Any, state: TrainerState, control: TrainerControl, metrics: Any, **kwargs: Any) -> None:
         if self.logs_predictions:
@@ -140,18 +143,18 @@ class TrackerCallback(TidiesUp, ExportableState):
         self._finish()
 
     def broke_off(self) -> None:
-        """What waits to be sent must not be lost with a run that failed."""
+        """Send what is pending: the run has failed."""
         self._is_training = False
         self.flush()
 
-    # ---- what they do --------------------------------------------------------------------------
+    # ---- running --------------------------------------------------------------------------
 
     def setup(self, args: Any, state: TrainerState, model: Any, **kwargs: Any) -> None:
-        """Start the tracker's run, or go on with it: a subclass may add what it wants to have recorded."""
+        """Start the tracker's run, or continue it. A subclass may record more."""
         if not state.is_world_process_zero or self._sink is not None:
             return
         run = self.describe(args, state, model)
-        with self._never_stopping("could not be started", is_fatal=True):
+        with self._report_errors("could not be started", is_fatal=True):
             sink = self.open()
             self.run_id = sink.start(run)
             self._sink = sink
@@ -159,12 +162,12 @@ class TrackerCallback(TidiesUp, ExportableState):
                 self._catch_up(sink, run, state)
 
     def describe(self, args: Any, state: TrainerState, model: Any) -> RunInfo:
-        """What the tracker is told about the run."""
+        """Return what the tracker is told about the run."""
         return RunInfo(
             name=getattr(args, "run_name", None),
             output_dir=args.output_dir or ".",
-            hyper_parameters=_masked(args.to_dict()),
-            model_config=_masked(config_of(model)),
+            hyper_parameters=_mask_secrets(args.to_dict()),
+            model_config=_mask_secrets(read_config(model)),
             run_id=self.run_id,
             step=state.global_step if self._is_training else None,
             trial=state.trial_name,
@@ -173,55 +176,55 @@ class TrackerCallback(TidiesUp, ExportableState):
         )
 
     def _catch_up(self, sink: Sink, run: RunInfo, state: TrainerState) -> None:
-        """Bring the tracker to where the checkpoint is: what it lost is logged again, what it has is left alone."""
+        """Log again what the tracker has lost of the steps before the checkpoint."""
         self._held = held = sink.held(run)
         now = time.time()
         for entry in state.log_history:
             step = int(entry.get("step", 0))
             if step >= held.complete_before:
-                numbers = numbers_of({name: value for name, value in entry.items() if name != "step"})
-                self._waiting.append(Logged(numbers, step, now))
-        self._hand_over()
+                numbers = select_numbers({name: value for name, value in entry.items() if name != "step"})
+                self._pending.append(Logged(numbers, step, now))
+        self._send_pending()
 
     def _is_due(self, control: TrainerControl) -> bool:
-        """Whether what waits has waited long enough, or the next step is not what comes next."""
+        """Return whether numbers have waited long enough, or something else than a step comes next."""
         patience = 0.0 if self._sink is None else self._sink.patience
-        long_enough = not patience or time.monotonic() - self._handed_over_at >= patience
+        long_enough = not patience or time.monotonic() - self._sent_at >= patience
         return long_enough or control.should_evaluate or control.should_save or control.should_training_stop
 
-    def _hand_over(self) -> None:
-        """Give the tracker what waits: at once where it takes many at once, one by one where it does not."""
-        waiting, self._waiting = self._waiting, []
+    def _send_pending(self) -> None:
+        """Send what is pending: together where the sink takes many logs at once, else one by one."""
+        waiting, self._pending = self._pending, []
         if not waiting:
             return
-        self._handed_over_at = time.monotonic()
-        ready = [one for one in map(self._as_it_is_called, waiting) if one.numbers]
+        self._sent_at = time.monotonic()
+        ready = [one for one in map(self._rename_numbers, waiting) if one.numbers]
         together = self._sink is not None and self._sink.patience
         for logs in [ready] if together and ready else [[one] for one in ready]:
             if self._sink is None:
                 return
-            with self._never_stopping("did not take what was logged"):
+            with self._report_errors("did not take what was logged"):
                 self._sink.log_all(logs)
                 self._failures = 0
         summary = next((one.numbers for one in waiting if "train_runtime" in one.numbers), None)
         if summary is not None and self._sink is not None:
-            with self._never_stopping("did not take the summary"):
+            with self._report_errors("did not take the summary"):
                 self._sink.summarize({name: summary[name] for name in SUMMARY if name in summary})
 
-    def _as_it_is_called(self, logged: Logged) -> Logged:
-        """The numbers under the names that the tracker knows them by, without those that it has already."""
+    def _rename_numbers(self, logged: Logged) -> Logged:
+        """Return the numbers under the tracker's names, without those that it has already."""
         numbers = rewrite_logs(logged.numbers) if self.prefixed else dict(logged.numbers)
         if self._held is not None:
-            numbers = self._not_held(self._held, numbers, logged.step)
+            numbers = self._drop_held(self._held, numbers, logged.step)
         return logged._replace(numbers=numbers)
 
-    def _not_held(self, held: Held, numbers: dict[str, float], step: int) -> dict[str, float]:
+    def _drop_held(self, held: Held, numbers: dict[str, float], step: int) -> dict[str, float]:
         left = {}
         for name, value in numbers.items():
             is_there, differs = held.take(step, name, value)
             if differs:
                 note_once(
-                    f"{self._name} has {name} of step {step} already, from an attempt that went on to other numbers; "
+                    f"{self._name} has {name} of step {step} already, with another value from an earlier attempt; "
                     "both are there now",
                     key=f"{self._name} has other numbers",
                 )
@@ -230,39 +233,39 @@ class TrackerCallback(TidiesUp, ExportableState):
         return left
 
     def _finish(self) -> None:
-        self._hand_over()
+        self._send_pending()
         sink, self._sink, self._held = self._sink, None, None
         if sink is not None:
-            with self._never_stopping("could not be ended"):
+            with self._report_errors("could not be ended"):
                 sink.finish()
 
     def flush(self) -> None:
-        """Let nothing be lost that was logged so far."""
-        self._hand_over()
+        """Make sure that nothing logged so far can be lost."""
+        self._send_pending()
         if self._sink is not None:
-            with self._never_stopping("could not write"):
+            with self._report_errors("could not write"):
                 self._sink.flush()
 
-    # ---- failing -------------------------------------------------------------------------------
+    # ---- failures -------------------------------------------------------------------------------
 
     @property
     def _name(self) -> str:
-        return self.tracker or type(self._given or self).__name__
+        return self.tracker or type(self._given_sink or self).__name__
 
     @contextlib.contextmanager
-    def _never_stopping(self, what: str, *, is_fatal: bool = False) -> Iterator[None]:
-        """Whatever a tracker raises is told once."""
+    def _report_errors(self, what: str, *, is_fatal: bool = False) -> Iterator[None]:
+        """Report the first error of a tracker, and never let one stop training."""
         try:
             yield
         except Exception as error:
             self._failures += 1
-            self._is_off = self._is_off or is_fatal or self._failures >= GIVES_UP_AFTER
+            self._is_off = self._is_off or is_fatal or self._failures >= MAX_FAILURES
             if is_fatal or self._is_off:
                 self._abandon()
             if not self._has_warned:
                 self._has_warned = True
                 then = "nothing is sent to it" if self._is_off else "it is tried again with the next numbers"
-                warn(f"the tracker {self._name} {what}: {_first_line(error)}; training goes on, and {then}")
+                warn(f"the tracker {self._name} {what}: {_summarize_error(error)}; training goes on, and {then}")
 
     def _abandon(self) -> None:
         sink, self._sink = self._sink, None
@@ -274,17 +277,17 @@ class TrackerCallback(TidiesUp, ExportableState):
 
     @property
     def _initialized(self) -> bool:
-        """Whether the tracker's run is open: what subclasses of transformers' callbacks look at."""
+        """Whether the tracker's run is open; read by subclasses of transformers' callbacks."""
         return self._sink is not None
 
     def state(self) -> dict[str, Any]:
-        """The id of the tracker's run. A checkpoint is being made: what was logged until now must not be lost."""
+        """Return the id of the tracker's run, for a checkpoint, and flush what was logged until now."""
         self.flush()
         return {"args": {}, "attributes": {"run_id": self.run_id}}
 
 
-def config_of(model: Any) -> dict[str, Any]:
-    """The configuration that a model carries, as plain data."""
+def read_config(model: Any) -> dict[str, Any]:
+    """Return the configuration of a model as plain data."""
     found: dict[str, Any] = {}
     for name in ("config", "peft_config"):
         config: Any = getattr(model, name, None)
@@ -295,18 +298,18 @@ def config_of(model: Any) -> dict[str, Any]:
     return found
 
 
-def _masked(content: Mapping[Any, Any]) -> dict[str, Any]:
+def _mask_secrets(content: Mapping[Any, Any]) -> dict[str, Any]:
     return {
         str(name): redacted(str(name))
         if is_secret(str(name))
-        else _masked(value)
+        else _mask_secrets(value)
         if isinstance(value, Mapping)
         else value
         for name, value in content.items()
     }
 
 
-def _first_line(error: Exception) -> str:
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # some write in colours
+def _summarize_error(error: Exception) -> str:
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # some are coloured
     lines = [line.strip() for line in plain.splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""ClearML."""
+"""Log to ClearML."""
 
 from __future__ import annotations
 

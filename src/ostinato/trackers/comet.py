@@ -1,4 +1,4 @@
-"""Comet."""
+"""Log to Comet."""
 
 from __future__ import annotations
 

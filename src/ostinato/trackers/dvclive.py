@@ -1,4 +1,4 @@
-"""DVCLive."""
+"""Log to DVCLive."""
 
 from __future__ import annotations
 

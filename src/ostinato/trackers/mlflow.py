@@ -1,4 +1,4 @@
-"""MLflow."""
+"""Log to MLflow."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from .base import TrackerCallback
 from .sink import Held, Logged, Numbers, RunInfo, Sink
 
 _YES = ("1", "true", "yes", "on", "y", "t")
-_AT_ONCE = 100  # parameters that the service takes in one request
-_POINTS_AT_ONCE = 1000
+_PARAMS_PER_REQUEST = 100  # the service's limit
+_POINTS_PER_REQUEST = 1000
 
 
-def _asked(name: str) -> bool:
+def _is_set(name: str) -> bool:
     return os.environ.get(name, "false").lower() in _YES
 
 
 class MlflowSink(Sink):
     """Logs to the active run of mlflow, or to one that it starts and ends.
 
-    A resumed run goes on with the run's id. Points are in the store when `log` returns; what the store has of the
-    steps to come is read from it, because a point cannot be taken out again.
+    A resumed run continues with the run's id. Points are in the store when `log` returns; what it has of later steps
+    is read from it, because a point cannot be removed.
     """
 
     patience = 1.0  # a request takes about as long for many points as for one
@@ -37,11 +37,11 @@ class MlflowSink(Sink):
         self.module = module
         self.client = module.MlflowClient()
         self.run_id = ""
-        self._ends_it = False
+        self._owns_run = False
 
     def start(self, run: RunInfo) -> str | None:
         active = self.module.active_run()
-        nested = _asked("MLFLOW_NESTED_RUN")
+        nested = _is_set("MLFLOW_NESTED_RUN")
         if active is None or nested:
             wanted = run.run_id or os.environ.get("MLFLOW_RUN_ID")
             experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME")
@@ -49,7 +49,7 @@ class MlflowSink(Sink):
                 self.module.set_experiment(experiment)
             options = {"run_id": wanted} if wanted else {"run_name": run.trial or run.name}
             active = self.module.start_run(nested=nested, **options)
-            self._ends_it = True
+            self._owns_run = True
         self.run_id = active.info.run_id
         tags = json.loads(os.environ.get("MLFLOW_TAGS", "{}"))
         if tags:
@@ -60,8 +60,8 @@ class MlflowSink(Sink):
 
     def _log_params(self, run: RunInfo) -> None:
         content = run.everything
-        if _asked("MLFLOW_FLATTEN_PARAMS"):
-            content = _flat(content)
+        if _is_set("MLFLOW_FLATTEN_PARAMS"):
+            content = _flatten(content)
         most = os.environ.get("MLFLOW_MAX_LOG_PARAMS")
         names = list(content)[: int(most)] if most else list(content)
         longest = self.module.utils.validation.MAX_PARAM_VAL_LENGTH
@@ -70,8 +70,8 @@ class MlflowSink(Sink):
         if too_long:
             note_once(f"mlflow takes parameters of at most {longest} characters; left out: {', '.join(too_long)}")
         pairs = [self.module.entities.Param(name, value) for name, value in params.items() if name not in too_long]
-        for first in range(0, len(pairs), _AT_ONCE):
-            self.client.log_batch(self.run_id, params=pairs[first : first + _AT_ONCE])
+        for first in range(0, len(pairs), _PARAMS_PER_REQUEST):
+            self.client.log_batch(self.run_id, params=pairs[first : first + _PARAMS_PER_REQUEST])
 
     def held(self, run: RunInfo) -> Held:
         held = Held()
@@ -86,28 +86,28 @@ class MlflowSink(Sink):
     def log_all(self, logs: Sequence[Logged]) -> None:
         metric = self.module.entities.Metric
         points = [
-            metric(_allowed(name), float(value), int(1000 * moment), step)
+            metric(_clean_name(name), float(value), int(1000 * moment), step)
             for numbers, step, moment in logs
             for name, value in numbers.items()
         ]
-        for first in range(0, len(points), _POINTS_AT_ONCE):
-            self.client.log_batch(self.run_id, metrics=points[first : first + _POINTS_AT_ONCE])
+        for first in range(0, len(points), _POINTS_PER_REQUEST):
+            self.client.log_batch(self.run_id, metrics=points[first : first + _POINTS_PER_REQUEST])
 
     def finish(self) -> None:
-        if self._ends_it and self.module.active_run() is not None:
+        if self._owns_run and self.module.active_run() is not None:
             self.module.end_run()
 
 
-def _allowed(name: str) -> str:
-    """The name with what mlflow refuses replaced."""
+def _clean_name(name: str) -> str:
+    """Replace the characters that mlflow refuses in a name."""
     return re.sub(r"[^\w\-. :/]", "_", name).rstrip("/")
 
 
-def _flat(content: dict[str, Any], above: str = "") -> dict[str, Any]:
+def _flatten(content: dict[str, Any], above: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in content.items():
         whole = f"{above}{name}"
-        found.update(_flat(value, f"{whole}.") if isinstance(value, dict) and value else {whole: value})
+        found.update(_flatten(value, f"{whole}.") if isinstance(value, dict) and value else {whole: value})
     return found
 
 
@@ -130,14 +130,14 @@ class MLflowCallback(TrackerCallback):
         return MlflowSink(self._ml_flow)
 
     def setup(self, args: Any, state: TrainerState, model: Any, **kwargs: Any) -> None:
-        if _asked("DISABLE_MLFLOW_INTEGRATION"):
+        if _is_set("DISABLE_MLFLOW_INTEGRATION"):
             self._is_off = True
             note_once("DISABLE_MLFLOW_INTEGRATION is set: nothing is sent to mlflow")
             return
         super().setup(args, state, model, **kwargs)
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if self._sink is not None and _asked("HF_MLFLOW_LOG_ARTIFACTS"):
-            with self._never_stopping("did not take the checkpoint"):
+        if self._sink is not None and _is_set("HF_MLFLOW_LOG_ARTIFACTS"):
+            with self._report_errors("did not take the checkpoint"):
                 directory = Path(args.output_dir, f"checkpoint-{state.global_step}")
                 self._ml_flow.log_artifacts(str(directory), artifact_path=directory.name)

@@ -1,4 +1,4 @@
-"""Neptune."""
+"""Log to Neptune."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The callbacks that `report_to` asks for."""
+"""Build the callbacks that `report_to` names."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ..callbacks.events import TrainerCallback
 from . import callback_class
 
 
-def trackers(report_to: Any, given: Iterable[Any] | None) -> list[TrainerCallback]:
-    """One for each tracker, but for those that the user made and handed over."""
+def build_trackers(report_to: Any, given: Iterable[Any] | None) -> list[TrainerCallback]:
+    """Return a callback for each tracker, except for those that the user has passed."""
     names = [report_to] if isinstance(report_to, str) else list(report_to or ())
     found: list[TrainerCallback] = []
     for name in names:

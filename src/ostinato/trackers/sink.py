@@ -1,4 +1,4 @@
-"""The one small interface between a training run and an experiment tracker."""
+"""The interface between a training run and an experiment tracker."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Logged(NamedTuple):
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What a tracker is told about a run when it starts, or goes on."""
+    """What a tracker is told about a run when it starts or continues."""
 
-    name: str | None  # what the user calls it
+    name: str | None  # run_name
     output_dir: str
     hyper_parameters: dict[str, Any]  # the arguments as plain data, without secrets
     model_config: dict[str, Any]
-    run_id: str | None = None  # the tracker's own run to go on with; None begins one
-    # Where it goes on: what the tracker holds of later steps is of an attempt that was cut short. None: training is
-    # over, and more is added to what is there.
+    run_id: str | None = None  # the tracker's own run to continue; None starts one
+    # The step to continue from: what the tracker holds of later steps is from an interrupted attempt. None: training
+    # is over, and more is added.
     step: int | None = 0
     trial: str | None = None  # in a search: the name of this trial
     args: Any = None
@@ -42,10 +42,10 @@ class RunInfo:
 
 @dataclass
 class Held:
-    """The points that a tracker holds when a run goes on.
+    """The points that a tracker holds when a run continues.
 
-    A point may be there several times (the epoch is logged with the loss and with the evaluation of a step), so every
-    one that is logged again takes one away.
+    A point may be there several times (the epoch is logged with the loss and with the evaluation of a step), so each
+    one that is logged again removes one.
     """
 
     points: dict[tuple[int, str], list[float]] = field(default_factory=dict)
@@ -55,31 +55,31 @@ class Held:
         self.points.setdefault((step, name), []).append(value)
 
     def take(self, step: int, name: str, value: float) -> tuple[bool, bool]:
-        """Whether the point is there, and whether what is there says something else."""
+        """Return whether the point is there, and whether its value differs."""
         if step < self.complete_before:
             return True, False
         values = self.points.get((step, name))
         if not values:
             return False, False
-        same = next((place for place, one in enumerate(values) if _is(one, value)), None)
-        if same is None and not name.endswith(CLOCKED):
+        same = next((place for place, one in enumerate(values) if _is_same(one, value)), None)
+        if same is None and not name.endswith(TIMED_SUFFIXES):
             return False, True
         values.pop(same or 0)
         return True, False
 
 
-# Numbers that a clock decides: no two attempts at a step agree on them, and the first one stays.
-CLOCKED = ("runtime", "per_second", "mfu")
+# Timings differ between two attempts at a step; the first one stays.
+TIMED_SUFFIXES = ("runtime", "per_second", "mfu")
 
 
-def _is(one: float, other: float) -> bool:
+def _is_same(one: float, other: float) -> bool:
     return one == other or (math.isnan(one) and math.isnan(other))
 
 
 class Sink:
-    """Where numbers go. Override `start`, `log` and `finish`; the rest is for runs that are killed and resumed.
+    """Receives numbers. Override `start`, `log` and `finish`; the rest is for runs that are killed and resumed.
 
-    Anything may raise: the callback around it says so once, and training goes on.
+    Any method may raise: the callback reports it once, and training continues.
     """
 
     # Seconds that numbers may wait for those of later steps, where taking many at once is much cheaper. They do not
@@ -91,23 +91,23 @@ class Sink:
         raise NotImplementedError
 
     def log(self, numbers: Numbers, step: int) -> None:
-        """Hand over numbers of one step; names are complete (`train/loss`)."""
+        """Log numbers of one step; names are complete (`train/loss`)."""
         raise NotImplementedError
 
     def log_all(self, logs: Sequence[Logged]) -> None:
-        """Hand over what has waited, in the order in which it was logged."""
+        """Log what has waited, in the order in which it was logged."""
         for numbers, step, _ in logs:
             self.log(numbers, step)
 
     def finish(self) -> None:
-        """The run has ended. Another `start` with its id may follow."""
+        """End the run. Another `start` with its id may follow."""
 
     def flush(self) -> None:
-        """Let nothing be lost that was logged so far, should the process be killed now; wait for no network."""
+        """Write what was logged so far, so that a killed process does not lose it; wait for no network."""
 
     def held(self, run: RunInfo) -> Held:
-        """After the start of a run that goes on: what of its steps the tracker has already."""
+        """Return which points of a continued run the tracker has already. Called after `start`."""
         return Held(complete_before=0 if run.run_id is None or run.step is None else run.step + 1)
 
     def summarize(self, numbers: Numbers) -> None:
-        """The numbers of the whole run, under the names they were logged with; they were handed to `log` as well."""
+        """Log the numbers of the whole run under their original names; `log` has received them as well."""

@@ -1,4 +1,4 @@
-"""SwanLab."""
+"""Log to SwanLab."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SwanLabSink(Sink):
     def __init__(self, module: Any) -> None:
         self.module = module
         self.run: Any = None
-        self._ends_it = False
+        self._owns_run = False
 
     def start(self, run: RunInfo) -> str | None:
         with contextlib.suppress(RuntimeError):  # how newer versions say that there is none
@@ -29,14 +29,14 @@ class SwanLabSink(Sink):
                 config=run.everything,
                 **options,
             )
-            self._ends_it = True
+            self._owns_run = True
         return getattr(self.run, "id", None)
 
     def log(self, numbers: Numbers, step: int) -> None:
         self.module.log(dict(numbers), step=step)
 
     def finish(self) -> None:
-        if self._ends_it:
+        if self._owns_run:
             self.module.finish()
 
 

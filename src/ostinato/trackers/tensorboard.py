@@ -1,4 +1,4 @@
-"""TensorBoard: event files in a directory, which `tensorboard --logdir` shows."""
+"""Write TensorBoard's event files, which `tensorboard --logdir` shows."""
 
 from __future__ import annotations
 

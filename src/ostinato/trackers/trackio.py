@@ -1,4 +1,4 @@
-"""Trackio."""
+"""Log to Trackio."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .sink import Held, Numbers, RunInfo, Sink
 class TrackioSink(Sink):
     """Logs rows to a run of trackio, in its local store or in the Space that `trackio_space_id` names.
 
-    Trackio hands rows to its store in the background and loses the last ones when the process is killed; a resumed
-    run goes on under the same name and logs again what the store lacks.
+    Trackio writes rows in the background and loses the last ones when the process is killed; a resumed run continues
+    under the same name and logs again what the store lacks.
     """
 
     def __init__(self, module: Any) -> None:
@@ -28,7 +28,7 @@ class TrackioSink(Sink):
         self.space = getattr(args, "trackio_space_id", None) or os.environ.get("TRACKIO_SPACE_ID")
         name = run.run_id or run.trial or run.name
         if run.run_id is None:
-            name = self._new_name(name)
+            name = self._choose_name(name)
         self.run = self.module.init(
             project=self.project,
             name=name,
@@ -40,8 +40,8 @@ class TrackioSink(Sink):
         )
         return self.run.name
 
-    def _new_name(self, name: str | None) -> str | None:
-        """A name of its own: runs of one name would be one run in the store."""
+    def _choose_name(self, name: str | None) -> str | None:
+        """Return an unused name: runs of one name would be one run in the store."""
         is_taken = name and not self.space and name in _store().get_runs(self.project)
         return f"{name}-{secrets.token_hex(3)}" if is_taken else name
 
@@ -63,7 +63,7 @@ class TrackioSink(Sink):
 
 
 def _store() -> Any:
-    """Trackio's local store: its public functions write, and do not read."""
+    """Return trackio's local store; its public functions write and do not read."""
     return import_module("trackio.sqlite_storage").SQLiteStorage
 
 

@@ -1,4 +1,4 @@
-"""Weights & Biases."""
+"""Log to Weights & Biases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..core.notices import note_once, warn
 from ..core.state import TrainerControl, TrainerState
 from .base import TrackerCallback
 from .sink import Held, Numbers, RunInfo, Sink
-from .wandb_files import files_of, history
+from .wandb_files import find_run_files, read_history
 
 STEP = "train/global_step"  # the axis of every chart
 _YES = ("1", "true", "yes", "on", "y", "t")
@@ -20,14 +20,14 @@ _YES = ("1", "true", "yes", "on", "y", "t")
 class WandbSink(Sink):
     """Logs rows to a run of wandb, which its own variables (`WANDB_MODE`, `WANDB_ENTITY`, …) configure.
 
-    A resumed run goes on with the run's id. What the run holds already is asked of the service, or read from the
+    A resumed run continues with the run's id. What the run holds already is asked of the service, or read from the
     files of the earlier attempts where the run is offline.
     """
 
     def __init__(self, module: Any) -> None:
         self.module = module
         self.run: Any = None
-        self._next_row: int | None = None  # where an offline run goes on counting rows; wandb does not know
+        self._next_row: int | None = None  # of a continued offline run; wandb does not know it
 
     def start(self, run: RunInfo) -> str | None:
         self.run = self.module.run
@@ -60,10 +60,10 @@ class WandbSink(Sink):
             return Held(complete_before=0 if last is None else int(last) + 1)
         held = Held()
         directory = Path(self.run.settings.sync_dir)
-        for path in files_of(directory.parent, self.run.id):
+        for path in find_run_files(directory.parent, self.run.id):
             if path.parent.resolve() == directory.resolve():
                 continue
-            for row in history(path):
+            for row in read_history(path):
                 self._next_row = max(self._next_row or 0, int(row.get("_step", 0)) + 1)
                 for name, value in row.items():
                     if STEP in row and isinstance(value, (int, float)) and not name.startswith("_"):
@@ -103,7 +103,7 @@ class WandbCallback(TrackerCallback):
         if self._wandb is None:
             return
         if state.is_hyper_param_search and state.global_step == 0 and self._wandb.run is not None:
-            self._wandb.finish()  # of the trial before
+            self._wandb.finish()  # the previous trial's
         super().setup(args, state, model, **kwargs)
 
     @property
@@ -116,7 +116,7 @@ class WandbCallback(TrackerCallback):
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._sink is not None and self._log_model == "checkpoint":
-            with self._never_stopping("did not take the checkpoint"):
+            with self._report_errors("did not take the checkpoint"):
                 path = Path(args.output_dir, f"checkpoint-{state.global_step}")
                 self._upload(path, f"checkpoint-{state.global_step}", {"step": state.global_step})
 
@@ -130,7 +130,7 @@ class WandbCallback(TrackerCallback):
         **kwargs: Any,
     ) -> None:
         if self._sink is not None and self._log_model in ("end", "checkpoint"):
-            with self._never_stopping("did not take the model"), tempfile.TemporaryDirectory() as directory:
+            with self._report_errors("did not take the model"), tempfile.TemporaryDirectory() as directory:
                 save = getattr(model, "save_pretrained", None)
                 if callable(save):
                     save(directory)

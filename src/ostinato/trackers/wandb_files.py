@@ -1,4 +1,4 @@
-"""What the files of an offline wandb run hold: needed to go on with one without logging anything twice.
+"""Read the files of an offline wandb run, to continue it without logging anything twice.
 
 A `.wandb` file is a header of seven bytes and then a log in LevelDB's format (blocks of 32 KiB; each piece has a
 checksum, a length and a kind), whose entries are the messages of wandb's own protocol.
@@ -17,8 +17,8 @@ _HEADER, _BLOCK, _PIECE = 7, 32768, struct.Struct("<IHB")
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
-def entries(path: Path) -> Iterator[bytes]:
-    """Every whole entry; one that was being written when the run was killed is left out."""
+def read_entries(path: Path) -> Iterator[bytes]:
+    """Yield every complete entry; one that was being written when the run was killed is skipped."""
     content = path.read_bytes()
     place, parts = _HEADER, b""
     while place + _PIECE.size <= len(content):
@@ -37,22 +37,22 @@ def entries(path: Path) -> Iterator[bytes]:
             yield parts
 
 
-def records(path: Path) -> Iterator[Any]:
-    """The messages of a run, in the order in which they were written."""
+def read_records(path: Path) -> Iterator[Any]:
+    """Yield the messages of a run, in the order in which they were written."""
     messages = import_module("wandb.proto.wandb_internal_pb2")
-    for entry in entries(path):
+    for entry in read_entries(path):
         record = messages.Record()
         record.ParseFromString(entry)
         yield record
 
 
-def history(path: Path) -> Iterator[dict[str, Any]]:
-    """What `wandb.log` was given, row by row."""
-    for record in records(path):
+def read_history(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield what `wandb.log` was given, row by row."""
+    for record in read_records(path):
         if record.WhichOneof("record_type") == "history":
             yield {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
 
 
-def files_of(directory: Path, run_id: str) -> list[Path]:
-    """The files of all attempts at a run, oldest first."""
+def find_run_files(directory: Path, run_id: str) -> list[Path]:
+    """Return the files of all attempts at a run, oldest first."""
     return sorted(directory.glob(f"*run-*-{run_id}/run-{run_id}.wandb"))

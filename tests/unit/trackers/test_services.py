@@ -12,7 +12,7 @@ from ostinato.trackers.mlflow import MlflowSink
 from ostinato.trackers.sink import RunInfo
 from ostinato.trackers.trackio import TrackioSink
 from ostinato.trackers.wandb import WandbCallback, WandbSink
-from ostinato.trackers.wandb_files import entries
+from ostinato.trackers.wandb_files import read_entries
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +98,7 @@ def test_a_torn_wandb_file_is_read_up_to_the_tear(tmp_path) -> None:
     half = block - len(first) - 7
     path = tmp_path / "run.wandb"
     path.write_bytes(first + piece(b"x" * half, 2) + piece(b"y", 4) + piece(b"torn away", 1)[:-4])
-    assert list(entries(path)) == [b"one", b"x" * half + b"y"]
+    assert list(read_entries(path)) == [b"one", b"x" * half + b"y"]
 
 
 class FakeMlflow:
