@@ -1,4 +1,4 @@
-"""How an evaluation feeds a streaming metric: one of ours, one of torchmetrics' kind, or the user's own.
+"""Feed streaming metrics from an evaluation: built-in ones, those of torchmetrics, and the user's own.
 
 What `update` is given, batch by batch:
 
@@ -34,7 +34,7 @@ Takes = Literal["ours", "prediction", "pair"]
 
 @dataclass(frozen=True)
 class Stream:
-    """A streaming metric, the name of its result where it has none of its own, and what its `update` takes."""
+    """A streaming metric, the name of its result if it gives none, and what its `update` takes."""
 
     metric: Any
     name: str
@@ -42,7 +42,7 @@ class Stream:
 
     @classmethod
     def of(cls, metric: Any, name: str | None = None) -> Stream:
-        """A metric as an evaluation feeds it.
+        """Wrap a metric.
 
         >>> class Rows:
         ...     def reset(self):
@@ -62,51 +62,51 @@ class Stream:
                 metric.name = name
             return cls(metric, metric.name, "ours")
         given = name or getattr(metric, "name", None)
-        return cls(metric, given if isinstance(given, str) else _snake_case(type(metric).__name__), _takes(metric))
+        return cls(metric, given if isinstance(given, str) else _to_snake_case(type(metric).__name__), _takes(metric))
 
     @property
     def keys(self) -> tuple[str, ...] | None:
-        """The names of its results, as far as they are known before anything is measured."""
+        """The names of its results, if they are known before anything is measured."""
         return self.metric.keys if self.takes == "ours" and not self.metric.names_more else None
 
     @property
     def directions(self) -> dict[str, bool]:
-        """Whether more is better, by name, where that is known."""
+        """Whether higher is better, by name, where that is known."""
         return self.metric.directions if self.takes == "ours" else {}
 
     def opened(self, **known: Any) -> Stream:
-        """Ready for an evaluation: empty, and told what the trainer knows. Ours are copies, others are reset."""
+        """Return an empty stream: a built-in metric is copied and told what the trainer knows, others are reset."""
         if self.takes == "ours":
             return Stream(self.metric.settled(**known), self.name, self.takes)
         self.metric.reset()
         return self
 
     def add(self, prediction: EvalPrediction) -> None:
-        """Take in one batch."""
+        """Add one batch."""
         if self.takes == "ours":
             for part in self.metric.parts if isinstance(self.metric, Combined) else [self.metric]:
                 part.update(*_read(prediction, part))
             return
-        prediction = _moved(prediction, _device_of(self.metric))
+        prediction = _move_to(prediction, _find_device(self.metric))
         if self.takes == "prediction":
             self.metric.update(prediction)
         else:
             self.metric.update(*prediction.aligned())
 
     def result(self, *, processes: int = 1) -> dict[str, Any]:
-        """The result for all batches, under names."""
-        with _left_alone(self.metric) if processes > 1 and self.takes != "ours" else nullcontext():
+        """Return the result for all batches, under names."""
+        with _without_sync(self.metric) if processes > 1 and self.takes != "ours" else nullcontext():
             return _named(self.metric.compute(), self.name)
 
     def close(self) -> None:
-        """Forget everything seen."""
+        """Reset the metric."""
         self.metric.reset()
 
 
-def _snake_case(name: str) -> str:
-    """The name of a class as that of a number.
+def _to_snake_case(name: str) -> str:
+    """Return the name of a class as that of a number.
 
-    >>> _snake_case("MulticlassAccuracy"), _snake_case("BLEUScore"), _snake_case("_Top5")
+    >>> _to_snake_case("MulticlassAccuracy"), _to_snake_case("BLEUScore"), _to_snake_case("_Top5")
     ('multiclass_accuracy', 'bleu_score', 'top5')
     """
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower().strip("_")
@@ -114,7 +114,7 @@ def _snake_case(name: str) -> str:
 
 def _takes(metric: Any) -> Takes:
     if not is_streaming(metric):
-        raise _not_streaming(metric)
+        raise _build_not_streaming_error(metric)
     try:
         parameters = inspect.signature(metric.update).parameters.values()
     except (TypeError, ValueError):
@@ -133,7 +133,7 @@ def _takes(metric: Any) -> Takes:
     )
 
 
-def _not_streaming(metric: Any) -> MetricError:
+def _build_not_streaming_error(metric: Any) -> MetricError:
     if isinstance(metric, type):
         return MetricError(
             what=f"{metric.__name__} is a class, not a metric",
@@ -149,7 +149,7 @@ def _not_streaming(metric: Any) -> MetricError:
 
 
 def _read(prediction: EvalPrediction, metric: Metric) -> tuple[Any, Any]:
-    """Predictions and labels as a metric of ours takes them."""
+    """Return predictions and labels as a built-in metric takes them."""
     named = "logits" in (prediction.output_names or ())
     predictions, labels = prediction.logits if named else prediction.predictions, prediction.label_ids
     has_own_way = "shift" in vars(metric) or "tokenizer" in vars(metric)
@@ -157,7 +157,7 @@ def _read(prediction: EvalPrediction, metric: Metric) -> tuple[Any, Any]:
 
 
 def _shifted(predictions: Any, labels: Any) -> tuple[Any, Any]:
-    """Each place with the next label, where there is a prediction for every place."""
+    """Pair each position with the next label, where there is a prediction for every position."""
     if isinstance(predictions, tuple):
         predictions = predictions[0]
     shape, wanted = tuple(getattr(predictions, "shape", ())), tuple(getattr(labels, "shape", ()))
@@ -167,18 +167,18 @@ def _shifted(predictions: Any, labels: Any) -> tuple[Any, Any]:
 
 
 def _members(metric: Any) -> Iterable[Any]:
-    """A metric of torch, or all those of a collection of them."""
+    """Return a metric, or all those of a collection of torchmetrics."""
     return metric.modules() if isinstance(metric, nn.Module) else [metric]
 
 
-def _device_of(metric: Any) -> torch.device:
+def _find_device(metric: Any) -> torch.device:
     devices = (getattr(member, "device", None) for member in _members(metric))
     return next((device for device in devices if isinstance(device, torch.device)), torch.device("cpu"))
 
 
 @contextmanager
-def _left_alone(metric: Any) -> Iterator[None]:
-    """While entered, torchmetrics asks no other process: each has seen the rows of all, which must not be added up."""
+def _without_sync(metric: Any) -> Iterator[None]:
+    """Keep torchmetrics from syncing processes: each has seen the rows of all, which must not be added up."""
     asking = [member for member in _members(metric) if callable(getattr(member, "distributed_available_fn", None))]
     before = [member.distributed_available_fn for member in asking]
     for member in asking:
@@ -190,7 +190,7 @@ def _left_alone(metric: Any) -> Iterator[None]:
             member.distributed_available_fn = function
 
 
-def _moved(prediction: EvalPrediction, target: torch.device) -> EvalPrediction:
+def _move_to(prediction: EvalPrediction, target: torch.device) -> EvalPrediction:
     def placed(tree: Any) -> Any:
         return tree_map(lambda leaf: leaf.to(target) if isinstance(leaf, Tensor) else leaf, tree)
 
@@ -199,7 +199,7 @@ def _moved(prediction: EvalPrediction, target: torch.device) -> EvalPrediction:
 
 
 def _named(result: Any, name: str) -> dict[str, Any]:
-    """A number, several numbers or a dict, under names."""
+    """Return a number, several numbers or a dict under names."""
     if isinstance(result, Mapping):
         return dict(result)
     shape = tuple(getattr(result, "shape", ()))

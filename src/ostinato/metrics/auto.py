@@ -1,4 +1,4 @@
-"""Which metrics fit a task, from plain facts about the model and its labels, and why.
+"""Choose the metrics that fit a task, from plain facts about the model and its labels.
 
 Nothing is loaded or run here: `facts_of` reads a model's class and configuration, `suits` decides.
 """
@@ -74,7 +74,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Choice:
-    """The metrics that fit and why; no names where nothing can be said, and then `why` says what to do.
+    """The metrics that fit, and why; without names, `why` says what to do.
 
     >>> Choice(("accuracy",), "one class per row").build()(([1], [1]))
     {'accuracy': 1.0}
@@ -86,12 +86,12 @@ class Choice:
     needs: tuple[str, ...] = ()  # options that `build` must be given: "tokenizer"
 
     def build(self, **options: Any) -> Combined:
-        """The metrics, ready for use; `options` go to each."""
+        """Build the metrics; `options` go to each."""
         return metrics([(name, self.options.get(name, {})) for name in self.names], **options)
 
 
 def suits(facts: Facts) -> Choice:
-    """The metrics that fit a task.
+    """Return the metrics that fit a task.
 
     >>> choice = suits(Facts(model_class="GPT2LMHeadModel", vocab_size=50257))
     >>> choice.names
@@ -120,7 +120,7 @@ def facts_of(
     generates: bool = False,
     installed: Sequence[str] = (),
 ) -> Facts:
-    """The facts of a model (its class and its configuration, if any) and of a batch of labels.
+    """Return the facts of a model (its class and configuration, if any) and of a batch of labels.
 
     >>> import torch
     >>> facts_of(torch.nn.Linear(2, 1), labels=torch.tensor([0.5, 1.5])).label_dtype
@@ -142,7 +142,7 @@ def facts_of(
         vocab_size=known("vocab_size"),
         is_encoder_decoder=bool(known("is_encoder_decoder", False)),
         generates=generates,
-        task=_only_task(known("task_specific_params", {})),
+        task=_read_task(known("task_specific_params", {})),
         unlabelled_pixel=known("semantic_loss_ignore_index"),
         installed=frozenset(installed),
         **_label_facts(labels),
@@ -164,8 +164,8 @@ def _label_facts(labels: Any) -> dict[str, Any]:
     }
 
 
-def _only_task(tasks: Mapping[str, Any]) -> str | None:
-    """A configuration made for one task names it; one that lists several says nothing."""
+def _read_task(tasks: Mapping[str, Any]) -> str | None:
+    """Return the task of a configuration that is made for one; one that lists several says nothing."""
     kinds = {name.partition("_")[0] for name in tasks}
     return kinds.pop() if len(kinds) == 1 else None
 
@@ -175,7 +175,7 @@ def _head(class_name: str) -> str | None:
 
 
 def _plausible(head: str, facts: Facts) -> bool:
-    """Whether labels can be those of a head that only the configuration names: it may be the backbone's."""
+    """Return whether labels fit a head that only the configuration names: it may be the backbone's."""
     if facts.label_shape is None:
         return True
     wide = head in ("tokens", "masked", "causal", "seq2seq", "generation")
@@ -204,23 +204,23 @@ def _for_head(head: str, model: str, facts: Facts) -> Choice:
 
 
 def _classification(model: str, facts: Facts) -> Choice:
-    problem = facts.problem_type or _problem_of(facts)
+    problem = facts.problem_type or _find_problem_type(facts)
     if problem == "regression":
-        return _regression(f"{model} {_because(facts, 'predicts a number')}", facts)
+        return _regression(f"{model} {_explain_problem(facts, 'predicts a number')}", facts)
     if problem == "multi_label_classification":
-        return _multilabel(f"{model} {_because(facts, 'gives several labels per row')}")
+        return _multilabel(f"{model} {_explain_problem(facts, 'gives several labels per row')}")
     return _single_label(f"{model} gives one of {facts.num_labels or 'several'} classes per row", facts)
 
 
-def _problem_of(facts: Facts) -> str:
-    """The rule by which the models themselves choose their loss."""
+def _find_problem_type(facts: Facts) -> str:
+    """Apply the rule by which the models themselves choose their loss."""
     if facts.num_labels == 1:
         return "regression"
     floats = facts.label_dtype is not None and "float" in facts.label_dtype
     return "multi_label_classification" if floats else "single_label_classification"
 
 
-def _because(facts: Facts, what: str) -> str:
+def _explain_problem(facts: Facts, what: str) -> str:
     if facts.problem_type:
         return f"{what} (problem_type={facts.problem_type!r})"
     return f"{what} ({'num_labels=1' if facts.num_labels == 1 else 'its labels are floats'})"
@@ -271,7 +271,7 @@ def _seq2seq(model: str, facts: Facts) -> Choice:
     if not facts.generates:
         why = f"{model} predicts the target in place, given what precedes; predict_with_generate=True compares texts"
         return Choice(("perplexity", "token_accuracy"), why, _shifted(by_one=False))
-    task = facts.task or _task_of(model)
+    task = facts.task or _guess_task(model)
     if task in ("transcription", "automatic-speech-recognition"):
         if "jiwer" not in facts.installed:
             why = f"{model} transcribes speech; WER and CER need jiwer: pip install 'ostinato[metrics]'"
@@ -285,7 +285,7 @@ def _seq2seq(model: str, facts: Facts) -> Choice:
     return Choice(("rouge",), why, {}, ("tokenizer",))
 
 
-def _task_of(model: str) -> str:
+def _guess_task(model: str) -> str:
     if any(part in model for part in _SPEECH):
         return "transcription"
     return "translation" if any(part in model for part in _TRANSLATORS) else ""
@@ -314,7 +314,7 @@ def _shifted(*, by_one: bool) -> dict[str, dict[str, bool]]:
 
 
 def _for_labels(facts: Facts) -> Choice:
-    """A model of one's own: what its labels look like decides, where that is enough."""
+    """Choose by the labels, for a model whose class name says nothing."""
     shape, floats = facts.label_shape, "float" in (facts.label_dtype or "")
     if facts.problem_type is not None:
         return _classification(facts.model_class or "the model", facts)

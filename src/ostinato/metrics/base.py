@@ -1,4 +1,4 @@
-"""What a streaming metric is, and the two ways to be one.
+"""The base class of streaming metrics, and the protocol that any streaming metric satisfies.
 
     update ──measure──> per-row statistics ──total──> sums ──score──> {"f1": 0.8}
                               │                        ↑
@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Protocol, TypedDict, runtime_checkable
 import numpy as np
 
 from ..core.errors import MetricError
-from .inputs import batches_of, pair_of
+from .inputs import iterate_batches, split_prediction
 
 IGNORED = -100
 Arrays = dict[str, np.ndarray]
@@ -28,7 +28,7 @@ State = dict[str, "np.ndarray | int | float"]
 
 @runtime_checkable
 class StreamingMetric(Protocol):
-    """Anything that sees one batch after the other and never needs them all again.
+    """Anything that sees one batch after the other and never needs them all at once.
 
     >>> class Rows:
     ...     def reset(self):
@@ -44,17 +44,17 @@ class StreamingMetric(Protocol):
     """
 
     def update(self, *args: Any, **kwargs: Any) -> Any:
-        """Take in one batch."""
+        """Add one batch."""
 
     def compute(self) -> Any:
-        """The result for all batches since the last reset."""
+        """Return the result for all batches since the last reset."""
 
     def reset(self) -> Any:
-        """Forget everything seen."""
+        """Forget all batches."""
 
 
 def is_streaming(candidate: Any) -> bool:
-    """Whether an object has `update`, `compute` and `reset`: one of ours, or of torchmetrics' kind.
+    """Return whether an object has `update`, `compute` and `reset`, as those of torchmetrics have.
 
     >>> is_streaming(lambda prediction: {}), is_streaming({})
     (False, False)
@@ -65,7 +65,7 @@ def is_streaming(candidate: Any) -> bool:
 
 
 class Options(TypedDict, total=False):
-    """What every metric takes."""
+    """The options of every metric."""
 
     name: str | None
     ignore_index: int | None
@@ -75,7 +75,7 @@ class Options(TypedDict, total=False):
 
 
 class TooFewRowsError(MetricError):
-    """The rows seen do not suffice: none has a label, or all have the same. More of them may."""
+    """The rows seen are not enough: none has a label, or all have the same. More of them may be."""
 
 
 @dataclass(frozen=True)
@@ -127,37 +127,37 @@ class Metric(ABC):
     ) -> None:
         self.name = name or self.default_name
         self.ignore_index = ignore_index
-        self.interval, self.resamples, self.seed = _checked_interval(self.name, interval, resamples), resamples, seed
+        self.interval, self.resamples, self.seed = _check_interval(self.name, interval, resamples), resamples, seed
         self.reset()
 
     # ------------------------------------------------------------------------------------------- what a metric says
 
     @abstractmethod
     def _measure(self, predictions: Any, references: Any) -> Measured:
-        """The statistics of one batch."""
+        """Return the statistics of one batch."""
 
     @abstractmethod
     def _score(self, totals: Arrays) -> dict[str, float]:
-        """The result, from the totals of all batches."""
+        """Return the result, from the totals of all batches."""
 
     def _total(self, values: Arrays, weights: np.ndarray | None) -> Arrays:
-        """The statistics of many rows as one; `weights` says how often each entry counts."""
+        """Add up the statistics of many rows; `weights` says how often each entry counts."""
         if weights is None:
             return {name: array.sum(axis=0, dtype=np.float64) for name, array in values.items()}
         return {name: np.tensordot(weights, array.astype(np.float64), axes=(0, 0)) for name, array in values.items()}
 
     def _final(self, kept: Arrays) -> Arrays:
-        """What is scored, from what was kept: for a metric that compares each row with all others."""
+        """Return what is scored, from what was kept: for a metric that compares each row with all others."""
         return kept
 
     def _names(self) -> tuple[str, ...]:
-        """The names of the result's values."""
+        """Return the names of the result's values."""
         return (self.name,)
 
     def _combine(self, one: Arrays, other: Arrays) -> Arrays:
-        """The totals of two sets of rows as those of their union."""
-        self._check_alike(one, other, whole=not self.grows)
-        return {name: _sum_of_different_size(one[name], other[name]) for name in one}
+        """Add the totals of two sets of rows."""
+        self._check_same_kind(one, other, whole=not self.grows)
+        return {name: _add_padded(one[name], other[name]) for name in one}
 
     # --------------------------------------------------------------------------------------------------- streaming
 
@@ -179,7 +179,7 @@ class Metric(ABC):
 
     @property
     def directions(self) -> dict[str, bool]:
-        """Whether more is better, for every name of the result.
+        """Whether higher is better, for every name of the result.
 
         >>> from ostinato.metrics import metric
         >>> metric("rmse").directions
@@ -188,16 +188,16 @@ class Metric(ABC):
         return dict.fromkeys(self.keys, self.higher_is_better)
 
     def reset(self) -> None:
-        """Forget everything seen."""
+        """Forget all batches."""
         self._rows = self._count = 0
         self._totals: Arrays | None = None
         self._kept: list[Arrays] = []
 
     def update(self, predictions: Any, references: Any) -> None:
-        """Take in one batch."""
-        self._take_in(self._measure(predictions, references))
+        """Add one batch."""
+        self._add_measured(self._measure(predictions, references))
 
-    def _take_in(self, measured: Measured) -> None:
+    def _add_measured(self, measured: Measured) -> None:
         if len(measured.row):
             if self._keeps:
                 row = {} if self.interval is None else {"row": measured.row + self._rows}
@@ -208,17 +208,17 @@ class Metric(ABC):
         self._count += len(measured.row)
 
     def compute(self) -> dict[str, float]:
-        """The result for all batches since the last reset."""
+        """Return the result for all batches since the last reset."""
         if not self._count:
-            raise self._nothing_to_compute()
+            raise self._build_empty_error()
         kept = self._final(self._joined()) if self._keeps else {}
-        totals = self._total(_without_row(kept), None) if self.keeps_rows else self._totals
+        totals = self._total(_drop_row(kept), None) if self.keeps_rows else self._totals
         assert totals is not None
         result = self._score(totals)
         return {**result, **self._bounds(result, kept)} if self.interval is not None else result
 
     def state(self) -> State:
-        """What was seen, as numbers and numeric arrays: for another process, or to go on later."""
+        """Return what was seen, as numbers and numeric arrays: for another process, or to continue later."""
         state: State = {"rows": self._rows, "count": self._count}
         state |= {f"total.{name}": np.asarray(array) for name, array in (self._totals or {}).items()}
         if self._kept:
@@ -250,10 +250,10 @@ class Metric(ABC):
 
         With `batch_eval_metrics=True` the trainer passes `compute_result`: False takes in a batch, True also ends.
         """
-        return result_for(self, prediction, compute_result)
+        return compute_metrics_result(self, prediction, compute_result)
 
     def settled(self, **known: Any) -> Metric:
-        """A fresh copy, in which options that were left open are what a trainer knows.
+        """Return an empty copy, in which options that were left open are what a trainer knows.
 
         These are `shift` (whether the model's loss compares each place with the next label), `tokenizer` and
         `label_names`. What was said when the metric was made stays.
@@ -283,11 +283,11 @@ class Metric(ABC):
 
     def _keep(self, part: Arrays) -> None:
         if self._kept:
-            self._check_alike(self._kept[0], part, whole=False)
+            self._check_same_kind(self._kept[0], part, whole=False)
         self._kept.append(part)
 
-    def _check_alike(self, one: Arrays, other: Arrays, *, whole: bool) -> None:
-        """Refuse batches that cannot be joined; `whole`: the first dimension is not rows, and counts too."""
+    def _check_same_kind(self, one: Arrays, other: Arrays, *, whole: bool) -> None:
+        """Raise if batches cannot be joined; `whole`: the first dimension is not rows, and has to match too."""
         for name in {**one, **other}:
             shapes = [np.shape(part[name])[0 if whole else 1 :] if name in part else None for part in (one, other)]
             if shapes[0] != shapes[1]:
@@ -298,14 +298,14 @@ class Metric(ABC):
                 )
 
     def _joined(self) -> Arrays:
-        """Everything kept, as one set of arrays."""
+        """Return everything kept as one set of arrays."""
         if len(self._kept) > 1:
             self._kept = [{name: np.concatenate([part[name] for part in self._kept]) for name in self._kept[0]}]
         return self._kept[0]
 
     def _bounds(self, result: dict[str, float], kept: Arrays) -> dict[str, float]:
-        """`{name}_low` and `{name}_high`: rows drawn with replacement, as often as there are rows."""
-        values = _without_row(kept)
+        """Return `{name}_low` and `{name}_high`, from rows drawn with replacement."""
+        values = _drop_row(kept)
         found, row = np.unique(kept["row"], return_inverse=True)
         generator, drawn = np.random.default_rng(self.seed), []
         for _ in range(self.resamples):
@@ -322,7 +322,7 @@ class Metric(ABC):
             )
         return _percentiles([name for name in result if name in self._names()], drawn, self.interval or 0.0)
 
-    def _nothing_to_compute(self) -> MetricError:
+    def _build_empty_error(self) -> MetricError:
         if self._rows:
             why = f"every label of the {self._rows} rows seen is {self.ignore_index}, which is ignored"
             return TooFewRowsError(
@@ -343,7 +343,7 @@ class Metric(ABC):
             )
 
 
-def _checked_interval(name: str, interval: float | None, resamples: int) -> float | None:
+def _check_interval(name: str, interval: float | None, resamples: int) -> float | None:
     if interval is not None and not 0 < interval < 1:
         raise MetricError(
             what=f"{name}: interval={interval} is not a share",
@@ -355,7 +355,7 @@ def _checked_interval(name: str, interval: float | None, resamples: int) -> floa
     return interval
 
 
-def _sum_of_different_size(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def _add_padded(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     one, other = np.asarray(one), np.asarray(other)
     if one.shape == other.shape:
         return one + other
@@ -365,7 +365,7 @@ def _sum_of_different_size(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return total
 
 
-def _without_row(arrays: Arrays) -> Arrays:
+def _drop_row(arrays: Arrays) -> Arrays:
     return {name: array for name, array in arrays.items() if name != "row"}
 
 
@@ -383,12 +383,12 @@ def _percentiles(names: list[str], drawn: list[dict[str, float]], interval: floa
     return bounds
 
 
-def result_for(metric: Any, prediction: Any, compute_result: bool | None) -> dict[str, float]:
-    """What a metric, or several as one, gives when it is called as a `compute_metrics` function."""
+def compute_metrics_result(metric: Any, prediction: Any, compute_result: bool | None) -> dict[str, float]:
+    """Return the result of one or several metrics that are called as a `compute_metrics` function."""
     if compute_result is None:
         metric.reset()
     try:
-        for predictions, references in batches_of(*pair_of(prediction, metric.name)):
+        for predictions, references in iterate_batches(*split_prediction(prediction, metric.name)):
             metric.update(predictions, references)
         result = {} if compute_result is False else metric.compute()
     except BaseException:

@@ -14,7 +14,7 @@ import numpy as np
 from ..core.errors import MetricError
 from ..core.notices import note_once
 from .base import Arrays, Measured, Metric, TooFewRowsError
-from .inputs import array, class_labels, classes, counted, rows_of, single
+from .inputs import array, classes, counted, find_rows, read_class_labels, single
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -67,7 +67,7 @@ class ClassCounts(Metric):
         )
 
     def reset(self) -> None:
-        """Forget everything seen."""
+        """Forget all batches."""
         super().reset()
         self._num_classes = 0
 
@@ -134,7 +134,7 @@ class Averaged(ClassCounts):
 
     def __init__(self, *, average: str | None = None, positive: int = 1, **options: Unpack[Options]) -> None:
         super().__init__(**options)
-        self.average, self.positive = checked_average(self.name, average, AVERAGES), positive
+        self.average, self.positive = check_average(self.name, average, AVERAGES), positive
 
     def _ratio(self, found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> np.ndarray:
         raise NotImplementedError
@@ -226,10 +226,10 @@ class RocAuc(Metric):
 
     def __init__(self, *, average: str = "macro", **options: Unpack[Options]) -> None:
         super().__init__(**options)
-        self.average = checked_average(self.name, average, ("macro", "weighted"))
+        self.average = check_average(self.name, average, ("macro", "weighted"))
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
-        labels = class_labels(references, self.name)
+        labels = read_class_labels(references, self.name)
         scores = array(single(predictions, self.name), self.name, "predictions")
         mask = counted(labels, self.ignore_index)
         kept = self._scores(scores, labels)[mask]
@@ -242,7 +242,7 @@ class RocAuc(Metric):
                 why=f"predictions {scores.shape} score classes 0 to {columns - 1}",
                 fix="pass logits with one column per class",
             )
-        return Measured(len(labels), rows_of(mask), {"scores": kept, "truth": truth.astype(np.int32)})
+        return Measured(len(labels), find_rows(mask), {"scores": kept, "truth": truth.astype(np.int32)})
 
     def _scores(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
         if scores.ndim == labels.ndim + 1 and scores.shape[-1] == 1:
@@ -265,9 +265,9 @@ class RocAuc(Metric):
     def _score(self, totals: Arrays) -> dict[str, float]:
         scores, truth = totals["scores"], totals["truth"]
         if scores.ndim == 1:
-            return {self.name: area_under_roc(scores, truth == 1, self.name)}
+            return {self.name: compute_roc_area(scores, truth == 1, self.name)}
         areas = [
-            area_under_roc(scores[:, label], truth == label, f"{self.name} of class {label}")
+            compute_roc_area(scores[:, label], truth == label, f"{self.name} of class {label}")
             for label in range(scores.shape[1])
         ]
         weights = np.bincount(truth, minlength=len(areas)) if self.average == "weighted" else None
@@ -277,10 +277,10 @@ class RocAuc(Metric):
 # ------------------------------------------------------------------------------------------------------------- shared
 
 
-def area_under_roc(scores: np.ndarray, positive: np.ndarray, name: str) -> float:
-    """By ranks: ties count half.
+def compute_roc_area(scores: np.ndarray, positive: np.ndarray, name: str) -> float:
+    """Return the area under the ROC curve, by ranks; ties count half.
 
-    >>> area_under_roc(np.array([1.0, 2.0, 2.0]), np.array([False, True, False]), "roc_auc")
+    >>> compute_roc_area(np.array([1.0, 2.0, 2.0]), np.array([False, True, False]), "roc_auc")
     0.75
     """
     number = int(positive.sum())
@@ -291,14 +291,14 @@ def area_under_roc(scores: np.ndarray, positive: np.ndarray, name: str) -> float
             why=f"all {len(positive)} labels are {'positive' if number else 'negative'}; it compares the two kinds",
             fix="evaluate on rows of both kinds, or use 'accuracy'",
         )
-    above = middle_ranks(scores)[positive].sum() - number * (number + 1) / 2
+    above = compute_mid_ranks(scores)[positive].sum() - number * (number + 1) / 2
     return float(above / (number * others))
 
 
-def middle_ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks from 1; equal values share the mean of theirs.
+def compute_mid_ranks(values: np.ndarray) -> np.ndarray:
+    """Return ranks from 1; equal values share the mean of theirs.
 
-    >>> middle_ranks(np.array([5.0, 1.0, 5.0]))
+    >>> compute_mid_ranks(np.array([5.0, 1.0, 5.0]))
     array([2.5, 1. , 2.5])
     """
     _, place, times = np.unique(values, return_inverse=True, return_counts=True)
@@ -307,7 +307,7 @@ def middle_ranks(values: np.ndarray) -> np.ndarray:
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Probabilities over the last dimension, in float32.
+    """Return probabilities over the last dimension, in float32.
 
     >>> softmax(np.array([[0.0, 0.0]]))
     array([[0.5, 0.5]], dtype=float32)
@@ -317,7 +317,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def finite(scores: np.ndarray, name: str) -> np.ndarray:
-    """Refuse scores that have no order.
+    """Return scores; raise if one is NaN, which has no order.
 
     >>> finite(np.array([1.0]), "roc_auc")
     array([1.])
@@ -331,10 +331,10 @@ def finite(scores: np.ndarray, name: str) -> np.ndarray:
     return scores
 
 
-def checked_average(name: str, average: str | None, allowed: tuple[str, ...]) -> Any:
-    """Refuse a way of averaging that is not there.
+def check_average(name: str, average: str | None, allowed: tuple[str, ...]) -> Any:
+    """Return a way of averaging; raise if it does not exist.
 
-    >>> checked_average("f1", "macro", ("macro", "micro"))
+    >>> check_average("f1", "macro", ("macro", "micro"))
     'macro'
     """
     if average is not None and average not in allowed:
@@ -347,7 +347,7 @@ def checked_average(name: str, average: str | None, allowed: tuple[str, ...]) ->
 
 
 def averaged(ratio: Any, found: np.ndarray, predicted: np.ndarray, present: np.ndarray, average: str) -> float:
-    """A ratio per class made one number: "micro", "macro" or "weighted".
+    """Average a ratio per class: "micro", "macro" or "weighted".
 
     >>> shares = averaged(lambda f, p, t: divided(f, t), np.array([1, 1]), np.array([2, 1]), np.array([1, 2]), "macro")
     >>> shares
@@ -363,7 +363,7 @@ def averaged(ratio: Any, found: np.ndarray, predicted: np.ndarray, present: np.n
 
 
 def divided(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """Part by whole; 0 where the whole is 0.
+    """Divide part by whole; 0 where the whole is 0.
 
     >>> divided(np.array([1, 0]), np.array([2, 0]))
     array([0.5, 0. ])

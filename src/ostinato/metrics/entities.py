@@ -17,8 +17,8 @@ from torch import Tensor
 from ..core.errors import MetricError
 from ..core.notices import note_once
 from .base import Arrays, Measured, Metric
-from .classification import averaged, checked_average, divided
-from .inputs import class_ids, class_labels, counted, single
+from .classification import averaged, check_average, divided
+from .inputs import counted, read_class_ids, read_class_labels, single
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -75,13 +75,13 @@ class Seqeval(Metric):
         **options: Unpack[Options],
     ) -> None:
         super().__init__(**options)
-        self.label_names = _checked_names(label_names, self.name)
+        self.label_names = _check_label_names(label_names, self.name)
         self.entities = reader(scheme, self.name)
-        self.average = checked_average(self.name, average, ("micro", "macro", "weighted"))
+        self.average = check_average(self.name, average, ("micro", "macro", "weighted"))
         self.by_type = by_type
 
     def _settle(self, option: str, value: Any) -> None:
-        super()._settle(option, _checked_names(value, self.name) if option == "label_names" else value)
+        super()._settle(option, _check_label_names(value, self.name) if option == "label_names" else value)
 
     @property
     def names_more(self) -> bool:
@@ -89,7 +89,7 @@ class Seqeval(Metric):
         return self.by_type
 
     def reset(self) -> None:
-        """Forget everything seen."""
+        """Forget all batches."""
         super().reset()
         self._types: list[str] = []  # the counts' second dimension is 1 + types; 0 is for single tags
 
@@ -136,7 +136,7 @@ class Seqeval(Metric):
         return result
 
     def state(self) -> dict[str, Any]:
-        """What was seen, as numbers and numeric arrays; the names of types as UTF-8 bytes."""
+        """Return what was seen, as numbers and numeric arrays; the names of types as UTF-8 bytes."""
         names = np.array(list("\n".join(self._types).encode()), dtype=np.uint8)
         return {**super().state(), "types": names}
 
@@ -157,12 +157,12 @@ class Seqeval(Metric):
         predictions = single(predictions, self.name)
         if _are_tags(references):
             return _paired([list(row) for row in predictions], [list(row) for row in references], self.name)
-        labels = class_labels(references, self.name)
+        labels = read_class_labels(references, self.name)
         if not isinstance(predictions, Tensor):
             predictions = np.asarray(predictions)
         if labels.ndim == 1:
             labels, predictions = labels[None], predictions[None]
-        ids, labels, _ = class_ids(predictions, labels, self.name)
+        ids, labels, _ = read_class_ids(predictions, labels, self.name)
         mask = counted(labels, self.ignore_index)
         pairs = [
             (self._named(guess[there]), self._named(truth[there]))
@@ -221,7 +221,7 @@ def _paired(
     return guesses, truths, len(truths)
 
 
-def _checked_names(names: Sequence[str] | Mapping[Any, str] | None, name: str) -> dict[int, str]:
+def _check_label_names(names: Sequence[str] | Mapping[Any, str] | None, name: str) -> dict[int, str]:
     if names is None:
         return {}
     pairs = names.items() if isinstance(names, Mapping) else enumerate(names)
@@ -239,7 +239,7 @@ def _checked_names(names: Sequence[str] | Mapping[Any, str] | None, name: str) -
 
 
 def reader(scheme: str | None, name: str = "seqeval") -> Callable[[Sequence[str]], list[Entity]]:
-    """The function that finds entities in one row of tags.
+    """Return the function that finds entities in one row of tags.
 
     >>> reader(None)(["I-PER", "I-PER", "B-PER", "O"])
     [Entity(type='PER', first=0, last=1), Entity(type='PER', first=2, last=2)]
@@ -258,7 +258,7 @@ def reader(scheme: str | None, name: str = "seqeval") -> Callable[[Sequence[str]
 
 
 def lenient_entities(tags: Sequence[str]) -> list[Entity]:
-    """Entities by the rules of conlleval: each begins at B or S, after E or S, or where the type changes.
+    """Return entities by the rules of conlleval: each begins at B or S, after E or S, or where the type changes.
 
     >>> lenient_entities(["I-PER", "I-LOC"])
     [Entity(type='PER', first=0, last=0), Entity(type='LOC', first=1, last=1)]
@@ -284,7 +284,7 @@ def _begins(before: str, prefix: str, *, same: bool) -> bool:
 
 
 def strict_entities(tags: Sequence[str], scheme: str) -> list[Entity]:
-    """Only entities that are written exactly as the scheme says.
+    """Return only entities that are written exactly as the scheme says.
 
     >>> strict_entities(["B-PER", "E-PER", "B-LOC"], "IOBES")
     [Entity(type='PER', first=0, last=1)]
@@ -312,7 +312,7 @@ def strict_entities(tags: Sequence[str], scheme: str) -> list[Entity]:
 
 
 def _complete(split: list[tuple[str, str]], place: int, scheme: str) -> bool:
-    """Whether an entity that is open at this place ends here."""
+    """Return whether an open entity ends here."""
     if scheme != "IOB2":
         return split[place][0] in "ESLU"
     following = split[place + 1] if place + 1 < len(split) else ("O", "")
@@ -320,7 +320,7 @@ def _complete(split: list[tuple[str, str]], place: int, scheme: str) -> bool:
 
 
 def _split(tag: str) -> tuple[str, str]:
-    """Prefix and type; a bare prefix names the type "_"."""
+    """Return prefix and type; a bare prefix names the type "_"."""
     if tag == "O":
         return "O", ""
     prefix, _, kind = tag.partition("-")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from .base import Arrays, Measured, Metric, TooFewRowsError
-from .inputs import same_length, texts
+from .inputs import check_same_length, texts
 from .optional_libraries import import_library
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class ErrorRate(Metric):
     def _measure(self, predictions: Any, references: Any) -> Measured:
         guesses = texts(predictions, self.name, self.tokenizer, self.ignore_index, role="predictions")
         truths = texts(references, self.name, self.tokenizer, self.ignore_index, role="references")
-        same_length(guesses, truths, self.name)
+        check_same_length(guesses, truths, self.name)
         if self.normalize is not None:
             guesses, truths = [*map(self.normalize, guesses)], [*map(self.normalize, truths)]
         found = [self._count_edits(truth, guess) for guess, truth in zip(guesses, truths, strict=True)]

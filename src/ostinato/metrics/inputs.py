@@ -1,4 +1,4 @@
-"""From what a model or a trainer hands over to what a metric counts: classes, values or texts."""
+"""Convert what a model or a trainer returns to what a metric counts: classes, values or texts."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ..core.notices import note_once
 from ..core.tree import numpify
 
 _ABSENT = object()
-FEW = 4096  # numbers for which numpy, which does one thing at a time, is faster than torch
+SMALL_BATCH = 4096  # numbers for which numpy, which does one thing at a time, is faster than torch
 
 # ------------------------------------------------------------------------------------------- as a compute_metrics call
 
 
-def pair_of(prediction: Any, name: str) -> tuple[Any, Any]:
-    """Predictions and labels of an `EvalPrediction`, or of a pair.
+def split_prediction(prediction: Any, name: str) -> tuple[Any, Any]:
+    """Return predictions and labels of an `EvalPrediction`, or of a pair.
 
-    >>> pair_of(([1], [0]), "accuracy")
+    >>> split_prediction(([1], [0]), "accuracy")
     ([1], [0])
     """
     predictions = getattr(prediction, "predictions", _ABSENT)
@@ -46,11 +46,11 @@ def pair_of(prediction: Any, name: str) -> tuple[Any, Any]:
     return predictions, labels
 
 
-def batches_of(predictions: Any, references: Any) -> Iterator[tuple[Any, Any]]:
-    """The pair itself, or one pair per batch for the lists of `eval_do_concat_batches=False`.
+def iterate_batches(predictions: Any, references: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the pair itself, or one pair per batch for the lists of `eval_do_concat_batches=False`.
 
     >>> first, second = np.zeros((2, 3)), np.zeros((1, 3))
-    >>> [len(labels) for _, labels in batches_of([first, second], [first[:, 0], second[:, 0]])]
+    >>> [len(labels) for _, labels in iterate_batches([first, second], [first[:, 0], second[:, 0]])]
     [2, 1]
     """
     if _is_list_of_arrays(predictions) and _is_list_of_arrays(references) and len(predictions) == len(references):
@@ -75,7 +75,7 @@ def _is_array(value: Any) -> bool:
 
 
 def single(predictions: Any, name: str) -> Any:
-    """The logits of a model with several outputs: the first one, and that is said once.
+    """Return the logits of a model with several outputs: the first one, which is reported once.
 
     >>> single((np.array([1]),), "accuracy")
     array([1])
@@ -90,7 +90,7 @@ def single(predictions: Any, name: str) -> Any:
 
 
 def array(value: Any, name: str, role: str) -> np.ndarray:
-    """A rectangular numeric array on the host.
+    """Return a rectangular numeric array on the host.
 
     >>> array(torch.tensor([1.5], dtype=torch.bfloat16), "mse", "labels")
     array([1.5], dtype=float32)
@@ -101,21 +101,21 @@ def array(value: Any, name: str, role: str) -> np.ndarray:
         found = np.empty(0, dtype=object)
     if found.dtype.kind not in "biuf":
         raise MetricError(
-            what=f"{name} cannot read the {role}: {_described(value)}",
+            what=f"{name} cannot read the {role}: {_describe(value)}",
             why="it takes numbers: an array, a tensor, or a list whose rows have one length",
             fix=f"turn the {role} into an array; fill short rows with -100",
         )
     return found
 
 
-def _described(value: Any) -> str:
+def _describe(value: Any) -> str:
     if isinstance(value, (list, tuple)) and value:
         return f"a {type(value).__name__} of {type(value[0]).__name__}"
     return f"{type(value).__name__}"
 
 
 def counted(references: np.ndarray, ignore_index: float | None) -> np.ndarray:
-    """Where a label counts.
+    """Return where a label counts.
 
     >>> counted(np.array([3, -100]), -100)
     array([ True, False])
@@ -123,10 +123,10 @@ def counted(references: np.ndarray, ignore_index: float | None) -> np.ndarray:
     return np.ones(references.shape, dtype=bool) if ignore_index is None else references != ignore_index
 
 
-def rows_of(counts: np.ndarray) -> np.ndarray:
-    """The row of every label that counts, in the order in which a boolean index takes them.
+def find_rows(counts: np.ndarray) -> np.ndarray:
+    """Return the row of every label that counts, in the order of a boolean index.
 
-    >>> rows_of(np.array([[True, True], [False, True]]))
+    >>> find_rows(np.array([[True, True], [False, True]]))
     array([0, 0, 1])
     """
     return np.nonzero(counts)[0]
@@ -150,26 +150,26 @@ class Classes:
 def classes(
     predictions: Any, references: Any, name: str, ignore_index: int | None, *, class_axis: int = -1
 ) -> Classes:
-    """Logits (one more dimension than the labels, argmax is taken) or class ids (the labels' shape), with labels.
+    """Read logits (one dimension more than the labels, argmax is taken) or class ids, with labels.
 
     >>> classes([[0.1, 0.9], [0.8, 0.2]], [1, -100], "accuracy", -100)
     Classes(rows=2, row=array([0]), truth=array([1]), guess=array([1]), num_classes=2, one_each=True)
     """
-    labels = class_labels(references, name)
-    ids, labels, num_classes = class_ids(single(predictions, name), labels, name, class_axis)
+    labels = read_class_labels(references, name)
+    ids, labels, num_classes = read_class_ids(single(predictions, name), labels, name, class_axis)
     mask = counted(labels, ignore_index)
     if labels.ndim == 1 and np.count_nonzero(mask) == len(mask):  # a class for each row: nothing to look for
         truth, guess, row = labels, ids, np.arange(len(labels))
     else:
-        truth, guess, row = labels[mask], ids[mask], rows_of(mask)
+        truth, guess, row = labels[mask], ids[mask], find_rows(mask)
     _check_range(truth, guess, num_classes, name)
     return Classes(len(labels), row, truth, guess, num_classes, labels.ndim == 1)
 
 
-def class_labels(references: Any, name: str) -> np.ndarray:
-    """Labels as whole numbers, at least one-dimensional.
+def read_class_labels(references: Any, name: str) -> np.ndarray:
+    """Return labels as whole numbers, at least one-dimensional.
 
-    >>> class_labels([1.0, 0.0], "accuracy")
+    >>> read_class_labels([1.0, 0.0], "accuracy")
     array([1, 0])
     """
     labels = np.atleast_1d(array(references, name, "labels"))
@@ -185,12 +185,12 @@ def class_labels(references: Any, name: str) -> np.ndarray:
     return labels.astype(np.int64)
 
 
-def class_ids(
+def read_class_ids(
     predictions: Any, labels: np.ndarray, name: str, class_axis: int = -1
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Predicted classes, the labels in the same shape, and how many columns the logits had (0: ids were given).
+    """Return predicted classes, labels of the same shape, and the number of logits (0 if ids were given).
 
-    >>> class_ids([[0.1, 0.9]], np.array([1]), "accuracy")
+    >>> read_class_ids([[0.1, 0.9]], np.array([1]), "accuracy")
     (array([1]), array([1]), 2)
     """
     if not isinstance(predictions, Tensor):
@@ -203,12 +203,12 @@ def class_ids(
     else:
         ids, num_classes = np.atleast_1d(array(predictions, name, "predictions")), 0
     if ids.shape != labels.shape:
-        raise _shapes_differ(name, shape, labels.shape)
+        raise _build_shape_error(name, shape, labels.shape)
     return _whole(ids, labels, name), labels, num_classes
 
 
 def argmax(logits: Any, axis: int, name: str) -> np.ndarray:
-    """The class with the highest logit, found on the device where the logits are.
+    """Return the class with the highest logit, found on the device of the logits.
 
     >>> argmax(torch.tensor([[0.1, 0.9]]), -1, "accuracy")
     array([1])
@@ -219,7 +219,7 @@ def argmax(logits: Any, axis: int, name: str) -> np.ndarray:
             why="a model with num_labels=1 predicts a value, or one logit for two classes",
             fix="for a value use 'mse' or 'pearson'; for two classes pass ids: (logits[:, 0] > 0)",
         )
-    if isinstance(logits, Tensor) and logits.is_cpu and logits.numel() <= FEW:
+    if isinstance(logits, Tensor) and logits.is_cpu and logits.numel() <= SMALL_BATCH:
         logits = numpify(logits)
     if isinstance(logits, Tensor):
         top, best = logits.max(axis)  # NaN, where there is one
@@ -271,7 +271,7 @@ def _check_range(truth: np.ndarray, guess: np.ndarray, num_classes: int, name: s
         )
 
 
-def _shapes_differ(name: str, predictions: tuple[int, ...], labels: tuple[int, ...]) -> MetricError:
+def _build_shape_error(name: str, predictions: tuple[int, ...], labels: tuple[int, ...]) -> MetricError:
     return MetricError(
         what=f"{name}: predictions {predictions} do not fit labels {labels}",
         why="logits need the labels' shape plus one column per class; class ids need the labels' shape",
@@ -285,7 +285,7 @@ def _shapes_differ(name: str, predictions: tuple[int, ...], labels: tuple[int, .
 def values(
     predictions: Any, references: Any, name: str, ignore_index: int | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Predicted and true numbers as tables (rows, outputs), and where they count; a last dimension of 1 is dropped.
+    """Return predicted and true numbers as tables (rows, outputs), and where they count.
 
     >>> guess, truth, mask = values([[0.5]], [1.0], "mse", -100)
     >>> guess, truth, mask
@@ -321,7 +321,7 @@ def values(
 
 
 def texts(given: Any, name: str, tokenizer: Any, ignore_index: int | None, *, role: str) -> list[str]:
-    """Strings, or token ids turned into strings by a tokenizer; -100 is left out.
+    """Return strings, or token ids decoded by a tokenizer; -100 is left out.
 
     >>> texts(["a b"], "rouge", None, -100, role="predictions")
     ['a b']
@@ -337,21 +337,21 @@ def texts(given: Any, name: str, tokenizer: Any, ignore_index: int | None, *, ro
     return _decoded(_id_rows(rows, name, role), name, tokenizer, ignore_index, role)
 
 
-def reference_texts(given: Any, name: str, tokenizer: Any, ignore_index: int | None) -> list[list[str]]:
-    """One or several reference texts per row: `["a", "b"]`, `[["a", "a2"], ["b"]]`, or token ids.
+def read_reference_texts(given: Any, name: str, tokenizer: Any, ignore_index: int | None) -> list[list[str]]:
+    """Return one or several texts per row: `["a", "b"]`, `[["a", "a2"], ["b"]]`, or token ids.
 
-    >>> reference_texts(["a", "b"], "bleu", None, -100)
+    >>> read_reference_texts(["a", "b"], "bleu", None, -100)
     [['a'], ['b']]
     """
-    if isinstance(given, list) and given and all(_is_list_of_text(row) for row in given):
+    if isinstance(given, list) and given and all(_is_text_list(row) for row in given):
         return [list(row) for row in given]
     return [[text] for text in texts(given, name, tokenizer, ignore_index, role="references")]
 
 
-def same_length(predictions: Sequence[Any], references: Sequence[Any], name: str) -> None:
-    """Refuse texts that cannot be paired.
+def check_same_length(predictions: Sequence[Any], references: Sequence[Any], name: str) -> None:
+    """Raise if texts cannot be paired.
 
-    >>> same_length(["a"], ["b"], "wer")
+    >>> check_same_length(["a"], ["b"], "wer")
     """
     if len(predictions) != len(references):
         raise MetricError(
@@ -361,7 +361,7 @@ def same_length(predictions: Sequence[Any], references: Sequence[Any], name: str
         )
 
 
-def _is_list_of_text(row: Any) -> bool:
+def _is_text_list(row: Any) -> bool:
     return isinstance(row, (list, tuple)) and bool(row) and all(isinstance(text, str) for text in row)
 
 
@@ -372,7 +372,7 @@ def _id_rows(rows: list[Any], name: str, role: str) -> list[list[int]]:
     for row in rows:
         if not isinstance(row, (list, tuple)) or not all(isinstance(token, int) for token in row):
             raise MetricError(
-                what=f"{name} cannot read the {role} as text: {_described(row)}",
+                what=f"{name} cannot read the {role} as text: {_describe(row)}",
                 why="it takes strings or token ids; logits are not text",
                 fix="set predict_with_generate=True, so that the model writes and its token ids arrive here",
             )

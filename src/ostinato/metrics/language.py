@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from ..core.errors import MetricError
 from .base import IGNORED, Arrays, Measured, Metric
-from .inputs import argmax, array, class_labels, counted, single
+from .inputs import argmax, array, counted, read_class_labels, single
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -50,22 +50,22 @@ class Perplexity(Metric):
         self.shift = shift
 
     def add_loss(self, loss_sum: Any, tokens: Any) -> None:
-        """Take in a batch by its summed loss and its number of tokens. To an interval, it is one row."""
+        """Add a batch by its summed loss and its number of tokens. To an interval, it is one row."""
         total, number = float(loss_sum), float(tokens)
         row = np.arange(1 if number else 0)
-        self._take_in(Measured(1, row, {"loss": np.full(len(row), total), "tokens": np.full(len(row), number)}))
+        self._add_measured(Measured(1, row, {"loss": np.full(len(row), total), "tokens": np.full(len(row), number)}))
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
         logits = single(predictions, self.name)
         logits = logits if isinstance(logits, Tensor) else array(logits, self.name, "predictions")
-        labels = class_labels(references, self.name)
+        labels = read_class_labels(references, self.name)
         check_places(logits, labels, self.name, columns=True)
         if self.shift is not False:
             labels = labels[:, 1:]
         row, place = np.nonzero(counted(labels, self.ignore_index))
         truth = labels[row, place]
         _check_vocabulary(truth, logits.shape[-1], self.name)
-        losses = token_losses(logits, row, place, truth)
+        losses = compute_token_losses(logits, row, place, truth)
         per_row = np.bincount(row, losses, minlength=len(labels))
         tokens = np.bincount(row, minlength=len(labels))
         there = np.flatnonzero(tokens)
@@ -116,7 +116,7 @@ class TokenAccuracy(Metric):
 def aligned(
     predictions: Any, labels: Any, *, shift: bool = True, ignore_index: int | None = IGNORED
 ) -> tuple[Any, np.ndarray]:
-    """The pairs a language model is scored on, one after the other: each prediction with the label it is for.
+    """Return each prediction with the label it is for, one after the other.
 
     Works for logits `(rows, tokens, vocabulary)` and for token ids `(rows, tokens)`, arrays or tensors.
 
@@ -126,7 +126,7 @@ def aligned(
     """
     predictions = single(predictions, "aligned")
     predictions = predictions if isinstance(predictions, Tensor) else array(predictions, "aligned", "predictions")
-    truth = class_labels(labels, "aligned")
+    truth = read_class_labels(labels, "aligned")
     check_places(predictions, truth, "aligned", columns=len(predictions.shape) == 3)
     if shift:
         predictions, truth = predictions[:, :-1], truth[:, 1:]
@@ -136,7 +136,7 @@ def aligned(
 
 
 def labels_are_shifted(input_ids: Any, labels: Any, *, ignore_index: int = IGNORED) -> bool | None:
-    """Whether the labels of a causal model are one place ahead already, though the model moves them itself.
+    """Return whether the labels of a causal model are shifted already, though the model shifts them itself.
 
     Labels that repeat the inputs are as they should be (False); labels that repeat the inputs one place later were
     shifted (True), and the model would learn to skip a token. None: they repeat the inputs in neither way.
@@ -148,7 +148,7 @@ def labels_are_shifted(input_ids: Any, labels: Any, *, ignore_index: int = IGNOR
     >>> labels_are_shifted([[5, 6, 7, 8]], [[6, 7, 8, -100]])
     True
     """
-    given, wanted = class_labels(input_ids, "input_ids"), class_labels(labels, "labels")
+    given, wanted = read_class_labels(input_ids, "input_ids"), read_class_labels(labels, "labels")
     if given.shape != wanted.shape or given.ndim != 2:
         return None
     there = counted(wanted, ignore_index)
@@ -161,20 +161,20 @@ def labels_are_shifted(input_ids: Any, labels: Any, *, ignore_index: int = IGNOR
 
 
 def token_ids(predictions: Any, references: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Predicted and true tokens, both `(rows, tokens)`.
+    """Return predicted and true tokens, both `(rows, tokens)`.
 
     >>> token_ids([[4, 2]], [[4, 3]], "token_accuracy")
     (array([[4, 2]]), array([[4, 3]]))
     """
     given = single(predictions, name)
     given = given if isinstance(given, Tensor) else array(given, name, "predictions")
-    labels = class_labels(references, name)
+    labels = read_class_labels(references, name)
     check_places(given, labels, name, columns=len(given.shape) == 3)
     return (argmax(given, -1, name) if len(given.shape) == 3 else array(given, name, "predictions")), labels
 
 
 def check_places(predictions: Any, labels: np.ndarray, name: str, *, columns: bool) -> None:
-    """Refuse predictions that have not one place per label.
+    """Raise if predictions do not have one position per label.
 
     >>> check_places(np.zeros((2, 3, 50)), np.zeros((2, 3)), "perplexity", columns=True)
     """
@@ -189,10 +189,10 @@ def check_places(predictions: Any, labels: np.ndarray, name: str, *, columns: bo
         )
 
 
-def token_losses(logits: Any, row: np.ndarray, place: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """The loss of each chosen token, a bounded piece of the logits at a time, on the device where they are.
+def compute_token_losses(logits: Any, row: np.ndarray, place: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Return the loss of each chosen token, computed in bounded pieces on the device of the logits.
 
-    >>> token_losses(np.zeros((1, 2, 8)), np.array([0]), np.array([1]), np.array([3])).round(4)  # log 8
+    >>> compute_token_losses(np.zeros((1, 2, 8)), np.array([0]), np.array([1]), np.array([3])).round(4)  # log 8
     array([2.0794])
     """
     step = max(1, CHUNK_BYTES // (4 * max(1, logits.shape[-1])))

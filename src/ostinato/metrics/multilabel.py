@@ -13,8 +13,8 @@ import numpy as np
 
 from ..core.errors import MetricError
 from .base import Arrays, Measured, Metric
-from .classification import area_under_roc, averaged, checked_average, divided, finite
-from .inputs import array, class_labels, counted, single
+from .classification import averaged, check_average, compute_roc_area, divided, finite
+from .inputs import array, counted, read_class_labels, single
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -92,7 +92,7 @@ class MultilabelAveraged(Multilabel):
 
     def __init__(self, *, average: str = "micro", threshold: float = 0.0, **options: Unpack[Options]) -> None:
         super().__init__(threshold=threshold, **options)
-        self.average = checked_average(self.name, average, AVERAGES)
+        self.average = check_average(self.name, average, AVERAGES)
 
     def _ratio(self, found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> np.ndarray:
         raise NotImplementedError
@@ -168,7 +168,7 @@ class MultilabelRocAuc(Metric):
 
     def __init__(self, *, average: str = "macro", **options: Unpack[Options]) -> None:
         super().__init__(**options)
-        self.average = checked_average(self.name, average, ("macro", "micro"))
+        self.average = check_average(self.name, average, ("macro", "micro"))
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
         scores, truth, mask = tables(predictions, references, self.name, self.ignore_index)
@@ -191,19 +191,19 @@ class MultilabelRocAuc(Metric):
 
     def _area(self, scores: np.ndarray, truth: np.ndarray, name: str) -> float:
         there = truth >= 0
-        return area_under_roc(scores[there], truth[there] == 1, name)
+        return compute_roc_area(scores[there], truth[there] == 1, name)
 
 
 def tables(
     predictions: Any, references: Any, name: str, ignore_index: int | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Scores as given, truth and what counts as boolean tables, all `(rows, classes)`.
+    """Return scores as given, truth and what counts as boolean tables, all `(rows, classes)`.
 
     >>> scores, truth, mask = tables([[0.5, -2.0]], [[1.0, -100]], "multilabel_f1", -100)
     >>> truth, mask
     (array([[ True, False]]), array([[ True, False]]))
     """
-    labels = class_labels(references, name)
+    labels = read_class_labels(references, name)
     scores = np.atleast_1d(array(single(predictions, name), name, "predictions"))
     if scores.shape != labels.shape or labels.ndim != 2:
         raise MetricError(

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core.errors import MetricError
 from .base import Arrays, Measured, Metric
-from .inputs import array, class_labels, counted, same_length
+from .inputs import array, check_same_length, counted, read_class_labels
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -44,11 +44,11 @@ class Squad(Metric):
         return ("exact_match", "f1")
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
-        guesses, truths = paired_answers(predictions, references, self.name)
+        guesses, truths = pair_answers(predictions, references, self.name)
         exact, f1 = [], []
         for guess, answers in zip(guesses, truths, strict=True):
             answer = answer_text(guess, self.name)
-            exact.append(max(float(normalised(answer) == normalised(truth)) for truth in answers or [""]))
+            exact.append(max(float(normalize_answer(answer) == normalize_answer(truth)) for truth in answers or [""]))
             f1.append(max(word_f1(answer, truth) for truth in answers or [""]))
         rows = len(guesses)
         return Measured(rows, np.arange(rows), {"exact": np.array(exact), "f1": np.array(f1), "rows": np.ones(rows)})
@@ -90,11 +90,11 @@ class SquadV2(Metric):
         return True
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
-        guesses, truths = paired_answers(predictions, references, self.name)
+        guesses, truths = pair_answers(predictions, references, self.name)
         exact, f1, answerable, answered, silence = [], [], [], [], []
         for guess, answers in zip(guesses, truths, strict=True):
-            answer, golden = answer_text(guess, self.name), [text for text in answers if normalised(text)]
-            exact.append(max(float(normalised(answer) == normalised(truth)) for truth in golden or [""]))
+            answer, golden = answer_text(guess, self.name), [text for text in answers if normalize_answer(text)]
+            exact.append(max(float(normalize_answer(answer) == normalize_answer(truth)) for truth in golden or [""]))
             f1.append(max(word_f1(answer, truth, empty_is_equal=True) for truth in golden or [""]))
             answerable.append(bool(answers))
             answered.append(bool(answer))
@@ -118,11 +118,11 @@ class SquadV2(Metric):
                     scores = np.where(silent, ~answerable, totals[name])
                     result[f"{prefix}{name}"] = float(100 * scores[part].mean())
                 result[f"{prefix}total"] = int(part.sum())
-        return {**result, **_best_thresholds(totals, answerable)}
+        return {**result, **_find_best_thresholds(totals, answerable)}
 
 
-def _best_thresholds(totals: Arrays, answerable: np.ndarray) -> dict[str, float]:
-    """What the best threshold on the no-answer probability would have given."""
+def _find_best_thresholds(totals: Arrays, answerable: np.ndarray) -> dict[str, float]:
+    """Return what the best threshold on the no-answer probability would have given."""
     if np.isnan(totals["silence"]).any():
         return {}
     order = np.argsort(totals["silence"], kind="stable")
@@ -156,7 +156,7 @@ class AnswerSpan(Metric):
     def _measure(self, predictions: Any, references: Any) -> Measured:
         starts, ends = self._two(predictions, "predictions", "start and end logits")
         first, last = (
-            class_labels(part, self.name) for part in self._two(references, "labels", "start and end positions")
+            read_class_labels(part, self.name) for part in self._two(references, "labels", "start and end positions")
         )
         starts, ends = array(starts, self.name, "start logits"), array(ends, self.name, "end logits")
         if starts.shape != ends.shape or starts.ndim != 2 or not len(starts) == len(first) == len(last):
@@ -193,22 +193,22 @@ class AnswerSpan(Metric):
 # ------------------------------------------------------------------------------------------------------------- shared
 
 
-def normalised(text: str) -> str:
-    """SQuAD's: lower case, no punctuation, no articles, single spaces.
+def normalize_answer(text: str) -> str:
+    """Normalize a text as SQuAD does: lower case, no punctuation, no articles, single spaces.
 
-    >>> normalised("The  Cat's mat.")
+    >>> normalize_answer("The  Cat's mat.")
     'cats mat'
     """
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def word_f1(guess: str, truth: str, *, empty_is_equal: bool = False) -> float:
-    """F1 over the words of two answers. SQuAD 2.0 (`empty_is_equal`) lets two empty answers agree; 1.1 does not.
+    """Return F1 over words. SQuAD 2.0 (`empty_is_equal`) lets two empty answers agree; 1.1 does not.
 
     >>> word_f1("in Paris", "Paris")
     0.6666666666666666
     """
-    said, true = normalised(guess).split(), normalised(truth).split()
+    said, true = normalize_answer(guess).split(), normalize_answer(truth).split()
     if empty_is_equal and not (said and true):
         return float(said == true)
     common = sum((Counter(said) & Counter(true)).values())
@@ -216,7 +216,7 @@ def word_f1(guess: str, truth: str, *, empty_is_equal: bool = False) -> float:
 
 
 def answer_text(guess: Any, name: str) -> str:
-    """The text of a prediction: itself, or its `prediction_text`.
+    """Return the text of a prediction: itself, or its `prediction_text`.
 
     >>> answer_text({"id": "7", "prediction_text": "Paris"}, "squad")
     'Paris'
@@ -232,7 +232,7 @@ def answer_text(guess: Any, name: str) -> str:
 
 
 def answer_texts(reference: Any, name: str) -> list[str]:
-    """The reference answers of a row in any of SQuAD's forms.
+    """Return the reference answers of a row in any of SQuAD's forms.
 
     >>> answer_texts({"id": "7", "answers": {"text": ["Paris"], "answer_start": [3]}}, "squad")
     ['Paris']
@@ -251,10 +251,10 @@ def answer_texts(reference: Any, name: str) -> list[str]:
     )
 
 
-def paired_answers(predictions: Any, references: Any, name: str) -> tuple[list[Any], list[list[str]]]:
-    """Predictions and the answers for each: by id where both have one, else in order.
+def pair_answers(predictions: Any, references: Any, name: str) -> tuple[list[Any], list[list[str]]]:
+    """Pair predictions with answers: by id where both have one, else in order.
 
-    >>> paired_answers(["Paris"], [{"text": ["Paris", "in Paris"]}], "squad")
+    >>> pair_answers(["Paris"], [{"text": ["Paris", "in Paris"]}], "squad")
     (['Paris'], [['Paris', 'in Paris']])
     """
     if isinstance(predictions, (str, Mapping)) or isinstance(references, (str, Mapping)):
@@ -262,7 +262,7 @@ def paired_answers(predictions: Any, references: Any, name: str) -> tuple[list[A
             f"{name} got a single row", "a batch is a list of rows", "pass lists: [prediction], [reference]"
         )
     predictions, references = list(predictions), list(references)
-    same_length(predictions, references, name)
+    check_same_length(predictions, references, name)
     if all(isinstance(row, Mapping) and "id" in row for row in [*predictions, *references]):
         by_id = {row["id"]: row for row in references}
         missing = [row["id"] for row in predictions if row["id"] not in by_id]
@@ -277,7 +277,7 @@ def paired_answers(predictions: Any, references: Any, name: str) -> tuple[list[A
 
 
 def best_spans(starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """First and last token of the span with the highest sum of logits among those that do not end before they start.
+    """Return first and last token of the span with the highest sum of logits that does not end before it starts.
 
     >>> best_spans(np.array([[0.0, 5.0, 1.0]]), np.array([[9.0, 1.0, 2.0]]))
     (array([0]), array([0]))

@@ -1,4 +1,4 @@
-"""Metrics by name, one or several at a time."""
+"""Make metrics by name, one or several at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from ..core.errors import MetricError
-from .base import Metric, State, result_for
+from .base import Metric, State, compute_metrics_result
 from .classification import F1, Accuracy, BalancedAccuracy, MatthewsCorrelation, Precision, Recall, RocAuc
 from .entities import Seqeval
 from .error_rates import CharacterErrorRate, WordErrorRate
@@ -76,7 +76,7 @@ _ALIASES = {
 
 
 def available() -> dict[str, str]:
-    """Every name with a line about it.
+    """Return every name with a line about it.
 
     >>> available()["wer"]
     'Edits of words per word of the references. May exceed 1.'
@@ -89,10 +89,17 @@ def available() -> dict[str, str]:
 
 
 def metric(name: str, /, **options: Any) -> Metric:
-    """A metric by its name, in any spelling: "F1", "f1-macro", "mcc", "recall@10".
+    """Return a metric by its name, in any spelling: "F1", "f1-macro", "mcc", "recall@10".
 
-    The result carries the name asked for. Options are those of the metric's class, and for all `name`,
-    `ignore_index`, `interval`, `resamples` and `seed`.
+    Args:
+        name: one of `available()`, in any spelling; its result has this name.
+        **options: those of the metric's class, and for all `name`, `ignore_index`, `interval`, `resamples` and `seed`.
+
+    Returns:
+        An empty metric.
+
+    Raises:
+        MetricError: there is no such metric or option, or a library that it needs is not installed.
 
     >>> metric("mcc")(([0, 1], [0, 1]))
     {'mcc': 1.0}
@@ -105,7 +112,7 @@ def metric(name: str, /, **options: Any) -> Metric:
       why: the nearest names are 'perplexity'
       fix: metric('perplexity'); available() lists all
     """
-    asked = _normalised(name)
+    asked = _normalize_name(name)
     kind, preset = _kind(asked, name)
     _check_options(kind, preset, options, name)
     shown = _ALIASES[asked] if "+" in asked else asked  # trackers take letters, digits and underscores
@@ -113,16 +120,26 @@ def metric(name: str, /, **options: Any) -> Metric:
 
 
 def higher_is_better(name: str) -> bool:
-    """Whether more is better: for `greater_is_better` where nobody said.
+    """Return whether higher is better: the default of `greater_is_better`.
 
     >>> higher_is_better("rmse"), higher_is_better("f1")
     (False, True)
     """
-    return _kind(_normalised(name), name)[0].higher_is_better
+    return _kind(_normalize_name(name), name)[0].higher_is_better
 
 
 def metrics(wanted: Iterable[str | Metric | tuple[str, Mapping[str, Any]]], **options: Any) -> Combined:
-    """Several metrics as one: names, `(name, options)` pairs or metrics. `options` go to each that is made by name.
+    """Combine several metrics over the same predictions into one.
+
+    Args:
+        wanted: names, `(name, options)` pairs or metrics.
+        **options: go to each metric that is made by name.
+
+    Returns:
+        A metric whose result has the values of all.
+
+    Raises:
+        MetricError: as `metric` does.
 
     >>> both = metrics(["accuracy", ("f1", {"average": "macro"})])
     >>> both(([0, 1, 2], [0, 1, 1]))
@@ -134,7 +151,7 @@ def metrics(wanted: Iterable[str | Metric | tuple[str, Mapping[str, Any]]], **op
 
 
 class Combined:
-    """Several metrics over the same predictions: each takes in every batch, and the results are one dict.
+    """Several metrics over the same predictions, with one dict of results.
 
     >>> both = Combined([Accuracy(), F1()])
     >>> both.update([1, 0], [1, 1])
@@ -162,7 +179,7 @@ class Combined:
 
     @property
     def directions(self) -> dict[str, bool]:
-        """Whether more is better, for every name of the result."""
+        """Whether higher is better, for every name of the result."""
         return {key: better for part in self.parts for key, better in part.directions.items()}
 
     @property
@@ -171,25 +188,25 @@ class Combined:
         return any(part.names_more for part in self.parts)
 
     def settled(self, **known: Any) -> Combined:
-        """Fresh copies, in which options that were left open are what a trainer knows (see `Metric.settled`)."""
+        """Return empty copies, in which options that were left open are what a trainer knows."""
         return Combined([part.settled(**known) for part in self.parts])
 
     def update(self, predictions: Any, references: Any) -> None:
-        """Take in one batch."""
+        """Add one batch."""
         for part in self.parts:
             part.update(predictions, references)
 
     def compute(self) -> dict[str, float]:
-        """The results for all batches since the last reset."""
+        """Return the results for all batches since the last reset."""
         return {key: value for part in self.parts for key, value in part.compute().items()}
 
     def reset(self) -> None:
-        """Forget everything seen."""
+        """Forget all batches."""
         for part in self.parts:
             part.reset()
 
     def state(self) -> State:
-        """What was seen, as numbers and numeric arrays: for another process, or to go on later."""
+        """Return what was seen, as numbers and numeric arrays: for another process, or to continue later."""
         return {
             f"{number}.{key}": value for number, part in enumerate(self.parts) for key, value in part.state().items()
         }
@@ -202,7 +219,7 @@ class Combined:
 
     def __call__(self, prediction: Any, *, compute_result: bool | None = None) -> dict[str, float]:
         """As a `compute_metrics` function: the results for this prediction alone (see `Metric`)."""
-        return result_for(self, prediction, compute_result)
+        return compute_metrics_result(self, prediction, compute_result)
 
 
 def _made(one: Any, options: Mapping[str, Any]) -> Metric:
@@ -219,7 +236,7 @@ def _made(one: Any, options: Mapping[str, Any]) -> Metric:
     )
 
 
-def _normalised(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return re.sub(r"[\s\-.]+", "_", name.strip().casefold()).replace("@", "_at_")
 
 
@@ -257,7 +274,7 @@ def _check_options(kind: type[Metric], preset: Mapping[str, Any], options: Mappi
 
 
 def _options(kind: type[Metric]) -> set[str]:
-    """Keyword arguments of a class and of those it inherits from."""
+    """Return the keyword arguments of a class and its bases."""
     found: set[str] = set()
     for ancestor in kind.__mro__:
         if "__init__" in ancestor.__dict__ and ancestor is not object:

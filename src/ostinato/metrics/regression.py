@@ -13,7 +13,7 @@ import numpy as np
 
 from ..core.notices import note_once
 from .base import Arrays, Measured, Metric
-from .classification import middle_ranks
+from .classification import compute_mid_ranks
 from .inputs import values
 
 
@@ -107,7 +107,7 @@ class Moments(Metric):
         }
 
     def _combine(self, one: Arrays, other: Arrays) -> Arrays:
-        self._check_alike(one, other, whole=True)
+        self._check_same_kind(one, other, whole=True)
         labels = one["labels"] + other["labels"]
         share = other["labels"] / np.where(labels > 0, labels, 1.0)
         guess_gap = other["guess_mean"] - one["guess_mean"]
@@ -139,7 +139,7 @@ class R2(Moments):
         if totals["labels"].max() < 2:
             note_once(f"{self.name} is NaN: a single label has no variance", key=f"{self.name}.single")
             return {self.name: float("nan")}
-        residual, spread = totals["residual"], real_spread(totals, "truth")
+        residual, spread = totals["residual"], compute_spread(totals, "truth")
         unexplained = np.divide(residual, spread, out=(residual > 0).astype(np.float64), where=spread > 0)
         return {self.name: float((1 - unexplained)[totals["labels"] > 0].mean())}
 
@@ -155,7 +155,7 @@ class Pearson(Moments):
 
     def _score(self, totals: Arrays) -> dict[str, float]:
         there = totals["labels"] > 0
-        spreads = (real_spread(totals, side)[there] for side in ("guess", "truth"))
+        spreads = (compute_spread(totals, side)[there] for side in ("guess", "truth"))
         columns = zip(totals["covariation"][there], *spreads, strict=True)
         found = [correlation(covariation, guess, truth, self.name) for covariation, guess, truth in columns]
         return {self.name: float(np.mean(found))}
@@ -181,22 +181,22 @@ class Spearman(Metric):
 
     def _score(self, totals: Arrays) -> dict[str, float]:
         columns = zip(totals["guess"].T, totals["truth"].T, strict=True)
-        found = [self._of_ranks(guess, truth) for guess, truth in columns if not np.isnan(truth).all()]
+        found = [self._to_ranks(guess, truth) for guess, truth in columns if not np.isnan(truth).all()]
         return {self.name: float(np.mean(found))}
 
-    def _of_ranks(self, guess: np.ndarray, truth: np.ndarray) -> float:
+    def _to_ranks(self, guess: np.ndarray, truth: np.ndarray) -> float:
         there = ~np.isnan(truth)
         if np.isnan(guess[there]).any():
             return float("nan")
-        first, second = (middle_ranks(side[there]) - (there.sum() + 1) / 2 for side in (guess, truth))
+        first, second = (compute_mid_ranks(side[there]) - (there.sum() + 1) / 2 for side in (guess, truth))
         return correlation(first @ second, first @ first, second @ second, self.name)
 
 
-def real_spread(totals: Arrays, side: str) -> np.ndarray:
-    """The sum of squared distances from the mean; 0 where it is no more than what rounding leaves of a constant.
+def compute_spread(totals: Arrays, side: str) -> np.ndarray:
+    """Return the sum of squared distances from the mean; 0 where it is only what rounding leaves of a constant.
 
     >>> totals = {"labels": np.array([3.0]), "truth_mean": np.array([0.1]), "truth_spread": np.array([1e-34])}
-    >>> real_spread(totals, "truth")
+    >>> compute_spread(totals, "truth")
     array([0.])
     """
     spread, rounding = totals[f"{side}_spread"], totals["labels"] * (1e-13 * totals[f"{side}_mean"]) ** 2
@@ -204,7 +204,7 @@ def real_spread(totals: Arrays, side: str) -> np.ndarray:
 
 
 def correlation(covariation: float, one_spread: float, other_spread: float, name: str) -> float:
-    """Covariation by the roots of both spreads; NaN where one of them is 0.
+    """Divide the covariation by the roots of both spreads; NaN where one of them is 0.
 
     >>> correlation(2.0, 4.0, 1.0, "pearson")
     1.0

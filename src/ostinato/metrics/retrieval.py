@@ -1,4 +1,4 @@
-"""Finding the right one among many: mean reciprocal rank and recall at k."""
+"""Retrieval: mean reciprocal rank and recall at k."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Retrieval(Metric):
 
 
 def ranks(queries: np.ndarray, answers: np.ndarray) -> np.ndarray:
-    """The rank of answer i for query i among all answers, from 1; equals count against it.
+    """Return the rank of answer i for query i among all answers, from 1; ties count against it.
 
     >>> ranks(np.eye(2), np.array([[1.0, 0.0], [2.0, 1.0]]))
     array([2, 1], dtype=int32)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..core.errors import MetricError
 from .base import Arrays, Measured, Metric
-from .inputs import reference_texts, same_length, texts
+from .inputs import check_same_length, read_reference_texts, texts
 from .optional_libraries import import_library
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Rouge(Metric):
     ) -> None:
         super().__init__(**options)
         self.scorers = {kind: scorer(kind) for kind in ([kinds] if isinstance(kinds, str) else kinds)}
-        self.stem = _porter_stem() if stemmer else None
+        self.stem = _load_stemmer() if stemmer else None
         self.tokenizer = tokenizer
 
     def _names(self) -> tuple[str, ...]:
@@ -64,8 +64,8 @@ class Rouge(Metric):
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
         guesses = texts(predictions, self.name, self.tokenizer, self.ignore_index, role="predictions")
-        truths = reference_texts(references, self.name, self.tokenizer, self.ignore_index)
-        same_length(guesses, truths, self.name)
+        truths = read_reference_texts(references, self.name, self.tokenizer, self.ignore_index)
+        check_same_length(guesses, truths, self.name)
         scores = {kind: np.empty(len(guesses)) for kind in self.scorers}
         for row, (guess, answers) in enumerate(zip(guesses, truths, strict=True)):
             said, golden = self._lines(guess), [self._lines(answer) for answer in answers]
@@ -83,7 +83,7 @@ class Rouge(Metric):
 
 
 def scorer(kind: str) -> Callable[[list[Words], list[Words]], float]:
-    """The function that scores two texts, given as lines of words.
+    """Return the function that scores two texts, given as lines of words.
 
     >>> scorer("rouge2")([["a", "b", "c"]], [["a", "b", "d"]])
     0.5
@@ -103,7 +103,7 @@ def scorer(kind: str) -> Callable[[list[Words], list[Words]], float]:
 
 
 def words(text: str, stem: Callable[[str], str] | None = None) -> Words:
-    """Lower-case words of letters and digits; those longer than three letters are stemmed if asked.
+    """Return lower-case words of letters and digits; stem those longer than three letters if asked.
 
     >>> words("It's 3 Cats!")
     ['it', 's', '3', 'cats']
@@ -114,7 +114,7 @@ def words(text: str, stem: Callable[[str], str] | None = None) -> Words:
     return [stem(word) if len(word) > 3 else word for word in found]
 
 
-def _porter_stem() -> Callable[[str], str]:
+def _load_stemmer() -> Callable[[str], str]:
     porter = import_library(
         "nltk.stem.porter", needed_by="rouge with stemmer=True", alternative="or set stemmer=False"
     )
@@ -135,18 +135,18 @@ def _subsequence_f1(guess: list[Words], truth: list[Words]) -> float:
     said, true = ([word for line in side for word in line] for side in (guess, truth))
     if not said or not true:
         return 0.0
-    shared = len(true) - common_rows(said, true)[-1].bit_count()
+    shared = len(true) - compute_lcs_rows(said, true)[-1].bit_count()
     return _f1(shared, len(said), len(true))
 
 
 def _summary_f1(guess: list[Words], truth: list[Words]) -> float:
-    """Each line of the reference against all lines of the text: the union of what they share, each word used once."""
+    """Compare each line of the reference with all lines of the text: the union of what they share, each word once."""
     said, true = (Counter(word for line in side for word in line) for side in (guess, truth))
     if not said or not true:
         return 0.0
     left_said, left_true, shared = said.copy(), true.copy(), 0
     for line in truth:
-        places = sorted({place for other in guess for place in common_places(line, other)})
+        places = sorted({place for other in guess for place in find_lcs_positions(line, other)})
         for word in (line[place] for place in places):
             if left_said[word] > 0 and left_true[word] > 0:
                 left_said[word] -= 1
@@ -165,13 +165,13 @@ def _f1(shared: int, said: int, true: int) -> float:
 # ------------------------------------------------------------------------------------------ longest common subsequence
 
 
-def common_rows(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[int]:
-    """The table of longest common subsequences, a row per item of `one` and a bit per item of `other`.
+def compute_lcs_rows(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[int]:
+    """Return the table of longest common subsequences: a row per item of `one`, a bit per item of `other`.
 
     Zeros among the lowest j bits of row i: the length for the first i + 1 of `one` and the first j of `other`
     (Crochemore and others' bit vectors: a row in four operations).
 
-    >>> [bin(row) for row in common_rows("ab", "ba")]
+    >>> [bin(row) for row in compute_lcs_rows("ab", "ba")]
     ['0b1', '0b10']
     """
     places: dict[Hashable, int] = {}
@@ -186,13 +186,13 @@ def common_rows(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[int]
     return rows
 
 
-def common_places(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[int]:
-    """Places in `one` of a longest common subsequence; of several, the one rouge-score takes.
+def find_lcs_positions(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[int]:
+    """Return positions in `one` of a longest common subsequence; of several, the one rouge-score takes.
 
-    >>> common_places("abcd", "xbd")
+    >>> find_lcs_positions("abcd", "xbd")
     [1, 3]
     """
-    rows = common_rows(one, other)
+    rows = compute_lcs_rows(one, other)
 
     def length(first: int, second: int) -> int:
         return 0 if not first else second - (rows[first - 1] & ((1 << second) - 1)).bit_count()

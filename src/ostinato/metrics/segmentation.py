@@ -1,4 +1,4 @@
-"""Segmented images: intersection over union."""
+"""Image segmentation: intersection over union."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..core.errors import MetricError
 from ..core.notices import note_once
 from ..core.tree import numpify
 from .base import IGNORED, Arrays, Measured, Metric
-from .inputs import argmax, array, class_labels, counted, single
+from .inputs import argmax, array, counted, read_class_labels, single
 
 
 class MeanIoU(Metric):
@@ -35,7 +35,7 @@ class MeanIoU(Metric):
         return (self.name, "mean_accuracy", "overall_accuracy")
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
-        labels = class_labels(references, self.name)
+        labels = read_class_labels(references, self.name)
         given = single(predictions, self.name)
         given = given if isinstance(given, Tensor) else array(given, self.name, "predictions")
         self._check(tuple(given.shape), labels.shape)
@@ -93,7 +93,7 @@ class MeanIoU(Metric):
 
 
 def _counts(row: int, guess: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """A line per class in sight: row, class, pixels in both, predicted, present."""
+    """Return a line per class that occurs: row, class, pixels in both, predicted, present."""
     if not truth.size:
         return np.zeros((0, 5), dtype=np.int64)
     size = 1 + max(int(guess.max()), int(truth.max()))

@@ -1,4 +1,4 @@
-"""Written text against references: BLEU, chrF and exact match.
+"""Generated text against references: BLEU, chrF and exact match.
 
 Predictions are texts, references a text or a list of texts per row; or token ids (generated, and labels with -100)
 with a `tokenizer`. BLEU and chrF are counted per row and added up, so the corpus is never held.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .base import Arrays, Measured, Metric
-from .inputs import reference_texts, same_length, texts
+from .inputs import check_same_length, read_reference_texts, texts
 from .optional_libraries import import_library
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ class TextMetric(Metric):
 
     def _pairs(self, predictions: Any, references: Any) -> list[tuple[str, list[str]]]:
         guesses = texts(predictions, self.name, self.tokenizer, self.ignore_index, role="predictions")
-        truths = reference_texts(references, self.name, self.tokenizer, self.ignore_index)
-        same_length(guesses, truths, self.name)
+        truths = read_reference_texts(references, self.name, self.tokenizer, self.ignore_index)
+        check_same_length(guesses, truths, self.name)
         return list(zip(guesses, truths, strict=True))
 
 
@@ -148,7 +148,7 @@ class Chrf(TextMetric):
         return Measured(len(pairs), np.arange(len(pairs)), {"counts": table})
 
     def _counts(self, guess: str, answers: list[str]) -> np.ndarray:
-        """Runs in the text, in the reference and in both, per length, for the reference that fits best."""
+        """Return the n-grams in the text, the reference and both, per length, for the reference that fits best."""
         said = self._runs(guess)
         candidates = []
         for answer in answers:
@@ -162,7 +162,7 @@ class Chrf(TextMetric):
         letters = "".join(text.split())
         runs: list[Counter[Any]] = [_runs(letters, size) for size in range(1, 7)]
         if self.word_order:
-            parts = tuple(part for word in text.split() for part in _parted(word))
+            parts = tuple(part for word in text.split() for part in _split_punctuation(word))
             runs += [_runs(parts, size) for size in range(1, self.word_order + 1)]
         return runs
 
@@ -171,7 +171,7 @@ class Chrf(TextMetric):
 
 
 def character_f(counts: np.ndarray, beta: float) -> float:
-    """F score of mean precision and mean recall over the lengths that both sides have.
+    """Return the F score of mean precision and mean recall over the lengths that both sides have.
 
     >>> character_f(np.array([[4, 4, 4], [3, 3, 0]]), 2.0)
     0.5
@@ -194,8 +194,8 @@ def _runs(pieces: Any, size: int) -> Counter[Any]:
     return Counter(pieces[place : place + size] for place in range(len(pieces) - size + 1))
 
 
-def _parted(word: str) -> list[str]:
-    """A word and the punctuation mark at its end, or else at its start, as two."""
+def _split_punctuation(word: str) -> list[str]:
+    """Split a word from the punctuation mark at its end, or else at its start."""
     if len(word) == 1:
         return [word]
     if word[-1] in string.punctuation:

@@ -1,4 +1,4 @@
-"""Streaming metrics over the training batches since the last log."""
+"""Measure the training batches since the last log."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .base import TooFewRowsError
 from .registry import Combined
 
 States = list[dict[str, Any]]
-MOST_HELD = 1 << 16  # numbers of small batches that wait, to be measured together
-FEW = 256  # numbers of a batch that are copied faster one by one than as tensors
+MAX_HELD = 1 << 16  # numbers of small batches that wait, to be measured together
+SMALL_BATCH = 256  # numbers of a batch that are copied faster one by one than as tensors
 
 
 class MetricWindow:
-    """Takes in batch after batch, and begins anew with every log line.
+    """Adds batch after batch, and starts anew with every log.
 
     What it has seen can be saved and added to as far as its metrics are ours. Others begin anew when a run is resumed.
     """
@@ -41,11 +41,11 @@ class MetricWindow:
 
     @property
     def foreign(self) -> list[str]:
-        """The metrics that are not ours."""
+        """The names of metrics that are not built in."""
         return [stream.name for stream in self._open if stream.takes != "ours"]
 
     def add(self, prediction: EvalPrediction) -> None:
-        """Take in one batch. Small ones of metrics that count are measured together: each costs as much as all do."""
+        """Add one batch. Small batches of counting metrics are measured together, which costs as much as one."""
         logits: Any = prediction.predictions
         if isinstance(logits, tuple) and "logits" in (prediction.output_names or ()):
             logits = prediction.logits
@@ -54,7 +54,7 @@ class MetricWindow:
             self._measure(prediction)  # the very first at once: what is wrong with it is wrong with all
 
     def hold(self, logits: Any, labels: Any, processing_class: Any = None, *, shifts: bool = False) -> bool:
-        """Take in a batch that is to be measured later; False: it has to be measured now, and was not taken."""
+        """Keep a batch to be measured later; return False if it has to be measured now."""
         if not self._joins or not self._has_measured:
             return False
         if not isinstance(logits, Tensor) or not isinstance(labels, Tensor):  # or there are none
@@ -62,7 +62,7 @@ class MetricWindow:
         alike = (logits.shape, labels.shape, logits.dtype, labels.dtype, logits.device, labels.device, shifts)
         if alike != self._alike and not self._may_wait(alike):
             return False
-        if self._held_size + self._size > MOST_HELD:
+        if self._held_size + self._size > MAX_HELD:
             self._measure_held()
         self._shown = (shifts, processing_class)
         # Both may be written to before they are read: copies wait.
@@ -71,17 +71,17 @@ class MetricWindow:
         return True
 
     def _may_wait(self, alike: tuple[Any, ...]) -> bool:
-        """Whether a batch unlike the one before can wait: it is small, and has rows to join."""
+        """Return whether a batch unlike the last one can wait: it is small, and has rows to join."""
         shape, wanted, *rest = alike
         _, _, logits_device, labels_device, _ = rest
         size = shape.numel() + wanted.numel()
-        if size > MOST_HELD // 8 or not shape.numel() or not shape or not wanted or shape[0] != wanted[0]:
+        if size > MAX_HELD // 8 or not shape.numel() or not shape or not wanted or shape[0] != wanted[0]:
             return False
         kind = (shape[1:], wanted[1:], *rest)
         if kind != self._kind:
             self._measure_held()
         self._alike, self._kind, self._size = alike, kind, size
-        self._is_small = size <= FEW and logits_device.type == labels_device.type == "cpu"
+        self._is_small = size <= SMALL_BATCH and logits_device.type == labels_device.type == "cpu"
         return True
 
     def _measure(self, prediction: EvalPrediction) -> None:
@@ -100,7 +100,7 @@ class MetricWindow:
             self._measure(EvalPrediction(*pair, shifts_labels=shifts, processing_class=processing_class))
 
     def drain(self, gather: Callable[[States], list[States]] | None = None) -> dict[str, float]:
-        """The results since the last time, over all processes; a metric that has seen too few rows is left out.
+        """Return the results since the last call, over all processes; leave out metrics with too few rows.
 
         `gather` returns what every process has seen, where there are several.
         """
@@ -118,7 +118,7 @@ class MetricWindow:
         return results
 
     def states(self) -> States:
-        """What was seen since the last log, by metric, as plain numbers and lists."""
+        """Return what was seen since the last log, by metric, as plain numbers and lists."""
         self._measure_held()
         return [
             {name: _plain(value) for name, value in stream.metric.state().items()} if stream.takes == "ours" else {}
@@ -126,7 +126,7 @@ class MetricWindow:
         ]
 
     def restore(self, seen: list[States]) -> None:
-        """Go on with what the processes of a run have seen: of this one, or of one that was saved between two logs."""
+        """Continue with what all processes have seen, now or in a run that was saved between two logs."""
         for number, stream in enumerate(self._open):
             if stream.takes != "ours":
                 continue
@@ -141,7 +141,7 @@ def _copy(tensor: Tensor) -> Tensor:
 
 
 def _joined(parts: Sequence[Any], shape: Sequence[int], dtype: torch.dtype) -> Any:
-    """The rows of all parts, one after the other; each row is of this shape."""
+    """Return the rows of all parts, one after the other; each row has this shape."""
     if set(map(type, parts)) != {list}:
         return torch.cat([part if isinstance(part, Tensor) else torch.tensor(part, dtype=dtype) for part in parts])
     numbers: Iterable[Any] = chain.from_iterable(parts)

@@ -7,7 +7,7 @@ import pytest
 
 from ostinato.core.errors import MetricError
 from ostinato.metrics import metric
-from ostinato.metrics.qa import best_spans, normalised, word_f1
+from ostinato.metrics.qa import best_spans, normalize_answer, word_f1
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from ostinato.metrics.qa import best_spans, normalised, word_f1
     ],
 )
 def test_normalisation(text: str, plain: str) -> None:
-    assert normalised(text) == plain
+    assert normalize_answer(text) == plain
 
 
 @pytest.mark.parametrize(

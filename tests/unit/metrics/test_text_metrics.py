@@ -12,7 +12,7 @@ import torch
 
 from ostinato.core.errors import MetricError
 from ostinato.metrics import metric
-from ostinato.metrics.rouge import common_rows
+from ostinato.metrics.rouge import compute_lcs_rows
 
 WORDS = re.findall(r"\S+", "the cat cats sat sitting on a Mats mat, dog's running. 12 The don't über (x) a-b c. .d !")
 
@@ -107,7 +107,7 @@ def test_longest_common_subsequence_by_table() -> None:
         for i, j in np.ndindex(len(one), len(other)):
             better = max(table[i, j + 1], table[i + 1, j])
             table[i + 1, j + 1] = table[i, j] + 1 if one[i] == other[j] else better
-        for i, row in enumerate(common_rows(one, other)):
+        for i, row in enumerate(compute_lcs_rows(one, other)):
             lengths = [j - (row & ((1 << j) - 1)).bit_count() for j in range(len(other) + 1)]
             assert lengths == table[i + 1].tolist()
 

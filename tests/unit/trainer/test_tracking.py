@@ -17,7 +17,7 @@ from ostinato.core.errors import ConfigError, MetricError
 from ostinato.core.eval_prediction import EvalPrediction
 from ostinato.core.logged_numbers import MOST_WAITING, Tracked, hearing, track
 from ostinato.evaluation.metric_spec import asked
-from ostinato.metrics.train_window import MOST_HELD, MetricWindow
+from ostinato.metrics.train_window import MAX_HELD, MetricWindow
 
 
 class Net(nn.Module):
@@ -335,10 +335,10 @@ def test_small_batches_wait_and_are_not_touched_by_what_comes_later() -> None:
         alone.add(seen(logits, labels))
         window.add(seen(logits, labels))
     assert measured == [2] and window.states() == alone.states() and measured == [2, 18]
-    big = seen(torch.zeros(2, MOST_HELD), labels)
+    big = seen(torch.zeros(2, MAX_HELD), labels)
     window.add(big)
     assert measured == [2, 18, 2]
-    for _ in range(MOST_HELD // 4000 + 1):
+    for _ in range(MAX_HELD // 4000 + 1):
         window.add(seen(torch.zeros(2, 2000), labels))
     assert len(measured) == 4  # what waits has a limit
 
