@@ -91,7 +91,7 @@ class RunLock:
     def release(self) -> None:
         """Remove the lock file and unlock it. Do nothing if the lock is not held, or in a forked child."""
         if self._holder is not None and Holder.read(self.path) == self._holder:
-            self._remove_file()  # while locked: whoever locks it next sees that it was removed
+            self._remove_file()  # while locked: the next process to lock it sees that it was removed
         self._forget()
         if self._key is not None:
             _locks.pop(self._key, None)
@@ -186,7 +186,7 @@ class RunLock:
         try:
             self.path.unlink()
         except OSError as error:
-            note_once(f"{self.path} could not be removed ({error}); the next run will see that nobody holds it")
+            note_once(f"{self.path} could not be removed ({error}); the next run will see that no process holds it")
 
     def _continue_without_lock(self, error: OSError) -> None:
         """Report that the directory cannot be locked; raise if a run is known to be in it."""

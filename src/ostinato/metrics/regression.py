@@ -1,7 +1,7 @@
 """Numbers against numbers: errors, explained variance, correlations.
 
 Predictions and labels have one shape; a last dimension of 1 (`num_labels=1`) is dropped. With several outputs per row
-each is scored alone and the mean is given, as scikit-learn does. Labels of -100 are ignored, and that is said once,
+each is scored alone and the mean is given, as scikit-learn does. Labels of -100 are ignored, which is reported once,
 since a target may well be -100: `ignore_index=None` counts it.
 """
 
@@ -127,7 +127,7 @@ class Moments(Metric):
 class R2(Moments):
     """The share of the labels' variance that is explained: 1 is perfect, 0 is the mean, below is worse than the mean.
 
-    Labels without variance give 1 if all are met and 0 if not; a single label gives NaN, which is said.
+    Labels without variance give 1 if all are met and 0 if not; a single label gives NaN, which is reported.
 
     >>> R2()(([2.5, 0.0, 2.0, 8.0], [3.0, -0.5, 2.0, 7.0]))
     {'r2': 0.9486081370449679}
@@ -145,7 +145,7 @@ class R2(Moments):
 
 
 class Pearson(Moments):
-    """Linear correlation. Constant predictions or labels have none: NaN, which is said.
+    """Linear correlation. Constant predictions or labels have none: NaN, which is reported.
 
     >>> Pearson()(([2.0, 4.0, 6.0], [1.0, 2.0, 3.0]))
     {'pearson': 1.0}

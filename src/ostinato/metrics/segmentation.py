@@ -20,7 +20,7 @@ class MeanIoU(Metric):
     """The mean over classes of intersection by union of predicted and true pixels, and two accuracies.
 
     Predictions are logits `(images, classes, height, width)` or class ids `(images, height, width)`; labels `(images,
-    height, width)`. Logits of another size are scaled to the labels' (bilinear), image by image, and that is said
+    height, width)`. Logits of another size are scaled to the labels' (bilinear), image by image, which is reported
     once. Pixels labelled -100 or `ignore_index` are left out (pass 255 where that means "no label"). Classes that are
     neither there nor predicted do not count. Keeps three counts per class; for an interval, per class and image.
 

@@ -29,7 +29,7 @@ class ClearMLSink(Sink):
             )
             self.task.set_initial_iteration(
                 0
-            )  # steps are counted from the beginning of training, also when it goes on
+            )  # steps are counted from the beginning of training, also when it is resumed
             self._closes_it = True
         if run.run_id is None:
             self.task.connect(run.hyper_parameters, "Args")
