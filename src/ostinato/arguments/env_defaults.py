@@ -10,7 +10,7 @@ from types import NoneType, UnionType
 from typing import Any
 
 from ..core.errors import ConfigError
-from .fields.extensions import Own
+from .fields.extensions import ExtensionArguments
 from .name_suggestion import nearest
 
 VARIABLE = "OSTINATO_DEFAULTS"
@@ -27,7 +27,7 @@ def outside_defaults(known: Collection[str] = ()) -> tuple[dict[str, Any], list[
     """
     values: dict[str, Any] = {}
     problems: list[ConfigError] = []
-    own = {one.name: one for one in fields(Own)}
+    own = {one.name: one for one in fields(ExtensionArguments)}
     for part in os.environ.get(VARIABLE, "").split(","):
         name, equals, text = (piece.strip() for piece in part.partition("="))
         if not name and not equals:
@@ -64,7 +64,7 @@ def _unknown(part: str, name: str, own: Collection[str], known: Collection[str])
 
 
 def _read(argument: Field[Any], text: str) -> Any:
-    kind = typing.get_type_hints(Own)[argument.name]
+    kind = typing.get_type_hints(ExtensionArguments)[argument.name]
     kinds = typing.get_args(kind) if isinstance(kind, UnionType) else (kind,)
     if NoneType in kinds and text.lower() == "none":
         return None

@@ -106,8 +106,8 @@ def by_subject(cls: type[Any]) -> Iterator[tuple[tuple[str, str | None], list[da
 def _in_words(name: str) -> str:
     """`TextClassificationArguments` as a title.
 
-    >>> _in_words("TextClassificationArguments"), _in_words("Run"), _in_words("LoRAArguments")
-    ('Text classification arguments', 'Run', 'LoRA arguments')
+    >>> _in_words("TextClassificationArguments"), _in_words("Data"), _in_words("LoRAArguments")
+    ('Text classification arguments', 'Data', 'LoRA arguments')
     """
     first, *others = re.sub(r"(?<=[a-zA-Z])(?=[A-Z][a-z])", " ", name).split(" ")
     return " ".join([first, *(word.lower() if word.istitle() else word for word in others)])

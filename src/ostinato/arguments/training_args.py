@@ -22,23 +22,13 @@ from ..core.notices import LEVELS, let_replicas_speak, logger
 from ..core.world import World, wait_for_everyone
 from .derive import derive
 from .describe import in_words, settings_of
-from .fields.best_model import Best
-from .fields.checkpoints import Save
-from .fields.dataloader import Data
-from .fields.device import Device
-from .fields.duration import Run
-from .fields.evaluation import Evaluation
-from .fields.extensions import Own
-from .fields.gradient import Batch
-from .fields.hub_upload import Hub
-from .fields.memory import Memory
-from .fields.mixed_precision import Precision
-from .fields.optimization import Optim
-from .fields.parallelism import Parallel
-from .fields.reporting import Log
-from .fields.reproducibility import Repeat
-from .fields.schedule import Schedule
-from .fields.script import Script
+from .fields.checkpoints import CheckpointArguments, HubArguments
+from .fields.data import DataArguments, ReproducibilityArguments
+from .fields.evaluation import BestModelArguments, EvaluationArguments
+from .fields.extensions import ExtensionArguments
+from .fields.hardware import DeviceArguments, MemoryArguments, ParallelismArguments, PrecisionArguments
+from .fields.optimization import GradientArguments, OptimizerArguments, RunArguments, ScheduleArguments
+from .fields.reporting import LoggingArguments, ScriptArguments
 from .metaclass import ArgumentsType
 from .process_state import ProcessFacts
 from .provenance import Record
@@ -50,23 +40,23 @@ from .validate import find_problems, refuse, remark
 # Read from the last group to the first, this is the order of the arguments.
 @dataclass(repr=False)
 class TrainingArguments(
-    Own,
-    Script,
-    Parallel,
-    Data,
-    Device,
-    Repeat,
-    Best,
-    Hub,
-    Save,
-    Evaluation,
-    Log,
-    Memory,
-    Precision,
-    Batch,
-    Optim,
-    Schedule,
-    Run,
+    ExtensionArguments,
+    ScriptArguments,
+    ParallelismArguments,
+    DataArguments,
+    DeviceArguments,
+    ReproducibilityArguments,
+    BestModelArguments,
+    HubArguments,
+    CheckpointArguments,
+    EvaluationArguments,
+    LoggingArguments,
+    MemoryArguments,
+    PrecisionArguments,
+    GradientArguments,
+    OptimizerArguments,
+    ScheduleArguments,
+    RunArguments,
     metaclass=ArgumentsType,
 ):
     """How to train. Arguments that contradict one another are refused at once, all of them in one error.

@@ -17,10 +17,10 @@ from ..core.notices import note_once
 from . import tracker_names
 from .accelerator_config import AcceleratorConfig
 from .derive import NEED_EVALUATION
-from .fields.dataloader import Data
-from .fields.extensions import Own
-from .fields.parallelism import Parallel
-from .fields.reporting import Log
+from .fields.data import DataArguments
+from .fields.extensions import ExtensionArguments
+from .fields.hardware import ParallelismArguments
+from .fields.reporting import LoggingArguments
 
 if TYPE_CHECKING:
     from .training_args import TrainingArguments
@@ -129,7 +129,11 @@ def _number_fix(name: str, value: Any, default: Any) -> str:
 
 
 def _choices(args: TrainingArguments) -> Iterator[ConfigError]:
-    for field in (field for group in (Log, Data, Parallel, Own) for field in fields(group)):
+    for field in (
+        field
+        for group in (LoggingArguments, DataArguments, ParallelismArguments, ExtensionArguments)
+        for field in fields(group)
+    ):
         choices, value = field.metadata.get("choices"), getattr(args, field.name)
         if choices is None or value in choices or (value is None and field.default is None):
             continue

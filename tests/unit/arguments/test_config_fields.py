@@ -12,11 +12,11 @@ import typing
 import pytest
 from apis import guest, load_library
 
-from ostinato.arguments.fields.extensions import Own
+from ostinato.arguments.fields.extensions import ExtensionArguments
 from ostinato.arguments.seq2seq_args import Seq2SeqTrainingArguments
 from ostinato.arguments.training_args import TrainingArguments
 
-OWN = [field.name for field in dataclasses.fields(Own)]
+OWN = [field.name for field in dataclasses.fields(ExtensionArguments)]
 PAIRS = [(TrainingArguments, "TrainingArguments"), (Seq2SeqTrainingArguments, "Seq2SeqTrainingArguments")]
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from apis import guest, load_library
 
-from ostinato.arguments.fields.extensions import Own
+from ostinato.arguments.fields.extensions import ExtensionArguments
 from ostinato.arguments.seq2seq_args import Seq2SeqTrainingArguments
 from ostinato.arguments.settings import (
     LoaderSettings,
@@ -30,7 +30,7 @@ from ostinato.core import notices, world
 from ostinato.core.choices import OptimizerNames, ParallelMode
 from ostinato.core.errors import ConfigError, NotSupportedError
 
-OWN = {field.name for field in dataclasses.fields(Own)}
+OWN = {field.name for field in dataclasses.fields(ExtensionArguments)}
 SETTERS = [name for name in dir(TrainingArguments) if name.startswith("set_")]
 
 

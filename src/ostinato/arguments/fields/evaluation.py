@@ -1,4 +1,4 @@
-"""When and how the model is evaluated."""
+"""Arguments for evaluation and for choosing the best model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...core.choices import IntervalStrategy
 
 
 @dataclass
-class Evaluation:
+class EvaluationArguments:
     """When and how the model is evaluated."""
 
     eval_strategy: IntervalStrategy | str = field(
@@ -50,4 +50,21 @@ class Evaluation:
     batch_eval_metrics: bool = field(
         default=False,
         metadata={"help": "Call compute_metrics after every batch, so that predictions need not be kept."},
+    )
+
+
+@dataclass
+class BestModelArguments:
+    """Which of the evaluated models is the best one, and whether it is taken in the end."""
+
+    load_best_model_at_end: bool = field(
+        default=False, metadata={"help": "After training, go back to the weights that evaluated best."}
+    )
+    metric_for_best_model: str | None = field(
+        default=None,
+        metadata={"help": "The evaluation metric that says which model is best, with or without `eval_`."},
+    )
+    greater_is_better: bool | None = field(
+        default=None,
+        metadata={"help": "Whether a higher metric is a better one. Not given: yes, unless its name ends in loss."},
     )

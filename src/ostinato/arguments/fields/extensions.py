@@ -1,4 +1,4 @@
-"""What transformers has no argument for. By keyword only, so that positions stay those of transformers."""
+"""Arguments that transformers does not have; keyword-only, so that positions stay those of transformers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(kw_only=True)
-class Own:
+class ExtensionArguments:
     """What transformers has no argument for."""
 
     isolate_rng: bool = field(

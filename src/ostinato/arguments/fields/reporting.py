@@ -1,17 +1,17 @@
-"""What is written down about a run, when, and where it is sent."""
+"""Arguments for logging and experiment trackers, and those that only scripts read."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...core.choices import IntervalStrategy
+from ...core.choices import DebugOption, IntervalStrategy
 
 LOG_LEVELS = ("detail", "debug", "info", "warning", "error", "critical", "passive")
 
 
 @dataclass
-class Log:
+class LoggingArguments:
     """What is written down about a run, when, and where it is sent."""
 
     logging_strategy: IntervalStrategy | str = field(
@@ -60,4 +60,27 @@ class Log:
     )
     trackio_static_space_id: str | None | Literal[False] = field(  # noqa: RUF036 - see report_to
         default=None, metadata={"help": "The read-only Space Trackio publishes at the end; False publishes none."}
+    )
+
+
+@dataclass
+class ScriptArguments:
+    """What scripts ask of themselves; the trainer reads little of it."""
+
+    debug: str | list[DebugOption] = field(
+        default="", metadata={"help": "Tools for hunting errors, separated by spaces: underflow_overflow."}
+    )
+    skip_memory_metrics: bool = field(
+        default=True, metadata={"help": "Do not add memory use to the metrics; measuring it costs time."}
+    )
+    do_train: bool = field(default=False, metadata={"help": "For scripts: whether to train."})
+    do_eval: bool = field(
+        default=False, metadata={"help": "For scripts: whether to evaluate. Switched on by any eval_strategy but no."}
+    )
+    do_predict: bool = field(default=False, metadata={"help": "For scripts: whether to predict the test set."})
+    resume_from_checkpoint: str | None = field(
+        default=None, metadata={"help": "For scripts: the checkpoint directory to continue from."}
+    )
+    local_rank: int = field(
+        default=-1, metadata={"help": "Kept for old launchers; the place of a process comes from its environment."}
     )

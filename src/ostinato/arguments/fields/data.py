@@ -1,4 +1,4 @@
-"""How rows are read, ordered and cut into batches."""
+"""Arguments for reading data and for reproducing a run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Data:
+class DataArguments:
     """How rows are read, ordered and cut into batches."""
 
     dataloader_drop_last: bool = field(
@@ -51,4 +51,25 @@ class Data:
     )
     length_column_name: str = field(
         default="length", metadata={"help": "The column with the length of each row, if there is one; saves counting."}
+    )
+
+
+@dataclass
+class ReproducibilityArguments:
+    """What makes a run repeatable and resumable."""
+
+    ignore_data_skip: bool = field(
+        default=False, metadata={"help": "When resuming, start the epoch's data afresh rather than where it was left."}
+    )
+    restore_callback_states_from_checkpoint: bool = field(
+        default=False,
+        metadata={"help": "Accepted for scripts that set it: callbacks always get the state they had back."},
+    )
+    full_determinism: bool = field(
+        default=False,
+        metadata={"help": "Use deterministic kernels only: slower, for hunting a difference of two runs."},
+    )
+    seed: int = field(default=42, metadata={"help": "Decides every random choice of a run."})
+    data_seed: int | None = field(
+        default=None, metadata={"help": "Decides the order of the training data alone. Not given: seed."}
     )
