@@ -206,7 +206,7 @@ def a_word_that_is_none():
     """
 learning_rate='1e-4' is not a number of at least 0
   why: it is a str
-  fix: pass learning_rate as a number; in YAML, 1e-4 is a text and 1.0e-4 a number
+  fix: pass learning_rate as a number; in YAML, 1e-4 is a string and 1.0e-4 a number
 """
 )
 def a_number_as_text():
@@ -260,7 +260,7 @@ def prefetching_without_workers():
 @mistake(
     """
 label_names='labels' is not a list
-  why: a text would be read letter by letter
+  why: a string would be read character by character
   fix: set label_names=['labels']
 """
 )

@@ -111,10 +111,10 @@ def test_numbers_out_of_range(tmp_path: Path) -> None:
         2 problems with the arguments:
         1. generation_max_length=0 is not a whole number of at least 1
           why: it is out of range
-          fix: the default is generation_max_length=None: what the model says
+          fix: the default is generation_max_length=None
         2. generation_num_beams='4' is not a whole number of at least 1
           why: it is a str
-          fix: the default is generation_num_beams=None: what the model says
+          fix: pass generation_num_beams as a number
         """
     )
 

@@ -14,19 +14,12 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from ..core.choices import (
-    Choice,
-    DebugOption,
-    HubStrategy,
-    IntervalStrategy,
-    OptimizerNames,
-    SaveStrategy,
-    SchedulerType,
-)
+from ..core.choices import DebugOption, IntervalStrategy, SchedulerType
 from ..core.errors import ConfigError
 from ..core.notices import logger, note_once
 from . import tracker_names
 from .accelerator_config import AcceleratorConfig
+from .argument import get_declarations
 
 if TYPE_CHECKING:
     from .training_args import TrainingArguments
@@ -34,43 +27,39 @@ if TYPE_CHECKING:
 DEFAULT_OUTPUT_DIR = "trainer_output"
 NEED_EVALUATION = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)
 
-_WORDS: dict[str, type[Choice]] = {
-    "lr_scheduler_type": SchedulerType,
-    "optim": OptimizerNames,
-    "logging_strategy": IntervalStrategy,
-    "eval_strategy": IntervalStrategy,
-    "save_strategy": SaveStrategy,
-    "hub_strategy": HubStrategy,
-}
 _WHOLE = re.compile(r"[+-]?\d+")
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def derive(args: TrainingArguments) -> list[ConfigError]:
     """Settle every argument in place; what could not be settled is the result."""
-    problems = [*_words(args), *_debug(args), *_dicts(args), *_accelerator(args)]
-    _output_dir(args)
-    _evaluation(args)
-    _whole_steps(args)
-    _best(args)
-    _reports(args)
-    _precision(args)
-    _compiling(args)
-    _small_things(args)
+    problems = [*_convert_words(args), *_convert_debug(args), *_convert_json(args), *_convert_accelerator_config(args)]
+    _derive_output_dir(args)
+    _derive_evaluation(args)
+    _convert_whole_steps(args)
+    _derive_best_metric(args)
+    _derive_trackers(args)
+    _derive_precision(args)
+    _derive_compilation(args)
+    _derive_token_counting(args)
+    _derive_progress(args)
+    _derive_pinning(args)
     return problems
 
 
-def _words(args: TrainingArguments) -> Iterator[ConfigError]:
-    for name, choice in _WORDS.items():
+def _convert_words(args: TrainingArguments) -> Iterator[ConfigError]:
+    for name, declaration in get_declarations(type(args)).items():
+        if not isinstance(declaration.choices, type):
+            continue
         value = getattr(args, name)
         try:
             # `.value`: members of transformers' enums are equal to our strings but not found by them
-            setattr(args, name, choice(value.value if isinstance(value, Enum) else value))
+            setattr(args, name, declaration.choices(value.value if isinstance(value, Enum) else value))
         except ConfigError as problem:
             yield ConfigError(f"{name}: {problem.what}", problem.why, problem.fix)
 
 
-def _debug(args: TrainingArguments) -> Iterator[ConfigError]:
+def _convert_debug(args: TrainingArguments) -> Iterator[ConfigError]:
     given = args.debug.split() if isinstance(args.debug, str) else args.debug or []
     try:
         args.debug = [DebugOption(word.value if isinstance(word, Enum) else word) for word in given]
@@ -78,14 +67,14 @@ def _debug(args: TrainingArguments) -> Iterator[ConfigError]:
         yield ConfigError(f"debug: {problem.what}", problem.why, problem.fix)
 
 
-def _dicts(args: TrainingArguments) -> Iterator[ConfigError]:
+def _convert_json(args: TrainingArguments) -> Iterator[ConfigError]:
     """A command line can only pass strings: those that look like a JSON object become one."""
     for name in args._VALID_DICT_FIELDS:
         value = getattr(args, name)
         if not (isinstance(value, str) and value.startswith("{")):
             continue
         try:
-            setattr(args, name, _typed(json.loads(value)))
+            setattr(args, name, _convert_strings(json.loads(value)))
         except ValueError as error:
             yield ConfigError(
                 what=f"{name}={value!r} is not valid JSON",
@@ -94,10 +83,10 @@ def _dicts(args: TrainingArguments) -> Iterator[ConfigError]:
             )
 
 
-def _typed(value: Any) -> Any:
+def _convert_strings(value: Any) -> Any:
     """`{"a": "1", "b": "true"}` as `{"a": 1, "b": True}`: shells make it easy to quote too much."""
     if isinstance(value, dict):
-        return {key: _typed(inner) for key, inner in value.items()}
+        return {key: _convert_strings(inner) for key, inner in value.items()}
     if not isinstance(value, str):
         return value
     if value.lower() in ("true", "false"):
@@ -107,7 +96,7 @@ def _typed(value: Any) -> Any:
     return float(value) if _DECIMAL.fullmatch(value) else value
 
 
-def _accelerator(args: TrainingArguments) -> Iterator[ConfigError]:
+def _convert_accelerator_config(args: TrainingArguments) -> Iterator[ConfigError]:
     if isinstance(args.accelerator_config, str) and args.accelerator_config.startswith("{"):
         return  # broken JSON, reported already
     try:
@@ -116,14 +105,14 @@ def _accelerator(args: TrainingArguments) -> Iterator[ConfigError]:
         yield problem
 
 
-def _output_dir(args: TrainingArguments) -> None:
+def _derive_output_dir(args: TrainingArguments) -> None:
     if args.output_dir is None:
         args._record.derived(args, "output_dir", DEFAULT_OUTPUT_DIR, "none was given")
         note_once(f"output_dir was not given: writing to {DEFAULT_OUTPUT_DIR!r}")
     args.output_dir = os.path.expanduser(str(args.output_dir))
 
 
-def _evaluation(args: TrainingArguments) -> None:
+def _derive_evaluation(args: TrainingArguments) -> None:
     if args.eval_strategy != IntervalStrategy.NO and not args.do_eval:
         args._record.derived(args, "do_eval", True, f"eval_strategy={str(args.eval_strategy)!r} evaluates")
     if args.eval_strategy == IntervalStrategy.STEPS and not args.eval_steps and args.logging_steps:
@@ -134,7 +123,7 @@ def _evaluation(args: TrainingArguments) -> None:
         args.eval_delay = 0
 
 
-def _whole_steps(args: TrainingArguments) -> None:
+def _convert_whole_steps(args: TrainingArguments) -> None:
     """`100.0`, which is how a float argument arrives, becomes 100. Shares of the run (below 1) stay."""
     for name in ("logging", "eval", "save"):
         steps = getattr(args, f"{name}_steps")
@@ -143,7 +132,7 @@ def _whole_steps(args: TrainingArguments) -> None:
             setattr(args, f"{name}_steps", int(steps))
 
 
-def _best(args: TrainingArguments) -> None:
+def _derive_best_metric(args: TrainingArguments) -> None:
     wants_a_metric = args.load_best_model_at_end or args.lr_scheduler_type in NEED_EVALUATION
     if wants_a_metric and args.metric_for_best_model is None:
         args._record.derived(args, "metric_for_best_model", "loss", "a best model is asked for, and no metric given")
@@ -156,7 +145,7 @@ def _best(args: TrainingArguments) -> None:
             note_once(f"greater_is_better was not given: a higher {metric!r} counts as better")
 
 
-def _reports(args: TrainingArguments) -> None:
+def _derive_trackers(args: TrainingArguments) -> None:
     given = args.report_to
     if given is None:
         note_once("report_to=None: logs are sent to no tracker; 'all' means the installed ones")
@@ -168,7 +157,7 @@ def _reports(args: TrainingArguments) -> None:
     args.report_to = [] if names == ["none"] else names
 
 
-def _precision(args: TrainingArguments) -> None:
+def _derive_precision(args: TrainingArguments) -> None:
     """`accelerate launch --mixed_precision bf16` sets an environment variable, not an argument."""
     asked = os.environ.get("ACCELERATE_MIXED_PRECISION", "no").lower()
     if asked in ("bf16", "fp16") and not (args.bf16 or args.fp16):
@@ -176,7 +165,7 @@ def _precision(args: TrainingArguments) -> None:
         note_once(f"ACCELERATE_MIXED_PRECISION={asked} is set: {asked}=True")
 
 
-def _compiling(args: TrainingArguments) -> None:
+def _derive_compilation(args: TrainingArguments) -> None:
     """`accelerate launch --dynamo_backend inductor` sets environment variables, not arguments."""
     asked = os.environ.get("ACCELERATE_DYNAMO_BACKEND", "no").lower()
     if asked != "no" and not args.torch_compile_backend:
@@ -189,11 +178,17 @@ def _compiling(args: TrainingArguments) -> None:
         args._record.derived(args, "torch_compile_backend", "inductor", "torch's own compiler")
 
 
-def _small_things(args: TrainingArguments) -> None:
+def _derive_token_counting(args: TrainingArguments) -> None:
     if isinstance(args.include_num_input_tokens_seen, bool):
         args.include_num_input_tokens_seen = "all" if args.include_num_input_tokens_seen else "no"
+
+
+def _derive_progress(args: TrainingArguments) -> None:
     if args.disable_tqdm is None:
         quiet = logger.getEffectiveLevel() > logging.WARNING
         args._record.derived(args, "disable_tqdm", quiet, "bars, unless the log level is above warning")
+
+
+def _derive_pinning(args: TrainingArguments) -> None:
     if args.device.type == "cpu" and args.dataloader_pin_memory:
-        args._record.derived(args, "dataloader_pin_memory", False, "a CPU has no other memory to copy to")
+        args._record.derived(args, "dataloader_pin_memory", False, "there is no device to copy to")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from .resume_diff import MATTER_TO_NUMBERS
+from .argument import get_declarations, get_default
 from .secrets import is_secret
 from .settings import OptimizerSettings
 
@@ -44,16 +44,15 @@ def hyperparameters(args: TrainingArguments, train_batch_size: int) -> dict[str,
     )
     if args.mixed_precision != "no":
         told["mixed_precision"] = args.mixed_precision
-    return {**told, **_unusual(args)}
+    return {**told, **_find_unusual(args)}
 
 
-def _unusual(args: TrainingArguments) -> dict[str, Any]:
-    defaults = {
-        one.name: one.default_factory() if one.default_factory is not MISSING else one.default for one in fields(args)
-    }
+def _find_unusual(args: TrainingArguments) -> dict[str, Any]:
+    """Return the other arguments that matter to the numbers, where they are not at their defaults."""
+    defaults = {field.name: get_default(field) for field in fields(args)}
     return {
         name: value
-        for name in MATTER_TO_NUMBERS
-        if name not in _TOLD_OTHERWISE and not is_secret(name)
+        for name, declaration in get_declarations(type(args)).items()
+        if declaration.on_resume is not None and name not in _TOLD_OTHERWISE and not is_secret(name)
         if (value := getattr(args, name)) is not None and value != defaults[name] and value != {}
     }

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.choices import IntervalStrategy
 from ..core.errors import ConfigError, NotSupportedError
+from .argument import DATA_PARALLEL_ONLY, USE_DATA_PARALLEL
 
 if TYPE_CHECKING:
     from .training_args import TrainingArguments
@@ -218,8 +219,6 @@ def _tokens_per_second(on: Any, given: Given) -> str:
     return "include_tokens_per_second=True is now include_num_input_tokens_seen='all'"
 
 
-_TORCHRUN = "start with torchrun: every process holds the whole model; bf16 and gradient_checkpointing save memory"
-_DIVIDED = "weights are not divided among processes"
 _XLA = "TPUs are not supported: nothing is compiled by XLA"
 
 OLD_ARGUMENTS: dict[str, Old] = dict(
@@ -282,12 +281,24 @@ OLD_ARGUMENTS: dict[str, Old] = dict(
             "no memory is carried from one batch to the next",
             "override compute_loss and keep outputs[past_index] there",
         ),
-        _refused("sharded_ddp", str, "", _DIVIDED, f"leave it out and {_TORCHRUN}"),
-        _refused("fsdp_min_num_params", int, 0, _DIVIDED, f"leave it out and {_TORCHRUN}"),
-        _refused("fsdp_transformer_layer_cls_to_wrap", str | None, None, _DIVIDED, f"leave it out and {_TORCHRUN}"),
-        _refused("tp_size", int | None, 0, "models are not divided among processes", f"leave it out and {_TORCHRUN}"),
+        _refused("sharded_ddp", str, "", DATA_PARALLEL_ONLY, f"leave it out and {USE_DATA_PARALLEL}"),
+        _refused("fsdp_min_num_params", int, 0, DATA_PARALLEL_ONLY, f"leave it out and {USE_DATA_PARALLEL}"),
         _refused(
-            "mp_parameters", str, "", "SageMaker's model parallelism is not supported", f"leave it out and {_TORCHRUN}"
+            "fsdp_transformer_layer_cls_to_wrap",
+            str | None,
+            None,
+            DATA_PARALLEL_ONLY,
+            f"leave it out and {USE_DATA_PARALLEL}",
+        ),
+        _refused(
+            "tp_size", int | None, 0, "models are not divided among processes", f"leave it out and {USE_DATA_PARALLEL}"
+        ),
+        _refused(
+            "mp_parameters",
+            str,
+            "",
+            "SageMaker's model parallelism is not supported",
+            f"leave it out and {USE_DATA_PARALLEL}",
         ),
         _refused(
             "ray_scope",

@@ -127,9 +127,9 @@ class TrainingArguments(
         """Print every argument, or those named: its value, where that came from, and what it changes.
 
         >>> TrainingArguments("out", eval_strategy="epoch", use_cpu=True).explain("do_eval")
-        What scripts ask of themselves; the trainer reads little of it.
+        Arguments for scripts; most of them have no effect on the trainer.
           do_eval = True  (derived: eval_strategy='epoch' evaluates)
-              For scripts: whether to evaluate. Switched on by any eval_strategy but no.
+              For scripts: whether to evaluate. Set by any eval_strategy other than no.
         """
         print(in_words(settings_of(self), names))  # noqa: T201
 

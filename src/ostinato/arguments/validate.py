@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from numbers import Integral, Real
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,11 +15,16 @@ from ..core.errors import ConfigError, NotSupportedError
 from ..core.notices import note_once
 from . import tracker_names
 from .accelerator_config import AcceleratorConfig
+from .argument import (
+    DATA_PARALLEL_ONLY,
+    USE_DATA_PARALLEL,
+    Declaration,
+    Range,
+    Unsupported,
+    get_declarations,
+    get_default,
+)
 from .derive import NEED_EVALUATION
-from .fields.data import DataArguments
-from .fields.extensions import ExtensionArguments
-from .fields.hardware import ParallelismArguments
-from .fields.reporting import LoggingArguments
 
 if TYPE_CHECKING:
     from .training_args import TrainingArguments
@@ -46,140 +50,83 @@ def refuse(problems: Sequence[ConfigError]) -> None:
     raise error(f"{len(problems)} problems with the arguments:\n{together}")
 
 
-# --- numbers, words and lists: each argument by itself ---------------------------------------------------------------
+# --- each argument by itself: what its declaration allows ------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Range:
-    """What a number has to be."""
-
-    words: str
-    holds: Callable[[Any], bool]
-    kind: type = Real
-
-
-_COUNT = _Range("a whole number of at least 1", lambda value: value >= 1, Integral)
-_COUNT_OR_NONE = _Range("a whole number of at least 0", lambda value: value >= 0, Integral)
-_WINDOW = _Range("a number of batches, or -1 to have it chosen", lambda value: value >= -1, Integral)
-_WHOLE = _Range("a whole number", lambda value: True, Integral)
-_MEMORY = _Range("a number of MiB of at least 0, or None for no limit", lambda value: value >= 0)
-_POSITIVE = _Range("a number of at least 0", lambda value: value >= 0)
-_NUMBER = _Range("a number", lambda value: not math.isnan(value))
-_FINITE = _Range("a finite number", math.isfinite)
-_PEAK = _Range("a number of operations a second above 0", lambda value: 0 < value < math.inf)
-_BETA = _Range("a number from 0 to below 1", lambda value: 0 <= value < 1)
-_SHARE = _Range("a number from 0 to 1", lambda value: 0 <= value <= 1)
-
-_NUMBERS = {
-    "per_device_train_batch_size": _COUNT,
-    "per_device_eval_batch_size": _COUNT,
-    "num_train_epochs": _FINITE,
-    "max_steps": _WHOLE,
-    "learning_rate": _POSITIVE,
-    "warmup_steps": _POSITIVE,
-    "weight_decay": _POSITIVE,
-    "adam_beta1": _BETA,
-    "adam_beta2": _BETA,
-    "adam_epsilon": _POSITIVE,
-    "gradient_accumulation_steps": _COUNT,
-    "max_grad_norm": _NUMBER,
-    "label_smoothing_factor": _SHARE,
-    "neftune_noise_alpha": _NUMBER,
-    "torch_empty_cache_steps": _COUNT,
-    "logging_steps": _FINITE,
-    "eval_steps": _FINITE,
-    "eval_delay": _FINITE,
-    "eval_accumulation_steps": _COUNT,
-    "eval_memory_mb": _MEMORY,
-    "save_steps": _FINITE,
-    "save_total_limit": _WHOLE,
-    "seed": _WHOLE,
-    "data_seed": _WHOLE,
-    "dataloader_num_workers": _COUNT_OR_NONE,
-    "dataloader_prefetch_factor": _COUNT,
-    "ddp_timeout": _POSITIVE,
-    "nonfinite_patience": _COUNT_OR_NONE,
-    "length_window": _WINDOW,
-    "max_tokens_per_batch": _COUNT,
-    "peak_flops": _PEAK,
-}
-
-
-def _numbers(args: TrainingArguments) -> Iterator[ConfigError]:
-    defaults = {field.name: field.default for field in fields(args)}
-    for name, wanted in _NUMBERS.items():
-        value = getattr(args, name)
-        if value is None and (defaults[name] is None or wanted is _MEMORY):
+def _check_values(args: TrainingArguments) -> Iterator[ConfigError]:
+    defaults = {field.name: get_default(field) for field in fields(args)}
+    for name, declaration in get_declarations(type(args)).items():
+        value, default = getattr(args, name), defaults[name]
+        if declaration.unsupported is not None and value:
+            yield _refuse_unsupported(name, value, declaration.unsupported)
+        if value is None and (default is None or declaration.allow_none):
             continue
-        if isinstance(value, wanted.kind) and wanted.holds(value):
-            continue
-        yield ConfigError(
-            what=f"{name}={value!r} is not {wanted.words}",
-            why=f"it is a {type(value).__name__}" if not isinstance(value, wanted.kind) else "it is out of range",
-            fix=_number_fix(name, value, defaults[name]),
-        )
+        if declaration.number is not None and value not in declaration.number:
+            yield _refuse_number(name, value, default, declaration)
+        elif declaration.kind is list:
+            yield from _check_list(name, value, declaration)
+        elif declaration.kind is dict:
+            yield from _check_dict(name, value)
+        elif isinstance(declaration.choices, Sequence) and value not in declaration.choices:  # enums: derive.py
+            yield ConfigError(
+                what=f"{name}={value!r} is not a valid choice",
+                why=f"the choices are {', '.join(map(repr, declaration.choices))}",
+                fix=f"the default is {name}={default!r}",
+            )
 
 
-def _number_fix(name: str, value: Any, default: Any) -> str:
-    if name == "max_grad_norm" and value is None:
-        return "set max_grad_norm=0 to leave gradients as they are"
+def _refuse_unsupported(name: str, value: Any, unsupported: Unsupported) -> NotSupportedError:
+    shown = f"={value!r}" if len(repr(value)) <= 40 else ""  # not a whole DeepSpeed configuration
+    return NotSupportedError(f"{name}{shown} is not supported", unsupported.why, unsupported.fix)
+
+
+def _refuse_number(name: str, value: Any, default: Any, declaration: Declaration) -> ConfigError:
+    wanted = declaration.number or Range()
+    if value is None and declaration.off is not None:
+        fix = f"set {name}={declaration.off:g} to turn it off"
+    elif isinstance(value, str):
+        hint = "" if wanted.whole else "; in YAML, 1e-4 is a string and 1.0e-4 a number"
+        fix = f"pass {name} as a number{hint}"
+    else:
+        fix = f"the default is {name}={default!r}"
+    return ConfigError(
+        what=f"{name}={value!r} is not {wanted}",
+        why="it is out of range" if wanted.is_number(value) else f"it is a {type(value).__name__}",
+        fix=fix,
+    )
+
+
+def _check_list(name: str, value: Any, declaration: Declaration) -> Iterator[ConfigError]:
     if isinstance(value, str):
-        return f"pass {name} as a number; in YAML, 1e-4 is a text and 1.0e-4 a number"
-    return f"the default is {name}={default!r}"
-
-
-def _choices(args: TrainingArguments) -> Iterator[ConfigError]:
-    for field in (
-        field
-        for group in (LoggingArguments, DataArguments, ParallelismArguments, ExtensionArguments)
-        for field in fields(group)
-    ):
-        choices, value = field.metadata.get("choices"), getattr(args, field.name)
-        if choices is None or value in choices or (value is None and field.default is None):
-            continue
         yield ConfigError(
-            what=f"{field.name}={value!r} is not a valid choice",
-            why=f"please select one of {list(choices)}",
-            fix=f"the default is {field.name}={field.default!r}",
+            what=f"{name}={value!r} is not a list",
+            why="a string would be read character by character",
+            fix=f"set {name}=[{value!r}]",
         )
-
-
-def _lists(args: TrainingArguments) -> Iterator[ConfigError]:
-    for name in ("label_names", "include_for_metrics"):
-        value = getattr(args, name)
-        if isinstance(value, str):
+    elif isinstance(declaration.choices, Sequence):
+        unknown = [item for item in value or [] if item not in declaration.choices]
+        if unknown:
             yield ConfigError(
-                what=f"{name}={value!r} is not a list",
-                why="a text would be read letter by letter",
-                fix=f"set {name}=[{value!r}]",
+                what=f"{name}={value!r} contains {', '.join(map(repr, unknown))}",
+                why=f"the choices are {', '.join(map(repr, declaration.choices))}",
+                fix=f"leave out {', '.join(map(repr, unknown))}",
             )
-    known = ("inputs", "loss")
-    wanted = args.include_for_metrics
-    unknown = [] if isinstance(wanted, str) else [name for name in wanted or [] if name not in known]
-    if unknown:
+
+
+def _check_dict(name: str, value: Any) -> Iterator[ConfigError]:
+    is_broken_json = isinstance(value, str) and value.startswith("{")  # reported when it was read
+    if value and not isinstance(value, Mapping) and not is_broken_json:
         yield ConfigError(
-            what=f"include_for_metrics={wanted!r} names what there is not",
-            why=f"compute_metrics can be given {' and '.join(known)}, not {', '.join(map(repr, unknown))}",
-            fix="name inputs, loss or both",
+            what=f"{name}={value!r} is not a dict",
+            why="it holds names and values",
+            fix=f"pass a dict, or a string of JSON: {name}='{{\"key\": 1}}'",
         )
-
-
-def _dicts(args: TrainingArguments) -> Iterator[ConfigError]:
-    for name in ("lr_scheduler_kwargs", "gradient_checkpointing_kwargs"):
-        value = getattr(args, name)
-        broken_json = isinstance(value, str) and value.startswith("{")  # reported when it was read
-        if value and not isinstance(value, Mapping) and not broken_json:
-            yield ConfigError(
-                what=f"{name}={value!r} is not a dict",
-                why="it holds names and values",
-                fix=f"pass a dict, or a string of JSON: {name}='{{\"key\": 1}}'",
-            )
 
 
 # --- arguments that contradict one another ---------------------------------------------------------------------------
 
 
-def _intervals(args: TrainingArguments) -> Iterator[ConfigError]:
+def _check_intervals(args: TrainingArguments) -> Iterator[ConfigError]:
     for name in ("logging", "eval", "save"):
         strategy, steps = getattr(args, f"{name}_strategy"), getattr(args, f"{name}_steps")
         is_number = steps is None or (isinstance(steps, (int, float)) and math.isfinite(steps))
@@ -199,7 +146,7 @@ def _intervals(args: TrainingArguments) -> Iterator[ConfigError]:
             )
 
 
-def _best(args: TrainingArguments) -> Iterator[ConfigError]:
+def _check_best_model(args: TrainingArguments) -> Iterator[ConfigError]:
     never = args.eval_strategy == IntervalStrategy.NO
     best = args.save_strategy == SaveStrategy.BEST
     if best and args.metric_for_best_model is None:
@@ -222,7 +169,7 @@ def _best(args: TrainingArguments) -> Iterator[ConfigError]:
             )
 
 
-def _precision(args: TrainingArguments) -> Iterator[ConfigError]:
+def _check_precision(args: TrainingArguments) -> Iterator[ConfigError]:
     for one, other in (("bf16", "fp16"), ("bf16_full_eval", "fp16_full_eval")):
         if getattr(args, one) and getattr(args, other):
             yield ConfigError(
@@ -238,7 +185,7 @@ def _precision(args: TrainingArguments) -> Iterator[ConfigError]:
         )
 
 
-def _workers(args: TrainingArguments) -> Iterator[ConfigError]:
+def _check_workers(args: TrainingArguments) -> Iterator[ConfigError]:
     if args.dataloader_num_workers != 0:
         return
     for name in ("prefetch_factor", "persistent_workers", "multiprocessing_context"):
@@ -251,7 +198,7 @@ def _workers(args: TrainingArguments) -> Iterator[ConfigError]:
             )
 
 
-def _padding(args: TrainingArguments) -> Iterator[ConfigError]:
+def _check_padding(args: TrainingArguments) -> Iterator[ConfigError]:
     if args.split_by_length and args.packing:
         yield ConfigError(
             what="split_by_length=True with packing=True",
@@ -260,7 +207,7 @@ def _padding(args: TrainingArguments) -> Iterator[ConfigError]:
         )
 
 
-def _order(args: TrainingArguments) -> Iterator[ConfigError]:
+def _check_order(args: TrainingArguments) -> Iterator[ConfigError]:
     """Sorting rows by length takes part in one order only."""
     strategy, window, tokens = args.train_sampling_strategy, args.length_window, args.max_tokens_per_batch
     if window and tokens is None and strategy != "group_by_length":
@@ -286,79 +233,16 @@ def _order(args: TrainingArguments) -> Iterator[ConfigError]:
             )
 
 
-# --- what is not there (yet) -----------------------------------------------------------------------------------------
+# --- what is not supported -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Missing:
-    """An argument that asks for something we do not do, and what to do in its place."""
-
-    name: str
-    why: str
-    fix: str
-    asked: Callable[[Any], bool] = bool
-
-
-_REPLICAS = "start with torchrun: every process holds the whole model; bf16 and gradient_checkpointing save memory"
-
-_MISSING = (
-    _Missing("deepspeed", "weights are not divided among processes", f"leave it out and {_REPLICAS}"),
-    _Missing("fsdp", "weights are not divided among processes", f"leave it out and {_REPLICAS}"),
-    _Missing(
-        "parallelism_config",
-        "models are not divided among processes",
-        f"leave it out and {_REPLICAS}",
-        lambda value: value is not None,
-    ),
-    _Missing(
-        "use_liger_kernel",
-        "layers are not replaced by the trainer",
-        "hand over a model loaded with liger_kernel.transformers.AutoLigerKernelForCausalLM",
-    ),
-    _Missing(
-        "optim_target_modules",
-        "the low-rank optimizers GaLore and APOLLO are not there",
-        "make the optimizer yourself and pass it as optimizers=(optimizer, None)",
-    ),
-    _Missing(
-        "auto_find_batch_size",
-        "a run keeps its batch size",
-        "lower per_device_train_batch_size and raise gradient_accumulation_steps by the same factor",
-    ),
-    _Missing(
-        "torch_empty_cache_steps",
-        "the trainer leaves the memory cache alone",
-        "call torch.cuda.empty_cache() in the on_step_end of a callback",
-        lambda value: value is not None,
-    ),
-    _Missing(
-        "debug",
-        "there are no debugging tools in the trainer",
-        "nonfinite_patience=0 stops at the first NaN; torch.autograd.set_detect_anomaly(True) names its layer",
-    ),
-    _Missing(
-        "eval_use_gather_object",
-        "processes exchange tensors only",
-        "let the model return tensors, or set prediction_loss_only=True",
-    ),
-)
-
-
-def _missing(args: TrainingArguments) -> Iterator[ConfigError]:
-    for missing in _MISSING:
-        value = getattr(args, missing.name)
-        if missing.asked(value):
-            shown = f"={value!r}" if len(repr(value)) <= 40 else ""  # not a whole DeepSpeed configuration
-            yield NotSupportedError(f"{missing.name}{shown} is not supported", missing.why, missing.fix)
-
-
-def _trackers(args: TrainingArguments) -> Iterator[ConfigError]:
+def _check_trackers(args: TrainingArguments) -> Iterator[ConfigError]:
     given = args.report_to
     names = [] if given in (None, "none") else [given] if isinstance(given, str) else given
     yield from filter(None, map(tracker_names.unknown, names))
 
 
-def _accelerator(args: TrainingArguments) -> Iterator[ConfigError]:
+def _check_accelerator(args: TrainingArguments) -> Iterator[ConfigError]:
     config: Any = args.accelerator_config
     if not isinstance(config, AcceleratorConfig):
         return  # could not be read, which is reported already
@@ -395,15 +279,15 @@ def _accelerator(args: TrainingArguments) -> Iterator[ConfigError]:
             )
 
 
-def _launcher(args: TrainingArguments) -> Iterator[ConfigError]:
+def _check_launcher(args: TrainingArguments) -> Iterator[ConfigError]:
     """What `accelerate launch` asks for in the environment is asked for all the same."""
     for name in ("FSDP", "DEEPSPEED", "MEGATRON_LM", "PARALLELISM_CONFIG"):
         variable = f"ACCELERATE_USE_{name}"
         if os.environ.get(variable, "false").lower() in ("true", "1"):
             yield NotSupportedError(
                 what=f"the launcher asks for {name.lower()} ({variable} is set)",
-                why="weights are not divided among processes",
-                fix=_REPLICAS,
+                why=DATA_PARALLEL_ONLY,
+                fix=USE_DATA_PARALLEL,
             )
     if os.environ.get("ACCELERATE_MIXED_PRECISION", "no").lower() == "fp8":
         yield NotSupportedError(
@@ -414,20 +298,16 @@ def _launcher(args: TrainingArguments) -> Iterator[ConfigError]:
 
 
 _CHECKS = (
-    _numbers,
-    _choices,
-    _lists,
-    _dicts,
-    _intervals,
-    _best,
-    _precision,
-    _workers,
-    _padding,
-    _order,
-    _missing,
-    _trackers,
-    _accelerator,
-    _launcher,
+    _check_values,
+    _check_intervals,
+    _check_best_model,
+    _check_precision,
+    _check_workers,
+    _check_padding,
+    _check_order,
+    _check_trackers,
+    _check_accelerator,
+    _check_launcher,
 )
 
 

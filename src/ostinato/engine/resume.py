@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..arguments import usage_errors
-from ..arguments.resume_diff import Change, Circumstances, conclusion, find_changes, in_a_table
+from ..arguments.resume_diff import Change, find_changes, format_changes, summarize_changes
+from ..arguments.resume_rules import ResumeContext
 from ..checkpoint import identity
 from ..checkpoint.callback_tensors import load_tensor_states
 from ..checkpoint.layouts import open_checkpoint
@@ -106,7 +107,7 @@ def _changed_arguments(
     """The arguments that are not those of the checkpoint; called before optimizer and schedule are made."""
     schedule_is_theirs = trainer.lr_scheduler is not None and not trainer._created_lr_scheduler
     optimizer_is_theirs = trainer.optimizer is not None and trainer._run is None
-    circumstances = Circumstances(
+    context = ResumeContext(
         steps_before=state.max_steps,
         steps_now=plan.max_steps,
         processes=trainer.args.world_size,
@@ -118,7 +119,7 @@ def _changed_arguments(
         own_order=trainer.sampler is not None or trainer.batch_sampler is not None,
         best=state.best_metric,
     )
-    return tuple(find_changes(before, json.loads(trainer.args.to_json_string()), circumstances))
+    return tuple(find_changes(type(trainer.args), before, json.loads(trainer.args.to_json_string()), context))
 
 
 def resume(trainer: Trainer, resumed: Resumed, run: Run) -> None:
@@ -140,10 +141,10 @@ def resume(trainer: Trainer, resumed: Resumed, run: Run) -> None:
         run.updates.restore_streams = partial(trainer._load_rng_state, checkpoint)
     extends = trainer._resume_mode == ResumeMode.EXTEND
     note(f"{'extending' if extends else 'resuming'} from {checkpoint}: step {state.global_step} of {state.max_steps}")
-    told = [*in_a_table(resumed.arguments), *resumed.changes, *_other_rate(trainer, at_once=extends)]
+    told = [*format_changes(resumed.arguments), *resumed.changes, *_other_rate(trainer, at_once=extends)]
     if told:
         header = f"not everything is as it was in {Path(checkpoint).name}:"
-        note("\n  ".join([header, *told, *conclusion(resumed.arguments)]))
+        note("\n  ".join([header, *told, *summarize_changes(resumed.arguments)]))
     if state.global_step >= state.max_steps:
         note("nothing is left to do; resume_mode='extend' with a larger max_steps or num_train_epochs goes on")
 

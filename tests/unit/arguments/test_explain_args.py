@@ -74,11 +74,11 @@ def test_the_text(capsys, monkeypatch):
     assert capsys.readouterr().out == (
         "When and how the model is evaluated.\n"
         "  eval_strategy = 'epoch'  (given)\n"
-        "      Evaluate while training never (no), every eval_steps (steps) or after each epoch (epoch).\n"
+        "      Evaluate never (no), every eval_steps (steps) or after each epoch (epoch) of training.\n"
         "\n"
-        "What scripts ask of themselves; the trainer reads little of it.\n"
+        "Arguments for scripts; most of them have no effect on the trainer.\n"
         "  do_eval = True  (derived: eval_strategy='epoch' evaluates)\n"
-        "      For scripts: whether to evaluate. Switched on by any eval_strategy but no.\n"
+        "      For scripts: whether to evaluate. Set by any eval_strategy other than no.\n"
     )
 
 

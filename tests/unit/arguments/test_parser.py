@@ -766,7 +766,7 @@ def test_help_of_training_arguments_goes_by_subject(capsys):
         parse(TrainingArguments, "--help")
     assert caught.value.code == 0
     text = capsys.readouterr().out
-    assert "\nSchedule arguments:\n  How the learning rate moves.\n\n  --learning_rate FLOAT" in text
+    assert "\nSchedule arguments:\n  Learning rate and its schedule.\n\n  --learning_rate FLOAT" in text
     assert "\nCheckpoint arguments:\n" in text
     assert "(default: 5e-05)" in text
     assert text.startswith(f"usage: {Path(sys.argv[0]).name} [options]\n")

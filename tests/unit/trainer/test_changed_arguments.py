@@ -14,7 +14,7 @@ import torch
 from apis import Api, guest
 
 import ostinato
-from ostinato.arguments.resume_diff import _RULES
+from ostinato.arguments.argument import argument, get_declarations
 
 BASE: dict[str, Any] = dict(
     per_device_train_batch_size=4,
@@ -193,14 +193,14 @@ def test_a_schedule_without_an_end_stays_the_same_when_the_run_becomes_longer(tm
 
 
 def test_a_schedule_that_ends_at_a_rate(tmp_path: Path, capsys: Any) -> None:
-    """Its end is given as a rate, and its shape is reckoned from the learning rate of now."""
+    """Its end is given as a rate, and its shape is computed from the learning rate of now."""
     ending = {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr": 1e-3}}
     first = train(tmp_path / "a", **ending)
     capsys.readouterr()
     resumed = train(tmp_path / "b", tmp_path / "a" / "checkpoint-4", learning_rate=5e-2, **ending)
     said = capsys.readouterr().err
     assert not equal(resumed, first)
-    assert "the checkpoint's 0.01 stays, but where the cosine_with_min_lr schedule ends is reckoned from" in said
+    assert "the checkpoint's 0.01 stays, but the end of the cosine_with_min_lr schedule is computed from" in said
 
 
 def test_options_of_a_schedule_that_goes_by_a_metric_stay(tmp_path: Path, capsys: Any) -> None:
@@ -229,7 +229,7 @@ def test_streams_are_dealt_out_to_workers(tmp_path: Path, capsys: Any) -> None:
     train(tmp_path / "a", data=rows)
     capsys.readouterr()
     train(tmp_path / "b", tmp_path / "a" / "checkpoint-4", data=rows, dataloader_num_workers=1)
-    assert "now 1: the stream deals its rows out to workers in another way" in capsys.readouterr().err
+    assert "now 1: the stream divides its rows among workers in another way" in capsys.readouterr().err
 
 
 def test_gradient_checkpointing_computes_the_same(tmp_path: Path, capsys: Any) -> None:
@@ -331,27 +331,9 @@ def test_what_is_said_of_rows_is_true(case: str, tmp_path: Path, capsys: Any) ->
     assert "is still seen once" not in said or sorted(seen) == list(range(22)), said
 
 
-# Arguments that decide nothing about the numbers of a run that goes on: where things are kept and said, how often is
-# looked, what memory and processes are used for.
-WITHOUT_EFFECT = """
-output_dir do_train do_eval do_predict resume_from_checkpoint local_rank debug skip_memory_metrics run_name project
-logging_strategy logging_steps logging_first_step log_on_each_node logging_nan_inf_filter include_num_input_tokens_seen
-log_level log_level_replica disable_tqdm report_to trackio_space_id trackio_bucket_id trackio_static_space_id
-save_strategy save_steps save_on_each_node save_total_limit save_only_model enable_jit_checkpoint save_errors
-checkpoint_layout push_to_hub hub_token hub_private_repo hub_model_id hub_strategy hub_always_push hub_revision
-load_best_model_at_end eval_delay per_device_eval_batch_size prediction_loss_only eval_on_start eval_do_concat_batches
-eval_use_gather_object eval_accumulation_steps include_for_metrics batch_eval_metrics eval_memory_mb bf16_full_eval
-fp16_full_eval label_names dataloader_pin_memory dataloader_persistent_workers dataloader_prefetch_factor
-dataloader_multiprocessing_context gradient_checkpointing_kwargs torch_compile_backend torch_compile_mode
-liger_kernel_config use_cache torch_empty_cache_steps auto_find_batch_size accelerator_config parallelism_config
-ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph ddp_backend ddp_timeout fsdp
-fsdp_config deepspeed ignore_data_skip restore_callback_states_from_checkpoint full_determinism nonfinite_patience
-skip_bad_rows rehearse optim_target_modules journal write_report peak_flops
-"""
-
-
-def test_every_argument_is_thought_of() -> None:
-    """A new argument belongs into one of the two lists."""
+def test_every_argument_says_what_a_change_means() -> None:
+    """`on_resume` has no default: whoever declares an argument decides."""
     names = {field.name for field in dataclasses.fields(ostinato.TrainingArguments) if field.init}
-    assert not _RULES.keys() & set(WITHOUT_EFFECT.split())
-    assert names == _RULES.keys() | set(WITHOUT_EFFECT.split())
+    assert get_declarations(ostinato.TrainingArguments).keys() == names
+    with pytest.raises(TypeError, match="on_resume"):
+        argument(1, help="An argument without a rule.")  # type: ignore[call-arg]

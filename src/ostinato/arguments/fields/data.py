@@ -2,74 +2,115 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from ..argument import Range, argument
+from ..resume_rules import (
+    change_columns,
+    change_data_seed,
+    change_last_batch,
+    change_lengths,
+    change_numbers,
+    change_order,
+    change_seed,
+    change_workers,
+)
 
 
 @dataclass
 class DataArguments:
-    """How rows are read, ordered and cut into batches."""
+    """Data loading: workers, columns and the order of rows."""
 
-    dataloader_drop_last: bool = field(
-        default=False, metadata={"help": "Leave out the last batch of an epoch when it is not full."}
+    dataloader_drop_last: bool = argument(
+        False,
+        help="Drop the last batch of an epoch if it is not full.",
+        on_resume=change_last_batch,
     )
-    dataloader_num_workers: int = field(
-        default=0,
-        metadata={"help": "Processes that prepare batches in the background; 0 does it in the training one."},
+    dataloader_num_workers: int = argument(
+        0,
+        help="Worker processes that prepare batches in the background. 0: batches are prepared in the main process.",
+        number=Range(minimum=0, whole=True),
+        on_resume=change_workers,
     )
-    dataloader_pin_memory: bool = field(
-        default=True, metadata={"help": "Keep batches in memory the GPU copies from faster. Always off on a CPU."}
+    dataloader_pin_memory: bool = argument(
+        True,
+        help="Keep batches in pinned memory, from which a GPU copies faster. Always off on a CPU.",
+        on_resume=None,
     )
-    dataloader_persistent_workers: bool = field(
-        default=False, metadata={"help": "Keep the workers between epochs: a faster start, more memory."}
+    dataloader_persistent_workers: bool = argument(
+        False,
+        help="Keep workers alive between epochs: a faster start, but more memory.",
+        on_resume=None,
     )
-    dataloader_prefetch_factor: int | None = field(
-        default=None, metadata={"help": "Batches every worker prepares in advance."}
+    dataloader_prefetch_factor: int | None = argument(
+        None,
+        help="Number of batches that each worker prepares in advance.",
+        number=Range(minimum=1, whole=True),
+        on_resume=None,
     )
-    dataloader_multiprocessing_context: str | None = field(
-        default=None,
-        metadata={
-            "help": "How workers are started. Not given: as Python does.",
-            "choices": ["fork", "spawn", "forkserver"],
-        },
+    dataloader_multiprocessing_context: str | None = argument(
+        None,
+        help="How workers are started. Default: Python's default.",
+        choices=("fork", "spawn", "forkserver"),
+        on_resume=None,
     )
-    dataloader_in_order: bool = field(
-        default=True,
-        metadata={"help": "Take batches in their order; otherwise whichever worker is ready comes first."},
+    dataloader_in_order: bool = argument(
+        True,
+        help="Return batches in their order; otherwise in the order in which workers finish them.",
+        on_resume=change_numbers,
     )
-    remove_unused_columns: bool = field(
-        default=True, metadata={"help": "Drop the columns of a data set that the model's forward does not name."}
+    remove_unused_columns: bool = argument(
+        True,
+        help="Drop the columns of a dataset that the model's forward does not accept.",
+        on_resume=change_columns,
     )
-    label_names: list[str] | None = field(
-        default=None, metadata={"help": "The inputs that are labels. Not given: found in the model's signature."}
+    label_names: list[str] | None = argument(
+        None,
+        help="Names of the inputs that are labels. Default: found in the model's signature.",
+        kind=list,
+        on_resume=None,
     )
-    train_sampling_strategy: str = field(
-        default="random",
-        metadata={
-            "help": "The order of training rows: shuffled, as stored, like lengths together, or batches of like cost.",
-            "choices": ["random", "sequential", "group_by_length", "batch_rebalance"],
-        },
+    train_sampling_strategy: str = argument(
+        "random",
+        help="Order of training rows: shuffled, as stored, grouped by length, or in batches of similar cost.",
+        choices=("random", "sequential", "group_by_length", "batch_rebalance"),
+        on_resume=change_order,
     )
-    length_column_name: str = field(
-        default="length", metadata={"help": "The column with the length of each row, if there is one; saves counting."}
+    length_column_name: str = argument(
+        "length",
+        help="Column with the length of each row. Without it, lengths are computed.",
+        on_resume=change_lengths,
     )
 
 
 @dataclass
 class ReproducibilityArguments:
-    """What makes a run repeatable and resumable."""
+    """Seeds, determinism and data order on resume."""
 
-    ignore_data_skip: bool = field(
-        default=False, metadata={"help": "When resuming, start the epoch's data afresh rather than where it was left."}
+    ignore_data_skip: bool = argument(
+        False,
+        help="When resuming, start the epoch's data again instead of continuing where it stopped.",
+        on_resume=None,
     )
-    restore_callback_states_from_checkpoint: bool = field(
-        default=False,
-        metadata={"help": "Accepted for scripts that set it: callbacks always get the state they had back."},
+    restore_callback_states_from_checkpoint: bool = argument(
+        False,
+        help="Accepted for compatibility: the states of callbacks are always restored.",
+        on_resume=None,
     )
-    full_determinism: bool = field(
-        default=False,
-        metadata={"help": "Use deterministic kernels only: slower, for hunting a difference of two runs."},
+    full_determinism: bool = argument(
+        False,
+        help="Use deterministic kernels only: slower, for finding the difference between two runs.",
+        on_resume=None,
     )
-    seed: int = field(default=42, metadata={"help": "Decides every random choice of a run."})
-    data_seed: int | None = field(
-        default=None, metadata={"help": "Decides the order of the training data alone. Not given: seed."}
+    seed: int = argument(
+        42,
+        help="Seed of every random choice of a run.",
+        number=Range(whole=True),
+        on_resume=change_seed,
+    )
+    data_seed: int | None = argument(
+        None,
+        help="Seed of the order of training data only. Default: seed.",
+        number=Range(whole=True),
+        on_resume=change_data_seed,
     )

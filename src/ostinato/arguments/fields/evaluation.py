@@ -2,69 +2,101 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ...core.choices import IntervalStrategy
+from ..argument import Range, Unsupported, argument
+from ..resume_rules import change_best_metric, change_evaluations
 
 
 @dataclass
 class EvaluationArguments:
     """When and how the model is evaluated."""
 
-    eval_strategy: IntervalStrategy | str = field(
-        default="no",
-        metadata={"help": "Evaluate while training never (no), every eval_steps (steps) or after each epoch (epoch)."},
+    eval_strategy: IntervalStrategy | str = argument(
+        "no",
+        help="Evaluate never (no), every eval_steps (steps) or after each epoch (epoch) of training.",
+        choices=IntervalStrategy,
+        on_resume=change_evaluations,
     )
-    eval_steps: float | None = field(
-        default=None,
-        metadata={"help": "Steps between two evaluations; below 1 a share of all steps. Not given: logging_steps."},
+    eval_steps: float | None = argument(
+        None,
+        help="Steps between two evaluations. Below 1: a fraction of all steps. Default: logging_steps.",
+        number=Range(finite=True),
+        on_resume=change_evaluations,
     )
-    eval_delay: float = field(
-        default=0, metadata={"help": "No evaluation before this many steps or epochs, whichever eval_strategy counts."}
+    eval_delay: float = argument(
+        0,
+        help="Steps or epochs, depending on eval_strategy, before the first evaluation.",
+        number=Range(finite=True),
+        on_resume=None,
     )
-    per_device_eval_batch_size: int = field(
-        default=8, metadata={"help": "Rows in one evaluation batch of one process."}
+    per_device_eval_batch_size: int = argument(
+        8,
+        help="Rows per evaluation batch and process.",
+        number=Range(minimum=1, whole=True),
+        on_resume=None,
     )
-    prediction_loss_only: bool = field(
-        default=False, metadata={"help": "Keep only the loss when evaluating: no predictions, no other metrics."}
+    prediction_loss_only: bool = argument(
+        False,
+        help="Compute only the loss in evaluations: no predictions, no other metrics.",
+        on_resume=None,
     )
-    eval_on_start: bool = field(
-        default=False, metadata={"help": "Evaluate once before the first step: shows early whether evaluation works."}
+    eval_on_start: bool = argument(
+        False,
+        help="Evaluate once before the first step, to find errors in the evaluation early.",
+        on_resume=None,
     )
-    eval_do_concat_batches: bool = field(
-        default=True,
-        metadata={"help": "Join predictions of all batches into one array; otherwise keep a list of them."},
+    eval_do_concat_batches: bool = argument(
+        True,
+        help="Concatenate the predictions of all batches into one array; otherwise keep a list of them.",
+        on_resume=None,
     )
-    eval_use_gather_object: bool = field(
-        default=False,
-        metadata={"help": "Exchange any Python objects between processes when evaluating, not only tensors."},
+    eval_use_gather_object: bool = argument(
+        False,
+        help="Gather any Python objects from all processes in evaluations, not only tensors.",
+        unsupported=Unsupported(
+            why="processes exchange tensors only",
+            fix="let the model return tensors, or set prediction_loss_only=True",
+        ),
+        on_resume=None,
     )
-    eval_accumulation_steps: int | None = field(
-        default=None,
-        metadata={"help": "Accepted for compatibility: predictions leave the device after every batch."},
+    eval_accumulation_steps: int | None = argument(
+        None,
+        help="Accepted for compatibility: predictions are moved off the device after every batch.",
+        number=Range(minimum=1, whole=True),
+        on_resume=None,
     )
-    include_for_metrics: list[str] = field(
+    include_for_metrics: list[str] = argument(
         default_factory=list,
-        metadata={"help": "What compute_metrics receives besides predictions and labels: inputs, loss."},
+        help="What compute_metrics receives besides predictions and labels: inputs, loss.",
+        kind=list,
+        choices=("inputs", "loss"),
+        on_resume=None,
     )
-    batch_eval_metrics: bool = field(
-        default=False,
-        metadata={"help": "Call compute_metrics after every batch, so that predictions need not be kept."},
+    batch_eval_metrics: bool = argument(
+        False,
+        help="Call compute_metrics after every batch, so that predictions need not be kept.",
+        on_resume=None,
     )
 
 
 @dataclass
 class BestModelArguments:
-    """Which of the evaluated models is the best one, and whether it is taken in the end."""
+    """How the best model is chosen, and whether it is loaded at the end."""
 
-    load_best_model_at_end: bool = field(
-        default=False, metadata={"help": "After training, go back to the weights that evaluated best."}
+    load_best_model_at_end: bool = argument(
+        False,
+        help="After training, load the weights with the best evaluation.",
+        on_resume=None,
     )
-    metric_for_best_model: str | None = field(
-        default=None,
-        metadata={"help": "The evaluation metric that says which model is best, with or without `eval_`."},
+    metric_for_best_model: str | None = argument(
+        None,
+        help="Evaluation metric by which models are compared, with or without the prefix `eval_`.",
+        on_resume=change_best_metric,
     )
-    greater_is_better: bool | None = field(
-        default=None,
-        metadata={"help": "Whether a higher metric is a better one. Not given: yes, unless its name ends in loss."},
+    greater_is_better: bool | None = argument(
+        None,
+        help="Whether a higher metric is better. Default: true, unless its name ends in loss.",
+        on_resume=change_best_metric,
     )

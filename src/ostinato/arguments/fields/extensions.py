@@ -2,112 +2,106 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from ..argument import Range, argument
+from ..resume_rules import change_length_window, change_numbers, change_rng_isolation, change_token_budget
 
 
 @dataclass(kw_only=True)
 class ExtensionArguments:
-    """What transformers has no argument for."""
+    """Arguments that transformers does not have. The environment variable OSTINATO_DEFAULTS may set their defaults."""
 
-    isolate_rng: bool = field(
-        default=True,
-        metadata={
-            "help": "Keep evaluation, saving, logging and callbacks from drawing training's random numbers, and give "
-            "every row that is read streams of its own. False shares them, exactly as transformers does."
-        },
+    isolate_rng: bool = argument(
+        True,
+        help="Keep evaluation, saving, logging and callbacks from drawing training's random numbers, and give every "
+        "row that is read random streams of its own. False: they are shared, exactly as in transformers.",
+        on_resume=change_rng_isolation,
     )
-    nonfinite_patience: int = field(
-        default=10,
-        metadata={
-            "help": "A step with a NaN or infinite loss or gradient is skipped and named; after this many in a row "
-            "training stops with an error. 0 stops at the first."
-        },
+    nonfinite_patience: int = argument(
+        10,
+        help="A step with a NaN or infinite loss or gradient is skipped and reported; after this many in a row "
+        "training stops with an error. 0: it stops at the first.",
+        number=Range(minimum=0, whole=True),
+        on_resume=None,
     )
-    checkpoint_layout: str = field(
-        default="ostinato",
-        metadata={
-            "help": "transformers also writes the files by which transformers itself goes on from a checkpoint: "
-            "optimizer.pt, scheduler.pt, rng_state.pth, training_args.bin.",
-            "choices": ["ostinato", "transformers"],
-        },
+    checkpoint_layout: str = argument(
+        "ostinato",
+        help="transformers: also write the files from which transformers itself can resume (optimizer.pt, "
+        "scheduler.pt, rng_state.pth, training_args.bin).",
+        choices=("ostinato", "transformers"),
+        on_resume=None,
     )
-    split_by_length: bool = field(
-        default=False,
-        metadata={
-            "help": "Cut the rows of every optimizer step into micro-batches of similar length: the same rows, the "
-            "same gradient, hardly any padding. The first step is checked."
-        },
+    split_by_length: bool = argument(
+        False,
+        help="Divide the rows of every optimizer step into micro-batches of similar length: the same rows, the same "
+        "gradient, hardly any padding. The first step is checked.",
+        on_resume=change_numbers,
     )
-    packing: bool = field(
-        default=False,
-        metadata={
-            "help": "Lay the rows of a training batch end to end, without padding, for language models that keep them "
-            "apart. The first rows are checked."
-        },
+    packing: bool = argument(
+        False,
+        help="Concatenate the rows of a training batch without padding, for language models that keep them apart. "
+        "The first rows are checked.",
+        on_resume=change_numbers,
     )
-    skip_bad_rows: bool = field(
-        default=False,
-        metadata={
-            "help": "Leave out training rows that cannot be read, and say which, instead of ending the run. "
-            "trainer.skipped_rows lists them."
-        },
+    skip_bad_rows: bool = argument(
+        False,
+        help="Skip and report training rows that cannot be read, instead of ending the run. trainer.skipped_rows "
+        "lists them.",
+        on_resume=None,
     )
-    length_window: int | None = field(
-        default=None,
-        metadata={
-            "help": "With train_sampling_strategy=group_by_length, sort rows by length so many batches at a time "
-            "instead of reading all lengths first; -1 chooses the number (32, growing to 1024). None or 0 groups as "
-            "transformers does."
-        },
+    length_window: int | None = argument(
+        None,
+        help="With train_sampling_strategy=group_by_length, sort rows by length within windows of this many batches "
+        "instead of reading all lengths first. -1: chosen automatically (32, growing to 1024). None or 0: as in "
+        "transformers.",
+        number=Range(minimum=-1, whole=True),
+        on_resume=change_length_window,
     )
-    max_tokens_per_batch: int | None = field(
-        default=None,
-        metadata={
-            "help": "Training batches of as many rows of similar length as fit into this many tokens, padding "
-            "included, on each device; per_device_train_batch_size is then not used."
-        },
+    max_tokens_per_batch: int | None = argument(
+        None,
+        help="Fill each training batch with rows of similar length up to this many tokens per device, padding "
+        "included; per_device_train_batch_size is then not used.",
+        number=Range(minimum=1, whole=True),
+        on_resume=change_token_budget,
     )
-    eval_memory_mb: int | None = field(
-        default=64,
-        metadata={
-            "help": "Predictions, labels and inputs of an evaluation that take more MiB than this are kept in a "
-            "temporary file that still looks like an array. None keeps everything in memory."
-        },
+    eval_memory_mb: int | None = argument(
+        64,
+        help="Predictions, labels and inputs of an evaluation that need more MiB than this are kept in a temporary "
+        "file that behaves like an array. None: everything stays in memory.",
+        number=Range(minimum=0),
+        allow_none=True,
+        on_resume=None,
     )
-    rehearse: bool = field(
-        default=False,
-        metadata={
-            "help": "Before the first step, try one training batch, two evaluation batches with the metric function, "
-            "a save and a load, and leave no trace of them."
-        },
+    rehearse: bool = argument(
+        False,
+        help="Before the first step, try one training batch, two evaluation batches with the metric function, a save "
+        "and a load, and undo them.",
+        on_resume=None,
     )
-    peak_flops: float | None = field(
-        default=None,
-        metadata={
-            "help": "Operations a second that one device can do at most, in the precision trained in: with "
-            "include_num_input_tokens_seen, the share of it that is used is logged as train_mfu. Known of common "
-            "accelerators."
-        },
+    peak_flops: float | None = argument(
+        None,
+        help="Peak operations per second of one device in the precision used. With include_num_input_tokens_seen, the "
+        "share of it that is reached is logged as train_mfu. Default: known for common accelerators.",
+        number=Range(above=0, finite=True),
+        on_resume=None,
     )
-    save_errors: str = field(
-        default="warn",
-        metadata={
-            "help": "A checkpoint that cannot be written (disk full, I/O error): warn says so and training goes on to "
-            "the next one; raise ends the run.",
-            "choices": ["warn", "raise"],
-        },
+    save_errors: str = argument(
+        "warn",
+        help="What happens when a checkpoint cannot be written (disk full, I/O error). warn: it is reported, and "
+        "training continues to the next one. raise: the run ends.",
+        choices=("warn", "raise"),
+        on_resume=None,
     )
-    journal: bool = field(
-        default=True,
-        metadata={
-            "help": "Write down what happens in the run, one JSON line per event, in events.jsonl in output_dir. "
-            "`ostinato report` and the report at the end read it."
-        },
+    journal: bool = argument(
+        True,
+        help="Write the events of the run to events.jsonl in output_dir, one line of JSON each. `ostinato report` and "
+        "the report at the end read it.",
+        on_resume=None,
     )
-    write_report: bool = field(
-        default=True,
-        metadata={
-            "help": "At the end of training write report.html into output_dir: one page, made from the journal, that "
-            "needs no network."
-        },
+    write_report: bool = argument(
+        True,
+        help="At the end of training, write report.html to output_dir: one page, made from the journal, that needs no "
+        "network.",
+        on_resume=None,
     )

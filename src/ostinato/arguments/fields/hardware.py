@@ -2,119 +2,196 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+from ..argument import DATA_PARALLEL_ONLY, USE_DATA_PARALLEL, Range, Unsupported, argument
+from ..resume_rules import change_numbers, change_on_accelerators, keep_numbers
+
+_NOT_SHARDED = Unsupported(why=DATA_PARALLEL_ONLY, fix=f"leave it out and {USE_DATA_PARALLEL}")
 
 
 @dataclass
 class PrecisionArguments:
-    """In which number format is computed."""
+    """Number formats."""
 
-    bf16: bool = field(
-        default=False, metadata={"help": "Compute forward and backward in bfloat16; the weights stay as they are."}
+    bf16: bool = argument(
+        False,
+        help="Run forward and backward in bfloat16. The weights keep their format.",
+        on_resume=change_numbers,
     )
-    fp16: bool = field(
-        default=False,
-        metadata={"help": "Compute forward and backward in float16, with a scaled loss. Has no effect on a CPU."},
+    fp16: bool = argument(
+        False,
+        help="Run forward and backward in float16, with loss scaling. Has no effect on a CPU.",
+        on_resume=change_numbers,
     )
-    bf16_full_eval: bool = field(
-        default=False,
-        metadata={"help": "Evaluate with the whole model in bfloat16: half the memory, coarser metrics."},
+    bf16_full_eval: bool = argument(
+        False,
+        help="Evaluate with the whole model in bfloat16: half the memory, less precise metrics.",
+        on_resume=None,
     )
-    fp16_full_eval: bool = field(
-        default=False, metadata={"help": "Evaluate with the whole model in float16: half the memory, coarser metrics."}
+    fp16_full_eval: bool = argument(
+        False,
+        help="Evaluate with the whole model in float16: half the memory, less precise metrics.",
+        on_resume=None,
     )
-    tf32: bool | None = field(
-        default=None,
-        metadata={"help": "Let an Ampere or newer GPU multiply float32 matrices in TF32. Not given: torch decides."},
+    tf32: bool | None = argument(
+        None,
+        help="Let an Ampere or newer GPU multiply float32 matrices in TF32. Default: torch's default.",
+        on_resume=change_on_accelerators,
     )
 
 
 @dataclass
 class MemoryArguments:
-    """What is traded between memory and speed, and what is changed inside the model."""
+    """Memory use, compilation and changes to the model."""
 
-    gradient_checkpointing: bool = field(
-        default=False,
-        metadata={"help": "Recompute activations in backward rather than keep them: less memory, slower."},
+    gradient_checkpointing: bool = argument(
+        False,
+        help="Recompute activations in backward instead of storing them: less memory, slower.",
+        on_resume=keep_numbers,
     )
-    gradient_checkpointing_kwargs: dict[str, Any] | str | None = field(
-        default=None, metadata={"help": "How to recompute, as JSON: '{\"use_reentrant\": false}'."}
+    gradient_checkpointing_kwargs: dict[str, Any] | str | None = argument(
+        None,
+        help="Arguments of gradient checkpointing, as JSON: '{\"use_reentrant\": false}'.",
+        kind=dict,
+        on_resume=None,
     )
-    torch_compile: bool = field(default=False, metadata={"help": "Compile the model with `torch.compile`."})
-    torch_compile_backend: str | None = field(
-        default=None, metadata={"help": "Who compiles; naming one switches torch_compile on."}
+    torch_compile: bool = argument(
+        False,
+        help="Compile the model with `torch.compile`.",
+        on_resume=change_numbers,
     )
-    torch_compile_mode: str | None = field(
-        default=None, metadata={"help": "How hard the compiler tries; naming a mode switches torch_compile on."}
+    torch_compile_backend: str | None = argument(
+        None,
+        help="Backend of `torch.compile`. Setting it turns torch_compile on.",
+        on_resume=None,
     )
-    use_liger_kernel: bool = field(default=False, metadata={"help": "Replace layers by Liger's fused kernels."})
-    liger_kernel_config: dict[str, bool] | None = field(
-        default=None, metadata={"help": "Which of Liger's kernels to take; not given, those it recommends."}
+    torch_compile_mode: str | None = argument(
+        None,
+        help="Mode of `torch.compile`. Setting it turns torch_compile on.",
+        on_resume=None,
     )
-    use_cache: bool = field(
-        default=False, metadata={"help": "Let the model return its key/value cache during training; seldom of use."}
+    use_liger_kernel: bool = argument(
+        False,
+        help="Replace layers by Liger's fused kernels.",
+        unsupported=Unsupported(
+            why="the trainer does not replace layers",
+            fix="pass a model loaded with liger_kernel.transformers.AutoLigerKernelForCausalLM",
+        ),
+        on_resume=change_numbers,
     )
-    neftune_noise_alpha: float | None = field(
-        default=None,
-        metadata={"help": "Strength of the noise NEFTune adds to embeddings in training; not given, none."},
+    liger_kernel_config: dict[str, bool] | None = argument(
+        None,
+        help="Which of Liger's kernels are used. Default: those that Liger recommends.",
+        on_resume=None,
     )
-    torch_empty_cache_steps: int | None = field(
-        default=None, metadata={"help": "Hand unused device memory back every so many steps: less memory, slower."}
+    use_cache: bool = argument(
+        False,
+        help="Let the model return its key/value cache during training; seldom useful.",
+        on_resume=None,
     )
-    auto_find_batch_size: bool = field(
-        default=False, metadata={"help": "Start again with a smaller micro-batch when the device runs out of memory."}
+    neftune_noise_alpha: float | None = argument(
+        None,
+        help="Strength of the noise that NEFTune adds to embeddings in training. Default: none.",
+        number=Range(),
+        on_resume=change_numbers,
+    )
+    torch_empty_cache_steps: int | None = argument(
+        None,
+        help="Steps between two releases of unused device memory: less memory, slower.",
+        number=Range(minimum=1, whole=True),
+        unsupported=Unsupported(
+            why="the trainer does not empty the memory cache",
+            fix="call torch.cuda.empty_cache() in the on_step_end of a callback",
+        ),
+        on_resume=None,
+    )
+    auto_find_batch_size: bool = argument(
+        False,
+        help="Restart with a smaller micro-batch when the device runs out of memory.",
+        unsupported=Unsupported(
+            why="a run keeps its batch size",
+            fix="lower per_device_train_batch_size and raise gradient_accumulation_steps by the same factor",
+        ),
+        on_resume=None,
     )
 
 
 @dataclass
 class DeviceArguments:
-    """On what hardware, and through which launcher's settings."""
+    """Device and accelerate's settings."""
 
-    use_cpu: bool = field(default=False, metadata={"help": "Stay on the CPU even where there is a GPU."})
-    accelerator_config: dict | str | None = field(
-        default=None,
-        metadata={"help": "Settings in the words of accelerate, as JSON or a JSON file; see AcceleratorConfig."},
+    use_cpu: bool = argument(
+        False,
+        help="Use the CPU even if there is a GPU.",
+        on_resume=change_on_accelerators,
     )
-    parallelism_config: Any = field(
-        default=None, metadata={"help": "How to split the model over devices, as accelerate's ParallelismConfig."}
+    accelerator_config: dict | str | None = argument(
+        None,
+        help="Settings of accelerate, as JSON or a JSON file; see AcceleratorConfig.",
+        on_resume=None,
+    )
+    parallelism_config: Any = argument(
+        None,
+        help="How the model is divided among devices, as accelerate's ParallelismConfig.",
+        unsupported=_NOT_SHARDED,
+        on_resume=None,
     )
 
 
 @dataclass
 class ParallelismArguments:
-    """How several processes work on one model."""
+    """Training with several processes."""
 
-    ddp_find_unused_parameters: bool | None = field(
-        default=None,
-        metadata={"help": "Look for weights that got no gradient in each backward; DDP fails on them else."},
+    ddp_find_unused_parameters: bool | None = argument(
+        None,
+        help="Let DDP search for weights without a gradient in each backward; otherwise it fails on them.",
+        on_resume=None,
     )
-    ddp_bucket_cap_mb: int | None = field(
-        default=None, metadata={"help": "Megabytes of gradients that DDP exchanges in one message."}
+    ddp_bucket_cap_mb: int | None = argument(
+        None,
+        help="Megabytes of gradients that DDP sends in one message.",
+        on_resume=None,
     )
-    ddp_broadcast_buffers: bool | None = field(
-        default=None, metadata={"help": "Copy the first process's buffers (batch norm) to all before every forward."}
+    ddp_broadcast_buffers: bool | None = argument(
+        None,
+        help="Copy the buffers (batch norm) of the first process to all others before every forward.",
+        on_resume=None,
     )
-    ddp_static_graph: bool | None = field(
-        default=None, metadata={"help": "Promise DDP that every step uses the same weights in the same way."}
+    ddp_static_graph: bool | None = argument(
+        None,
+        help="Tell DDP that every step uses the same weights in the same way.",
+        on_resume=None,
     )
-    ddp_backend: str | None = field(
-        default=None,
-        metadata={
-            "help": "The library through which processes talk. Not given: nccl for GPUs, gloo for CPUs.",
-            "choices": ["nccl", "gloo", "mpi", "xccl", "hccl", "cncl", "mccl"],
-        },
+    ddp_backend: str | None = argument(
+        None,
+        help="Communication backend. Default: nccl for GPUs, gloo for CPUs.",
+        choices=("nccl", "gloo", "mpi", "xccl", "hccl", "cncl", "mccl"),
+        on_resume=None,
     )
-    ddp_timeout: int = field(
-        default=1800, metadata={"help": "Seconds a process waits for the others before it gives up."}
+    ddp_timeout: int = argument(
+        1800,
+        help="Seconds that a process waits for the others before it fails.",
+        number=Range(minimum=0),
+        on_resume=None,
     )
-    fsdp: str | None = field(
-        default=None,
-        metadata={"help": "Split weights, gradients and optimizer state over processes.", "nargs": "?", "const": True},
+    fsdp: str | None = argument(
+        None,
+        help="Divide weights, gradients and optimizer state among processes.",
+        unsupported=_NOT_SHARDED,
+        on_resume=None,
+        nargs="?",
+        const=True,
     )
-    fsdp_config: dict[str, Any] | str | None = field(
-        default=None, metadata={"help": "How to split them, as JSON or a JSON file."}
+    fsdp_config: dict[str, Any] | str | None = argument(
+        None,
+        help="Settings of fsdp, as JSON or a JSON file.",
+        on_resume=None,
     )
-    deepspeed: dict | str | None = field(
-        default=None, metadata={"help": "A DeepSpeed configuration, as JSON or a JSON file."}
+    deepspeed: dict | str | None = argument(
+        None,
+        help="A DeepSpeed configuration, as JSON or a JSON file.",
+        unsupported=_NOT_SHARDED,
+        on_resume=None,
     )

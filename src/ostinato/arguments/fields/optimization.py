@@ -2,93 +2,158 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ...core.choices import OptimizerNames, SchedulerType
+from ..argument import Range, Unsupported, argument
+from ..resume_rules import (
+    change_across_processes,
+    change_batch_size,
+    change_epochs,
+    change_numbers,
+    change_schedule,
+    change_schedule_options,
+    change_steps,
+    change_warmup,
+    keep_learning_rate,
+    keep_optimizer,
+)
 
 
 @dataclass
 class RunArguments:
-    """Where a run writes, and how long it is."""
+    """Output directory, batch size and length of a run."""
 
-    output_dir: str | None = field(
-        default=None,
-        metadata={"help": "The directory for all that a run writes. Not given: trainer_output."},
+    output_dir: str | None = argument(
+        None,
+        help="Directory for all files of a run. Default: trainer_output.",
+        on_resume=None,
     )
-    per_device_train_batch_size: int = field(
-        default=8, metadata={"help": "Rows in one training micro-batch of one process."}
+    per_device_train_batch_size: int = argument(
+        8,
+        help="Rows per training micro-batch and process.",
+        number=Range(minimum=1, whole=True),
+        on_resume=change_batch_size,
     )
-    num_train_epochs: float = field(
-        default=3.0,
-        metadata={"help": "Passes over the training data; may end within one (2.5). Not read when max_steps is set."},
+    num_train_epochs: float = argument(
+        3.0,
+        help="Number of passes over the training data; may be a fraction (2.5). Ignored when max_steps is set.",
+        number=Range(finite=True),
+        on_resume=change_epochs,
     )
-    max_steps: int = field(
-        default=-1,
-        metadata={"help": "Optimizer steps to take, repeating the data when it runs out. -1 leaves it to the epochs."},
+    max_steps: int = argument(
+        -1,
+        help="Number of optimizer steps; the data is repeated if it is too short. -1: num_train_epochs decides.",
+        number=Range(whole=True),
+        on_resume=change_steps,
     )
 
 
 @dataclass
 class ScheduleArguments:
-    """How the learning rate moves."""
+    """Learning rate and its schedule."""
 
-    learning_rate: float = field(
-        default=5e-5, metadata={"help": "The rate at the end of the warm-up: the highest one."}
+    learning_rate: float = argument(
+        5e-5,
+        help="Learning rate after warmup, which is the highest.",
+        number=Range(minimum=0),
+        on_resume=keep_learning_rate,
     )
-    lr_scheduler_type: SchedulerType | str = field(
-        default="linear", metadata={"help": "The shape of the learning rate after the warm-up."}
+    lr_scheduler_type: SchedulerType | str = argument(
+        "linear",
+        help="Shape of the learning rate after warmup.",
+        choices=SchedulerType,
+        on_resume=change_schedule,
     )
-    lr_scheduler_kwargs: dict | str | None = field(
-        default=None,
-        metadata={"help": "Numbers the schedule takes beyond the usual ones, as JSON: '{\"num_cycles\": 2}'."},
+    lr_scheduler_kwargs: dict | str | None = argument(
+        None,
+        help="Further arguments of the schedule, as JSON: '{\"num_cycles\": 2}'.",
+        kind=dict,
+        on_resume=change_schedule_options,
     )
-    warmup_steps: float = field(
-        default=0,
-        metadata={"help": "Steps over which the rate rises from 0. Below 1 it is a share of all steps."},
+    warmup_steps: float = argument(
+        0,
+        help="Steps in which the learning rate rises from 0. Below 1: a fraction of all steps.",
+        number=Range(minimum=0),
+        on_resume=change_warmup,
     )
 
 
 @dataclass
 class OptimizerArguments:
-    """How weights are updated."""
+    """Optimizer and its settings."""
 
-    optim: OptimizerNames | str = field(
-        default="adamw_torch_fused", metadata={"help": "The name of the optimizer that updates the weights."}
+    optim: OptimizerNames | str = argument(
+        "adamw_torch_fused",
+        help="Name of the optimizer.",
+        choices=OptimizerNames,
+        on_resume=keep_optimizer,
     )
-    optim_args: str | None = field(
-        default=None, metadata={"help": "Further settings of the optimizer, as `name=value,name=value`."}
+    optim_args: str | None = argument(
+        None,
+        help="Further arguments of the optimizer, as `name=value,name=value`.",
+        on_resume=keep_optimizer,
     )
-    weight_decay: float = field(
-        default=0.0, metadata={"help": "How strongly weights are pulled to 0; biases and norms are left alone."}
+    weight_decay: float = argument(
+        0.0,
+        help="Weight decay; not applied to biases and normalization layers.",
+        number=Range(minimum=0),
+        on_resume=keep_optimizer,
     )
-    adam_beta1: float = field(
-        default=0.9, metadata={"help": "How much of the running mean of gradients an Adam-like step keeps."}
+    adam_beta1: float = argument(
+        0.9,
+        help="Decay rate of the running mean of gradients in Adam-like optimizers.",
+        number=Range(minimum=0, below=1),
+        on_resume=keep_optimizer,
     )
-    adam_beta2: float = field(
-        default=0.999, metadata={"help": "How much of the running mean of squared gradients an Adam-like step keeps."}
+    adam_beta2: float = argument(
+        0.999,
+        help="Decay rate of the running mean of squared gradients in Adam-like optimizers.",
+        number=Range(minimum=0, below=1),
+        on_resume=keep_optimizer,
     )
-    adam_epsilon: float = field(
-        default=1e-8, metadata={"help": "Added to the divisor of an Adam-like step, so that it is never 0."}
+    adam_epsilon: float = argument(
+        1e-8,
+        help="Added to the denominator of an Adam-like update, so that it is never 0.",
+        number=Range(minimum=0),
+        on_resume=keep_optimizer,
     )
-    optim_target_modules: None | str | list[str] = field(  # noqa: RUF036 - see report_to in reporting.py
-        default=None, metadata={"help": "The modules that a low-rank optimizer (GaLore, APOLLO) treats specially."}
+    optim_target_modules: None | str | list[str] = argument(  # noqa: RUF036 - see report_to in reporting.py
+        None,
+        help="Modules that a low-rank optimizer (GaLore, APOLLO) treats specially.",
+        unsupported=Unsupported(
+            why="the low-rank optimizers GaLore and APOLLO are not available",
+            fix="create the optimizer yourself and pass it as optimizers=(optimizer, None)",
+        ),
+        on_resume=None,
     )
 
 
 @dataclass
 class GradientArguments:
-    """How a gradient is put together before it reaches the optimizer."""
+    """Gradient of an optimizer step."""
 
-    gradient_accumulation_steps: int = field(
-        default=1, metadata={"help": "Micro-batches whose gradients are added up before one optimizer step."}
+    gradient_accumulation_steps: int = argument(
+        1,
+        help="Micro-batches whose gradients are accumulated for one optimizer step.",
+        number=Range(minimum=1, whole=True),
+        on_resume=change_numbers,
     )
-    average_tokens_across_devices: bool = field(
-        default=True,
-        metadata={"help": "Weigh every token alike over all processes, instead of every process alike."},
+    average_tokens_across_devices: bool = argument(
+        True,
+        help="Weigh every token equally over all processes, instead of every process equally.",
+        on_resume=change_across_processes,
     )
-    max_grad_norm: float = field(
-        default=1.0, metadata={"help": "Gradients longer than this are shortened to it; 0 leaves them as they are."}
+    max_grad_norm: float = argument(
+        1.0,
+        help="Gradients with a larger norm are scaled down to it. 0: no clipping.",
+        number=Range(),
+        off=0,
+        on_resume=change_numbers,
     )
-    label_smoothing_factor: float = field(
-        default=0.0, metadata={"help": "The share of probability that a target gives away to all other classes."}
+    label_smoothing_factor: float = argument(
+        0.0,
+        help="Share of a target's probability that is spread over all other classes.",
+        number=Range(minimum=0, maximum=1),
+        on_resume=change_numbers,
     )

@@ -2,85 +2,140 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from ...core.choices import DebugOption, IntervalStrategy
+from ..argument import Range, Unsupported, argument
 
 LOG_LEVELS = ("detail", "debug", "info", "warning", "error", "critical", "passive")
 
 
 @dataclass
 class LoggingArguments:
-    """What is written down about a run, when, and where it is sent."""
+    """What is logged, when, and to which trackers."""
 
-    logging_strategy: IntervalStrategy | str = field(
-        default="steps", metadata={"help": "Log never (no), every logging_steps (steps) or after each epoch (epoch)."}
+    logging_strategy: IntervalStrategy | str = argument(
+        "steps",
+        help="Log never (no), every logging_steps (steps) or after each epoch (epoch).",
+        choices=IntervalStrategy,
+        on_resume=None,
     )
-    logging_steps: float = field(
-        default=500, metadata={"help": "Steps between two log lines. Below 1 it is a share of all steps."}
+    logging_steps: float = argument(
+        500,
+        help="Steps between two logs. Below 1: a fraction of all steps.",
+        number=Range(finite=True),
+        on_resume=None,
     )
-    logging_first_step: bool = field(default=False, metadata={"help": "Also log the very first step."})
-    log_on_each_node: bool = field(
-        default=True, metadata={"help": "On several machines, let one process of each log, not just one of all."}
+    logging_first_step: bool = argument(
+        False,
+        help="Also log the first step.",
+        on_resume=None,
     )
-    logging_nan_inf_filter: bool = field(
-        default=True,
-        metadata={"help": "Leave NaN and infinite losses out of the logged mean; changes nothing else."},
+    log_on_each_node: bool = argument(
+        True,
+        help="On several machines, log from one process of each, instead of from one of all.",
+        on_resume=None,
     )
-    include_num_input_tokens_seen: str | bool = field(
-        default="no",
-        metadata={"help": "Count the input tokens trained on: all, non_padding, or no. True means all."},
+    logging_nan_inf_filter: bool = argument(
+        True,
+        help="Exclude NaN and infinite losses from the logged mean. Gradients are not affected.",
+        on_resume=None,
     )
-    log_level: str = field(
-        default="passive",
-        metadata={
-            "help": "How much the main process of a machine says; passive leaves the level as it is.",
-            "choices": LOG_LEVELS,
-        },
+    include_num_input_tokens_seen: str | bool = argument(
+        "no",
+        help="Count the input tokens trained on: all, non_padding, or no. True means all.",
+        on_resume=None,
     )
-    log_level_replica: str = field(
-        default="warning",
-        metadata={"help": "How much every other process says.", "choices": LOG_LEVELS},
+    log_level: str = argument(
+        "passive",
+        help="Log level of the main process of a machine. passive: the level is not changed.",
+        choices=LOG_LEVELS,
+        on_resume=None,
     )
-    disable_tqdm: bool | None = field(
-        default=None, metadata={"help": "Print plain lines in place of progress bars. Not given: bars, unless quiet."}
+    log_level_replica: str = argument(
+        "warning",
+        help="Log level of every other process.",
+        choices=LOG_LEVELS,
+        on_resume=None,
     )
-    report_to: None | str | list[str] = field(  # noqa: RUF036 - transformers' parser fails where None comes last
-        default="none",
-        metadata={"help": "The experiment trackers that receive the logs: names, all (that are installed) or none."},
+    disable_tqdm: bool | None = argument(
+        None,
+        help="Print plain lines instead of progress bars. Default: bars, unless the log level is above warning.",
+        on_resume=None,
     )
-    run_name: str | None = field(default=None, metadata={"help": "What trackers call this run."})
-    project: str = field(default="huggingface", metadata={"help": "The project under which Trackio files this run."})
-    trackio_space_id: str | None = field(
-        default=None, metadata={"help": "The hub Space to which Trackio sends logs; not given, they stay local."}
+    report_to: None | str | list[str] = argument(  # noqa: RUF036 - transformers' parser fails where None comes last
+        "none",
+        help="Experiment trackers that receive the logs: names, all (those installed) or none.",
+        on_resume=None,
     )
-    trackio_bucket_id: str | None = field(
-        default=None, metadata={"help": "The hub bucket in which Trackio keeps its data."}
+    run_name: str | None = argument(
+        None,
+        help="Name of this run in trackers.",
+        on_resume=None,
     )
-    trackio_static_space_id: str | None | Literal[False] = field(  # noqa: RUF036 - see report_to
-        default=None, metadata={"help": "The read-only Space Trackio publishes at the end; False publishes none."}
+    project: str = argument(
+        "huggingface",
+        help="Trackio project to which this run belongs.",
+        on_resume=None,
+    )
+    trackio_space_id: str | None = argument(
+        None,
+        help="Hub Space to which Trackio sends logs. Default: logs stay local.",
+        on_resume=None,
+    )
+    trackio_bucket_id: str | None = argument(
+        None,
+        help="Hub bucket in which Trackio stores its data.",
+        on_resume=None,
+    )
+    trackio_static_space_id: str | None | Literal[False] = argument(  # noqa: RUF036 - see report_to
+        None,
+        help="Read-only Space that Trackio publishes at the end. False: none.",
+        on_resume=None,
     )
 
 
 @dataclass
 class ScriptArguments:
-    """What scripts ask of themselves; the trainer reads little of it."""
+    """Arguments for scripts; most of them have no effect on the trainer."""
 
-    debug: str | list[DebugOption] = field(
-        default="", metadata={"help": "Tools for hunting errors, separated by spaces: underflow_overflow."}
+    debug: str | list[DebugOption] = argument(
+        "",
+        help="Debugging tools, separated by spaces: underflow_overflow.",
+        unsupported=Unsupported(
+            why="the trainer has no debugging tools",
+            fix="nonfinite_patience=0 stops at the first NaN; torch.autograd.set_detect_anomaly(True) names its layer",
+        ),
+        on_resume=None,
     )
-    skip_memory_metrics: bool = field(
-        default=True, metadata={"help": "Do not add memory use to the metrics; measuring it costs time."}
+    skip_memory_metrics: bool = argument(
+        True,
+        help="Do not add memory use to the metrics. Measuring it takes time.",
+        on_resume=None,
     )
-    do_train: bool = field(default=False, metadata={"help": "For scripts: whether to train."})
-    do_eval: bool = field(
-        default=False, metadata={"help": "For scripts: whether to evaluate. Switched on by any eval_strategy but no."}
+    do_train: bool = argument(
+        False,
+        help="For scripts: whether to train.",
+        on_resume=None,
     )
-    do_predict: bool = field(default=False, metadata={"help": "For scripts: whether to predict the test set."})
-    resume_from_checkpoint: str | None = field(
-        default=None, metadata={"help": "For scripts: the checkpoint directory to continue from."}
+    do_eval: bool = argument(
+        False,
+        help="For scripts: whether to evaluate. Set by any eval_strategy other than no.",
+        on_resume=None,
     )
-    local_rank: int = field(
-        default=-1, metadata={"help": "Kept for old launchers; the place of a process comes from its environment."}
+    do_predict: bool = argument(
+        False,
+        help="For scripts: whether to predict the test set.",
+        on_resume=None,
+    )
+    resume_from_checkpoint: str | None = argument(
+        None,
+        help="For scripts: the checkpoint directory to resume from.",
+        on_resume=None,
+    )
+    local_rank: int = argument(
+        -1,
+        help="Accepted for old launchers: the rank of a process is read from its environment.",
+        on_resume=None,
     )
