@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from . import report as run_report
 from .arguments import usage_errors
-from .arguments.from_transformers import adopt
+from .arguments.from_transformers import convert_arguments
 from .arguments.metaclass import TrainerType
 from .arguments.settings import (
     LoaderSettings,
@@ -162,7 +162,7 @@ class Trainer(metaclass=TrainerType):
         metrics: Any = None,
         train_metrics: Any = None,
     ) -> None:
-        self.args = args = adopt(args)
+        self.args = args = convert_arguments(args)
         self._memory_tracker = MemoryTracker(skip=args.skip_memory_metrics)
         self._memory_tracker.start()
         args.apply_log_level()

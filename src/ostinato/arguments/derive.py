@@ -151,7 +151,7 @@ def _derive_trackers(args: TrainingArguments) -> None:
         note_once("report_to=None: logs are sent to no tracker; 'all' means the installed ones")
         given = "none"
     elif given in ("all", ["all"]):
-        given = tracker_names.installed()
+        given = tracker_names.list_installed()
         note_once(f'report_to="all": logs are sent to {", ".join(given)}')
     names = [given] if isinstance(given, str) else list(given)
     args.report_to = [] if names == ["none"] else names

@@ -1,4 +1,4 @@
-"""`args.explain()`: every argument, its value, where that came from and what it changes."""
+"""`args.explain()`: the value of every argument, where it comes from and what it changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import ConfigError
-from .name_suggestion import nearest
+from .name_suggestion import suggest_name
 from .provenance import Origin
 
 if TYPE_CHECKING:
@@ -17,65 +17,71 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Setting:
-    """One argument as it stands."""
+class ArgumentDescription:
+    """One argument with its present value."""
 
     subject: str
     name: str
     value: Any
     origin: Origin
-    changes: str  # what it changes, in words
+    changes: str  # its help text
 
 
-def settings_of(args: TrainingArguments) -> list[Setting]:
-    """Every argument, subject by subject."""
-    values, subjects = args.to_dict(), dict(_subjects(type(args)))
-    origins = args._record.all_origins(args)
-    help_of = {one.name: one.metadata.get("help", "") for one in fields(args)}
+def describe_arguments(args: TrainingArguments) -> list[ArgumentDescription]:
+    """Return the description of every argument, grouped by subject."""
+    subjects, origins = dict(_find_subjects(type(args))), args._record.get_origins(args)
+    helps = {field.name: field.metadata.get("help", "") for field in fields(args)}
     found = [
-        Setting(subjects.get(name, ""), name, value, origins[name], help_of[name]) for name, value in values.items()
+        ArgumentDescription(subjects.get(name, ""), name, value, origins[name], helps[name])
+        for name, value in args.to_dict().items()
     ]
     order = list(dict.fromkeys(subjects.values()))
-    return sorted(found, key=lambda setting: order.index(setting.subject))
+    return sorted(found, key=lambda one: order.index(one.subject))
 
 
-def in_words(settings: list[Setting], names: tuple[str, ...] = (), *, width: int | None = None) -> str:
-    """The settings as text, those called `names` or all."""
-    known = [setting.name for setting in settings]
+def format_descriptions(
+    descriptions: list[ArgumentDescription], names: tuple[str, ...] = (), *, width: int | None = None
+) -> str:
+    """Return the descriptions as text: all, or those of `names`.
+
+    Raises:
+        ConfigError: If there is no argument of one of the names.
+    """
+    known = [one.name for one in descriptions]
     for name in names:
         if name not in known:
-            near = nearest(name, known)
+            near = suggest_name(name, known)
             raise ConfigError(
                 what=f"there is no argument {name!r}",
-                why=f"there are {len(known)} arguments, and none has this name",
+                why=f"none of the {len(known)} arguments has this name",
                 fix=f"did you mean {near!r}?" if near else "explain() without a name lists all of them",
             )
     width = width or min(shutil.get_terminal_size((120, 24)).columns, 160)
     lines, subject = [], None
-    for setting in settings:
-        if names and setting.name not in names:
+    for one in descriptions:
+        if names and one.name not in names:
             continue
-        if setting.subject != subject:
-            subject = setting.subject
+        if one.subject != subject:
+            subject = one.subject
             lines += ["", subject]
-        lines += _lines(setting, width)
+        lines += _format_lines(one, width)
     return "\n".join(lines[1:])
 
 
-def _lines(setting: Setting, width: int) -> Iterator[str]:
-    value = textwrap.shorten(repr(setting.value), 60, placeholder=" ...")
-    yield f"  {setting.name} = {value}  ({setting.origin})"
-    yield from textwrap.wrap(setting.changes, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
+def _format_lines(one: ArgumentDescription, width: int) -> Iterator[str]:
+    value = textwrap.shorten(repr(one.value), 60, placeholder=" ...")
+    yield f"  {one.name} = {value}  ({one.origin})"
+    yield from textwrap.wrap(one.changes, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
 
 
-def _subjects(cls: type) -> Iterator[tuple[str, str]]:
-    """The subject of every argument: the first line of the group, or of the subclass, that brought it."""
+def _find_subjects(cls: type) -> Iterator[tuple[str, str]]:
+    """Yield the subject of every argument: the first line of the docstring of the class that declares it."""
     for base in reversed(cls.__mro__):
         if is_dataclass(base):
-            inherited = {name for parent in base.__bases__ if is_dataclass(parent) for name in _names(parent)}
-            for name in _names(base) - inherited:
+            inherited = {name for parent in base.__bases__ if is_dataclass(parent) for name in _list_names(parent)}
+            for name in _list_names(base) - inherited:
                 yield name, (base.__doc__ or base.__name__).strip().splitlines()[0]
 
 
-def _names(cls: type) -> set[str]:
+def _list_names(cls: type) -> set[str]:
     return {one.name for one in fields(cls)}  # type: ignore[arg-type]

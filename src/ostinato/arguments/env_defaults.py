@@ -11,17 +11,17 @@ from typing import Any
 
 from ..core.errors import ConfigError
 from .fields.extensions import ExtensionArguments
-from .name_suggestion import nearest
+from .name_suggestion import suggest_name
 
 VARIABLE = "OSTINATO_DEFAULTS"
 _BOOLS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 
 
-def outside_defaults(known: Collection[str] = ()) -> tuple[dict[str, Any], list[ConfigError]]:
+def read_env_defaults(known: Collection[str] = ()) -> tuple[dict[str, Any], list[ConfigError]]:
     """What the environment sets, and what is wrong with it. `known` are the arguments it may not set.
 
     >>> os.environ[VARIABLE] = "isolate_rng=false, nonfinite_patience=3"
-    >>> outside_defaults()
+    >>> read_env_defaults()
     ({'isolate_rng': False, 'nonfinite_patience': 3}, [])
     >>> del os.environ[VARIABLE]
     """
@@ -34,24 +34,24 @@ def outside_defaults(known: Collection[str] = ()) -> tuple[dict[str, Any], list[
             continue
         try:
             if name not in own or not equals:
-                raise _unknown(part.strip(), name, own, known)
-            values[name] = _read(own[name], text)
+                raise _refuse_name(part.strip(), name, own, known)
+            values[name] = _read_value(own[name], text)
         except ConfigError as problem:
             problems.append(problem)
     return values, problems
 
 
-def in_words(values: dict[str, Any]) -> str:
+def format_values(values: dict[str, Any]) -> str:
     """`isolate_rng=False, nonfinite_patience=3`"""
     return ", ".join(f"{name}={value!r}" for name, value in values.items())
 
 
-def _unknown(part: str, name: str, own: Collection[str], known: Collection[str]) -> ConfigError:
+def _refuse_name(part: str, name: str, own: Collection[str], known: Collection[str]) -> ConfigError:
     if name in own:
         return ConfigError(
             what=f"{VARIABLE}: {part!r} has no value", why="it is a list of name=value", fix=f"write {name}=VALUE"
         )
-    near = nearest(name, own)
+    near = suggest_name(name, own)
     if name in known:
         why = f"{name} is an argument that transformers has too: only the script sets it"
     else:
@@ -63,7 +63,7 @@ def _unknown(part: str, name: str, own: Collection[str], known: Collection[str])
     )
 
 
-def _read(argument: Field[Any], text: str) -> Any:
+def _read_value(argument: Field[Any], text: str) -> Any:
     kind = typing.get_type_hints(ExtensionArguments)[argument.name]
     kinds = typing.get_args(kind) if isinstance(kind, UnionType) else (kind,)
     if NoneType in kinds and text.lower() == "none":
@@ -73,7 +73,7 @@ def _read(argument: Field[Any], text: str) -> Any:
             if one is bool:
                 return _BOOLS[text.lower()]
             if one in (int, float, str):
-                return _chosen(argument, one(text))
+                return _check_choice(argument, one(text))
         except (KeyError, ValueError):
             continue
     default = argument.default if argument.default is not MISSING else None
@@ -86,7 +86,7 @@ def _read(argument: Field[Any], text: str) -> Any:
     )
 
 
-def _chosen(argument: Field[Any], value: Any) -> Any:
+def _check_choice(argument: Field[Any], value: Any) -> Any:
     choices = argument.metadata.get("choices")
     if choices and value not in choices:
         raise ValueError(value)

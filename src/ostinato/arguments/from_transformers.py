@@ -14,10 +14,10 @@ class WrongTypeError(ConfigError, TypeError):
     """Something of another type than the trainer can use (transformers fails with TypeError or AttributeError)."""
 
 
-def adopt(args: Any) -> TrainingArguments:
+def convert_arguments(args: Any) -> TrainingArguments:
     """`args` itself or, if transformers made it, the same settings as ours. None stands for the defaults.
 
-    >>> adopt(None).output_dir
+    >>> convert_arguments(None).output_dir
     'tmp_trainer'
     """
     if args is None:
@@ -25,7 +25,7 @@ def adopt(args: Any) -> TrainingArguments:
     if isinstance(args, TrainingArguments):
         return args
     if not is_dataclass(args) or isinstance(args, type) or getattr(args, "output_dir", None) is None:
-        raise _not_arguments(args)
+        raise _refuse_type(args)
     known = {one.name for one in fields(TrainingArguments)}
     values = {one.name: getattr(args, one.name) for one in fields(args) if one.init}
     ours = TrainingArguments(**{name: value for name, value in values.items() if name in known})
@@ -39,7 +39,7 @@ def adopt(args: Any) -> TrainingArguments:
     return ours
 
 
-def _not_arguments(args: Any) -> WrongTypeError:
+def _refuse_type(args: Any) -> WrongTypeError:
     hints = {
         dict: "TrainingArguments(**args) makes arguments of it",
         str: f"pass args=TrainingArguments(output_dir={args!r})",

@@ -56,7 +56,7 @@ def load_generation_config(given: Any) -> Any:
     if not isinstance(given, (GenerationConfig, Mapping, str, os.PathLike)):
         raise usage_errors.no_generation_config(given)
     try:
-        config = _made(GenerationConfig, given)
+        config = _make_config(GenerationConfig, given)
         config.validate(strict=True)
     except usage_errors.UnreadableGenerationError:
         raise
@@ -65,7 +65,7 @@ def load_generation_config(given: Any) -> Any:
     return config
 
 
-def _made(kind: Any, given: Any) -> Any:
+def _make_config(kind: Any, given: Any) -> Any:
     if isinstance(given, kind):
         return copy.deepcopy(given)
     if isinstance(given, Mapping):

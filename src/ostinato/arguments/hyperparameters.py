@@ -1,4 +1,4 @@
-"""The numbers a model was trained with, as they are told to others: on its card."""
+"""The numbers a model was trained with, as they are shown to others: on its card."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from .settings import OptimizerSettings
 if TYPE_CHECKING:
     from .training_args import TrainingArguments
 
-_TOLD_OTHERWISE = {
+_SHOWN_ELSEWHERE = {
     "learning_rate", "per_device_train_batch_size", "gradient_accumulation_steps", "seed", "optim", "adam_beta1",
     "adam_beta2", "adam_epsilon", "lr_scheduler_type", "max_steps", "num_train_epochs", "bf16", "fp16", "use_cpu",
     "dataloader_num_workers", "metric_for_best_model", "greater_is_better", "eval_strategy", "eval_steps",
 }  # fmt: skip
 
 
-def hyperparameters(args: TrainingArguments, train_batch_size: int) -> dict[str, Any]:
+def collect_hyperparameters(args: TrainingArguments, train_batch_size: int) -> dict[str, Any]:
     """What always matters, under the names that cards use; then every other argument that is not at its default."""
     settings = OptimizerSettings.of(args)
-    told: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "learning_rate": args.learning_rate,
         "train_batch_size": train_batch_size,
         "eval_batch_size": args.eval_batch_size,
         "seed": args.seed,
     }
     if args.world_size > 1:
-        told["num_devices"] = args.world_size
+        shown["num_devices"] = args.world_size
     if args.gradient_accumulation_steps > 1:
-        told["gradient_accumulation_steps"] = args.gradient_accumulation_steps
+        shown["gradient_accumulation_steps"] = args.gradient_accumulation_steps
     total = train_batch_size * args.gradient_accumulation_steps * args.world_size
     if total != train_batch_size:
-        told["total_train_batch_size"] = total
+        shown["total_train_batch_size"] = total
     beta1, beta2 = settings.betas
     adam = f", betas ({beta1}, {beta2}), epsilon {settings.epsilon}" if "adam" in settings.name.value else ""
-    told["optimizer"] = f"{settings.name.value}{adam}"
-    told["lr_scheduler_type"] = str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type))
-    told["training_steps" if args.max_steps > 0 else "num_epochs"] = (
+    shown["optimizer"] = f"{settings.name.value}{adam}"
+    shown["lr_scheduler_type"] = str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type))
+    shown["training_steps" if args.max_steps > 0 else "num_epochs"] = (
         args.max_steps if args.max_steps > 0 else args.num_train_epochs
     )
     if args.mixed_precision != "no":
-        told["mixed_precision"] = args.mixed_precision
-    return {**told, **_find_unusual(args)}
+        shown["mixed_precision"] = args.mixed_precision
+    return {**shown, **_find_unusual(args)}
 
 
 def _find_unusual(args: TrainingArguments) -> dict[str, Any]:
@@ -53,6 +53,6 @@ def _find_unusual(args: TrainingArguments) -> dict[str, Any]:
     return {
         name: value
         for name, declaration in get_declarations(type(args)).items()
-        if declaration.on_resume is not None and name not in _TOLD_OTHERWISE and not is_secret(name)
+        if declaration.on_resume is not None and name not in _SHOWN_ELSEWHERE and not is_secret(name)
         if (value := getattr(args, name)) is not None and value != defaults[name] and value != {}
     }

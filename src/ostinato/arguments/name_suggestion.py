@@ -28,13 +28,13 @@ _ELSEWHERE = {
 }
 
 
-def nearest(name: str, names: Iterable[str]) -> str | None:
+def suggest_name(name: str, names: Iterable[str]) -> str | None:
     """The name that was probably meant.
 
     >>> (
-    ...     nearest("learnig_rate", ["learning_rate", "seed"]),
-    ...     nearest("epochs", ["num_train_epochs"]),
-    ...     nearest("x", ["y"]),
+    ...     suggest_name("learnig_rate", ["learning_rate", "seed"]),
+    ...     suggest_name("epochs", ["num_train_epochs"]),
+    ...     suggest_name("x", ["y"]),
     ... )
     ('learning_rate', 'num_train_epochs', None)
     """

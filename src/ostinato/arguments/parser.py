@@ -20,10 +20,10 @@ from typing import Any, NoReturn
 
 from ..core.errors import ConfigError
 from ..core.notices import note_once
-from .name_suggestion import nearest
-from .parser_files import names_and_values, read_json, read_yaml, with_files
-from .parser_help import OptionHelp, as_name, by_subject, help_text, init_fields
-from .parser_types import Reading, make_choice_type_function, reading_of, string_to_bool, with_floats_read
+from .name_suggestion import suggest_name
+from .parser_files import check_mapping, insert_files, read_json, read_yaml
+from .parser_help import OptionHelp, format_help_text, group_fields, list_init_fields, to_name
+from .parser_types import Reading, make_choice_type_function, read_floats, reading_of, string_to_bool
 
 __all__ = ["HfArg", "HfArgumentParser", "make_choice_type_function", "string_to_bool"]
 
@@ -106,13 +106,13 @@ class HfArgumentParser(argparse.ArgumentParser):
         self._offered: set[str] = set()  # the old spellings that are options
         for cls in self.dataclass_types:
             _check_dataclass(cls)
-            self._hints[cls] = _resolved_hints(cls)
+            self._hints[cls] = _resolve_hints(cls)
             self._add_fields(cls)
 
     # --- fields become options ---------------------------------------------------------------------------------------
 
     def _add_fields(self, cls: DataClassType) -> None:
-        for (title, text), fields in by_subject(cls):
+        for (title, text), fields in group_fields(cls):
             group = self.add_argument_group(title, text)
             for field in fields:
                 self._add_field(group, cls, field)
@@ -126,10 +126,10 @@ class HfArgumentParser(argparse.ArgumentParser):
                 fix="rename one, or pass conflict_handler='resolve' to fill both",
             )
         reading = reading_of(self._hints[cls][field.name])
-        default = _default_of(field)
-        keywords = _keywords(field.metadata, reading, default)
+        default = _get_default(field)
+        keywords = _build_keywords(field.metadata, reading, default)
         aliases = field.metadata.get("aliases", [])
-        names = [*_spellings(field.name), *([aliases] if isinstance(aliases, str) else aliases)]
+        names = [*_list_spellings(field.name), *([aliases] if isinstance(aliases, str) else aliases)]
         try:
             action = group.add_argument(*names, dest=field.name, **keywords)
             if reading.is_flag and default is True:
@@ -145,28 +145,28 @@ class HfArgumentParser(argparse.ArgumentParser):
 
     def _add_opposite(self, group: Any, name: str, *, default: Any, help: str | None = None) -> None:
         help = help or f"The opposite of --{name}."
-        group.add_argument(*_spellings(f"no_{name}"), dest=name, action="store_false", default=default, help=help)
+        group.add_argument(*_list_spellings(f"no_{name}"), dest=name, action="store_false", default=default, help=help)
 
-    def _offer_old_spellings(self) -> None:
+    def _add_old_spellings(self) -> None:
         """Add them when parsing starts: whatever a script has called its own options by then has precedence."""
-        for name, hint in self._old_spellings().items():
-            if any(spelling in self._option_string_actions for spelling in _spellings(name)):
+        for name, hint in self._get_old_spellings().items():
+            if any(spelling in self._option_string_actions for spelling in _list_spellings(name)):
                 continue
             reading = reading_of(hint)
-            keywords = {**_keywords({}, reading, None), "default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
-            self.add_argument(*_spellings(name), dest=name, **keywords)
+            keywords = {**_build_keywords({}, reading, None), "default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+            self.add_argument(*_list_spellings(name), dest=name, **keywords)
             self._offered.add(name)
             if reading.is_flag and f"--no_{name}" not in self._option_string_actions:
                 self._add_opposite(self, name, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
-    def _old_spellings(self, cls: DataClassType | None = None) -> dict[str, Any]:
+    def _get_old_spellings(self, cls: DataClassType | None = None) -> dict[str, Any]:
         """Old name to type, of one dataclass or of all; a name that is a field of any means that field."""
         classes = self.dataclass_types if cls is None else [cls]
         found = {name: hint for each in classes for name, hint in getattr(each, "__old_spellings__", {}).items()}
         return {name: hint for name, hint in found.items() if name not in self._field_names()}
 
     def _field_names(self) -> set[str]:
-        return {field.name for cls in self.dataclass_types for field in init_fields(cls)}
+        return {field.name for cls in self.dataclass_types for field in list_init_fields(cls)}
 
     # --- the command line --------------------------------------------------------------------------------------------
 
@@ -198,15 +198,15 @@ class HfArgumentParser(argparse.ArgumentParser):
           fix: did you mean --learning_rate for --learning_rte?
         """
         words = list(sys.argv[1:] if args is None else args)
-        words = with_files(words, args_filename, args_file_flag, look_beside_script=look_for_args_file)
+        words = insert_files(words, args_filename, args_file_flag, look_beside_script=look_for_args_file)
         namespace, rest = self._read(words, None)
         given = {name: value for name, value in vars(namespace).items() if value is not _ABSENT}
-        calls = [(cls, self._keywords_for(cls, given)) for cls in self.dataclass_types]
+        calls = [(cls, self._collect_keywords(cls, given)) for cls in self.dataclass_types]
         if rest and not return_remaining_strings:
             raise ConfigError(
                 what=f"arguments not used by the HfArgumentParser: {rest}",
                 why="no option takes them",
-                fix=self._did_you_mean(rest) or f"leave them out; {self.prog} --help lists every option",
+                fix=self._suggest_options(rest) or f"leave them out; {self.prog} --help lists every option",
             )
         made = [cls(**keywords) for cls, keywords in calls]
         known = self._field_names() | self._offered
@@ -229,7 +229,7 @@ class HfArgumentParser(argparse.ArgumentParser):
         namespace, rest = self.parse_known_args(args, namespace)
         if rest:
             text = f"unrecognized arguments: {' '.join(rest)}"
-            hint = self._did_you_mean(rest)
+            hint = self._suggest_options(rest)
             self._refuse(f"{text} ({hint})" if hint else text)
         return namespace
 
@@ -238,7 +238,7 @@ class HfArgumentParser(argparse.ArgumentParser):
         namespace, rest = self._read(args, namespace)
         for name, option in self._options.items():
             if getattr(namespace, name) is _ABSENT:
-                setattr(namespace, name, self._default(option))
+                setattr(namespace, name, self._get_option_default(option))
         return namespace, rest
 
     def error(self, message: str) -> NoReturn:
@@ -253,13 +253,13 @@ class HfArgumentParser(argparse.ArgumentParser):
 
     def _read(self, args: Sequence[str] | None, namespace: Any) -> tuple[Any, list[str]]:
         """Parse, leaving `_ABSENT` where a field was not given: argparse fills in a default only where nothing is."""
-        self._offer_old_spellings()
+        self._add_old_spellings()
         namespace = argparse.Namespace() if namespace is None else namespace
         for name in self._options:
             setattr(namespace, name, getattr(namespace, name, _ABSENT))
         return super().parse_known_args(args, namespace)
 
-    def _default(self, option: _Option) -> Any:
+    def _get_option_default(self, option: _Option) -> Any:
         """The default of an option. Text is read like a word, as argparse does; beside a bool it is meant as text."""
         value, reading = option.action.default, option.reading
         is_word = isinstance(value, str) and not isinstance(value, Enum)
@@ -270,15 +270,15 @@ class HfArgumentParser(argparse.ArgumentParser):
         except (ValueError, TypeError, argparse.ArgumentTypeError) as error:
             self._refuse(f"the default of --{option.action.dest}, {value!r}, cannot be read: {error}")
 
-    def _keywords_for(self, cls: DataClassType, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _collect_keywords(self, cls: DataClassType, given: Mapping[str, Any]) -> dict[str, Any]:
         """What a dataclass is called with: what was given, and what it has no default for or another one."""
-        old = [name for name in self._old_spellings(cls) if name in self._offered]
-        keywords = {name: given[name] for name in [*_init_names(cls), *old] if name in given}
-        for field in init_fields(cls):
+        old = [name for name in self._get_old_spellings(cls) if name in self._offered]
+        keywords = {name: given[name] for name in [*_list_init_names(cls), *old] if name in given}
+        for field in list_init_fields(cls):
             if field.name in keywords:
                 continue
             option = self._options[field.name]
-            value = self._default(option)
+            value = self._get_option_default(option)
             if _has_no_default(field) or not _same(value, option.default):
                 keywords[field.name] = value
         return keywords
@@ -287,22 +287,22 @@ class HfArgumentParser(argparse.ArgumentParser):
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            near = nearest(str(value), map(str, action.choices or ()))
+            near = suggest_name(str(value), map(str, action.choices or ()))
             raise argparse.ArgumentError(
                 action, f"{error.message}{f'; did you mean {near}?' if near else ''}"
             ) from None
 
-    def _did_you_mean(self, words: Iterable[str]) -> str:
+    def _suggest_options(self, words: Iterable[str]) -> str:
         """The nearest option of every word that looks like one."""
         shown = {name for name, action in self._option_string_actions.items() if action.help is not argparse.SUPPRESS}
-        known = {as_name(option): option for option in sorted(shown, key=lambda option: "_" in option)}
+        known = {to_name(option): option for option in sorted(shown, key=lambda option: "_" in option)}
         answers = []
         for word in (word.split("=")[0] for word in words if word.startswith("--")):
-            name = as_name(word)
+            name = to_name(word)
             switched_off = self._options.get(name.removeprefix("no_")) if name.startswith("no_") else None
             if switched_off is not None and switched_off.reading.is_flag:
                 answers.append(f"--{switched_off.action.dest} false for {word}")
-            elif near := nearest(name, known):
+            elif near := suggest_name(name, known):
                 answers.append(f"{known[near]} for {word}")
         return f"did you mean {', '.join(answers)}?" if answers else ""
 
@@ -317,7 +317,7 @@ class HfArgumentParser(argparse.ArgumentParser):
         >>> HfArgumentParser(Arguments).parse_dict({"learning_rate": 1e-3})
         (Arguments(learning_rate=0.001),)
         """
-        return self._from_mapping(names_and_values(args, "the dict"), "the dict", allow_extra_keys=allow_extra_keys)
+        return self._from_mapping(check_mapping(args, "the dict"), "the dict", allow_extra_keys=allow_extra_keys)
 
     def parse_json_file(self, json_file: str | os.PathLike[str], allow_extra_keys: bool = False) -> tuple[Any, ...]:
         """One object per dataclass from a JSON file.
@@ -333,14 +333,14 @@ class HfArgumentParser(argparse.ArgumentParser):
 
         >>> HfArgumentParser(TrainingArguments).parse_yaml_file("args.yaml")  # doctest: +SKIP
         """
-        content = self._with_floats(read_yaml(yaml_file), yaml_file)
+        content = self._read_floats(read_yaml(yaml_file), yaml_file)
         return self._from_mapping(content, str(yaml_file), allow_extra_keys=allow_extra_keys)
 
-    def _with_floats(self, content: Mapping[str, Any], source: Any) -> dict[str, Any]:
-        hints = self._old_spellings()
+    def _read_floats(self, content: Mapping[str, Any], source: Any) -> dict[str, Any]:
+        hints = self._get_old_spellings()
         for cls in self.dataclass_types:
             hints.update(self._hints[cls])
-        read = {name: with_floats_read(hints.get(name), value) for name, value in content.items()}
+        read = {name: read_floats(hints.get(name), value) for name, value in content.items()}
         changed = [f"{name}: {content[name]}" for name, value in read.items() if repr(value) != repr(content[name])]
         if changed:
             note_once(
@@ -352,7 +352,7 @@ class HfArgumentParser(argparse.ArgumentParser):
         self._check_keys(content, source, allow_extra_keys=allow_extra_keys)
         made = []
         for cls in self.dataclass_types:
-            names = [*_init_names(cls), *self._old_spellings(cls)]
+            names = [*_list_init_names(cls), *self._get_old_spellings(cls)]
             keywords = {name: content[name] for name in names if name in content}
             _check_complete(cls, keywords, source)
             made.append(cls(**keywords))
@@ -360,8 +360,8 @@ class HfArgumentParser(argparse.ArgumentParser):
 
     def _check_keys(self, content: Mapping[str, Any], source: str, *, allow_extra_keys: bool) -> None:
         fields = self._field_names()
-        extra = sorted(str(name) for name in content if name not in fields and name not in self._old_spellings())
-        near = {name: nearest(name.replace("-", "_"), fields) for name in extra}
+        extra = sorted(str(name) for name in content if name not in fields and name not in self._get_old_spellings())
+        near = {name: suggest_name(name.replace("-", "_"), fields) for name in extra}
         hints = [f"{field} for {name}" for name, field in near.items() if field]
         if extra and not allow_extra_keys:
             raise ConfigError(
@@ -393,7 +393,7 @@ def _check_dataclass(cls: Any) -> None:
     )
 
 
-def _resolved_hints(cls: DataClassType) -> dict[str, Any]:
+def _resolve_hints(cls: DataClassType) -> dict[str, Any]:
     try:
         return typing.get_type_hints(cls)
     except (NameError, AttributeError) as error:
@@ -405,11 +405,11 @@ def _resolved_hints(cls: DataClassType) -> dict[str, Any]:
         ) from error
 
 
-def _init_names(cls: DataClassType) -> list[str]:
-    return [field.name for field in init_fields(cls)]
+def _list_init_names(cls: DataClassType) -> list[str]:
+    return [field.name for field in list_init_fields(cls)]
 
 
-def _default_of(field: dataclasses.Field[Any]) -> Any:
+def _get_default(field: dataclasses.Field[Any]) -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
@@ -422,7 +422,7 @@ def _same(value: Any, default: Any) -> bool:
 
 
 def _check_complete(cls: DataClassType, given: Mapping[str, Any], source: str) -> None:
-    missing = [field.name for field in init_fields(cls) if _has_no_default(field) and field.name not in given]
+    missing = [field.name for field in list_init_fields(cls) if _has_no_default(field) and field.name not in given]
     if missing:
         raise MissingArgumentError(
             what=f"{cls.__name__} needs {', '.join(missing)}",
@@ -434,11 +434,11 @@ def _check_complete(cls: DataClassType, given: Mapping[str, Any], source: str) -
 # --- options ---------------------------------------------------------------------------------------------------------
 
 
-def _spellings(name: str) -> list[str]:
+def _list_spellings(name: str) -> list[str]:
     return [f"--{name}", f"--{name.replace('_', '-')}"] if "_" in name else [f"--{name}"]
 
 
-def _keywords(metadata: Mapping[str, Any], reading: Reading, default: Any) -> dict[str, Any]:
+def _build_keywords(metadata: Mapping[str, Any], reading: Reading, default: Any) -> dict[str, Any]:
     """The keywords of `add_argument` for one field."""
     keywords: dict[str, Any] = {name: metadata[name] for name in _PASSED_ON if name in metadata}
     keywords["type"] = reading.read
@@ -447,22 +447,22 @@ def _keywords(metadata: Mapping[str, Any], reading: Reading, default: Any) -> di
     if reading.nargs is not None:
         keywords.setdefault("nargs", reading.nargs)
     if reading.gather is not None:
-        keywords.update(action=_gathering(reading.gather))
+        keywords.update(action=_make_gather_action(reading.gather))
     if reading.is_flag:
-        keywords.update(_flag(reading, default))
+        keywords.update(_build_flag_keywords(reading, default))
     else:
         keywords.update(required=default is MISSING, default=None if default is MISSING else default)
-    return {**keywords, "help": help_text(metadata.get("help"), required=keywords.get("required", False))}
+    return {**keywords, "help": format_help_text(metadata.get("help"), required=keywords.get("required", False))}
 
 
-def _flag(reading: Reading, default: Any) -> dict[str, Any]:
+def _build_flag_keywords(reading: Reading, default: Any) -> dict[str, Any]:
     """`--flag`, `--flag false`. One that may be None has to be given its value, unless its default is a bool."""
     if reading.takes_none and default in (None, MISSING) and not reading.takes_text:
         return {"default": None}
     return {"nargs": "?", "const": True, "default": False if default is MISSING else default}
 
 
-def _gathering(gather: Callable[[list[Any]], Any]) -> type[argparse.Action]:
+def _make_gather_action(gather: Callable[[list[Any]], Any]) -> type[argparse.Action]:
     class Gather(argparse.Action):
         """Makes one value of several words."""
 

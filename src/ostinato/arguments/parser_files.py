@@ -17,37 +17,37 @@ from ..core.notices import note_once
 # --- words -----------------------------------------------------------------------------------------------------------
 
 
-def with_files(
+def insert_files(
     words: list[str], filename: str | os.PathLike[str] | None, flag: str | None, *, look_beside_script: bool
 ) -> list[str]:
     """The words of every file of arguments, before those of the command line."""
     files: list[Path] = []
     if filename is not None:
-        files = _existing(Path(filename))
-    elif look_beside_script and (script := _beside_script()):
+        files = _find_file(Path(filename))
+    elif look_beside_script and (script := _find_beside_script()):
         files = [script]
         note_once(f"arguments are also read from {script}")
     if flag is not None:
-        named, words = _named_behind(flag, words)
+        named, words = _split_off_files(flag, words)
         files += named
     return [*(word for file in files for word in file.read_text(encoding="utf-8").split()), *words]
 
 
-def _beside_script() -> Path | None:
+def _find_beside_script() -> Path | None:
     """`train.args` beside `train.py`, if it is there."""
     script = Path(sys.argv[0] if sys.argv else "")
     file = script.with_suffix(".args") if script.name else None
     return file if file is not None and file.is_file() else None
 
 
-def _existing(file: Path) -> list[Path]:
+def _find_file(file: Path) -> list[Path]:
     if file.is_file():
         return [file]
     note_once(f"{file} is not there: no arguments are read from it")
     return []
 
 
-def _named_behind(flag: str, words: list[str]) -> tuple[list[Path], list[str]]:
+def _split_off_files(flag: str, words: list[str]) -> tuple[list[Path], list[str]]:
     """The files that a command line names behind a flag, and its other words."""
     flag = flag if flag.startswith("-") else f"--{flag}"
     # No abbreviations: `--config` may well be an option of its own next to the flag `--config_file`.
@@ -74,7 +74,7 @@ def read_json(file: str | os.PathLike[str]) -> Mapping[str, Any]:
         content = json.loads(Path(file).read_text(encoding="utf-8"))
     except ValueError as error:
         raise ConfigError(f"{file} is not valid JSON", str(error), "mend the file at that place") from error
-    return names_and_values(content, str(file))
+    return check_mapping(content, str(file))
 
 
 def read_yaml(file: str | os.PathLike[str]) -> Mapping[str, Any]:
@@ -85,10 +85,10 @@ def read_yaml(file: str | os.PathLike[str]) -> Mapping[str, Any]:
     except yaml.YAMLError as error:
         why = " ".join(str(error).split())
         raise ConfigError(f"{file} is not valid YAML", why, "mend the file at that place") from error
-    return {} if content is None else names_and_values(content, str(file))
+    return {} if content is None else check_mapping(content, str(file))
 
 
-def names_and_values(content: Any, source: str) -> Mapping[str, Any]:
+def check_mapping(content: Any, source: str) -> Mapping[str, Any]:
     """What was found, or an error if it is something else."""
     if isinstance(content, Mapping):
         return content

@@ -40,7 +40,7 @@ class OptionHelp(argparse.ArgumentDefaultsHelpFormatter):
             return super()._get_help_string(action)
         if action.required:
             return text if "(required)" in text else f"{text} (required)"
-        if _are_many(action):
+        if _has_many_choices(action):
             text = f"{text} One of {', '.join(map(str, action.choices or ()))}.".strip()
         default = action.default.value if isinstance(action.default, Enum) else action.default
         if action.nargs == 0 or (text and default in (None, "", [])):  # nothing, as everybody expects
@@ -51,12 +51,12 @@ class OptionHelp(argparse.ArgumentDefaultsHelpFormatter):
     def _format_action_invocation(self, action: argparse.Action) -> str:
         """`--learning_rate FLOAT`; that `--learning-rate` does as well need not be said of every option."""
         if not action.option_strings or action.nargs == 0:
-            return ", ".join(_without_doubles(action.option_strings)) or super()._format_action_invocation(action)
+            return ", ".join(_drop_dashed(action.option_strings)) or super()._format_action_invocation(action)
         words = self._format_args(action, self._get_default_metavar_for_optional(action))
-        return f"{', '.join(_without_doubles(action.option_strings))} {words}"
+        return f"{', '.join(_drop_dashed(action.option_strings))} {words}"
 
     def _metavar_formatter(self, action: argparse.Action, default_metavar: str) -> Any:
-        if action.metavar is None and _are_many(action):
+        if action.metavar is None and _has_many_choices(action):
             return lambda size: (default_metavar,) * size
         return super()._metavar_formatter(action, default_metavar)
 
@@ -65,64 +65,64 @@ class OptionHelp(argparse.ArgumentDefaultsHelpFormatter):
         return kind or (action.type.__name__.upper() if isinstance(action.type, type) else action.dest.upper())
 
 
-def _are_many(action: argparse.Action) -> bool:
+def _has_many_choices(action: argparse.Action) -> bool:
     return action.choices is not None and len(",".join(map(str, action.choices))) > _SHORT
 
 
-def _without_doubles(options: Sequence[str]) -> list[str]:
-    return [option for option in options if "-" not in option.lstrip("-") or f"--{as_name(option)}" not in options]
+def _drop_dashed(options: Sequence[str]) -> list[str]:
+    return [option for option in options if "-" not in option.lstrip("-") or f"--{to_name(option)}" not in options]
 
 
-def help_text(text: str | None, *, required: bool) -> str:
+def format_help_text(text: str | None, *, required: bool) -> str:
     if text:
-        return _percent_safe(text)
+        return _escape_percent(text)
     return (
         "(required)" if required else "(default: %(default)s)"
     )  # argparse prints nothing about an option without help
 
 
-def _percent_safe(text: str) -> str:
+def _escape_percent(text: str) -> str:
     """argparse interpolates help texts: "50% of" is not meant so, "%%" and "%(default)s" are."""
     return _PERCENT.sub("%%", text)
 
 
-def by_subject(cls: type[Any]) -> Iterator[tuple[tuple[str, str | None], list[dataclasses.Field[Any]]]]:
+def group_fields(cls: type[Any]) -> Iterator[tuple[tuple[str, str | None], list[dataclasses.Field[Any]]]]:
     """A dataclass's fields, grouped by the class that first declares them: its name, its docstring, the fields.
 
     A class may say itself what its group is called; all its fields are then one group.
     """
     title = getattr(cls, "_argument_group_name", None)
     if title is not None:
-        yield (title, None), init_fields(cls)
+        yield (title, None), list_init_fields(cls)
         return
     declared = {name: base for base in cls.__mro__ for name in inspect.get_annotations(base)}  # the last one stays
     groups: dict[type, list[dataclasses.Field[Any]]] = {}
-    for field in init_fields(cls):
+    for field in list_init_fields(cls):
         groups.setdefault(declared.get(field.name, cls), []).append(field)
     for home, fields in groups.items():
-        yield (_in_words(home.__name__), _first_line(home)), fields
+        yield (_format_title(home.__name__), _get_first_line(home)), fields
 
 
-def _in_words(name: str) -> str:
+def _format_title(name: str) -> str:
     """`TextClassificationArguments` as a title.
 
-    >>> _in_words("TextClassificationArguments"), _in_words("Data"), _in_words("LoRAArguments")
+    >>> _format_title("TextClassificationArguments"), _format_title("Data"), _format_title("LoRAArguments")
     ('Text classification arguments', 'Data', 'LoRA arguments')
     """
     first, *others = re.sub(r"(?<=[a-zA-Z])(?=[A-Z][a-z])", " ", name).split(" ")
     return " ".join([first, *(word.lower() if word.istitle() else word for word in others)])
 
 
-def _first_line(cls: type) -> str | None:
+def _get_first_line(cls: type) -> str | None:
     text = inspect.cleandoc(vars(cls).get("__doc__") or "").split("\n")[0]
     return None if not text or text.startswith(f"{cls.__name__}(") else text  # the latter is written by @dataclass
 
 
-def init_fields(cls: type[Any]) -> list[dataclasses.Field[Any]]:
+def list_init_fields(cls: type[Any]) -> list[dataclasses.Field[Any]]:
     """The fields that a dataclass is called with."""
     return [field for field in dataclasses.fields(cls) if field.init]
 
 
-def as_name(option: str) -> str:
+def to_name(option: str) -> str:
     """`--learning-rate` as `learning_rate`."""
     return option.lstrip("-").replace("-", "_")

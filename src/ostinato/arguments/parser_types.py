@@ -26,7 +26,7 @@ _LISTS = (list, Sequence, MutableSequence, Collection, Iterable)
 _SETS = {set: set, Set: set, MutableSet: set, frozenset: frozenset}
 _TRUE = ("yes", "true", "t", "y", "1")
 _FALSE = ("no", "false", "f", "n", "0")
-_NOT_READ = (ValueError, TypeError, ArgumentTypeError)
+_READ_ERRORS = (ValueError, TypeError, ArgumentTypeError)
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ def reading_of(hint: Any) -> Reading:
     >>> reading_of(list[float]).nargs
     '+'
     """
-    hint = _unwrapped(hint)
+    hint = _unwrap(hint)
     kind = typing.get_origin(hint) or hint
     if kind in (Union, types.UnionType):
-        return _union(typing.get_args(hint))
+        return _read_union(typing.get_args(hint))
     if kind is typing.Literal:
         choices = typing.get_args(hint)
         return Reading(make_choice_type_function(choices), choices=choices)
@@ -69,14 +69,14 @@ def reading_of(hint: Any) -> Reading:
     if kind in (str, os.PathLike, Any, object):  # Any and object: whoever wrote the field knows what to do with text
         return Reading(str, takes_text=True)
     if _is_many(hint):
-        return _many(kind, typing.get_args(hint))
+        return _read_many(kind, typing.get_args(hint))
     if not isinstance(kind, type):
-        return Reading(_unreadable(hint))
+        return Reading(_refuse_words(hint))
     if issubclass(kind, Enum):
-        return _enum(kind)
+        return _read_enum(kind)
     if issubclass(kind, Mapping):
-        return Reading(_json(dict))
-    return Reading(_unreadable(hint) if kind is type or inspect.isabstract(kind) else kind)
+        return Reading(_read_json(dict))
+    return Reading(_refuse_words(hint) if kind is type or inspect.isabstract(kind) else kind)
 
 
 def string_to_bool(text: str | bool) -> bool:
@@ -105,17 +105,17 @@ def make_choice_type_function(choices: Iterable[Any]) -> Word:
     return lambda text: by_text.get(text, text)
 
 
-def with_floats_read(hint: Any, value: Any) -> Any:
+def read_floats(hint: Any, value: Any) -> Any:
     """The value with text turned into a float wherever the type says float and not text; anything else as it is.
 
     >>> (
-    ...     with_floats_read(float | None, "1e-4"),
-    ...     with_floats_read(list[float], ["1e-4", 1]),
-    ...     with_floats_read(str, "1e-4"),
+    ...     read_floats(float | None, "1e-4"),
+    ...     read_floats(list[float], ["1e-4", 1]),
+    ...     read_floats(str, "1e-4"),
     ... )
     (0.0001, [0.0001, 1], '1e-4')
     """
-    members = [_unwrapped(member) for member in _members(_unwrapped(hint))]
+    members = [_unwrap(member) for member in _list_members(_unwrap(hint))]
     if isinstance(value, str) and float in members and str not in members:
         try:
             return float(value)
@@ -124,54 +124,55 @@ def with_floats_read(hint: Any, value: Any) -> Any:
     if isinstance(value, list):
         items = [typing.get_args(member)[0] for member in members if _is_many(member) and typing.get_args(member)]
         if items:
-            return [with_floats_read(items[0], item) for item in value]
+            return [read_floats(items[0], item) for item in value]
     return value
 
 
 # --- unions ----------------------------------------------------------------------------------------------------------
 
 
-def _union(members: Sequence[Any]) -> Reading:
+def _read_union(members: Sequence[Any]) -> Reading:
     """Read as the first member that can; text, which can be anything, comes last."""
-    members = [_unwrapped(member) for member in members]
+    members = [_unwrap(member) for member in members]
     takes_none = _NONE in members
     kinds = [member for member in members if member is not _NONE]
     if len(kinds) == 1:
         return dataclasses.replace(reading_of(kinds[0]), takes_none=takes_none)
     listed = next((kind for kind in kinds if _is_many(kind)), None)
     if listed is not None:
-        return _one_or_many(members, listed)
+        return _read_one_or_many(members, listed)
     takes_text = str in kinds
     if bool in kinds:
         first = bool
     elif takes_text:
-        first = _taken_by_transformers(members)
+        first = _choose_like_transformers(members)
     else:
         first = kinds[0]
     if isinstance(first, type) and issubclass(first, Enum) and set(kinds) == {first, str}:
         return reading_of(first)  # `SchedulerType | str`: a member, or its name; not any text
     ordered = sorted(kinds, key=lambda kind: (kind != first, kind is str))
+    readers = [(_format_type(kind), _check_choices(reading_of(kind))) for kind in ordered]
     return Reading(
-        str if first is str else _first_that_reads([(_name(kind), _strict(reading_of(kind))) for kind in ordered]),
+        str if first is str else _try_in_turn(readers),
         is_flag=bool in kinds,
         takes_none=takes_none,
         takes_text=takes_text,
     )
 
 
-def _taken_by_transformers(members: Sequence[Any]) -> Any:
+def _choose_like_transformers(members: Sequence[Any]) -> Any:
     """The one member as which transformers reads a union with str: the second, unless that is None (or str)."""
     absent = _NONE if _NONE in members else str
     return members[0] if members[1] is absent else members[1]
 
 
-def _one_or_many(members: Sequence[Any], listed: Any) -> Reading:
+def _read_one_or_many(members: Sequence[Any], listed: Any) -> Reading:
     """`str | list[str] | None`: one word is one value, several are a list."""
     many = reading_of(listed)
     if str in members and (_NONE not in members or members[:2] == [listed, _NONE]):
         return many  # as transformers reads it: always a list
-    alone = _union([member for member in members if member != listed])
-    read_one, read_item = _strict(alone), _strict(many)
+    alone = _read_union([member for member in members if member != listed])
+    read_one, read_item = _check_choices(alone), _check_choices(many)
 
     def gather(words: list[str]) -> Any:
         if len(words) == 1:
@@ -182,25 +183,25 @@ def _one_or_many(members: Sequence[Any], listed: Any) -> Reading:
     return Reading(str, nargs="+", gather=gather, takes_none=_NONE in members, takes_text=alone.takes_text)
 
 
-def _first_that_reads(readers: Sequence[tuple[str, Word]]) -> Word:
+def _try_in_turn(readers: Sequence[tuple[str, Word]]) -> Word:
     def read(word: str) -> Any:
         for _, reader in readers:
             try:
                 return reader(word)
-            except _NOT_READ:
+            except _READ_ERRORS:
                 continue
         raise ArgumentTypeError(f"{word!r} is not {' or '.join(name for name, _ in readers)}")
 
     return read
 
 
-def _strict(reading: Reading) -> Word:
+def _check_choices(reading: Reading) -> Word:
     """Read a word and refuse what is not a choice, which argparse does only where the choices are all there is."""
 
     def read(word: str) -> Any:
         value = reading.read(word)
         if reading.choices is not None and value not in reading.choices:
-            raise ArgumentTypeError(f"{word!r} is not one of {_listed(reading.choices)}")
+            raise ArgumentTypeError(f"{word!r} is not one of {_join(reading.choices)}")
         return value
 
     return read if reading.choices is not None else reading.read
@@ -209,16 +210,16 @@ def _strict(reading: Reading) -> Word:
 # --- several values --------------------------------------------------------------------------------------------------
 
 
-def _many(kind: Any, hints: Sequence[Any]) -> Reading:
+def _read_many(kind: Any, hints: Sequence[Any]) -> Reading:
     if kind is tuple and hints and Ellipsis not in hints:
-        return _fixed_tuple(hints)
-    item = _item(hints[0]) if hints else Reading(str)
+        return _read_tuple(hints)
+    item = _read_item(hints[0]) if hints else Reading(str)
     gather = tuple if kind is tuple else _SETS.get(kind)
     return dataclasses.replace(item, nargs="+", gather=gather, is_flag=False, takes_none=False, takes_text=False)
 
 
-def _fixed_tuple(hints: Sequence[Any]) -> Reading:
-    readers = [_strict(_item(hint)) for hint in hints]
+def _read_tuple(hints: Sequence[Any]) -> Reading:
+    readers = [_check_choices(_read_item(hint)) for hint in hints]
 
     def gather(words: list[str]) -> tuple[Any, ...]:
         return tuple(reader(word) for reader, word in zip(readers, words, strict=True))
@@ -226,38 +227,38 @@ def _fixed_tuple(hints: Sequence[Any]) -> Reading:
     return Reading(str, nargs=len(readers), gather=gather)
 
 
-def _item(hint: Any) -> Reading:
+def _read_item(hint: Any) -> Reading:
     """How one item of a list is read: one word."""
-    hint = _unwrapped(hint)
+    hint = _unwrap(hint)
     if isinstance(hint, type) and issubclass(hint, Enum):
-        return Reading(_member_of(hint))
+        return Reading(_read_member(hint))
     if _is_many(hint):
-        return Reading(_json(list))
+        return Reading(_read_json(list))
     return reading_of(hint)
 
 
 # --- single words ----------------------------------------------------------------------------------------------------
 
 
-def _enum(kind: type[Enum]) -> Reading:
+def _read_enum(kind: type[Enum]) -> Reading:
     """A member's value; the dataclass makes the member of it, as it does with transformers."""
     values = [member.value for member in kind]
     return Reading(make_choice_type_function(values), choices=values) if values else Reading(str, takes_text=True)
 
 
-def _member_of(kind: type[Enum]) -> Word:
+def _read_member(kind: type[Enum]) -> Word:
     by_text = {str(member.value): member for member in kind}
 
     def read(word: str) -> Enum:
         try:
             return by_text[word] if word in by_text else kind(word)
         except ValueError:
-            raise ArgumentTypeError(f"{word!r} is not one of {_listed(by_text)}") from None
+            raise ArgumentTypeError(f"{word!r} is not one of {_join(by_text)}") from None
 
     return read
 
 
-def _json(kind: type) -> Word:
+def _read_json(kind: type) -> Word:
     def read(word: str) -> Any:
         try:
             value = json.loads(word)
@@ -270,9 +271,9 @@ def _json(kind: type) -> Word:
     return read
 
 
-def _unreadable(hint: Any) -> Word:
+def _refuse_words(hint: Any) -> Word:
     def read(word: str) -> Any:
-        raise ArgumentTypeError(f"a {_name(hint)} cannot be written on a command line: set it in the script")
+        raise ArgumentTypeError(f"a {_format_type(hint)} cannot be written on a command line: set it in the script")
 
     return read
 
@@ -280,7 +281,7 @@ def _unreadable(hint: Any) -> Word:
 # --- annotations -----------------------------------------------------------------------------------------------------
 
 
-def _unwrapped(hint: Any) -> Any:
+def _unwrap(hint: Any) -> Any:
     """The type behind `Annotated`, `Final`, `NewType` and `type X = ...`."""
     while True:
         if typing.get_origin(hint) in (typing.Annotated, typing.Final):
@@ -293,7 +294,7 @@ def _unwrapped(hint: Any) -> Any:
             return hint
 
 
-def _members(hint: Any) -> Sequence[Any]:
+def _list_members(hint: Any) -> Sequence[Any]:
     return typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else [hint]
 
 
@@ -302,9 +303,9 @@ def _is_many(hint: Any) -> bool:
     return kind is tuple or kind in _LISTS or kind in _SETS
 
 
-def _name(hint: Any) -> str:
+def _format_type(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) else str(hint).removeprefix("typing.")
 
 
-def _listed(choices: Iterable[Any]) -> str:
+def _join(choices: Iterable[Any]) -> str:
     return ", ".join(map(str, choices))

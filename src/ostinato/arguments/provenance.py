@@ -40,9 +40,9 @@ class Record:
         """What is known now, whatever is learned later."""
         return replace(self, origins=dict(self.origins))
 
-    def notice_changes(self, args: TrainingArguments) -> None:
+    def record_changes(self, args: TrainingArguments) -> None:
         """Whatever differs from when it was settled was set by somebody since."""
-        for name in self._differing(args, self.settled):
+        for name in self._find_differing(args, self.settled):
             self.origins[name] = CHANGED
 
     def derived(self, args: TrainingArguments, name: str, value: Any, because: str) -> None:
@@ -52,25 +52,25 @@ class Record:
 
     def settle(self, args: TrainingArguments) -> None:
         """Every value is final, until somebody changes it."""
-        self.settled = values_of(args)
+        self.settled = get_values(args)
         self.problems = []
 
     def origin(self, args: TrainingArguments, name: str) -> Origin:
         """Where the present value comes from."""
-        return CHANGED if name in self._differing(args, self.settled) else self.origins.get(name, DEFAULT)
+        return CHANGED if name in self._find_differing(args, self.settled) else self.origins.get(name, DEFAULT)
 
-    def all_origins(self, args: TrainingArguments) -> dict[str, Origin]:
+    def get_origins(self, args: TrainingArguments) -> dict[str, Origin]:
         """The same of every argument at once."""
-        differing = set(self._differing(args, self.settled))
-        return {name: CHANGED if name in differing else self.origins.get(name, DEFAULT) for name in values_of(args)}
+        differing = set(self._find_differing(args, self.settled))
+        return {name: CHANGED if name in differing else self.origins.get(name, DEFAULT) for name in get_values(args)}
 
     @staticmethod
-    def _differing(args: TrainingArguments, before: Mapping[str, Any]) -> list[str]:
-        now = values_of(args)
+    def _find_differing(args: TrainingArguments, before: Mapping[str, Any]) -> list[str]:
+        now = get_values(args)
         return [name for name, value in before.items() if not _same(now[name], value)]
 
 
-def values_of(args: TrainingArguments) -> dict[str, Any]:
+def get_values(args: TrainingArguments) -> dict[str, Any]:
     """The value of every argument, as it is now."""
     return {one.name: getattr(args, one.name, None) for one in fields(args) if one.init}
 

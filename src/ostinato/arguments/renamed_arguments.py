@@ -204,7 +204,7 @@ def _logging_dir(value: Any, given: Given) -> str:
     return f"logging_dir={str(value)!r} is where report_to='tensorboard' writes; TENSORBOARD_LOGGING_DIR says it too"
 
 
-def given_logging_dir(args: Any) -> str | None:
+def get_given_logging_dir(args: Any) -> str | None:
     """The `logging_dir` that was asked for, not the one that would be made up."""
     return getattr(args, "_record", None) and args._record.kept.get("logging_dir")
 

@@ -19,14 +19,14 @@ def is_secret(name: str) -> bool:
     return bool(_SECRET.search(name))
 
 
-def redacted(name: str) -> str:
+def redact(name: str) -> str:
     """What stands in its place: `<HUB_TOKEN>`."""
     return f"<{name.upper()}>"
 
 
-def shown(name: str, value: Any) -> str:
+def format_argument(name: str, value: Any) -> str:
     """`name=value` for a message."""
-    return f"{name}={redacted(name)}" if is_secret(name) or name.endswith("_token") else f"{name}={value!r}"
+    return f"{name}={redact(name)}" if is_secret(name) or name.endswith("_token") else f"{name}={value!r}"
 
 
 # Keys that give themselves away by how they begin: of Hugging Face, OpenAI, GitHub, GitLab, AWS, Slack, Google.
@@ -37,19 +37,19 @@ _KEY = re.compile(
 _IN_ADDRESS = re.compile(r"(\w+://[^/\s:@]*):[^/\s@]+@")  # scheme://user:password@host
 
 
-def without_keys(text: str) -> str:
+def remove_keys(text: str) -> str:
     """A text without the keys that can be told by their shape.
 
-    >>> without_keys("login with hf_abcdefghijklmnopqrst failed")
+    >>> remove_keys("login with hf_abcdefghijklmnopqrst failed")
     'login with <SECRET> failed'
     """
     return _IN_ADDRESS.sub(r"\1:<SECRET>@", _KEY.sub("<SECRET>", text))
 
 
-def without_secrets(command: Sequence[str]) -> list[str]:
+def remove_secrets(command: Sequence[str]) -> list[str]:
     """The words of a command line, with the values of secret options left out.
 
-    >>> without_secrets(["train.py", "--hub_token", "abc", "--api-key=xyz", "--seed", "1"])
+    >>> remove_secrets(["train.py", "--hub_token", "abc", "--api-key=xyz", "--seed", "1"])
     ['train.py', '--hub_token', '<HUB_TOKEN>', '--api-key=<API_KEY>', '--seed', '1']
     """
     shown_words, hidden = [], None
@@ -58,10 +58,10 @@ def without_secrets(command: Sequence[str]) -> list[str]:
         name = option.lstrip("-").replace("-", "_")
         is_option = option.startswith("-") and (is_secret(name) or name.endswith("token"))
         if hidden is not None and not word.startswith("--"):
-            shown_words.append(redacted(hidden))
+            shown_words.append(redact(hidden))
         elif (is_option and equals) or (not option.startswith("-") and equals and is_secret(name)):
-            shown_words.append(f"{option}={redacted(name)}")
+            shown_words.append(f"{option}={redact(name)}")
         else:
-            shown_words.append(without_keys(word))
+            shown_words.append(remove_keys(word))
         hidden = name if is_option and not equals else None
     return shown_words

@@ -40,7 +40,7 @@ class OptimizerSettings:
             weight_decay=args.weight_decay,
             betas=(args.adam_beta1, args.adam_beta2),
             epsilon=args.adam_epsilon,
-            options=_options(args.optim_args),
+            options=_parse_options(args.optim_args),
             target_modules=args.optim_target_modules,
         )
 
@@ -60,7 +60,7 @@ class ScheduleSettings:
             name=SchedulerType(args.lr_scheduler_type),
             warmup_steps=args.get_warmup_steps(num_training_steps),
             num_training_steps=num_training_steps,
-            options=_as_dict(args.lr_scheduler_kwargs),
+            options=_to_dict(args.lr_scheduler_kwargs),
         )
 
 
@@ -267,7 +267,7 @@ class HubSettings:
         )
 
 
-def _options(text: str | None) -> dict[str, str]:
+def _parse_options(text: str | None) -> dict[str, str]:
     """`"a=1, b=x"` as a dict; values stay strings, the optimizer knows their types."""
     if not text:
         return {}
@@ -285,6 +285,6 @@ def _options(text: str | None) -> dict[str, str]:
     return options
 
 
-def _as_dict(options: Mapping[str, Any] | str | None) -> dict[str, Any]:
+def _to_dict(options: Mapping[str, Any] | str | None) -> dict[str, Any]:
     """Arguments given as JSON text were taken apart when the arguments were made."""
     return dict(options) if isinstance(options, Mapping) else {}

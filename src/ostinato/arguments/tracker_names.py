@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 
 from ..core.errors import ConfigError, NotSupportedError
-from .name_suggestion import nearest
+from .name_suggestion import suggest_name
 
 GROUP = "ostinato.trackers"
 
@@ -32,7 +32,7 @@ class TrackerMissing(ConfigError, RuntimeError):
     """A tracker whose package is not installed (transformers raises RuntimeError here)."""
 
 
-def third_party() -> dict[str, EntryPoint]:
+def find_third_party() -> dict[str, EntryPoint]:
     """The trackers that installed packages bring along, by name."""
     return {found.name: found for found in entry_points(group=GROUP)}
 
@@ -44,19 +44,19 @@ def is_installed(name: str) -> bool:
     (True, False)
     """
     if name not in KNOWN:
-        return name in third_party()
+        return name in find_third_party()
     package = KNOWN[name][0]
     return package is None or find_spec(package) is not None
 
 
-def installed() -> list[str]:
+def list_installed() -> list[str]:
     """Every tracker that can be used here: what `report_to="all"` means."""
-    return [name for name in [*KNOWN, *sorted(third_party())] if is_installed(name)]
+    return [name for name in [*KNOWN, *sorted(find_third_party())] if is_installed(name)]
 
 
-def unknown(name: object) -> ConfigError | None:
+def find_problem(name: object) -> ConfigError | None:
     """What is wrong with a name in `report_to`; None if there is such a tracker, installed or not."""
-    if name in KNOWN or name in third_party():
+    if name in KNOWN or name in find_third_party():
         return None
     if name in ELSEWHERE:
         return NotSupportedError(
@@ -64,8 +64,8 @@ def unknown(name: object) -> ConfigError | None:
             why="there is no callback for it here",
             fix="pass a callback of your own in callbacks=[...]",
         )
-    names = [*KNOWN, *sorted(third_party())]
-    meant = nearest(str(name), [*names, "all", "none"])
+    names = [*KNOWN, *sorted(find_third_party())]
+    meant = suggest_name(str(name), [*names, "all", "none"])
     return ConfigError(
         what=f"report_to={name!r} is not a tracker",
         why=f"there are {', '.join(names)}; 'all' means the installed ones",
@@ -75,7 +75,7 @@ def unknown(name: object) -> ConfigError | None:
     )
 
 
-def missing(name: str) -> TrackerMissing:
+def make_missing_error(name: str) -> TrackerMissing:
     """The error for a tracker that cannot be used before something is installed."""
     return TrackerMissing(
         what=f"report_to={name!r} needs the package {KNOWN[name][1]}, which is not installed",

@@ -21,7 +21,7 @@ from ..core.errors import ConfigError, NotSupportedError
 from ..core.notices import LEVELS, let_replicas_speak, logger
 from ..core.world import World, wait_for_everyone
 from .derive import derive
-from .describe import in_words, settings_of
+from .describe import describe_arguments, format_descriptions
 from .fields.checkpoints import CheckpointArguments, HubArguments
 from .fields.data import DataArguments, ReproducibilityArguments
 from .fields.evaluation import BestModelArguments, EvaluationArguments
@@ -33,8 +33,8 @@ from .metaclass import ArgumentsType
 from .process_state import ProcessFacts
 from .provenance import Record
 from .renamed_arguments import OLD_ARGUMENTS, read_old, write_old
-from .secrets import is_secret, redacted
-from .validate import find_problems, refuse, remark
+from .secrets import is_secret, redact
+from .validate import find_problems, note_ineffective, raise_problems
 
 
 # Read from the last group to the first, this is the order of the arguments.
@@ -98,10 +98,10 @@ class TrainingArguments(
     def _settle(self) -> None:
         """Bring every argument into its final form, or say what stands in the way."""
         record = self._record
-        record.notice_changes(self)
+        record.record_changes(self)
         unreadable = derive(self)
-        refuse([*record.problems, *unreadable, *find_problems(self)])
-        remark(self)
+        raise_problems([*record.problems, *unreadable, *find_problems(self)])
+        note_ineffective(self)
         record.settle(self)
 
     @property
@@ -131,7 +131,7 @@ class TrainingArguments(
           do_eval = True  (derived: eval_strategy='epoch' evaluates)
               For scripts: whether to evaluate. Set by any eval_strategy other than no.
         """
-        print(in_words(settings_of(self), names))  # noqa: T201
+        print(format_descriptions(describe_arguments(self), names))  # noqa: T201
 
     # --- names of earlier releases -----------------------------------------------------------------------------------
 
@@ -145,7 +145,7 @@ class TrainingArguments(
         def __setattr__(self, name: str, value: Any) -> None:
             if name in OLD_ARGUMENTS and name not in type(self).__dataclass_fields__:
                 translation = write_old(self, name, value)
-                refuse(translation.problems)
+                raise_problems(translation.problems)
                 vars(self).update(translation.given)
                 self._record.kept = {**self._record.kept, name: value}
             else:
@@ -302,7 +302,7 @@ class TrainingArguments(
         """Every argument as plain data; tokens are replaced by their name."""
         names = (field.name for field in dataclasses.fields(self) if field.init)
         return {
-            name: redacted(name) if name.endswith("_token") or is_secret(name) else _plain(getattr(self, name))
+            name: redact(name) if name.endswith("_token") or is_secret(name) else _to_plain(getattr(self, name))
             for name in names
         }
 
@@ -383,7 +383,7 @@ class TrainingArguments(
         >>> args.eval_steps
         100
         """
-        _need_steps(strategy, steps)
+        _check_steps(strategy, steps)
         return self._change(
             do_eval=False,  # switched on again by any strategy but "no"
             eval_strategy=strategy,
@@ -414,7 +414,7 @@ class TrainingArguments(
         >>> TrainingArguments("out", use_cpu=True).set_save(strategy="steps", steps=100).save_steps
         100
         """
-        _need_steps(strategy, steps)
+        _check_steps(strategy, steps)
         return self._change(
             save_strategy=strategy, save_steps=steps, save_total_limit=total_limit, save_on_each_node=on_each_node
         )
@@ -435,7 +435,7 @@ class TrainingArguments(
         >>> TrainingArguments("out", use_cpu=True).set_logging(strategy="steps", steps=100).logging_steps
         100
         """
-        _need_steps(strategy, steps)
+        _check_steps(strategy, steps)
         return self._change(
             logging_strategy=strategy,
             logging_steps=steps,
@@ -544,7 +544,7 @@ class TrainingArguments(
         )
 
 
-def _need_steps(strategy: str | Enum, steps: float) -> None:
+def _check_steps(strategy: str | Enum, steps: float) -> None:
     if strategy == IntervalStrategy.STEPS.value and steps <= 0:
         raise ConfigError(
             what=f"strategy='steps' with steps={steps!r}",
@@ -553,15 +553,15 @@ def _need_steps(strategy: str | Enum, steps: float) -> None:
         )
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """Enums as their values, dtypes as their names, objects that know how as dicts; inside lists and dicts too."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, torch.dtype):
         return str(value).removeprefix("torch.")
     if isinstance(value, (list, tuple)):
-        return type(value)(_plain(item) for item in value) if type(value) in (list, tuple) else value
+        return type(value)(_to_plain(item) for item in value) if type(value) in (list, tuple) else value
     if isinstance(value, dict):
-        return {key: redacted(key) if is_secret(str(key)) else _plain(item) for key, item in value.items()}
+        return {key: redact(key) if is_secret(str(key)) else _to_plain(item) for key, item in value.items()}
     to_dict = getattr(value, "to_dict", None)
     return to_dict() if callable(to_dict) and not isinstance(value, type) else value

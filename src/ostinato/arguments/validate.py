@@ -35,10 +35,10 @@ def find_problems(args: TrainingArguments) -> list[ConfigError]:
     return [problem for check in _CHECKS for problem in check(args)]
 
 
-def refuse(problems: Sequence[ConfigError]) -> None:
+def raise_problems(problems: Sequence[ConfigError]) -> None:
     """Raise all problems as one error; none, and nothing happens.
 
-    >>> refuse([])
+    >>> raise_problems([])
     """
     if not problems:
         return
@@ -239,7 +239,7 @@ def _check_order(args: TrainingArguments) -> Iterator[ConfigError]:
 def _check_trackers(args: TrainingArguments) -> Iterator[ConfigError]:
     given = args.report_to
     names = [] if given in (None, "none") else [given] if isinstance(given, str) else given
-    yield from filter(None, map(tracker_names.unknown, names))
+    yield from filter(None, map(tracker_names.find_problem, names))
 
 
 def _check_accelerator(args: TrainingArguments) -> Iterator[ConfigError]:
@@ -314,7 +314,7 @@ _CHECKS = (
 # --- accepted, but worth a word --------------------------------------------------------------------------------------
 
 
-def remark(args: TrainingArguments) -> None:
+def note_ineffective(args: TrainingArguments) -> None:
     """Say, once, what has no effect here or another effect than its name suggests."""
     device = args.device.type
     if args.fp16 and device == "cpu":

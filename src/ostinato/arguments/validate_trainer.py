@@ -15,7 +15,7 @@ from ..core.errors import ConfigError, MetricError
 from ..core.notices import note_once
 from ..core.tree import has_length
 from .from_transformers import WrongTypeError
-from .validate import refuse
+from .validate import raise_problems
 
 if TYPE_CHECKING:
     from .training_args import TrainingArguments
@@ -35,10 +35,10 @@ class NoModelError(ConfigError, RuntimeError):
 def check_types(**given: Any) -> None:
     """What was given must be of a type that can be used, all of it; None is never wrong here."""
     problems = [problem for name, check in _TYPES.items() for problem in check(name, given.get(name))]
-    refuse(problems)
+    raise_problems(problems)
 
 
-def _model(name: str, value: Any) -> Iterator[ConfigError]:
+def _check_model_type(name: str, value: Any) -> Iterator[ConfigError]:
     if value is None or isinstance(value, nn.Module):
         return
     if isinstance(value, str):
@@ -61,7 +61,7 @@ def _model(name: str, value: Any) -> Iterator[ConfigError]:
         )
 
 
-def _function(name: str, value: Any) -> Iterator[ConfigError]:
+def _check_function_type(name: str, value: Any) -> Iterator[ConfigError]:
     if value is not None and not callable(value):
         yield WrongTypeError(
             what=f"{name}={value!r} cannot be called" if len(repr(value)) < 60 else f"{name} cannot be called",
@@ -70,11 +70,11 @@ def _function(name: str, value: Any) -> Iterator[ConfigError]:
         )
 
 
-def _metrics(name: str, value: Any) -> Iterator[ConfigError]:
+def _check_metrics_type(name: str, value: Any) -> Iterator[ConfigError]:
     """A function; or names, pairs and streaming metrics, which are looked at where metrics are known."""
     streams = all(callable(getattr(value, method, None)) for method in ("update", "compute", "reset"))
     if not streams and not isinstance(value, (str, list, tuple, Mapping)):
-        yield from _function(name, value)
+        yield from _check_function_type(name, value)
 
 
 _EXAMPLES = {
@@ -86,7 +86,7 @@ _EXAMPLES = {
 }
 
 
-def _data(name: str, value: Any) -> Iterator[ConfigError]:
+def _check_data_type(name: str, value: Any) -> Iterator[ConfigError]:
     if isinstance(value, str):
         yield WrongTypeError(
             what=f"{name}={value!r} is a text",
@@ -95,7 +95,7 @@ def _data(name: str, value: Any) -> Iterator[ConfigError]:
         )
 
 
-def _sampler(name: str, value: Any) -> Iterator[ConfigError]:
+def _check_sampler_type(name: str, value: Any) -> Iterator[ConfigError]:
     if value is None:
         return
     if isinstance(value, DataLoader):
@@ -125,7 +125,7 @@ _SAMPLERS = {
 }
 
 
-def _callbacks(name: str, value: Any) -> Iterator[ConfigError]:
+def _check_callbacks_type(name: str, value: Any) -> Iterator[ConfigError]:
     if value is None:
         return
     if not isinstance(value, (list, tuple)):
@@ -144,7 +144,7 @@ def _callbacks(name: str, value: Any) -> Iterator[ConfigError]:
             )
 
 
-def _optimizers(name: str, value: Any) -> Iterator[ConfigError]:
+def _check_optimizers_type(name: str, value: Any) -> Iterator[ConfigError]:
     if not (isinstance(value, (list, tuple)) and len(value) == 2):
         yield WrongTypeError(
             what=f"optimizers is a {type(value).__name__}, not a pair",
@@ -154,15 +154,15 @@ def _optimizers(name: str, value: Any) -> Iterator[ConfigError]:
 
 
 _TYPES: dict[str, Callable[[str, Any], Iterator[ConfigError]]] = {
-    "model": _model,
-    **dict.fromkeys(_EXAMPLES, _function),
-    "compute_metrics": _metrics,
-    "train_dataset": _data,
-    "eval_dataset": _data,
-    "sampler": _sampler,
-    "batch_sampler": _sampler,
-    "callbacks": _callbacks,
-    "optimizers": _optimizers,
+    "model": _check_model_type,
+    **dict.fromkeys(_EXAMPLES, _check_function_type),
+    "compute_metrics": _check_metrics_type,
+    "train_dataset": _check_data_type,
+    "eval_dataset": _check_data_type,
+    "sampler": _check_sampler_type,
+    "batch_sampler": _check_sampler_type,
+    "callbacks": _check_callbacks_type,
+    "optimizers": _check_optimizers_type,
 }
 
 
@@ -210,22 +210,26 @@ def check_order(
             why="batches are made of the rows of the one, or are those of the other",
             fix="leave one of them out",
         )
-    arguments = _deciding_arguments(args)
+    arguments = _list_order_arguments(args)
     if isinstance(train_dataset, DataLoader):
         cutting = [f"{name}=True" for name in ("split_by_length", "packing") if getattr(args, name)]
-        _refuse_two(
+        _refuse_combination(
             "a DataLoader as train_dataset", [*given, *arguments, *cutting], "it has its own order and batches"
         )
     elif is_mixture:
-        _refuse_two("a mixture of training sets", [*given, *arguments], "the weights of its sets decide its order")
+        _refuse_combination(
+            "a mixture of training sets", [*given, *arguments], "the weights of its sets decide its order"
+        )
     elif given:
         if isinstance(train_dataset, IterableDataset):
-            _refuse_two(given[0], ["a training set that can only be iterated over"], "its rows have no numbers")
+            _refuse_combination(
+                given[0], ["a training set that can only be iterated over"], "its rows have no numbers"
+            )
         cutting = ["split_by_length=True"] if batch_sampler is not None and args.split_by_length else []
-        _refuse_two(given[0], [*arguments, *cutting], "both decide in which order rows are read")
+        _refuse_combination(given[0], [*arguments, *cutting], "both decide in which order rows are read")
 
 
-def _deciding_arguments(args: TrainingArguments) -> list[str]:
+def _list_order_arguments(args: TrainingArguments) -> list[str]:
     """The arguments by which the order of rows is not simply random."""
     asked = {
         "train_sampling_strategy": args.train_sampling_strategy != "random",
@@ -235,7 +239,7 @@ def _deciding_arguments(args: TrainingArguments) -> list[str]:
     return [f"{name}={getattr(args, name)!r}" for name, is_set in asked.items() if is_set]
 
 
-def _refuse_two(one: str, others: list[str], why: str) -> None:
+def _refuse_combination(one: str, others: list[str], why: str) -> None:
     if others:
         raise ConfigError(
             what=f"{one} with {' and '.join(others)}",
@@ -290,7 +294,7 @@ def settle_direction(args: TrainingArguments, directions: Mapping[str, bool]) ->
 def check_optimizers(optimizers: Any, optimizer_cls_and_kwargs: Any, model_init: Any, model: Any = None) -> None:
     """An optimizer belongs to the parameters of one model."""
     optimizer, _ = optimizers
-    if optimizer is not None and model is not None and not _holds(optimizer, model):
+    if optimizer is not None and model is not None and not _has_parameters_of(optimizer, model):
         raise ConfigError(
             what="the optimizer holds no parameter of the model",
             why="its steps would change another model and leave this one as it is",
@@ -310,7 +314,7 @@ def check_optimizers(optimizers: Any, optimizer_cls_and_kwargs: Any, model_init:
         )
 
 
-def _holds(optimizer: Any, model: Any) -> bool:
+def _has_parameters_of(optimizer: Any, model: Any) -> bool:
     """Whether an optimizer would change any of the model's weights; one of an unknown kind may."""
     groups = getattr(optimizer, "param_groups", None)
     if not groups or not any(True for _ in model.parameters()):

@@ -79,11 +79,11 @@ def run(options: argparse.Namespace) -> int:
 
 def _set_defaults(given: list[str]) -> str | None:
     """Hand the values over to the arguments, through the environment; what is wrong with them, if anything is."""
-    from ..arguments.env_defaults import VARIABLE, outside_defaults  # noqa: PLC0415
+    from ..arguments.env_defaults import VARIABLE, read_env_defaults  # noqa: PLC0415
 
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = ",".join([*([before] if before else []), *given])
-    _, problems = outside_defaults()
+    _, problems = read_env_defaults()
     if not problems:
         return None
     if before is None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..arguments.hyperparameters import hyperparameters
+from ..arguments.hyperparameters import collect_hyperparameters
 from ..data.columns import bare_model
 from .model_card import CardFacts, CardRequest, write_card
 
@@ -27,7 +27,7 @@ def create_model_card(trainer: Trainer, asked: CardRequest, name: str | None) ->
 
 
 def facts_of(trainer: Trainer, name: str | None) -> CardFacts:
-    """Everything a card can say without being told."""
+    """Everything a card can say without being shown."""
     args, state = trainer.args, trainer.state
     adapters = getattr(trainer.model, "peft_config", None) or {}
     inner = bare_model(trainer.model)
@@ -46,7 +46,7 @@ def facts_of(trainer: Trainer, name: str | None) -> CardFacts:
         base_model=base,
         tags=tuple(tags),
         dataset=_dataset_of(trainer.train_dataset),
-        hyperparameters=hyperparameters(args, trainer._train_batch_size),
+        hyperparameters=collect_hyperparameters(args, trainer._train_batch_size),
         log_history=state.log_history,
         best_step=state.best_global_step if args.load_best_model_at_end else None,
         versions=_versions(is_adapter=bool(adapters)),

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..arguments.secrets import without_secrets
+from ..arguments.secrets import remove_secrets
 from ..core.memory_tracker import resident_bytes
 
 # Those that may change what a run computes. Only what is imported is looked up: looking takes time.
@@ -75,7 +75,7 @@ def command() -> dict[str, Any]:
     words = list(getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv])
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     return {
-        "words": [_shortened(word) for word in without_secrets(words)],
+        "words": [_shortened(word) for word in remove_secrets(words)],
         "directory": _working_directory(),
         "script": main,
         "notebook": "ipykernel" in sys.modules,

@@ -13,7 +13,7 @@ from pathlib import Path
 from signal import Signals
 from typing import Any, Protocol
 
-from ..arguments.secrets import without_keys
+from ..arguments.secrets import remove_keys
 from ..callbacks.events import QuietCallback
 from ..core.errors import OstinatoError
 from ..core.notices import warn
@@ -88,7 +88,7 @@ class JournalCallback(QuietCallback):
 
     def hear(self, kind: str, text: str) -> None:
         """Something was said to the user."""
-        entry = {"event": kind, "text": without_keys(text)[:_LONGEST]}
+        entry = {"event": kind, "text": remove_keys(text)[:_LONGEST]}
         if self._begun:
             self._write(entry)
         elif self._view is not None and len(self._held) < _HELD:
@@ -223,9 +223,9 @@ def _signal_of(error: BaseException) -> str:
 
 def _in_words(error: BaseException) -> dict[str, Any]:
     """What an error says, and where it came from."""
-    told: dict[str, Any] = {"type": type(error).__name__, "text": without_keys(str(error))[:_LONGEST]}
+    told: dict[str, Any] = {"type": type(error).__name__, "text": remove_keys(str(error))[:_LONGEST]}
     if isinstance(error, OstinatoError):
-        told.update({name: without_keys(getattr(error, name))[:_LONGEST] for name in ("what", "why", "fix")})
+        told.update({name: remove_keys(getattr(error, name))[:_LONGEST] for name in ("what", "why", "fix")})
     where = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    told["traceback"] = without_keys(where)[-_LONGEST_TRACEBACK:]
+    told["traceback"] = remove_keys(where)[-_LONGEST_TRACEBACK:]
     return told

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..arguments.describe import settings_of
+from ..arguments.describe import describe_arguments
 from ..core.notices import heard_by, warn
 from ..core.tree import has_length
 from ..data.columns import has_columns
@@ -95,7 +95,7 @@ class _View:
     def beginning(self) -> dict[str, Any]:
         """All that is known before the first step."""
         trainer, run = self.trainer, self.run
-        settings = settings_of(trainer.args)
+        settings = describe_arguments(trainer.args)
         return {
             "name": trainer.args.run_name or self.directory.name or str(self.directory),
             "resumed_from": self._resumed_from(),

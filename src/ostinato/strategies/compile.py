@@ -9,7 +9,7 @@ import sys
 import torch
 from torch import nn
 
-from ..arguments.name_suggestion import nearest
+from ..arguments.name_suggestion import suggest_name
 from ..arguments.settings import CompileSettings
 from ..core.compiled_model import uncompiled
 from ..core.errors import ConfigError
@@ -36,7 +36,7 @@ def _refusal(settings: CompileSettings, error: RuntimeError) -> CompileError:
     known = torch.compiler.list_backends(exclude_tags=())  # type: ignore[arg-type]
     if settings.backend not in known:
         usual = ["eager", "aot_eager", *torch.compiler.list_backends()]
-        meant = nearest(str(settings.backend), usual)
+        meant = suggest_name(str(settings.backend), usual)
         guess = f"did you mean {meant!r}? else " if meant else ""
         return CompileError(
             what=f"torch_compile_backend={settings.backend!r} is not known to torch",

@@ -38,15 +38,15 @@ def callback_class(name: str) -> Any:
     if name in _MODULES:
         home, callback = _MODULES[name]
         return getattr(import_module(f".{home}", __name__), callback)
-    problem = tracker_names.unknown(name)
+    problem = tracker_names.find_problem(name)
     if problem is not None:
         raise problem
-    return tracker_names.third_party()[name].load()
+    return tracker_names.find_third_party()[name].load()
 
 
 def get_available_reporting_integrations() -> list[str]:
     """Return the trackers that are installed: what `report_to="all"` means."""
-    return tracker_names.installed()
+    return tracker_names.list_installed()
 
 
 def get_reporting_integration_callbacks(report_to: list[str]) -> list[Any]:
@@ -63,7 +63,7 @@ class _Callbacks(Mapping[str, Any]):
         return callback_class(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*_MODULES, *(name for name in sorted(tracker_names.third_party()) if name not in _MODULES)])
+        return iter([*_MODULES, *(name for name in sorted(tracker_names.find_third_party()) if name not in _MODULES)])
 
     def __len__(self) -> int:
         return len(list(iter(self)))

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from ..arguments.secrets import is_secret, redacted
-from ..arguments.tracker_names import KNOWN, is_installed, missing
+from ..arguments.secrets import is_secret, redact
+from ..arguments.tracker_names import KNOWN, is_installed, make_missing_error
 from ..callbacks.events import TidiesUp
 from ..core.notices import note_once, warn
 from ..core.state import ExportableState, TrainerControl, TrainerState
@@ -78,7 +78,7 @@ class TrackerCallback(TidiesUp, ExportableState):
 
     def __init__(self, sink: Sink | None = None) -> None:
         if self.tracker and not is_installed(self.tracker):
-            raise missing(self.tracker)
+            raise make_missing_error(self.tracker)
         self.run_id: str | None = None
         self._given_sink = sink
         self._sink: Sink | None = None
@@ -300,7 +300,7 @@ def read_config(model: Any) -> dict[str, Any]:
 
 def _mask_secrets(content: Mapping[Any, Any]) -> dict[str, Any]:
     return {
-        str(name): redacted(str(name))
+        str(name): redact(str(name))
         if is_secret(str(name))
         else _mask_secrets(value)
         if isinstance(value, Mapping)

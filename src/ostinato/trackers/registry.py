@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..arguments.tracker_names import KNOWN, is_installed, missing
+from ..arguments.tracker_names import KNOWN, is_installed, make_missing_error
 from ..callbacks.events import TrainerCallback
 from . import callback_class
 
@@ -18,7 +18,7 @@ def build_trackers(report_to: Any, given: Iterable[Any] | None) -> list[TrainerC
         if name == "none":
             continue
         if name in KNOWN and not is_installed(name):
-            raise missing(name)
+            raise make_missing_error(name)
         kind = callback_class(name)
         if not any(one is kind or (isinstance(kind, type) and isinstance(one, kind)) for one in given or ()):
             found.append(kind())

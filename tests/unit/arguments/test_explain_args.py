@@ -9,7 +9,7 @@ import pickle
 import pytest
 
 from ostinato import ConfigError, Seq2SeqTrainingArguments, TrainingArguments
-from ostinato.arguments.describe import settings_of
+from ostinato.arguments.describe import describe_arguments
 
 
 def make(**arguments) -> TrainingArguments:
@@ -17,11 +17,11 @@ def make(**arguments) -> TrainingArguments:
 
 
 def origins(args: TrainingArguments) -> dict[str, str]:
-    return {setting.name: str(setting.origin) for setting in settings_of(args)}
+    return {setting.name: str(setting.origin) for setting in describe_arguments(args)}
 
 
 def test_every_argument_is_there_once_with_what_it_changes():
-    settings = settings_of(make())
+    settings = describe_arguments(make())
     assert sorted(setting.name for setting in settings) == sorted(
         f.name for f in dataclasses.fields(TrainingArguments)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ostinato import ConfigError, TrainingArguments
-from ostinato.arguments.describe import settings_of
+from ostinato.arguments.describe import describe_arguments
 from ostinato.core.notices import forget_notices
 
 
@@ -23,7 +23,7 @@ def test_a_default_from_outside_is_used_and_said(monkeypatch, capfd):
     args = make()
     assert (args.isolate_rng, args.nonfinite_patience) == (False, 3)
     assert capfd.readouterr().err == "ostinato: OSTINATO_DEFAULTS: isolate_rng=False, nonfinite_patience=3\n"
-    assert {s.name: str(s.origin) for s in settings_of(args)}["isolate_rng"] == "environment: OSTINATO_DEFAULTS"
+    assert {s.name: str(s.origin) for s in describe_arguments(args)}["isolate_rng"] == "environment: OSTINATO_DEFAULTS"
 
 
 def test_the_layout_of_checkpoints_can_be_set(monkeypatch):
