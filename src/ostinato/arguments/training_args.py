@@ -1,4 +1,4 @@
-"""`TrainingArguments`: every argument of a run, flat, with the names, order and defaults of transformers."""
+"""`TrainingArguments`: all arguments of a run, with the names, order and defaults of transformers."""
 
 from __future__ import annotations
 
@@ -59,26 +59,34 @@ class TrainingArguments(
     RunArguments,
     metaclass=ArgumentsType,
 ):
-    """How to train. Arguments that contradict one another are refused at once, all of them in one error.
-
-    >>> args = TrainingArguments("out", learning_rate=1e-4, eval_strategy="epoch", use_cpu=True)
-    >>> args.do_eval
-    True
+    """The arguments of a training run.
 
     A dataclass may inherit from it and add fields; one that overrides `__post_init__` calls `super().__post_init__()`.
-    Names of transformers 4.30 and later are translated, and answer when they are asked for:
+    Argument names of transformers since 4.30 are accepted, translated, and can be read.
 
-    >>> args = TrainingArguments("out", evaluation_strategy="epoch", no_cuda=True)
-    >>> args.eval_strategy == args.evaluation_strategy == "epoch"
-    True
+    Args:
+        *args: Arguments in the order of transformers; the first is `output_dir`.
+        **kwargs: Arguments by name. `explain()` lists all of them with their meaning.
+
+    Raises:
+        ConfigError: If values are invalid or contradict one another. All problems are reported together.
+        NotSupportedError: If something is requested that this library does not do. It is a `ConfigError`.
+
+    Example:
+        >>> args = TrainingArguments("out", learning_rate=1e-4, eval_strategy="epoch", use_cpu=True)
+        >>> args.do_eval
+        True
+        >>> args = TrainingArguments("out", evaluation_strategy="epoch", no_cuda=True)  # names of transformers 4.30
+        >>> args.eval_strategy == args.evaluation_strategy == "epoch"
+        True
     """
 
     default_optim = "adamw_torch_fused"
-    # Back ends that are not there. Client libraries ask whether they are in use, TRL before it adds an adapter.
+    # Backends that are not supported. Other libraries check whether they are in use, TRL before it adds an adapter.
     deepspeed_plugin = None
     fsdp_plugin_args = None
-    __old_spellings__ = {name: old.kind for name, old in OLD_ARGUMENTS.items()}  # for a command line
-    # Dicts that a command line passes as JSON; subclasses add the names of their own.
+    __old_spellings__ = {name: old.kind for name, old in OLD_ARGUMENTS.items()}  # for the parser
+    # Dicts that may be given as JSON; subclasses add the names of their own.
     _VALID_DICT_FIELDS = [
         "accelerator_config",
         "fsdp_config",
@@ -96,7 +104,7 @@ class TrainingArguments(
             torch.backends.cudnn.allow_tf32 = self.tf32
 
     def _settle(self) -> None:
-        """Bring every argument into its final form, or say what stands in the way."""
+        """Derive and check every argument, and raise all problems together."""
         record = self._record
         record.record_changes(self)
         unreadable = derive(self)
@@ -106,36 +114,47 @@ class TrainingArguments(
 
     @property
     def _record(self) -> Record:
-        """What is known of where the values come from."""
+        """Return the record of where the values come from."""
         return vars(self).setdefault("_record", Record())
 
     def validate(self) -> None:
-        """Check the arguments again, as they are now: they may have been changed since they were made.
+        """Check the present values again, after some of them were changed. `train()` does this as well.
 
-        >>> args = TrainingArguments("out", use_cpu=True)
-        >>> args.load_best_model_at_end = True
-        >>> args.validate()
-        Traceback (most recent call last):
-        ...
-        ostinato.core.errors.ConfigError: load_best_model_at_end=True with eval_strategy='no'
-          why: it compares evaluations, and there are none
-          fix: set eval_strategy='epoch', or eval_strategy='steps' with eval_steps
+        Raises:
+            ConfigError: If values are invalid or contradict one another.
+
+        Example:
+            >>> args = TrainingArguments("out", use_cpu=True)
+            >>> args.load_best_model_at_end = True
+            >>> args.validate()
+            Traceback (most recent call last):
+            ...
+            ostinato.core.errors.ConfigError: load_best_model_at_end=True with eval_strategy='no'
+              why: it compares evaluations, and there are none
+              fix: set eval_strategy='epoch', or eval_strategy='steps' with eval_steps
         """
         self._settle()
 
     def explain(self, *names: str) -> None:
-        """Print every argument, or those named: its value, where that came from, and what it changes.
+        """Print the value of arguments, where it comes from and what it changes.
 
-        >>> TrainingArguments("out", eval_strategy="epoch", use_cpu=True).explain("do_eval")
-        Arguments for scripts; most of them have no effect on the trainer.
-          do_eval = True  (derived: eval_strategy='epoch' evaluates)
-              For scripts: whether to evaluate. Set by any eval_strategy other than no.
+        Args:
+            *names: The arguments to print. Default: all.
+
+        Raises:
+            ConfigError: If there is no argument of one of the names.
+
+        Example:
+            >>> TrainingArguments("out", eval_strategy="epoch", use_cpu=True).explain("do_eval")
+            Arguments for scripts; most of them have no effect on the trainer.
+              do_eval = True  (derived: eval_strategy='epoch' evaluates)
+                  For scripts: whether to evaluate. Set by any eval_strategy other than no.
         """
         print(format_descriptions(describe_arguments(self), names))  # noqa: T201
 
     # --- names of earlier releases -----------------------------------------------------------------------------------
 
-    if not TYPE_CHECKING:  # a type checker knows the present names only
+    if not TYPE_CHECKING:  # type checkers see the present names only
 
         def __getattr__(self, name: str) -> Any:
             if name in OLD_ARGUMENTS:
@@ -155,7 +174,7 @@ class TrainingArguments(
 
     @property
     def device(self) -> torch.device:
-        """The device of this process."""
+        """Return the device of this process."""
         return World.from_environment().device(use_cpu=self.use_cpu)
 
     @property
@@ -164,7 +183,7 @@ class TrainingArguments(
 
     @property
     def n_gpu(self) -> int:
-        """How many accelerators this process drives: 1, or 0 on a CPU. Never more."""
+        """Return the number of accelerators of this process: 1, or 0 on a CPU."""
         return self._n_gpu
 
     @property
@@ -173,47 +192,47 @@ class TrainingArguments(
 
     @_n_gpu.setter
     def _n_gpu(self, number: int) -> None:
-        # Setting it to 1 is how scripts keep transformers from spreading a batch over all GPUs: we never do.
+        # Scripts set it to 1 to keep transformers from using DataParallel, which does not exist here.
         if number > 1:
             raise NotSupportedError(
                 what=f"_n_gpu={number} is not supported",
-                why="one process drives one device",
+                why="a process uses one device",
                 fix=f"start {number} processes: torchrun --nproc-per-node {number} script.py",
             )
 
     @property
     def parallel_mode(self) -> ParallelMode:
-        """Whether several processes train together."""
+        """Return whether several processes train together."""
         return ParallelMode.DISTRIBUTED if self.world_size > 1 else ParallelMode.NOT_PARALLEL
 
     @property
     def world_size(self) -> int:
-        """How many processes train together."""
+        """Return the number of processes that train together."""
         return World.from_environment().size
 
     @property
     def process_index(self) -> int:
-        """The number of this process among all."""
+        """Return the rank of this process."""
         return World.from_environment().rank
 
     @property
     def local_process_index(self) -> int:
-        """The number of this process on its machine."""
+        """Return the rank of this process on its machine."""
         return World.from_environment().local_rank
 
     @property
     def distributed_state(self) -> ProcessFacts:
-        """The same facts under the names of accelerate's state."""
+        """Return the same facts under the names of accelerate's state."""
         return ProcessFacts(self)
 
     @property
     def place_model_on_device(self) -> bool | None:
-        """Whether the trainer moves the model; None leaves it to the trainer. A subclass may say otherwise."""
+        """Return whether the trainer moves the model to the device; None: the trainer decides. For subclasses."""
         return None
 
     @property
     def mixed_precision(self) -> str:
-        """`bf16`, `fp16` or `no`."""
+        """Return `bf16`, `fp16` or `no`."""
         return "bf16" if self.bf16 else "fp16" if self.fp16 else "no"
 
     @property
@@ -222,16 +241,24 @@ class TrainingArguments(
 
     @property
     def ddp_timeout_delta(self) -> timedelta:
-        """How long a process waits for the others."""
+        """Return how long a process waits for the others."""
         return timedelta(seconds=self.ddp_timeout)
 
     @contextmanager
     def main_process_first(self, local: bool = True, desc: str = "work") -> Iterator[None]:
-        """Let the first process of every machine (`local`) or of all do it alone; the others follow, from its cache.
+        """Run a block in the main process first; the other processes run it afterwards, and can use its cache.
 
-        >>> args = TrainingArguments("out", use_cpu=True)
-        >>> with args.main_process_first(desc="tokenization"):
-        ...     pass
+        Args:
+            local: Whether the first process of every machine goes first, or only the first of all.
+            desc: What the block does, for debug logs.
+
+        Yields:
+            Nothing.
+
+        Example:
+            >>> args = TrainingArguments("out", use_cpu=True)
+            >>> with args.main_process_first(desc="tokenization"):
+            ...     pass
         """
         world = World.from_environment()
         goes_first = world.is_local_main if local else world.is_main
@@ -251,55 +278,63 @@ class TrainingArguments(
 
     @property
     def train_batch_size(self) -> int:
-        """Rows in one training micro-batch of this process."""
+        """Return the number of rows per training micro-batch of this process."""
         return self.per_device_train_batch_size
 
     @property
     def eval_batch_size(self) -> int:
-        """Rows in one evaluation batch of this process."""
+        """Return the number of rows per evaluation batch of this process."""
         return self.per_device_eval_batch_size
 
     @property
     def should_log(self) -> bool:
-        """Whether this process is the one that logs."""
+        """Return whether this process logs."""
         return (self.local_process_index if self.log_on_each_node else self.process_index) == 0
 
     @property
     def should_save(self) -> bool:
-        """Whether this process is the one that writes files."""
+        """Return whether this process writes files."""
         return (self.local_process_index if self.save_on_each_node else self.process_index) == 0
 
     def get_process_log_level(self) -> int:
-        """The logging level meant for this process, as `logging` counts them."""
+        """Return the log level of this process, as a number of Python's `logging`."""
         level = self.log_level if self.should_log else self.log_level_replica
-        # passive: leave it. Scripts that ask mean transformers' logger where there is one.
-        speaker = logging.getLogger("transformers") if "transformers" in sys.modules else logger
-        return LEVELS.get(level) or speaker.getEffectiveLevel()
+        # passive: the present level. Scripts mean that of transformers' logger, if transformers is imported.
+        source = logging.getLogger("transformers") if "transformers" in sys.modules else logger
+        return LEVELS.get(level) or source.getEffectiveLevel()
 
     def apply_log_level(self) -> None:
-        """Let this process say as much as `log_level` or, on every process but the first, `log_level_replica` asks.
+        """Set the level of this library's logger to `log_level`, or to `log_level_replica` in other processes.
 
-        >>> TrainingArguments("out", log_level="info", use_cpu=True).apply_log_level()
+        Example:
+            >>> TrainingArguments("out", log_level="info", use_cpu=True).apply_log_level()
         """
         level = LEVELS.get(self.log_level if self.should_log else self.log_level_replica)
         if level is not None and (self.should_log or self._record.origins.get("log_level_replica")):
             logger.setLevel(level)
-            if not self.should_log:  # asked for: otherwise every line would come from each process
+            if not self.should_log:  # only if given: otherwise every process would print every line
                 let_replicas_speak()
 
     def get_warmup_steps(self, num_training_steps: int) -> int:
-        """How many of `num_training_steps` warm up.
+        """Return the number of warmup steps.
 
-        >>> TrainingArguments("out", warmup_steps=0.1, use_cpu=True).get_warmup_steps(33)
-        4
+        Args:
+            num_training_steps: All steps of the run, of which `warmup_steps` may be a fraction.
+
+        Returns:
+            The number of steps in which the learning rate rises.
+
+        Example:
+            >>> TrainingArguments("out", warmup_steps=0.1, use_cpu=True).get_warmup_steps(33)
+            4
         """
-        is_share = self.warmup_steps < 1
-        return math.ceil(num_training_steps * self.warmup_steps) if is_share else int(self.warmup_steps)
+        is_fraction = self.warmup_steps < 1
+        return math.ceil(num_training_steps * self.warmup_steps) if is_fraction else int(self.warmup_steps)
 
     # --- as plain data -----------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Every argument as plain data; tokens are replaced by their name."""
+        """Return every argument as plain data. Tokens, keys and passwords are replaced by their names."""
         names = (field.name for field in dataclasses.fields(self) if field.init)
         return {
             name: redact(name) if name.endswith("_token") or is_secret(name) else _to_plain(getattr(self, name))
@@ -307,11 +342,11 @@ class TrainingArguments(
         }
 
     def to_json_string(self) -> str:
-        """Every argument as JSON; tokens are replaced by their name."""
+        """Return every argument as JSON. Tokens, keys and passwords are replaced by their names."""
         return json.dumps(self.to_dict(), indent=2, default=str)
 
     def to_sanitized_dict(self) -> dict[str, Any]:
-        """Every argument as a number, a bool or a string, as TensorBoard's hyper-parameters want it."""
+        """Return every argument as a number, a bool or a string, for TensorBoard's hyperparameters."""
         content = {
             **self.to_dict(),
             "train_batch_size": self.train_batch_size,
@@ -329,7 +364,7 @@ class TrainingArguments(
     # --- change several at once --------------------------------------------------------------------------------------
 
     def _change(self, **values: Any) -> TrainingArguments:
-        """Set all or, when they are refused, none."""
+        """Set several arguments; if they are refused, set none."""
         before = {**vars(self), "_record": self._record.copy()}
         vars(self).update(values)
         try:
@@ -350,11 +385,28 @@ class TrainingArguments(
         seed: int = 42,
         gradient_checkpointing: bool = False,
     ) -> TrainingArguments:
-        """Set what concerns training; what is left out goes back to its default.
+        """Set the arguments of training; those left out return to their defaults.
 
-        >>> args = TrainingArguments("out", use_cpu=True).set_training(learning_rate=1e-4, batch_size=32)
-        >>> args.per_device_train_batch_size
-        32
+        Args:
+            learning_rate: Learning rate after warmup.
+            batch_size: Rows per micro-batch and process.
+            weight_decay: Weight decay.
+            num_epochs: Passes over the training data.
+            max_steps: Optimizer steps; -1: `num_epochs` decides.
+            gradient_accumulation_steps: Micro-batches per optimizer step.
+            seed: Seed of every random choice.
+            gradient_checkpointing: Whether activations are recomputed in backward.
+
+        Returns:
+            These arguments, changed.
+
+        Raises:
+            ConfigError: If a value is invalid or contradicts another argument. Nothing is changed then.
+
+        Example:
+            >>> args = TrainingArguments("out", use_cpu=True).set_training(learning_rate=1e-4, batch_size=32)
+            >>> args.per_device_train_batch_size
+            32
         """
         return self._change(
             do_train=True,
@@ -377,15 +429,30 @@ class TrainingArguments(
         delay: float | None = None,
         loss_only: bool = False,
     ) -> TrainingArguments:
-        """Set what concerns evaluation; what is left out goes back to its default.
+        """Set the arguments of evaluation; those left out return to their defaults.
 
-        >>> args = TrainingArguments("out", use_cpu=True).set_evaluate(strategy="steps", steps=100)
-        >>> args.eval_steps
-        100
+        Args:
+            strategy: When to evaluate: `no`, `steps` or `epoch`.
+            steps: Steps between two evaluations.
+            batch_size: Rows per batch and process.
+            accumulation_steps: Accepted for compatibility.
+            delay: Steps or epochs before the first evaluation.
+            loss_only: Whether only the loss is computed.
+
+        Returns:
+            These arguments, changed.
+
+        Raises:
+            ConfigError: If a value is invalid or contradicts another argument. Nothing is changed then.
+
+        Example:
+            >>> args = TrainingArguments("out", use_cpu=True).set_evaluate(strategy="steps", steps=100)
+            >>> args.eval_steps
+            100
         """
         _check_steps(strategy, steps)
         return self._change(
-            do_eval=False,  # switched on again by any strategy but "no"
+            do_eval=False,  # set again by any strategy other than "no"
             eval_strategy=strategy,
             eval_steps=steps,
             per_device_eval_batch_size=batch_size,
@@ -395,10 +462,21 @@ class TrainingArguments(
         )
 
     def set_testing(self, batch_size: int = 8, loss_only: bool = False) -> TrainingArguments:
-        """Set what concerns prediction.
+        """Set the arguments of prediction.
 
-        >>> TrainingArguments("out", use_cpu=True).set_testing(batch_size=32).do_predict
-        True
+        Args:
+            batch_size: Rows per batch and process.
+            loss_only: Whether only the loss is computed.
+
+        Returns:
+            These arguments, changed.
+
+        Raises:
+            ConfigError: If a value is invalid or contradicts another argument. Nothing is changed then.
+
+        Example:
+            >>> TrainingArguments("out", use_cpu=True).set_testing(batch_size=32).do_predict
+            True
         """
         return self._change(do_predict=True, per_device_eval_batch_size=batch_size, prediction_loss_only=loss_only)
 
@@ -409,10 +487,23 @@ class TrainingArguments(
         total_limit: int | None = None,
         on_each_node: bool = False,
     ) -> TrainingArguments:
-        """Set what concerns checkpoints; what is left out goes back to its default.
+        """Set the arguments of checkpoints; those left out return to their defaults.
 
-        >>> TrainingArguments("out", use_cpu=True).set_save(strategy="steps", steps=100).save_steps
-        100
+        Args:
+            strategy: When to save: `no`, `steps`, `epoch` or `best`.
+            steps: Steps between two checkpoints.
+            total_limit: Number of checkpoints to keep.
+            on_each_node: Whether every machine writes checkpoints.
+
+        Returns:
+            These arguments, changed.
+
+        Raises:
+            ConfigError: If a value is invalid or contradicts another argument. Nothing is changed then.
+
+        Example:
+            >>> TrainingArguments("out", use_cpu=True).set_save(strategy="steps", steps=100).save_steps
+            100
         """
         _check_steps(strategy, steps)
         return self._change(
@@ -430,10 +521,27 @@ class TrainingArguments(
         on_each_node: bool = False,
         replica_level: str = "passive",
     ) -> TrainingArguments:
-        """Set what concerns logging; what is left out takes the value shown in the signature.
+        """Set the arguments of logging; those left out take the values of the signature.
 
-        >>> TrainingArguments("out", use_cpu=True).set_logging(strategy="steps", steps=100).logging_steps
-        100
+        Args:
+            strategy: When to log: `no`, `steps` or `epoch`.
+            steps: Steps between two logs.
+            report_to: Experiment trackers that receive the logs.
+            level: Log level of the main process of a machine.
+            first_step: Whether the first step is logged, too.
+            nan_inf_filter: Whether NaN and infinite losses are excluded from the logged mean.
+            on_each_node: Whether one process of each machine logs.
+            replica_level: Log level of every other process.
+
+        Returns:
+            These arguments, changed.
+
+        Raises:
+            ConfigError: If a value is invalid or contradicts another argument. Nothing is changed then.
+
+        Example:
+            >>> TrainingArguments("out", use_cpu=True).set_logging(strategy="steps", steps=100).logging_steps
+            100
         """
         _check_steps(strategy, steps)
         return self._change(
@@ -456,7 +564,26 @@ class TrainingArguments(
         always_push: bool = False,
         revision: str | None = None,
     ) -> TrainingArguments:
-        """Upload to the hub, when and where."""
+        """Upload the model to the hub, and set the arguments of uploads.
+
+        Args:
+            model_id: Repository, as `owner/name`.
+            strategy: What is uploaded, and when.
+            token: Token for uploads. Default: the one of `hf auth login`.
+            private_repo: Whether a newly created repository is private.
+            always_push: Whether to start an upload while another one runs.
+            revision: Branch, tag or commit to upload to.
+
+        Returns:
+            These arguments, changed.
+
+        Raises:
+            ConfigError: If a value is invalid or contradicts another argument. Nothing is changed then.
+
+        Example:
+            >>> TrainingArguments("out", use_cpu=True).set_push_to_hub("me/model").push_to_hub
+            True
+        """
         return self._change(
             push_to_hub=True,
             hub_model_id=model_id,
@@ -477,10 +604,26 @@ class TrainingArguments(
         epsilon: float = 1e-8,
         args: str | None = None,
     ) -> TrainingArguments:
-        """Set what concerns the optimizer; what is left out takes the value shown in the signature.
+        """Set the arguments of the optimizer; those left out take the values of the signature.
 
-        >>> TrainingArguments("out", use_cpu=True).set_optimizer(name="sgd", learning_rate=0.1).learning_rate
-        0.1
+        Args:
+            name: Name of the optimizer.
+            learning_rate: Learning rate after warmup.
+            weight_decay: Weight decay.
+            beta1: Decay rate of the mean of gradients in Adam-like optimizers.
+            beta2: Decay rate of the mean of squared gradients in Adam-like optimizers.
+            epsilon: Added to the denominator of an Adam-like update.
+            args: Further arguments of the optimizer, as `name=value,name=value`.
+
+        Returns:
+            These arguments, changed.
+
+        Raises:
+            ConfigError: If a value is invalid or contradicts another argument. Nothing is changed then.
+
+        Example:
+            >>> TrainingArguments("out", use_cpu=True).set_optimizer(name="sgd", learning_rate=0.1).learning_rate
+            0.1
         """
         return self._change(
             optim=name,
@@ -499,10 +642,23 @@ class TrainingArguments(
         max_steps: int = -1,
         warmup_steps: float = 0,
     ) -> TrainingArguments:
-        """Set what concerns the learning-rate schedule; what is left out goes back to its default.
+        """Set the arguments of the learning rate schedule; those left out return to their defaults.
 
-        >>> TrainingArguments("out", use_cpu=True).set_lr_scheduler(name="cosine", warmup_steps=0.05).warmup_steps
-        0.05
+        Args:
+            name: Shape of the learning rate after warmup.
+            num_epochs: Passes over the training data.
+            max_steps: Optimizer steps; -1: `num_epochs` decides.
+            warmup_steps: Steps in which the learning rate rises; below 1: a fraction of all steps.
+
+        Returns:
+            These arguments, changed.
+
+        Raises:
+            ConfigError: If a value is invalid or contradicts another argument. Nothing is changed then.
+
+        Example:
+            >>> TrainingArguments("out", use_cpu=True).set_lr_scheduler(name="cosine", warmup_steps=0.05).warmup_steps
+            0.05
         """
         return self._change(
             lr_scheduler_type=name, num_train_epochs=num_epochs, max_steps=max_steps, warmup_steps=warmup_steps
@@ -523,10 +679,31 @@ class TrainingArguments(
         ignore_data_skip: bool = False,
         sampler_seed: int | None = None,
     ) -> TrainingArguments:
-        """Set what concerns reading data; what is left out goes back to its default.
+        """Set the arguments of data loading; those left out return to their defaults.
 
-        >>> TrainingArguments("out", use_cpu=True).set_dataloader(train_batch_size=16).train_batch_size
-        16
+        Args:
+            train_batch_size: Rows per training micro-batch and process.
+            eval_batch_size: Rows per evaluation batch and process.
+            drop_last: Whether a last batch that is not full is dropped.
+            num_workers: Worker processes.
+            pin_memory: Whether batches are kept in pinned memory.
+            persistent_workers: Whether workers are kept between epochs.
+            prefetch_factor: Batches that each worker prepares in advance.
+            multiprocessing_context: How workers are started.
+            in_order: Whether batches keep their order.
+            auto_find_batch_size: Not supported.
+            ignore_data_skip: Whether a resumed epoch starts its data again.
+            sampler_seed: Seed of the order of training data.
+
+        Returns:
+            These arguments, changed.
+
+        Raises:
+            ConfigError: If a value is invalid or contradicts another argument. Nothing is changed then.
+
+        Example:
+            >>> TrainingArguments("out", use_cpu=True).set_dataloader(train_batch_size=16).train_batch_size
+            16
         """
         return self._change(
             per_device_train_batch_size=train_batch_size,
@@ -548,13 +725,13 @@ def _check_steps(strategy: str | Enum, steps: float) -> None:
     if strategy == IntervalStrategy.STEPS.value and steps <= 0:
         raise ConfigError(
             what=f"strategy='steps' with steps={steps!r}",
-            why="it recurs after a positive number of steps",
+            why="it is repeated after a positive number of steps",
             fix="set steps above 0, or strategy='no'",
         )
 
 
 def _to_plain(value: Any) -> Any:
-    """Enums as their values, dtypes as their names, objects that know how as dicts; inside lists and dicts too."""
+    """Convert enums, dtypes and objects with `to_dict` to plain data, also inside lists and dicts."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, torch.dtype):
