@@ -39,7 +39,7 @@ def trainer(*args: Any, **given: Any) -> Trainer:
 @mistake(
     """
 sampler= and batch_sampler= were both passed
-  why: batches are made of the rows of the one, or are those of the other
+  why: both decide which rows make up a batch
   fix: leave one of them out
 """
 )
@@ -61,8 +61,8 @@ def grouped_loader():
 
 @mistake(
     """
-sampler is a BatchSampler, which gives batches
-  why: a sampler gives one row after another, of which per_device_train_batch_size make a batch
+sampler is a BatchSampler, which yields batches
+  why: a sampler yields single rows, of which per_device_train_batch_size make a batch
   fix: pass it as batch_sampler=
 """,
     TypeError,
@@ -74,7 +74,7 @@ def batches_for_rows():
 @mistake(
     """
 length_window=8 with train_sampling_strategy='random'
-  why: it says how many batches are sorted by length at a time, and nothing is sorted
+  why: it is the number of batches that are sorted by length together, and nothing is sorted
   fix: set train_sampling_strategy='group_by_length', or leave length_window out
 """
 )
@@ -85,7 +85,7 @@ def window_of_nothing():
 @mistake(
     """
 max_tokens_per_batch=4096 with train_sampling_strategy='sequential'
-  why: rows of similar length are put together, and cannot stay in their order
+  why: rows are grouped by length, and cannot keep their order
   fix: leave train_sampling_strategy out, or use per_device_train_batch_size
 """
 )
@@ -123,7 +123,7 @@ def budget_of_a_mixture():
 @mistake(
     """
 TrainingArguments has no argument 'learning_rat' (learning_rat=0.1)
-  why: an argument that does not exist would change nothing
+  why: an unknown argument would have no effect
   fix: did you mean 'learning_rate'?
 """,
     TypeError,
@@ -135,7 +135,7 @@ def misspelt():
 @mistake(
     """
 TrainingArguments has no argument 'batch_size' (batch_size=16)
-  why: an argument that does not exist would change nothing
+  why: an unknown argument would have no effect
   fix: did you mean 'per_device_train_batch_size'?
 """,
     TypeError,
@@ -147,8 +147,8 @@ def the_name_of_another_library():
 @mistake(
     """
 TrainingArguments has no argument 'xyzzy' (xyzzy=1)
-  why: an argument that does not exist would change nothing
-  fix: leave it out; args.explain() lists what there is
+  why: an unknown argument would have no effect
+  fix: leave it out; args.explain() lists all arguments
 """,
     TypeError,
 )
@@ -227,8 +227,8 @@ def the_best_model_without_evaluation():
 @mistake(
     """
 bf16=True with fp16=True
-  why: a number has one format
-  fix: keep bf16 where the device knows it, else fp16
+  why: only one number format can be used
+  fix: keep bf16 if the device supports it, otherwise fp16
 """
 )
 def two_precisions():
@@ -238,7 +238,7 @@ def two_precisions():
 @mistake(
     """
 eval_steps=1.5 is not a whole number
-  why: a number below 1 is a share of the run, one above counts steps
+  why: below 1 it is a fraction of the run, above 1 a number of steps
   fix: set eval_steps=2
 """
 )
@@ -249,7 +249,7 @@ def a_broken_interval():
 @mistake(
     """
 dataloader_prefetch_factor=4 with dataloader_num_workers=0
-  why: it is about worker processes, and there are none
+  why: it applies to worker processes, and there are none
   fix: set dataloader_num_workers above 0, or leave dataloader_prefetch_factor out
 """
 )
@@ -284,9 +284,9 @@ def broken_json():
 5 problems with the arguments:
 1. use_ipex=True is not supported
   why: Intel's extension is not used
-  fix: leave it out; bf16=True is what it sped up
+  fix: leave it out; use bf16=True
 2. TrainingArguments has no argument 'learnig_rate' (learnig_rate=1)
-  why: an argument that does not exist would change nothing
+  why: an unknown argument would have no effect
   fix: did you mean 'learning_rate'?
 3. save_strategy: 'never' is not a valid SaveStrategy
   why: please select one of ['no', 'steps', 'epoch', 'best']
@@ -315,7 +315,7 @@ def all_at_once():
 @mistake(
     """
 Trainer has no argument 'train_data'
-  why: an argument that does not exist would change nothing
+  why: an unknown argument would have no effect
   fix: did you mean 'train_dataset'?
 """,
     TypeError,
@@ -339,8 +339,8 @@ def a_tokenizer_twice():
 @mistake(
     """
 args is a dict, not TrainingArguments
-  why: every setting of a run is read from it
-  fix: TrainingArguments(**args) makes arguments of it
+  why: all settings of a run are read from it
+  fix: pass args=TrainingArguments(**args)
 """,
     TypeError,
 )
@@ -351,7 +351,7 @@ def arguments_as_a_dict():
 @mistake(
     """
 args is a str, not TrainingArguments
-  why: every setting of a run is read from it
+  why: all settings of a run are read from it
   fix: pass args=TrainingArguments(output_dir='out')
 """,
     TypeError,
@@ -363,7 +363,7 @@ def arguments_as_a_path():
 @mistake(
     """
 model='bert-base-uncased' is a text
-  why: the trainer trains a torch.nn.Module and loads none by name
+  why: the trainer needs a torch.nn.Module, and does not load models by name
   fix: pass AutoModelForSequenceClassification.from_pretrained('bert-base-uncased'), or the class of your task
 """,
     TypeError,
@@ -376,7 +376,7 @@ def a_model_by_name():
     """
 model is the class Regression, not a model
   why: a class has no weights
-  fix: pass Regression(...), or model_init=Regression to have it made when training starts
+  fix: pass Regression(...), or model_init=Regression to create it when training starts
 """,
     TypeError,
 )
@@ -388,7 +388,7 @@ def a_class_for_a_model():
     """
 Trainer requires either a model or model_init argument
   why: neither was given
-  fix: pass model=..., or model_init=lambda: ... to make a fresh one for every train()
+  fix: pass model=..., or model_init=lambda: ... to create a new one for every train()
 """,
     RuntimeError,
 )
@@ -399,7 +399,7 @@ def no_model():
 @mistake(
     """
 train_dataset='train.csv' is a text
-  why: it would be read letter by letter
+  why: it would be read character by character
   fix: load it first, for instance datasets.load_dataset('csv', data_files='train.csv')['train']
 """,
     TypeError,
@@ -434,7 +434,7 @@ def a_misspelt_metric():
 @mistake(
     """
 callbacks is a TrainerCallback, not a list
-  why: several callbacks can listen to a run
+  why: there can be several callbacks
   fix: put it into a list: callbacks=[...]
 """,
     TypeError,
@@ -445,9 +445,9 @@ def one_callback_alone():
 
 @mistake(
     """
-callbacks holds print, which is no callback
-  why: a callback has methods such as on_log, and would never be called without
-  fix: make a subclass of TrainerCallback and put an instance or the class into the list
+callbacks holds print, which is not a callback
+  why: a callback has methods such as on_log; without them it would never be called
+  fix: subclass TrainerCallback and put an instance or the class into the list
 """,
     TypeError,
 )
@@ -458,7 +458,7 @@ def a_function_for_a_callback():
 @mistake(
     """
 optimizers is a SGD, not a pair
-  why: it holds an optimizer and a schedule, either of which may be None
+  why: it is an optimizer and a schedule, either of which may be None
   fix: pass optimizers=(optimizer, None)
 """,
     TypeError,
@@ -470,8 +470,8 @@ def an_optimizer_alone():
 @mistake(
     """
 the optimizer holds no parameter of the model
-  why: its steps would change another model and leave this one as it is
-  fix: make it from model.parameters() of the model you pass, after the model got its final form
+  why: its steps would update another model and not this one
+  fix: create it from model.parameters() of the model you pass, after the last change to the model
 """
 )
 def an_optimizer_of_another_model():
@@ -492,7 +492,7 @@ def evaluation_without_data():
 @mistake(
     """
 The train_dataset does not implement __len__, max_steps has to be specified
-  why: the number of steps and the learning-rate schedule follow from the length of the data
+  why: the number of steps and the learning rate schedule depend on the length of the data
   fix: set max_steps, or give the data set a __len__
 """
 )
@@ -530,7 +530,7 @@ def an_evaluation_set_that_is_none():
 2 problems with the arguments:
 1. model is the class Regression, not a model
   why: a class has no weights
-  fix: pass Regression(...), or model_init=Regression to have it made when training starts
+  fix: pass Regression(...), or model_init=Regression to create it when training starts
 2. data_collator='pad' cannot be called
   why: a str is not a function
   fix: pass the function itself: data_collator=DataCollatorWithPadding(tokenizer)
@@ -598,10 +598,10 @@ def said(call: Callable[[], Any], capfd: pytest.CaptureFixture[str]) -> list[str
         ),
         (
             {"eval_strategy": "steps"},
-            "ostinato: eval_steps was not given: evaluating every logging_steps=500",
+            "ostinato: eval_steps is not set: evaluating every logging_steps=500",
         ),
         ({"num_train_epochs": 0}, "ostinato: num_train_epochs=0: train() takes no step"),
-        ({"tf32": True}, "ostinato: tf32=True has no effect on cpu: it is about NVIDIA GPUs"),
+        ({"tf32": True}, "ostinato: tf32=True has no effect on cpu: it applies to NVIDIA GPUs"),
     ],
     ids=str,
 )

@@ -35,7 +35,7 @@ CONFIGS: dict[str, tuple[Callable[[Path], Any], str, type[Exception]]] = {
     "a number": (
         lambda directory: 5,
         """
-        generation_config is of type int, which does not say how to generate
+        generation_config is of type int, which is not a generation config
           why: it is 5
           fix: pass GenerationConfig(...), a dict of its arguments, or the directory, file or hub model that holds one
         """,
@@ -74,7 +74,7 @@ CONFIGS: dict[str, tuple[Callable[[Path], Any], str, type[Exception]]] = {
         generation_config contradicts itself
           why: Greedy methods (do_sample != True) without beam search do not support `num_return_sequences` different \
 than 1 (got 3).
-          fix: change it before it is passed: it would fail in generation, or when a checkpoint is saved
+          fix: correct it: generation or saving a checkpoint would fail
         """,
         ValueError,
     ),

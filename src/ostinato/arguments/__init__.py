@@ -1,1 +1,1 @@
-"""What was asked (`TrainingArguments`), whether it can be done (`check`), and what each part is told (`plan`)."""
+"""`TrainingArguments`: declarations, checks, and the frozen settings that each part receives."""

@@ -1,4 +1,4 @@
-"""The settings that transformers passes on to accelerate, in its words."""
+"""accelerate's settings, as transformers accepts them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..core.errors import ConfigError
 
 @dataclass
 class AcceleratorConfig:
-    """What `args.accelerator_config` becomes. Values that ask for something else than the default may be refused.
+    """The value of `args.accelerator_config`. Some settings other than the default are not supported.
 
     >>> AcceleratorConfig(non_blocking=True).to_dict()["non_blocking"]
     True
@@ -29,7 +29,7 @@ class AcceleratorConfig:
 
     @classmethod
     def of(cls, given: Any) -> AcceleratorConfig:
-        """From nothing, a mapping, a JSON file or an object of this shape (transformers' own among them)."""
+        """Convert None, a mapping, the path of a JSON file or a similar dataclass (such as transformers')."""
         if isinstance(given, cls):
             return given
         if isinstance(given, (str, Path)) and given:
@@ -56,7 +56,7 @@ class AcceleratorConfig:
         known = [field.name for field in fields(cls)]
         if not isinstance(content, Mapping):
             raise ConfigError(
-                what=f"accelerator_config={content!r} is not a set of settings",
+                what=f"accelerator_config={content!r} is not a dict",
                 why=f"it is a {type(content).__name__}",
                 fix=f"pass a dict with some of the keys {known}",
             )
@@ -70,7 +70,7 @@ class AcceleratorConfig:
         return cls(**content)
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as a dict; `use_configured_state` is about the process, not about the run, and left out."""
+        """Return the settings as a dict, without `use_configured_state`, which belongs to the process."""
         content = asdict(self)
         del content["use_configured_state"]
         return content

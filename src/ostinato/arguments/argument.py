@@ -1,7 +1,7 @@
-"""`argument()`: everything there is to say about one argument, in the place where it is declared.
+"""`argument()`: the single declaration of an argument, which everything else reads.
 
 The checks of single values (`validate.py`), the conversion of words into enums (`derive.py`), the command line
-(`parser.py`), `args.explain()` (`describe.py`) and the comparison with a checkpoint (`resume_diff.py`) read it there.
+(`parser.py`), `args.explain()` (`describe.py`) and the comparison with a checkpoint (`resume_diff.py`) read it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Unsupported:
-    """Why any value that asks for something is refused, and what to do instead."""
+    """Why any true value is refused, and what to do instead."""
 
     why: str
     fix: str
@@ -125,7 +125,7 @@ def argument(
         kind: Whether it holds a list or a dict, so that text can be refused.
         allow_none: Whether None is accepted although the default is another value.
         off: The number that turns it off, named when None is given instead.
-        unsupported: Refuse any value that asks for something.
+        unsupported: Why any true value is refused.
         default_factory: Makes the default, where it is mutable.
         repr: Whether the generated `repr` of a subclass shows it.
         **parser: Further keywords of `argparse.ArgumentParser.add_argument`, and `aliases`.

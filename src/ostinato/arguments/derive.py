@@ -1,7 +1,7 @@
-"""Bring arguments into their final form: words into enums, JSON into dicts, and what follows from other arguments.
+"""The conversion of arguments: words into enums, JSON into dicts, and defaults that follow from other arguments.
 
-Nothing is raised here. What cannot be understood is returned, to be reported together with every contradiction. Every
-function may run again on its own result, since arguments can be changed until training starts.
+Nothing is raised here: problems are returned, to be reported together with those of `validate.py`. Every function may
+run again on its own result, since arguments can be changed until training starts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def derive(args: TrainingArguments) -> list[ConfigError]:
-    """Settle every argument in place; what could not be settled is the result."""
+    """Convert the arguments in place and set derived defaults; return what could not be converted."""
     problems = [*_convert_words(args), *_convert_debug(args), *_convert_json(args), *_convert_accelerator_config(args)]
     _derive_output_dir(args)
     _derive_evaluation(args)
@@ -68,7 +68,7 @@ def _convert_debug(args: TrainingArguments) -> Iterator[ConfigError]:
 
 
 def _convert_json(args: TrainingArguments) -> Iterator[ConfigError]:
-    """A command line can only pass strings: those that look like a JSON object become one."""
+    """Convert strings that look like a JSON object: a command line can only pass strings."""
     for name in args._VALID_DICT_FIELDS:
         value = getattr(args, name)
         if not (isinstance(value, str) and value.startswith("{")):
@@ -84,7 +84,7 @@ def _convert_json(args: TrainingArguments) -> Iterator[ConfigError]:
 
 
 def _convert_strings(value: Any) -> Any:
-    """`{"a": "1", "b": "true"}` as `{"a": 1, "b": True}`: shells make it easy to quote too much."""
+    """Convert `{"a": "1", "b": "true"}` to `{"a": 1, "b": True}`: in a shell it is easy to quote too much."""
     if isinstance(value, dict):
         return {key: _convert_strings(inner) for key, inner in value.items()}
     if not isinstance(value, str):
@@ -98,7 +98,7 @@ def _convert_strings(value: Any) -> Any:
 
 def _convert_accelerator_config(args: TrainingArguments) -> Iterator[ConfigError]:
     if isinstance(args.accelerator_config, str) and args.accelerator_config.startswith("{"):
-        return  # broken JSON, reported already
+        return  # invalid JSON, reported by _convert_json
     try:
         args.accelerator_config = AcceleratorConfig.of(args.accelerator_config)  # type: ignore[assignment]
     except ConfigError as problem:
@@ -107,8 +107,8 @@ def _convert_accelerator_config(args: TrainingArguments) -> Iterator[ConfigError
 
 def _derive_output_dir(args: TrainingArguments) -> None:
     if args.output_dir is None:
-        args._record.derived(args, "output_dir", DEFAULT_OUTPUT_DIR, "none was given")
-        note_once(f"output_dir was not given: writing to {DEFAULT_OUTPUT_DIR!r}")
+        args._record.derived(args, "output_dir", DEFAULT_OUTPUT_DIR, "it is not set")
+        note_once(f"output_dir is not set: writing to {DEFAULT_OUTPUT_DIR!r}")
     args.output_dir = os.path.expanduser(str(args.output_dir))
 
 
@@ -118,13 +118,13 @@ def _derive_evaluation(args: TrainingArguments) -> None:
     if args.eval_strategy == IntervalStrategy.STEPS and not args.eval_steps and args.logging_steps:
         because = "eval_strategy='steps' without eval_steps takes logging_steps"
         args._record.derived(args, "eval_steps", args.logging_steps, because)
-        note_once(f"eval_steps was not given: evaluating every logging_steps={args.logging_steps}")
+        note_once(f"eval_steps is not set: evaluating every logging_steps={args.logging_steps}")
     if args.eval_delay is None:
         args.eval_delay = 0
 
 
 def _convert_whole_steps(args: TrainingArguments) -> None:
-    """`100.0`, which is how a float argument arrives, becomes 100. Shares of the run (below 1) stay."""
+    """Convert `100.0`, as a command line passes it, to 100. Fractions of the run (below 1) stay."""
     for name in ("logging", "eval", "save"):
         steps = getattr(args, f"{name}_steps")
         by_steps = getattr(args, f"{name}_strategy") == IntervalStrategy.STEPS.value
@@ -133,22 +133,22 @@ def _convert_whole_steps(args: TrainingArguments) -> None:
 
 
 def _derive_best_metric(args: TrainingArguments) -> None:
-    wants_a_metric = args.load_best_model_at_end or args.lr_scheduler_type in NEED_EVALUATION
-    if wants_a_metric and args.metric_for_best_model is None:
-        args._record.derived(args, "metric_for_best_model", "loss", "a best model is asked for, and no metric given")
-        note_once("metric_for_best_model was not given: the evaluation loss decides")
+    needs_metric = args.load_best_model_at_end or args.lr_scheduler_type in NEED_EVALUATION
+    if needs_metric and args.metric_for_best_model is None:
+        args._record.derived(args, "metric_for_best_model", "loss", "a best model is requested without a metric")
+        note_once("metric_for_best_model is not set: the evaluation loss is used")
     metric = args.metric_for_best_model
     if metric is not None and args.greater_is_better is None:
         ends = "ends" if metric.endswith("loss") else "does not end"
         args._record.derived(args, "greater_is_better", not metric.endswith("loss"), f"{metric!r} {ends} in 'loss'")
         if args.greater_is_better:
-            note_once(f"greater_is_better was not given: a higher {metric!r} counts as better")
+            note_once(f"greater_is_better is not set: a higher {metric!r} counts as better")
 
 
 def _derive_trackers(args: TrainingArguments) -> None:
     given = args.report_to
     if given is None:
-        note_once("report_to=None: logs are sent to no tracker; 'all' means the installed ones")
+        note_once("report_to=None: logs are sent to no tracker; 'all' selects the installed ones")
         given = "none"
     elif given in ("all", ["all"]):
         given = tracker_names.list_installed()
@@ -158,20 +158,20 @@ def _derive_trackers(args: TrainingArguments) -> None:
 
 
 def _derive_precision(args: TrainingArguments) -> None:
-    """`accelerate launch --mixed_precision bf16` sets an environment variable, not an argument."""
-    asked = os.environ.get("ACCELERATE_MIXED_PRECISION", "no").lower()
-    if asked in ("bf16", "fp16") and not (args.bf16 or args.fp16):
-        args._record.derived(args, asked, True, f"the launcher sets ACCELERATE_MIXED_PRECISION={asked}")
-        note_once(f"ACCELERATE_MIXED_PRECISION={asked} is set: {asked}=True")
+    """Read what `accelerate launch --mixed_precision bf16` sets in the environment."""
+    requested = os.environ.get("ACCELERATE_MIXED_PRECISION", "no").lower()
+    if requested in ("bf16", "fp16") and not (args.bf16 or args.fp16):
+        args._record.derived(args, requested, True, f"the launcher sets ACCELERATE_MIXED_PRECISION={requested}")
+        note_once(f"ACCELERATE_MIXED_PRECISION={requested} is set: {requested}=True")
 
 
 def _derive_compilation(args: TrainingArguments) -> None:
-    """`accelerate launch --dynamo_backend inductor` sets environment variables, not arguments."""
-    asked = os.environ.get("ACCELERATE_DYNAMO_BACKEND", "no").lower()
-    if asked != "no" and not args.torch_compile_backend:
-        why = f"the launcher sets ACCELERATE_DYNAMO_BACKEND={asked}"
-        args._record.derived(args, "torch_compile_backend", asked, why)
-        note_once(f"ACCELERATE_DYNAMO_BACKEND={asked} is set: torch_compile=True")
+    """Read what `accelerate launch --dynamo_backend inductor` sets in the environment."""
+    requested = os.environ.get("ACCELERATE_DYNAMO_BACKEND", "no").lower()
+    if requested != "no" and not args.torch_compile_backend:
+        why = f"the launcher sets ACCELERATE_DYNAMO_BACKEND={requested}"
+        args._record.derived(args, "torch_compile_backend", requested, why)
+        note_once(f"ACCELERATE_DYNAMO_BACKEND={requested} is set: torch_compile=True")
     if (args.torch_compile_backend or args.torch_compile_mode) and not args.torch_compile:
         args._record.derived(args, "torch_compile", True, "a backend or a mode is given")
     if args.torch_compile and not args.torch_compile_backend:

@@ -1,4 +1,4 @@
-"""`OSTINATO_DEFAULTS`: other defaults for our own arguments, for scripts one does not want to touch."""
+"""`OSTINATO_DEFAULTS`: defaults for the arguments that transformers does not have, for scripts that stay unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ _BOOLS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0":
 
 
 def read_env_defaults(known: Collection[str] = ()) -> tuple[dict[str, Any], list[ConfigError]]:
-    """What the environment sets, and what is wrong with it. `known` are the arguments it may not set.
+    """Return the defaults that the environment sets, and the problems with it.
+
+    Args:
+        known: Other arguments, which the environment may not set; for the error.
+
+    Returns:
+        The values by name, and the problems.
 
     >>> os.environ[VARIABLE] = "isolate_rng=false, nonfinite_patience=3"
     >>> read_env_defaults()
@@ -42,7 +48,7 @@ def read_env_defaults(known: Collection[str] = ()) -> tuple[dict[str, Any], list
 
 
 def format_values(values: dict[str, Any]) -> str:
-    """`isolate_rng=False, nonfinite_patience=3`"""
+    """Return `isolate_rng=False, nonfinite_patience=3`."""
     return ", ".join(f"{name}={value!r}" for name, value in values.items())
 
 

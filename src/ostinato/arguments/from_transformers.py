@@ -1,4 +1,4 @@
-"""Arguments made by another library's `TrainingArguments`, taken over as ours."""
+"""The conversion of transformers' `TrainingArguments`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .training_args import TrainingArguments
 
 
 class WrongTypeError(ConfigError, TypeError):
-    """Something of another type than the trainer can use (transformers fails with TypeError or AttributeError)."""
+    """A value of a type that the trainer cannot use (transformers fails with TypeError or AttributeError)."""
 
 
 def convert_arguments(args: Any) -> TrainingArguments:
-    """`args` itself or, if transformers made it, the same settings as ours. None stands for the defaults.
+    """Return `args`, converted if it is an object of transformers. None stands for the defaults.
 
     >>> convert_arguments(None).output_dir
     'tmp_trainer'
@@ -29,7 +29,7 @@ def convert_arguments(args: Any) -> TrainingArguments:
     known = {one.name for one in fields(TrainingArguments)}
     values = {one.name: getattr(args, one.name) for one in fields(args) if one.init}
     ours = TrainingArguments(**{name: value for name, value in values.items() if name in known})
-    for name in values.keys() - known:  # what a subclass added belongs to whoever made the subclass
+    for name in values.keys() - known:  # fields of a subclass, for the code that added them
         setattr(ours, name, values[name])
     owner = type(args).__module__.partition(".")[0]
     note_once(
@@ -41,15 +41,15 @@ def convert_arguments(args: Any) -> TrainingArguments:
 
 def _refuse_type(args: Any) -> WrongTypeError:
     hints = {
-        dict: "TrainingArguments(**args) makes arguments of it",
+        dict: "pass args=TrainingArguments(**args)",
         str: f"pass args=TrainingArguments(output_dir={args!r})",
     }
     is_class = isinstance(args, type)
     return WrongTypeError(
         what=f"args is {'the class ' + args.__name__ if is_class else 'a ' + type(args).__name__}, "
         "not TrainingArguments",
-        why="every setting of a run is read from it",
-        fix="make an object: TrainingArguments(output_dir='out')"
+        why="all settings of a run are read from it",
+        fix="create an object: TrainingArguments(output_dir='out')"
         if is_class
         else hints.get(type(args), "pass args=TrainingArguments(output_dir='out')"),
     )

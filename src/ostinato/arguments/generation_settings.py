@@ -1,4 +1,4 @@
-"""How an evaluation generates text: what the arguments ask for, and the `GenerationConfig` that says the rest."""
+"""The settings of text generation in evaluations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """Whether evaluations generate, and with what where a call does not say."""
+    """Whether evaluations generate text, and the defaults of generation."""
 
     in_evaluation: bool  # `predict_with_generate`
     max_length: int | None
@@ -26,7 +26,7 @@ class GenerationSettings:
 
     @classmethod
     def of(cls, args: TrainingArguments) -> GenerationSettings:
-        """Plain `TrainingArguments` ask for no generation."""
+        """Return the settings of `args`; plain `TrainingArguments` have none."""
         return cls(
             in_evaluation=getattr(args, "predict_with_generate", False),
             max_length=getattr(args, "generation_max_length", None),
@@ -35,7 +35,7 @@ class GenerationSettings:
         )
 
     def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What a call asks for, and for the length and the beams it does not name, what the arguments ask for.
+        """Return the options of a call, completed by the length and number of beams of the arguments.
 
         >>> GenerationSettings(True, max_length=20, num_beams=4, config=None).options({"max_new_tokens": 5})
         {'max_new_tokens': 5, 'num_beams': 4}
@@ -50,8 +50,8 @@ class GenerationSettings:
 
 
 def load_generation_config(given: Any) -> Any:
-    """A `GenerationConfig` of its own: of an object or a dict, or from a directory, a file or a model of the hub."""
-    from transformers import GenerationConfig  # noqa: PLC0415 - only those who pass one have to have it
+    """Return a new `GenerationConfig` from an object, a dict, a directory, a file or a model on the hub."""
+    from transformers import GenerationConfig  # noqa: PLC0415 - optional
 
     if not isinstance(given, (GenerationConfig, Mapping, str, os.PathLike)):
         raise usage_errors.no_generation_config(given)

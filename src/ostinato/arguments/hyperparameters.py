@@ -1,4 +1,4 @@
-"""The numbers a model was trained with, as they are shown to others: on its card."""
+"""The hyperparameters on a model card."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN_ELSEWHERE = {
 
 
 def collect_hyperparameters(args: TrainingArguments, train_batch_size: int) -> dict[str, Any]:
-    """What always matters, under the names that cards use; then every other argument that is not at its default."""
+    """Return the usual hyperparameters under the names of model cards, and other arguments that were changed."""
     settings = OptimizerSettings.of(args)
     shown: dict[str, Any] = {
         "learning_rate": args.learning_rate,

@@ -1,6 +1,6 @@
-"""How a call of `TrainingArguments` becomes an object: old names, unknown names, defaults from outside.
+"""The construction of `TrainingArguments`: old names, unknown names, defaults from the environment.
 
-A dataclass's `__init__` is written anew for every subclass, so what holds for all of them happens around it: here.
+Every subclass gets an `__init__` of its own from `@dataclass`, so what applies to all of them happens around it.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class UnknownArgumentError(ConfigError, TypeError):
 
 
 class CheckedType(ABCMeta):
-    """The type of classes that look at the arguments of a call before `__init__` does.
+    """A metaclass for classes that check the arguments of a call before `__init__`.
 
-    From `ABCMeta`, so that a subclass may also inherit from an abstract class.
+    It is an `ABCMeta`, so that a subclass may also inherit from an abstract class.
     """
 
     @property
     def __signature__(cls) -> inspect.Signature:
-        """The signature people look at is that of `__init__`, not that of `__call__`."""
+        """Return the signature of `__init__` instead of that of `__call__`."""
         return inspect.Signature(list(_get_parameters(cls).values()))
 
 
 class TrainerType(CheckedType):
-    """The type of `Trainer` and of every class made from it: an unknown keyword gets the nearest name."""
+    """The metaclass of `Trainer`: the error for an unknown keyword suggests the nearest name."""
 
     if not TYPE_CHECKING:  # type checkers see `__init__`
 
@@ -49,7 +49,7 @@ class TrainerType(CheckedType):
 
 
 class ArgumentsType(CheckedType):
-    """The type of `TrainingArguments` and of every class made from it."""
+    """The metaclass of `TrainingArguments`."""
 
     if not TYPE_CHECKING:  # type checkers see the fields
 
@@ -74,18 +74,18 @@ class ArgumentsType(CheckedType):
 
 
 def make_unknown_error(owner: str, name: str, value: Any, parameters: Collection[str]) -> UnknownArgumentError:
-    """A name that is none: with the nearest that is one."""
+    """Return the error for an unknown argument, with the nearest name as suggestion."""
     near = suggest_name(name, parameters)
     is_short = value is not ... and len(repr(value)) <= 40
     return UnknownArgumentError(
         what=f"{owner} has no argument {name!r}" + (f" ({format_argument(name, value)})" if is_short else ""),
-        why="an argument that does not exist would change nothing",
+        why="an unknown argument would have no effect",
         fix=f"did you mean {near!r}?" if near else f"leave it out; {_describe_names(parameters)}",
     )
 
 
 def _describe_names(parameters: Collection[str]) -> str:
-    return f"there is {', '.join(parameters)}" if len(parameters) < 20 else "args.explain() lists what there is"
+    return f"there is {', '.join(parameters)}" if len(parameters) < 20 else "args.explain() lists all arguments"
 
 
 def _get_parameters(cls: type) -> Mapping[str, inspect.Parameter]:
@@ -98,7 +98,7 @@ def _accepts_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
 
 
 def _get_old_names(parameters: Mapping[str, inspect.Parameter]) -> dict[str, Old]:
-    """A subclass may have an argument of its own under a name that has become free."""
+    """Return the old names, without those that a subclass uses for arguments of its own."""
     return {name: old for name, old in OLD_ARGUMENTS.items() if name not in parameters}
 
 

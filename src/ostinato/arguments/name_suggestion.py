@@ -1,11 +1,11 @@
-"""Which argument was meant by a name that is none."""
+"""Suggestions for misspelt names."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-# What the same thing is called elsewhere, too far from our name to be found by its letters.
+# Names in other libraries that are too different from ours to be found by similarity.
 _ELSEWHERE = {
     "batch_size": "per_device_train_batch_size",
     "train_batch_size": "per_device_train_batch_size",
@@ -29,7 +29,7 @@ _ELSEWHERE = {
 
 
 def suggest_name(name: str, names: Iterable[str]) -> str | None:
-    """The name that was probably meant.
+    """Return the name that was probably meant, or None.
 
     >>> (
     ...     suggest_name("learnig_rate", ["learning_rate", "seed"]),

@@ -1,9 +1,9 @@
-"""`HfArgumentParser`: dataclasses as a command line, a JSON file, a YAML file or a dict.
+"""`HfArgumentParser`: dataclasses from a command line, a JSON file, a YAML file or a dict.
 
     ModelArguments, TrainingArguments --fields--> options, grouped by the class that declares them
     words, files, dicts               --given---> keywords of each dataclass; what was not given is left to its default
 
-A dataclass is called with nothing but what was given, so it can tell a value somebody asked for from its own default.
+A dataclass is called with the given values only, so that it can tell a given value from its default.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _PASSED_ON = ("choices", "metavar", "nargs", "const", "action")
 
 
 class NotADataclassError(ConfigError, TypeError):
-    """Something that has no fields to make options of (transformers raises TypeError here)."""
+    """A type without fields (transformers raises TypeError here)."""
 
 
 class MissingArgumentError(ConfigError, TypeError):
-    """A file or dict without a value that has no default (Python raises TypeError here)."""
+    """A file or dict that lacks a value without a default (Python raises TypeError here)."""
 
 
 class UnresolvedTypeError(ConfigError, RuntimeError):
-    """An annotation whose names cannot be found (transformers raises RuntimeError here)."""
+    """An annotation that cannot be resolved (transformers raises RuntimeError here)."""
 
 
 def HfArg(
@@ -54,13 +54,25 @@ def HfArg(
     metadata: dict[str, Any] | None = None,
     **kwargs: Any,
 ) -> Any:
-    """A dataclass field with the words its option needs.
+    """Declare a dataclass field that becomes an option.
 
-    >>> @dataclasses.dataclass
-    ... class Arguments:
-    ...     learning_rate: float = HfArg(default=5e-5, aliases=["--lr"], help="The highest rate.")
-    >>> HfArgumentParser(Arguments).parse_args_into_dataclasses(["--lr", "0.1"])
-    (Arguments(learning_rate=0.1),)
+    Args:
+        aliases: Other names of the option, with dashes.
+        help: The help text of the option.
+        default: The default value.
+        default_factory: Makes the default value.
+        metadata: Further metadata of the field.
+        **kwargs: Further keywords of `dataclasses.field`.
+
+    Returns:
+        A dataclass field.
+
+    Example:
+        >>> @dataclasses.dataclass
+        ... class Arguments:
+        ...     learning_rate: float = HfArg(default=5e-5, aliases=["--lr"], help="The highest rate.")
+        >>> HfArgumentParser(Arguments).parse_args_into_dataclasses(["--lr", "0.1"])
+        (Arguments(learning_rate=0.1),)
     """
     words = {name: word for name, word in (("aliases", aliases), ("help", help)) if word is not None}
     return dataclasses.field(
@@ -70,31 +82,39 @@ def HfArg(
 
 @dataclass(frozen=True)
 class _Option:
-    """One field on the command line."""
+    """The option of one field."""
 
     owner: str
     reading: Reading
     action: argparse.Action
-    default: Any  # as the field has it; the action's may be changed later
+    default: Any  # of the field; that of the action may be changed later
 
 
 class HfArgumentParser(argparse.ArgumentParser):
     """An `argparse.ArgumentParser` whose options are the fields of dataclasses.
 
-    >>> @dataclasses.dataclass
-    ... class Arguments:
-    ...     model_name: str
-    ...     learning_rate: float = 5e-5
-    ...     shuffle: bool = True
-    >>> parser = HfArgumentParser(Arguments)
-    >>> parser.parse_args_into_dataclasses(["--model_name", "tiny", "--no_shuffle"])
-    (Arguments(model_name='tiny', learning_rate=5e-05, shuffle=False),)
-    >>> parser.parse_dict({"model_name": "tiny", "learning_rate": 0.1})
-    (Arguments(model_name='tiny', learning_rate=0.1, shuffle=True),)
+    Further options may be added with `add_argument`; they are returned in a namespace after the dataclasses. If a
+    dataclass has the attribute `_argument_group_name`, it is the title of its options in the help. The names in its
+    `__old_spellings__` (name to type) are accepted as well and passed to it under these names.
 
-    Further options may be added with `add_argument`; they come back in a namespace after the dataclasses. The options
-    of a dataclass with the attribute `_argument_group_name` stand under that title in the help. Its
-    `__old_spellings__` (name to type) are accepted as well and handed to it under these names.
+    Args:
+        dataclass_types: One dataclass or several.
+        **kwargs: Keywords of `argparse.ArgumentParser`.
+
+    Raises:
+        ConfigError: If two dataclasses have a field of the same name, or a type is not a dataclass.
+
+    Example:
+        >>> @dataclasses.dataclass
+        ... class Arguments:
+        ...     model_name: str
+        ...     learning_rate: float = 5e-5
+        ...     shuffle: bool = True
+        >>> parser = HfArgumentParser(Arguments)
+        >>> parser.parse_args_into_dataclasses(["--model_name", "tiny", "--no_shuffle"])
+        (Arguments(model_name='tiny', learning_rate=5e-05, shuffle=False),)
+        >>> parser.parse_dict({"model_name": "tiny", "learning_rate": 0.1})
+        (Arguments(model_name='tiny', learning_rate=0.1, shuffle=True),)
     """
 
     def __init__(self, dataclass_types: DataClassType | Iterable[DataClassType] | None = None, **kwargs: Any) -> None:
@@ -103,13 +123,13 @@ class HfArgumentParser(argparse.ArgumentParser):
         self.dataclass_types = _as_list(dataclass_types)
         self._hints: dict[DataClassType, Mapping[str, Any]] = {}
         self._options: dict[str, _Option] = {}
-        self._offered: set[str] = set()  # the old spellings that are options
+        self._offered: set[str] = set()  # old names that are options
         for cls in self.dataclass_types:
             _check_dataclass(cls)
             self._hints[cls] = _resolve_hints(cls)
             self._add_fields(cls)
 
-    # --- fields become options ---------------------------------------------------------------------------------------
+    # --- options -----------------------------------------------------------------------------------------------------
 
     def _add_fields(self, cls: DataClassType) -> None:
         for (title, text), fields in group_fields(cls):
@@ -140,7 +160,7 @@ class HfArgumentParser(argparse.ArgumentParser):
                 why="another option has that name already",
                 fix="rename the field, or take the name out of its aliases",
             ) from None
-        if "action" not in field.metadata:  # another's action may build on the default, which then has to be there
+        if "action" not in field.metadata:  # a user's action may need the default to be set
             self._options[field.name] = _Option(cls.__name__, reading, action, action.default)
 
     def _add_opposite(self, group: Any, name: str, *, default: Any, help: str | None = None) -> None:
@@ -148,7 +168,7 @@ class HfArgumentParser(argparse.ArgumentParser):
         group.add_argument(*_list_spellings(f"no_{name}"), dest=name, action="store_false", default=default, help=help)
 
     def _add_old_spellings(self) -> None:
-        """Add them when parsing starts: whatever a script has called its own options by then has precedence."""
+        """Add the old names as options. Called when parsing starts, so that options of the script have precedence."""
         for name, hint in self._get_old_spellings().items():
             if any(spelling in self._option_string_actions for spelling in _list_spellings(name)):
                 continue
@@ -160,7 +180,7 @@ class HfArgumentParser(argparse.ArgumentParser):
                 self._add_opposite(self, name, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
     def _get_old_spellings(self, cls: DataClassType | None = None) -> dict[str, Any]:
-        """Old name to type, of one dataclass or of all; a name that is a field of any means that field."""
+        """Return the old names and types of one dataclass or of all, without those that are fields of any."""
         classes = self.dataclass_types if cls is None else [cls]
         found = {name: hint for each in classes for name, hint in getattr(each, "__old_spellings__", {}).items()}
         return {name: hint for name, hint in found.items() if name not in self._field_names()}
@@ -178,24 +198,34 @@ class HfArgumentParser(argparse.ArgumentParser):
         args_filename: str | os.PathLike[str] | None = None,
         args_file_flag: str | None = None,
     ) -> tuple[Any, ...]:
-        """Read a command line (`sys.argv` when `args` is None) into one object per dataclass.
+        """Parse a command line, and files with arguments, into one object per dataclass.
 
-        Words in a file come before those of the command line, which therefore win. The file is `args_filename`, or
-        else the one next to the script that ends in `.args` (unless `look_for_args_file=False`); with
-        `args_file_flag`, also those that the command line names behind this flag, the last one winning.
+        Arguments in files come before those of the command line, which therefore override them.
 
-        After the objects come a namespace of options that belong to no dataclass, if there are any, and with
-        `return_remaining_strings` the list of words that were not understood; without it these are an error.
+        Args:
+            args: The words of the command line. Default: `sys.argv`.
+            return_remaining_strings: Whether unknown words are returned instead of being an error.
+            look_for_args_file: Whether to read the file next to the script that has its name and ends in `.args`.
+            args_filename: A file to read instead.
+            args_file_flag: An option that names files to read; later files override earlier ones.
 
-        >>> @dataclasses.dataclass
-        ... class Arguments:
-        ...     learning_rate: float = 5e-5
-        >>> HfArgumentParser(Arguments).parse_args_into_dataclasses(["--learning_rte", "1"])
-        Traceback (most recent call last):
-        ...
-        ostinato.core.errors.ConfigError: arguments not used by the HfArgumentParser: ['--learning_rte', '1']
-          why: no option takes them
-          fix: did you mean --learning_rate for --learning_rte?
+        Returns:
+            An object per dataclass; a namespace of the options that belong to no dataclass, if there are any; and the
+            unknown words, if requested.
+
+        Raises:
+            ConfigError: If words are unknown, or a file does not exist.
+
+        Example:
+            >>> @dataclasses.dataclass
+            ... class Arguments:
+            ...     learning_rate: float = 5e-5
+            >>> HfArgumentParser(Arguments).parse_args_into_dataclasses(["--learning_rte", "1"])
+            Traceback (most recent call last):
+            ...
+            ostinato.core.errors.ConfigError: arguments not used by the HfArgumentParser: ['--learning_rte', '1']
+              why: no option takes them
+              fix: did you mean --learning_rate for --learning_rte?
         """
         words = list(sys.argv[1:] if args is None else args)
         words = insert_files(words, args_filename, args_file_flag, look_beside_script=look_for_args_file)
@@ -218,7 +248,7 @@ class HfArgumentParser(argparse.ArgumentParser):
         )
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As `argparse` does; an option that does not exist is answered with the nearest that does.
+        """Parse a command line into a namespace, as `argparse` does; the error for an unknown option suggests another.
 
         >>> @dataclasses.dataclass
         ... class Arguments:
@@ -234,7 +264,7 @@ class HfArgumentParser(argparse.ArgumentParser):
         return namespace
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:  # type: ignore[override]
-        """As `argparse` does."""
+        """Parse a command line into a namespace and a list of unknown words, as `argparse` does."""
         namespace, rest = self._read(args, namespace)
         for name, option in self._options.items():
             if getattr(namespace, name) is _ABSENT:
@@ -242,7 +272,7 @@ class HfArgumentParser(argparse.ArgumentParser):
         return namespace, rest
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and exit with code 2. The usage of a hundred options would hide it."""
+        """Print the error without the usage of a hundred options, and exit with code 2."""
         usage = f"usage: {self.prog} [options]; --help lists them\n" if self.add_help else ""
         self.exit(2, f"{usage}{self.prog}: error: {message}\n")
 
@@ -252,7 +282,7 @@ class HfArgumentParser(argparse.ArgumentParser):
         self.error(message)
 
     def _read(self, args: Sequence[str] | None, namespace: Any) -> tuple[Any, list[str]]:
-        """Parse, leaving `_ABSENT` where a field was not given: argparse fills in a default only where nothing is."""
+        """Parse, leaving `_ABSENT` where no value was given: argparse sets a default only where nothing is set."""
         self._add_old_spellings()
         namespace = argparse.Namespace() if namespace is None else namespace
         for name in self._options:
@@ -260,7 +290,7 @@ class HfArgumentParser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def _get_option_default(self, option: _Option) -> Any:
-        """The default of an option. Text is read like a word, as argparse does; beside a bool it is meant as text."""
+        """Return the default of an option. Text is converted, as argparse does, unless the option may be text."""
         value, reading = option.action.default, option.reading
         is_word = isinstance(value, str) and not isinstance(value, Enum)
         if not is_word or (reading.is_flag and reading.takes_text) or reading.nargs is not None:
@@ -271,7 +301,7 @@ class HfArgumentParser(argparse.ArgumentParser):
             self._refuse(f"the default of --{option.action.dest}, {value!r}, cannot be read: {error}")
 
     def _collect_keywords(self, cls: DataClassType, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What a dataclass is called with: what was given, and what it has no default for or another one."""
+        """Return the given values of a dataclass, and defaults of the parser that are not its own."""
         old = [name for name in self._get_old_spellings(cls) if name in self._offered]
         keywords = {name: given[name] for name in [*_list_init_names(cls), *old] if name in given}
         for field in list_init_fields(cls):
@@ -293,7 +323,7 @@ class HfArgumentParser(argparse.ArgumentParser):
             ) from None
 
     def _suggest_options(self, words: Iterable[str]) -> str:
-        """The nearest option of every word that looks like one."""
+        """Return the nearest option of every unknown option."""
         shown = {name for name, action in self._option_string_actions.items() if action.help is not argparse.SUPPRESS}
         known = {to_name(option): option for option in sorted(shown, key=lambda option: "_" in option)}
         answers = []
@@ -309,29 +339,62 @@ class HfArgumentParser(argparse.ArgumentParser):
     # --- dicts and files ---------------------------------------------------------------------------------------------
 
     def parse_dict(self, args: Mapping[str, Any], allow_extra_keys: bool = False) -> tuple[Any, ...]:
-        """One object per dataclass from names and values, which are taken as they are.
+        """Make one object per dataclass from names and values, which are not converted.
 
-        >>> @dataclasses.dataclass
-        ... class Arguments:
-        ...     learning_rate: float = 5e-5
-        >>> HfArgumentParser(Arguments).parse_dict({"learning_rate": 1e-3})
-        (Arguments(learning_rate=0.001),)
+        Args:
+            args: The values by name.
+            allow_extra_keys: Whether names that no dataclass has are ignored.
+
+        Returns:
+            An object per dataclass.
+
+        Raises:
+            ConfigError: If a name is unknown, or a value without a default is missing.
+
+        Example:
+            >>> @dataclasses.dataclass
+            ... class Arguments:
+            ...     learning_rate: float = 5e-5
+            >>> HfArgumentParser(Arguments).parse_dict({"learning_rate": 1e-3})
+            (Arguments(learning_rate=0.001),)
         """
         return self._from_mapping(check_mapping(args, "the dict"), "the dict", allow_extra_keys=allow_extra_keys)
 
     def parse_json_file(self, json_file: str | os.PathLike[str], allow_extra_keys: bool = False) -> tuple[Any, ...]:
-        """One object per dataclass from a JSON file.
+        """Make one object per dataclass from a JSON file.
 
-        >>> HfArgumentParser(TrainingArguments).parse_json_file("args.json")  # doctest: +SKIP
+        Args:
+            json_file: The path of the file.
+            allow_extra_keys: Whether names that no dataclass has are ignored.
+
+        Returns:
+            An object per dataclass.
+
+        Raises:
+            ConfigError: If the file is not valid, a name is unknown, or a value without a default is missing.
+
+        Example:
+            >>> HfArgumentParser(TrainingArguments).parse_json_file("args.json")  # doctest: +SKIP
         """
         return self._from_mapping(read_json(json_file), str(json_file), allow_extra_keys=allow_extra_keys)
 
     def parse_yaml_file(self, yaml_file: str | os.PathLike[str], allow_extra_keys: bool = False) -> tuple[Any, ...]:
-        """One object per dataclass from a YAML file. Needs PyYAML.
+        """Make one object per dataclass from a YAML file. Needs PyYAML.
 
-        To YAML, `1e-4` is text (a number would be `1.0e-4`): where a field is a float, it is read as the number it is.
+        In YAML, `1e-4` is a string (`1.0e-4` is a number). If the field is a float, it is converted.
 
-        >>> HfArgumentParser(TrainingArguments).parse_yaml_file("args.yaml")  # doctest: +SKIP
+        Args:
+            yaml_file: The path of the file.
+            allow_extra_keys: Whether names that no dataclass has are ignored.
+
+        Returns:
+            An object per dataclass.
+
+        Raises:
+            ConfigError: If the file is not valid, a name is unknown, or a value without a default is missing.
+
+        Example:
+            >>> HfArgumentParser(TrainingArguments).parse_yaml_file("args.yaml")  # doctest: +SKIP
         """
         content = self._read_floats(read_yaml(yaml_file), yaml_file)
         return self._from_mapping(content, str(yaml_file), allow_extra_keys=allow_extra_keys)
@@ -344,7 +407,8 @@ class HfArgumentParser(argparse.ArgumentParser):
         changed = [f"{name}: {content[name]}" for name, value in read.items() if repr(value) != repr(content[name])]
         if changed:
             note_once(
-                f"{source}: read as a number, though YAML says text: {', '.join(changed)} (1.0e-4 is a number to YAML)"
+                f"{source}: read as a number, although it is a string in YAML: {', '.join(changed)} "
+                "(1.0e-4 is a number in YAML)"
             )
         return read
 
@@ -388,7 +452,7 @@ def _check_dataclass(cls: Any) -> None:
     is_object = dataclasses.is_dataclass(cls)
     raise NotADataclassError(
         what=f"an object of {type(cls).__name__} is not a class" if is_object else f"{cls!r} is not a dataclass",
-        why="HfArgumentParser makes options of a dataclass's fields, and objects of its class",
+        why="the fields of a dataclass become options",
         fix=f"pass {type(cls).__name__}, the class" if is_object else "put @dataclass above the class",
     )
 
@@ -400,7 +464,7 @@ def _resolve_hints(cls: DataClassType) -> dict[str, Any]:
         name = getattr(error, "name", None) or "it"
         raise UnresolvedTypeError(
             what=f"the types of {cls.__name__}'s fields cannot be resolved: {error}",
-            why=f"the annotations are text, read with what is at the top level of {cls.__module__} when it runs",
+            why=f"annotations are resolved with the top-level names of {cls.__module__}",
             fix=f"define or import {name} there, not in a function or under `if TYPE_CHECKING`",
         ) from error
 
@@ -431,7 +495,7 @@ def _check_complete(cls: DataClassType, given: Mapping[str, Any], source: str) -
         )
 
 
-# --- options ---------------------------------------------------------------------------------------------------------
+# --- keywords --------------------------------------------------------------------------------------------------------
 
 
 def _list_spellings(name: str) -> list[str]:
@@ -439,7 +503,7 @@ def _list_spellings(name: str) -> list[str]:
 
 
 def _build_keywords(metadata: Mapping[str, Any], reading: Reading, default: Any) -> dict[str, Any]:
-    """The keywords of `add_argument` for one field."""
+    """Return the keywords of `add_argument` for one field."""
     keywords: dict[str, Any] = {name: metadata[name] for name in _PASSED_ON if name in metadata}
     keywords["type"] = reading.read
     if reading.choices is not None:
@@ -456,7 +520,7 @@ def _build_keywords(metadata: Mapping[str, Any], reading: Reading, default: Any)
 
 
 def _build_flag_keywords(reading: Reading, default: Any) -> dict[str, Any]:
-    """`--flag`, `--flag false`. One that may be None has to be given its value, unless its default is a bool."""
+    """Return the keywords of a flag: `--flag`, `--flag false`. One that defaults to None needs a value."""
     if reading.takes_none and default in (None, MISSING) and not reading.takes_text:
         return {"default": None}
     return {"nargs": "?", "const": True, "default": False if default is MISSING else default}
@@ -464,7 +528,7 @@ def _build_flag_keywords(reading: Reading, default: Any) -> dict[str, Any]:
 
 def _make_gather_action(gather: Callable[[list[Any]], Any]) -> type[argparse.Action]:
     class Gather(argparse.Action):
-        """Makes one value of several words."""
+        """Make one value of several words."""
 
         def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
             try:

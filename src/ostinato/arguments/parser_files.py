@@ -1,4 +1,4 @@
-"""Files with arguments: words like those of a command line, or names and values in JSON or YAML."""
+"""Files with arguments: words as on a command line, or names and values in JSON or YAML."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ..core.notices import note_once
 def insert_files(
     words: list[str], filename: str | os.PathLike[str] | None, flag: str | None, *, look_beside_script: bool
 ) -> list[str]:
-    """The words of every file of arguments, before those of the command line."""
+    """Return the words of all files with arguments, followed by those of the command line."""
     files: list[Path] = []
     if filename is not None:
         files = _find_file(Path(filename))
     elif look_beside_script and (script := _find_beside_script()):
         files = [script]
-        note_once(f"arguments are also read from {script}")
+        note_once(f"arguments are read from {script}")
     if flag is not None:
         named, words = _split_off_files(flag, words)
         files += named
@@ -34,7 +34,7 @@ def insert_files(
 
 
 def _find_beside_script() -> Path | None:
-    """`train.args` beside `train.py`, if it is there."""
+    """Return `train.args` next to `train.py`, if it exists."""
     script = Path(sys.argv[0] if sys.argv else "")
     file = script.with_suffix(".args") if script.name else None
     return file if file is not None and file.is_file() else None
@@ -43,14 +43,14 @@ def _find_beside_script() -> Path | None:
 def _find_file(file: Path) -> list[Path]:
     if file.is_file():
         return [file]
-    note_once(f"{file} is not there: no arguments are read from it")
+    note_once(f"{file} does not exist: no arguments are read from it")
     return []
 
 
 def _split_off_files(flag: str, words: list[str]) -> tuple[list[Path], list[str]]:
-    """The files that a command line names behind a flag, and its other words."""
+    """Return the files that a command line names with an option, and its other words."""
     flag = flag if flag.startswith("-") else f"--{flag}"
-    # No abbreviations: `--config` may well be an option of its own next to the flag `--config_file`.
+    # No abbreviations: `--config` may be another option than `--config_file`.
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     finder.add_argument(flag, dest="files", action="append", default=[])
     found, others = finder.parse_known_args(words)
@@ -59,7 +59,7 @@ def _split_off_files(flag: str, words: list[str]) -> tuple[list[Path], list[str]
     if missing:
         raise ConfigError(
             what=f"{flag} {missing[0]}: there is no such file",
-            why="arguments are to be read from it",
+            why="arguments should be read from it",
             fix=f"check the path; it is relative to {Path.cwd()}",
         )
     return files, others
@@ -69,27 +69,27 @@ def _split_off_files(flag: str, words: list[str]) -> tuple[list[Path], list[str]
 
 
 def read_json(file: str | os.PathLike[str]) -> Mapping[str, Any]:
-    """The names and values of a JSON file."""
+    """Return the names and values of a JSON file."""
     try:
         content = json.loads(Path(file).read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ConfigError(f"{file} is not valid JSON", str(error), "mend the file at that place") from error
+        raise ConfigError(f"{file} is not valid JSON", str(error), "correct the file there") from error
     return check_mapping(content, str(file))
 
 
 def read_yaml(file: str | os.PathLike[str]) -> Mapping[str, Any]:
-    """The names and values of a YAML file; an empty one has none."""
+    """Return the names and values of a YAML file; an empty one has none."""
     yaml = _import_yaml(file)
     try:
         content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         why = " ".join(str(error).split())
-        raise ConfigError(f"{file} is not valid YAML", why, "mend the file at that place") from error
+        raise ConfigError(f"{file} is not valid YAML", why, "correct the file there") from error
     return {} if content is None else check_mapping(content, str(file))
 
 
 def check_mapping(content: Any, source: str) -> Mapping[str, Any]:
-    """What was found, or an error if it is something else."""
+    """Return the content of a file or dict, or raise if it is not a mapping."""
     if isinstance(content, Mapping):
         return content
     raise ConfigError(

@@ -1,8 +1,8 @@
-"""How the words of a command line become a value of an annotated type.
+"""The conversion of words of a command line into values of annotated types.
 
-`reading_of` answers for one annotation: what reads a word, how many words there are, which are allowed. A bool is a
-flag, a list takes several words, a dict is JSON, and a union is read as its first member that can read the word. Where
-a union allows more than one answer, it is the one transformers gives.
+`reading_of` returns, for an annotation, the function that converts a word, the number of words and the choices. A bool
+is a flag, a list takes several words, a dict is JSON, and a union is read as its first member that accepts the word.
+Where a union is ambiguous, it is read as in transformers.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ _READ_ERRORS = (ValueError, TypeError, ArgumentTypeError)
 
 @dataclass(frozen=True)
 class Reading:
-    """How words become a value."""
+    """How words are converted into a value."""
 
     read: Word
-    """One word."""
+    """Converts one word."""
     nargs: int | str | None = None
-    """How many words there are, as argparse counts them."""
+    """The number of words, as for argparse."""
     choices: Collection[Any] | None = None
-    """The values allowed."""
+    """The values that are allowed."""
     gather: Callable[[list[Any]], Any] | None = None
-    """Makes the value of the words read, where it is not a list of them."""
+    """Converts the list of values into the final value."""
     is_flag: bool = False
-    """Whether it may stand alone, and then means True."""
+    """Whether the option without a word means True."""
     takes_none: bool = False
-    """Whether None is a value too; nobody can write it."""
+    """Whether None is a value, which no word can express."""
     takes_text: bool = False
-    """Whether text is a value as it stands."""
+    """Whether any text is a value."""
 
 
 def reading_of(hint: Any) -> Reading:
-    """How a value of this type is read.
+    """Return how a value of a type is read.
 
     >>> reading_of(int | None).read("3")
     3
@@ -66,7 +66,7 @@ def reading_of(hint: Any) -> Reading:
         return Reading(make_choice_type_function(choices), choices=choices)
     if hint is bool:
         return Reading(string_to_bool, is_flag=True)
-    if kind in (str, os.PathLike, Any, object):  # Any and object: whoever wrote the field knows what to do with text
+    if kind in (str, os.PathLike, Any, object):  # Any and object: text is passed on
         return Reading(str, takes_text=True)
     if _is_many(hint):
         return _read_many(kind, typing.get_args(hint))
@@ -80,7 +80,7 @@ def reading_of(hint: Any) -> Reading:
 
 
 def string_to_bool(text: str | bool) -> bool:
-    """Read yes/no, true/false, t/f, y/n or 1/0, in capitals or not.
+    """Convert yes/no, true/false, t/f, y/n or 1/0, in any case.
 
     >>> string_to_bool("Yes"), string_to_bool("0")
     (True, False)
@@ -95,7 +95,7 @@ def string_to_bool(text: str | bool) -> bool:
 
 
 def make_choice_type_function(choices: Iterable[Any]) -> Word:
-    """Turn the text of a choice into the choice; other text is left for the check of choices to refuse.
+    """Return a function that converts the text of a choice into the choice, and returns other text unchanged.
 
     >>> read = make_choice_type_function(["auto", 8, 16])
     >>> read("8"), read("auto"), read("9")
@@ -106,7 +106,7 @@ def make_choice_type_function(choices: Iterable[Any]) -> Word:
 
 
 def read_floats(hint: Any, value: Any) -> Any:
-    """The value with text turned into a float wherever the type says float and not text; anything else as it is.
+    """Convert text to a float where the type is float and not text, also in lists.
 
     >>> (
     ...     read_floats(float | None, "1e-4"),
@@ -132,7 +132,7 @@ def read_floats(hint: Any, value: Any) -> Any:
 
 
 def _read_union(members: Sequence[Any]) -> Reading:
-    """Read as the first member that can; text, which can be anything, comes last."""
+    """Read as the first member that accepts the word. str accepts any word, and comes last."""
     members = [_unwrap(member) for member in members]
     takes_none = _NONE in members
     kinds = [member for member in members if member is not _NONE]
@@ -149,7 +149,7 @@ def _read_union(members: Sequence[Any]) -> Reading:
     else:
         first = kinds[0]
     if isinstance(first, type) and issubclass(first, Enum) and set(kinds) == {first, str}:
-        return reading_of(first)  # `SchedulerType | str`: a member, or its name; not any text
+        return reading_of(first)  # `SchedulerType | str`: a member or its value, not any text
     ordered = sorted(kinds, key=lambda kind: (kind != first, kind is str))
     readers = [(_format_type(kind), _check_choices(reading_of(kind))) for kind in ordered]
     return Reading(
@@ -161,16 +161,16 @@ def _read_union(members: Sequence[Any]) -> Reading:
 
 
 def _choose_like_transformers(members: Sequence[Any]) -> Any:
-    """The one member as which transformers reads a union with str: the second, unless that is None (or str)."""
+    """Return the member as which transformers reads a union with str: the second, unless it is None (or str)."""
     absent = _NONE if _NONE in members else str
     return members[0] if members[1] is absent else members[1]
 
 
 def _read_one_or_many(members: Sequence[Any], listed: Any) -> Reading:
-    """`str | list[str] | None`: one word is one value, several are a list."""
+    """Read `str | list[str] | None`: one word is one value, several are a list."""
     many = reading_of(listed)
     if str in members and (_NONE not in members or members[:2] == [listed, _NONE]):
-        return many  # as transformers reads it: always a list
+        return many  # as in transformers: always a list
     alone = _read_union([member for member in members if member != listed])
     read_one, read_item = _check_choices(alone), _check_choices(many)
 
@@ -196,7 +196,7 @@ def _try_in_turn(readers: Sequence[tuple[str, Word]]) -> Word:
 
 
 def _check_choices(reading: Reading) -> Word:
-    """Read a word and refuse what is not a choice, which argparse does only where the choices are all there is."""
+    """Return a reader that also refuses what is not a choice; in a union, argparse does not check this."""
 
     def read(word: str) -> Any:
         value = reading.read(word)
@@ -228,7 +228,7 @@ def _read_tuple(hints: Sequence[Any]) -> Reading:
 
 
 def _read_item(hint: Any) -> Reading:
-    """How one item of a list is read: one word."""
+    """Return how one item of a list is read from one word."""
     hint = _unwrap(hint)
     if isinstance(hint, type) and issubclass(hint, Enum):
         return Reading(_read_member(hint))
@@ -241,7 +241,7 @@ def _read_item(hint: Any) -> Reading:
 
 
 def _read_enum(kind: type[Enum]) -> Reading:
-    """A member's value; the dataclass makes the member of it, as it does with transformers."""
+    """Read a member's value; the dataclass converts it to the member, as with transformers."""
     values = [member.value for member in kind]
     return Reading(make_choice_type_function(values), choices=values) if values else Reading(str, takes_text=True)
 
@@ -282,7 +282,7 @@ def _refuse_words(hint: Any) -> Word:
 
 
 def _unwrap(hint: Any) -> Any:
-    """The type behind `Annotated`, `Final`, `NewType` and `type X = ...`."""
+    """Return the type inside `Annotated`, `Final`, `NewType` and `type X = ...`."""
     while True:
         if typing.get_origin(hint) in (typing.Annotated, typing.Final):
             hint = typing.get_args(hint)[0]

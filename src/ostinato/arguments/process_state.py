@@ -1,4 +1,4 @@
-"""`args.distributed_state`: which process this is, under the names of accelerate's state."""
+"""`args.distributed_state`: facts about this process, under the names of accelerate's state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ProcessFacts:
-    """A view on the arguments; it owns nothing.
+    """A view of the arguments, without state of its own.
 
     >>> TrainingArguments("out", use_cpu=True).distributed_state.num_processes  # doctest: +SKIP
     1
@@ -58,7 +58,7 @@ class ProcessFacts:
 
     @property
     def distributed_type(self) -> Any:
-        """accelerate's word for how many processes there are, of its own type if it is in use here."""
+        """Return accelerate's `DistributedType`, or its value as text if accelerate is not imported."""
         if self.num_processes == 1:
             word = "NO"
         else:

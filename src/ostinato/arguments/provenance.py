@@ -1,4 +1,4 @@
-"""Where the value of each argument comes from."""
+"""The origin of the value of each argument."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Origin:
-    """Who decided, and why if it was not the user."""
+    """Where a value comes from, and why."""
 
     kind: Literal["given", "default", "derived", "environment", "changed"]
     because: str = ""
@@ -24,24 +24,24 @@ class Origin:
 
 
 DEFAULT, GIVEN = Origin("default"), Origin("given")
-CHANGED = Origin("changed", "set after the arguments were made")
+CHANGED = Origin("changed", "set after construction")
 
 
 @dataclass
 class Record:
-    """What arguments remember of how they came about."""
+    """The origins of the values of one `TrainingArguments`."""
 
     origins: dict[str, Origin] = field(default_factory=dict)
     kept: Mapping[str, Any] = field(default_factory=dict)  # values given under old names
-    problems: list[ConfigError] = field(default_factory=list)  # found before the object was made; told with the others
-    settled: dict[str, Any] = field(default_factory=dict)  # every value, the last time all were settled
+    problems: list[ConfigError] = field(default_factory=list)  # found before `__init__`; reported with all others
+    settled: dict[str, Any] = field(default_factory=dict)  # the values when they were checked last
 
     def copy(self) -> Record:
-        """What is known now, whatever is learned later."""
+        """Return a copy that later changes do not affect."""
         return replace(self, origins=dict(self.origins))
 
     def record_changes(self, args: TrainingArguments) -> None:
-        """Whatever differs from when it was settled was set by somebody since."""
+        """Mark the arguments that were set since they were checked last."""
         for name in self._find_differing(args, self.settled):
             self.origins[name] = CHANGED
 
@@ -51,16 +51,16 @@ class Record:
         self.origins[name] = Origin("derived", because)
 
     def settle(self, args: TrainingArguments) -> None:
-        """Every value is final, until somebody changes it."""
+        """Remember the values, which have been checked."""
         self.settled = get_values(args)
         self.problems = []
 
     def origin(self, args: TrainingArguments, name: str) -> Origin:
-        """Where the present value comes from."""
+        """Return where the present value of an argument comes from."""
         return CHANGED if name in self._find_differing(args, self.settled) else self.origins.get(name, DEFAULT)
 
     def get_origins(self, args: TrainingArguments) -> dict[str, Origin]:
-        """The same of every argument at once."""
+        """Return where the present value of every argument comes from."""
         differing = set(self._find_differing(args, self.settled))
         return {name: CHANGED if name in differing else self.origins.get(name, DEFAULT) for name in get_values(args)}
 
@@ -71,7 +71,7 @@ class Record:
 
 
 def get_values(args: TrainingArguments) -> dict[str, Any]:
-    """The value of every argument, as it is now."""
+    """Return the present value of every argument."""
     return {one.name: getattr(args, one.name, None) for one in fields(args) if one.init}
 
 
@@ -80,5 +80,5 @@ def _same(one: Any, other: Any) -> bool:
         return True
     try:
         return bool(one == other)
-    except Exception:  # values of any type may be compared here, arrays among them
+    except Exception:  # values may be of any type, arrays included
         return False

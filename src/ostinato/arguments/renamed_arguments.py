@@ -1,8 +1,7 @@
-"""Names that arguments had in transformers 4.30 and later and have no more: what each means today.
+"""Argument names of transformers since 4.30 that do not exist any more, and their meaning today.
 
-An old name is translated into the present ones, refused with a reason, or, where what it asked for is how things are
-anyway, accepted with a word about it. `translate` does so for a whole call; `read_old` answers code that still asks
-`args.evaluation_strategy`.
+An old name is translated to present ones, refused with a reason, or accepted with a notice if it has no effect.
+`translate` does this for a call; `read_old` returns the value of `args.evaluation_strategy`.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ Given = dict[str, Any]
 class Old:
     """One old argument."""
 
-    kind: Any  # its type, for a command line
-    default: Any  # what it was when nobody gave it: asks for nothing
-    put: Callable[[Any, Given], str]  # puts its meaning under the present names; returns the line to say
-    read: Callable[[TrainingArguments], Any] | None = None  # its value, as far as the present arguments tell
+    kind: Any  # its type, for the parser
+    default: Any  # its default in transformers, which has no effect
+    put: Callable[[Any, Given], str]  # sets the present arguments; returns the notice
+    read: Callable[[TrainingArguments], Any] | None = None  # returns its value, from the present arguments
 
 
 @dataclass(frozen=True)
@@ -39,13 +38,13 @@ class Translation:
     """A call's arguments under their present names."""
 
     given: Given
-    kept: Given  # old names with their values, for those who ask for them later
+    kept: Given  # values of old names, for reading them later
     lines: list[str]
     problems: list[ConfigError]
 
 
 def translate(given: Mapping[str, Any], old_names: Mapping[str, Old]) -> Translation:
-    """Put every old name under its present one.
+    """Translate the old names of a call.
 
     >>> translation = translate({"evaluation_strategy": "epoch", "no_cuda": True}, OLD_ARGUMENTS)
     >>> translation.given
@@ -60,7 +59,7 @@ def translate(given: Mapping[str, Any], old_names: Mapping[str, Old]) -> Transla
             continue
         result.kept[name] = value
         if value is None or value == old.default or value == []:
-            continue  # asks for nothing
+            continue  # has no effect
         try:
             line = old.put(value, result.given)
         except ConfigError as problem:
@@ -71,22 +70,22 @@ def translate(given: Mapping[str, Any], old_names: Mapping[str, Old]) -> Transla
 
 
 def write_old(args: TrainingArguments, name: str, value: Any) -> Translation:
-    """What `args.evaluation_strategy = "epoch"` means; some old names build on what is there already."""
+    """Translate `args.evaluation_strategy = "epoch"`. Some old names extend present values."""
     there = {known: getattr(args, known, None) for known in ("output_dir", "hub_model_id", "include_for_metrics")}
     return translate({**there, name: value}, {name: OLD_ARGUMENTS[name]})
 
 
 def read_old(args: TrainingArguments, name: str) -> Any:
-    """What `args` would have answered under an old name."""
+    """Return the value of an old name."""
     old = OLD_ARGUMENTS[name]
     return old.read(args) if old.read is not None else args._record.kept.get(name, old.default)
 
 
-# --- the forms a translation takes -----------------------------------------------------------------------------------
+# --- kinds of translations ------------------------------------------------------------------------------------------
 
 
 def _set(given: Given, name: str, value: Any, *, old: str) -> None:
-    """Give the present argument its value, unless it was given another one itself."""
+    """Set the present argument; raise if it was given another value."""
     if name in given and given[name] != value:
         raise ConfigError(
             what=f"{old} and {name}={given[name]!r} contradict each other",
@@ -108,7 +107,7 @@ def _renamed(old: str, new: str, kind: Any, default: Any = None, *, reads: bool 
 
 
 def _switch(old: str, new: str, value: Any, read: Callable[[TrainingArguments], bool]) -> tuple[str, Old]:
-    """`adafactor=True` for `optim="adafactor"`; False asks for nothing."""
+    """Translate `adafactor=True` to `optim="adafactor"`; False has no effect."""
 
     def put(on: Any, given: Given) -> str:
         _set(given, new, value, old=f"{old}=True")
@@ -125,25 +124,25 @@ def _refused(old: str, kind: Any, default: Any, why: str, fix: str) -> tuple[str
 
 
 def _needless(old: str, kind: Any, default: Any, line: str) -> tuple[str, Old]:
-    """What it asked for happens anyway, or has no counterpart; the line says which."""
+    """Accept an old name that has no effect any more, with a notice."""
     return old, Old(kind, default, lambda value, given: f"{old}={value!r}: {line}")
 
 
-# --- those that take more than a new name ----------------------------------------------------------------------------
+# --- single translations --------------------------------------------------------------------------------------------
 
 
 def _warmup_ratio(share: Any, given: Given) -> str:
     if not isinstance(share, (int, float)) or not 0 <= share <= 1:
         raise ConfigError(
             what=f"warmup_ratio={share!r} is not a number from 0 to 1",
-            why="it is a share of all steps",
-            fix="set warmup_steps: below 1 a share of all steps, above a number of them",
+            why="it is a fraction of all steps",
+            fix="set warmup_steps: below 1 a fraction of all steps, from 1 a number of steps",
         )
     if given.get("warmup_steps", 0) > 0:
-        return f"warmup_ratio={share} gives way to warmup_steps={given['warmup_steps']}, as it always has"
-    # 1.0 would be one step: the largest number below it is the whole run
+        return f"warmup_ratio={share} is overridden by warmup_steps={given['warmup_steps']}, as in transformers"
+    # 1.0 would mean one step; the largest number below it is the whole run
     given["warmup_steps"] = float(share) if share < 1 else math.nextafter(1.0, 0.0)
-    return f"warmup_ratio={share} is now warmup_steps={share} (below 1 it is a share of all steps)"
+    return f"warmup_ratio={share} is now warmup_steps={share} (below 1 it is a fraction of all steps)"
 
 
 def _include_inputs(on: Any, given: Given) -> str:
@@ -153,7 +152,7 @@ def _include_inputs(on: Any, given: Given) -> str:
 
 
 def _hub_name(value: Any, given: Given) -> str:
-    organization = (given.get("hub_model_id") or "").rpartition("/")[0]  # which may have been put there before
+    organization = (given.get("hub_model_id") or "").rpartition("/")[0]  # which an old name may have set before
     given["hub_model_id"] = f"{organization}/{value}" if organization and "/" not in value else value
     return "push_to_hub_model_id is now hub_model_id"
 
@@ -180,14 +179,14 @@ def _into_accelerator_config(old: str) -> tuple[str, Old]:
 
 
 def _backend(old: str) -> tuple[str, Old]:
-    """Mixed precision has been torch's own for a long time."""
+    """Accept the names of torch's autocast, and refuse apex."""
 
     def put(value: Any, given: Given) -> str:
         if value == "apex":
             raise NotSupportedError(
                 what=f"{old}='apex' is not supported",
-                why="mixed precision is torch's own autocast",
-                fix=f"leave {old} out; bf16=True or fp16=True is all it takes",
+                why="mixed precision uses torch's autocast",
+                fix=f"leave {old} out; set bf16=True or fp16=True",
             )
         if value not in ("auto", "amp", "cuda_amp", "cpu_amp"):
             raise ConfigError(
@@ -195,17 +194,17 @@ def _backend(old: str) -> tuple[str, Old]:
                 why="it was one of auto, cuda_amp, cpu_amp and apex",
                 fix=f"leave {old} out",
             )
-        return f"{old}={value!r}: mixed precision is always torch's own autocast"
+        return f"{old}={value!r}: mixed precision always uses torch's autocast"
 
     return old, Old(str, "auto", put)
 
 
 def _logging_dir(value: Any, given: Given) -> str:
-    return f"logging_dir={str(value)!r} is where report_to='tensorboard' writes; TENSORBOARD_LOGGING_DIR says it too"
+    return f"logging_dir={str(value)!r} is used by report_to='tensorboard', as is TENSORBOARD_LOGGING_DIR"
 
 
 def get_given_logging_dir(args: Any) -> str | None:
-    """The `logging_dir` that was asked for, not the one that would be made up."""
+    """Return the `logging_dir` that was given, without a default."""
     return getattr(args, "_record", None) and args._record.kept.get("logging_dir")
 
 
@@ -262,23 +261,19 @@ OLD_ARGUMENTS: dict[str, Old] = dict(
         _backend("half_precision_backend"),
         ("logging_dir", Old(str | None, None, _logging_dir, _logging_dir_of)),
         _needless("fp16_opt_level", str, "O1", "no effect; it was a setting of apex"),
-        _needless("use_mps_device", bool, False, "an Apple GPU is used wherever there is one"),
-        _needless("overwrite_output_dir", bool, False, "what output_dir holds is kept; leave it out"),
-        _needless(
-            "save_safetensors", bool, True, "weights are written as safetensors all the same, tied ones included"
-        ),
-        _needless("use_legacy_prediction_loop", bool, False, "there is one evaluation loop, under both names"),
+        _needless("use_mps_device", bool, False, "an Apple GPU is used if there is one"),
+        _needless("overwrite_output_dir", bool, False, "the content of output_dir is kept; leave it out"),
+        _needless("save_safetensors", bool, True, "weights are always saved as safetensors, tied ones included"),
+        _needless("use_legacy_prediction_loop", bool, False, "there is only one evaluation loop"),
         _refused("jit_mode_eval", bool, False, "nothing is traced by TorchScript", "set torch_compile=True"),
-        _refused(
-            "use_ipex", bool, False, "Intel's extension is not used", "leave it out; bf16=True is what it sped up"
-        ),
+        _refused("use_ipex", bool, False, "Intel's extension is not used", "leave it out; use bf16=True"),
         _refused("tpu_num_cores", int | None, None, _XLA, "leave it out, and train on CPU, CUDA, XPU or MPS"),
         _refused("tpu_metrics_debug", bool, False, _XLA, "leave it out, and train on CPU, CUDA, XPU or MPS"),
         _refused(
             "past_index",
             int,
             -1,
-            "no memory is carried from one batch to the next",
+            "no state is passed from one batch to the next",
             "override compute_loss and keep outputs[past_index] there",
         ),
         _refused("sharded_ddp", str, "", DATA_PARALLEL_ONLY, f"leave it out and {USE_DATA_PARALLEL}"),
@@ -304,8 +299,8 @@ OLD_ARGUMENTS: dict[str, Old] = dict(
             "ray_scope",
             str | None,
             "last",
-            "hyperparameter_search is not there yet",
-            "leave it out, and drive the search yourself",
+            "hyperparameter_search is not supported yet",
+            "leave it out, and run the search yourself",
         ),
     ]
 )

@@ -50,19 +50,22 @@ class ChangedArgument:
 
     @property
     def present(self) -> str:
+        """Return the beginning of a text that says that the present value is used."""
         return f"now {shorten(self.now[self.name])}"
 
     @property
     def kept(self) -> str:
+        """Return the beginning of a text that says that the checkpoint's value is used."""
         return f"the checkpoint's {shorten(self.before[self.name])} stays"
 
     @property
     def schedule(self) -> str:
+        """Return the name of the present learning rate schedule."""
         return str(self.now.get("lr_scheduler_type"))
 
     @property
     def changes_data_seed(self) -> bool:
-        """Whether the seed of the order of rows, and of what is random in them, is another one."""
+        """Return whether the seed of the order of rows, and of what is random in them, is another one."""
         return _get_data_seed(self.before) != _get_data_seed(self.now)
 
 
@@ -88,27 +91,33 @@ def shorten(value: Any) -> str:
 
 
 def change_numbers(change: ChangedArgument) -> Outcome:
+    """Use the new value; the numbers differ from here on."""
     return Outcome(f"{change.present}: other numbers from here on", False)
 
 
 def keep_numbers(change: ChangedArgument) -> Outcome:
+    """Use the new value, which changes no number."""
     return Outcome(f"{change.present}: the same numbers", True)
 
 
 def change_order(change: ChangedArgument) -> Outcome:
+    """Use the new value; the rest of the epoch comes in another order."""
     text = "another order: rows of the epoch that is resumed may be seen twice or not at all"
     return Outcome(f"{change.present}, and so {text}", False, reorders=True)
 
 
 def change_random_rows(change: ChangedArgument) -> Outcome:
+    """Use the new value, which matters only to rows that are read at random."""
     return Outcome(f"{change.present}: the same numbers unless rows are read at random", None)
 
 
 def change_on_accelerators(change: ChangedArgument) -> Outcome:
+    """Use the new value, which matters only on accelerators."""
     return Outcome(f"{change.present}: other numbers where there is an accelerator", None)
 
 
 def change_across_processes(change: ChangedArgument) -> Outcome | None:
+    """Use the new value, which matters only with several processes."""
     return None if change.context.processes == 1 else change_numbers(change)
 
 
@@ -116,12 +125,14 @@ def change_across_processes(change: ChangedArgument) -> Outcome | None:
 
 
 def keep_optimizer(change: ChangedArgument) -> Outcome | None:
+    """Keep the checkpoint's value, which is part of the optimizer."""
     if change.context.own_optimizer:
         return None
     return Outcome(f"{change.kept}, as part of the optimizer; to change it, fork", True)
 
 
 def keep_learning_rate(change: ChangedArgument) -> Outcome | None:
+    """Keep the checkpoint's value; some schedules compute their end from the new one."""
     if change.context.own_optimizer:
         return None
     options = change.now.get("lr_scheduler_kwargs") or {}
@@ -134,22 +145,26 @@ def keep_learning_rate(change: ChangedArgument) -> Outcome | None:
 
 
 def change_schedule(change: ChangedArgument) -> Outcome | None:
+    """Use the new value, which changes the learning rates."""
     if change.context.own_schedule:
         return None
     return Outcome(f"{change.present}: other learning rates", False)
 
 
 def change_schedule_options(change: ChangedArgument) -> Outcome | None:
+    """Use the new options, except in schedules whose state is part of the checkpoint."""
     if change.schedule in _METRIC_DRIVEN and not change.context.own_schedule:
         return Outcome(f"{change.kept}, as part of the schedule; to change it, fork", True)
     return change_schedule(change)
 
 
 def change_warmup(change: ChangedArgument) -> Outcome | None:
+    """Use the new value in schedules with warmup."""
     return None if change.schedule in _WITHOUT_WARMUP else change_schedule(change)
 
 
 def change_steps(change: ChangedArgument) -> Outcome | None:
+    """Use the new length of the run, on which most schedules depend."""
     context = change.context
     if context.steps_before == context.steps_now:
         return None
@@ -162,6 +177,7 @@ def change_steps(change: ChangedArgument) -> Outcome | None:
 
 
 def change_epochs(change: ChangedArgument) -> Outcome | None:
+    """Use the new length of the run, unless max_steps decides about it."""
     return None if (change.now.get("max_steps") or 0) > 0 else change_steps(change)
 
 
@@ -169,38 +185,46 @@ def change_epochs(change: ChangedArgument) -> Outcome | None:
 
 
 def change_batch_size(change: ChangedArgument) -> Outcome | None:
+    """Use the new value, unless batches are limited by tokens."""
     return None if change.now.get("max_tokens_per_batch") else change_numbers(change)
 
 
 def change_token_budget(change: ChangedArgument) -> Outcome:
+    """Use the new value; the order changes unless both runs limit batches by tokens."""
     return change_numbers(change) if _uses_token_budget(change) else change_order(change)
 
 
 def change_length_window(change: ChangedArgument) -> Outcome | None:
+    """Use the new value where rows are grouped by length."""
     if _uses_token_budget(change):
         return change_numbers(change)  # the rest of the epoch is divided into batches again; no row is lost
     return change_lengths(change)
 
 
 def change_lengths(change: ChangedArgument) -> Outcome | None:
+    """Use the new value where rows are grouped by length, in another order."""
     return change_order(change) if change.now.get("train_sampling_strategy") == "group_by_length" else None
 
 
 def change_last_batch(change: ChangedArgument) -> Outcome:
+    """Use the new value, which matters only to batches that are not full."""
     return Outcome(f"{change.present}: the same numbers if the last batch of an epoch is full", None)
 
 
 def change_columns(change: ChangedArgument) -> Outcome:
+    """Use the new value, which matters only if the model gets other columns."""
     return Outcome(f"{change.present}: the same numbers if the model gets the same columns", None)
 
 
 def change_workers(change: ChangedArgument) -> Outcome:
+    """Use the new value, which matters to streams and to rows that are read at random."""
     if change.context.is_stream:
         return Outcome(f"{change.present}: the stream divides its rows among workers in another way", False)
     return keep_numbers(change) if change.now.get("isolate_rng") else change_random_rows(change)
 
 
 def change_data_seed(change: ChangedArgument) -> Outcome:
+    """Use the new seed, which decides about the order of rows."""
     if not change.changes_data_seed:
         return keep_numbers(change)
     if change.context.is_stream or change.context.own_order or not _order_follows_seed(change):
@@ -209,12 +233,14 @@ def change_data_seed(change: ChangedArgument) -> Outcome:
 
 
 def change_seed(change: ChangedArgument) -> Outcome:
+    """Use the new seed for the data only: the random streams are part of the checkpoint."""
     if change.changes_data_seed:
         return change_data_seed(change)
     return Outcome(f"{change.kept}, as random streams are part of the checkpoint", True)
 
 
 def change_rng_isolation(change: ChangedArgument) -> Outcome:
+    """Use the new value, which matters where something besides training draws at random."""
     text = f"{change.present}: other numbers where rows, evaluations or callbacks draw at random"
     return Outcome(text, False)
 
@@ -223,6 +249,7 @@ def change_rng_isolation(change: ChangedArgument) -> Outcome:
 
 
 def change_best_metric(change: ChangedArgument) -> Outcome | None:
+    """Use the new value; the best metric so far was found with the other."""
     best = change.context.best
     if best is None:
         return None
@@ -230,6 +257,7 @@ def change_best_metric(change: ChangedArgument) -> Outcome | None:
 
 
 def change_evaluations(change: ChangedArgument) -> Outcome | None:
+    """Use the new value, which matters to schedules that depend on evaluations."""
     if change.schedule not in _METRIC_DRIVEN or change.context.own_schedule:
         return None
     return Outcome(f"{change.present}: the {change.schedule} schedule depends on evaluations", False)

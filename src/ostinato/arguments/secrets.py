@@ -1,4 +1,4 @@
-"""What must not be written down: tokens, keys and passwords among arguments."""
+"""Tokens, keys and passwords, which must not be written to files or logs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-# Inside a dict of settings `pad_token` and the like are words, not secrets.
+# `pad_token` and similar names are not secrets.
 _SECRET = re.compile(r"(^|_)(hub_token|auth_token|access_token|api_token|api_?key|password|secret)$", re.IGNORECASE)
 
 
 def is_secret(name: str) -> bool:
-    """Whether an argument of this name holds something that only its owner may see.
+    """Return whether an argument of this name holds a secret.
 
     >>> is_secret("hub_token"), is_secret("wandb_api_key"), is_secret("pad_token"), is_secret("max_steps")
     (True, True, False, False)
@@ -20,16 +20,16 @@ def is_secret(name: str) -> bool:
 
 
 def redact(name: str) -> str:
-    """What stands in its place: `<HUB_TOKEN>`."""
+    """Return the placeholder of a secret: `<HUB_TOKEN>`."""
     return f"<{name.upper()}>"
 
 
 def format_argument(name: str, value: Any) -> str:
-    """`name=value` for a message."""
+    """Return `name=value` for a message, without secrets."""
     return f"{name}={redact(name)}" if is_secret(name) or name.endswith("_token") else f"{name}={value!r}"
 
 
-# Keys that give themselves away by how they begin: of Hugging Face, OpenAI, GitHub, GitLab, AWS, Slack, Google.
+# Keys with known prefixes: Hugging Face, OpenAI, GitHub, GitLab, AWS, Slack, Google.
 _KEY = re.compile(
     r"\b(hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}"
     r"|AKIA[A-Z0-9]{16}|xox[abprs]-[A-Za-z0-9-]{10,}|AIza[\w-]{30,})"
@@ -38,7 +38,7 @@ _IN_ADDRESS = re.compile(r"(\w+://[^/\s:@]*):[^/\s@]+@")  # scheme://user:passwo
 
 
 def remove_keys(text: str) -> str:
-    """A text without the keys that can be told by their shape.
+    """Replace keys that are recognized by their prefix.
 
     >>> remove_keys("login with hf_abcdefghijklmnopqrst failed")
     'login with <SECRET> failed'
@@ -47,7 +47,7 @@ def remove_keys(text: str) -> str:
 
 
 def remove_secrets(command: Sequence[str]) -> list[str]:
-    """The words of a command line, with the values of secret options left out.
+    """Return the words of a command line without the values of secret options.
 
     >>> remove_secrets(["train.py", "--hub_token", "abc", "--api-key=xyz", "--seed", "1"])
     ['train.py', '--hub_token', '<HUB_TOKEN>', '--api-key=<API_KEY>', '--seed', '1']

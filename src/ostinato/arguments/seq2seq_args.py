@@ -1,4 +1,4 @@
-"""`Seq2SeqTrainingArguments`: also how text is generated when the model is evaluated."""
+"""`Seq2SeqTrainingArguments`: training with generation of text in evaluations."""
 
 from __future__ import annotations
 
@@ -13,11 +13,19 @@ from .training_args import TrainingArguments
 
 @dataclass(repr=False)
 class Seq2SeqTrainingArguments(TrainingArguments):
-    """How to train a model that is evaluated on what it generates.
+    """The arguments of a training run with generation of text in evaluations.
 
-    >>> args = Seq2SeqTrainingArguments("out", predict_with_generate=True, generation_num_beams=4, use_cpu=True)
-    >>> args.generation_num_beams
-    4
+    Args:
+        *args: Arguments of `TrainingArguments`, by position.
+        **kwargs: Arguments of `TrainingArguments` and of generation, by name.
+
+    Raises:
+        ConfigError: If values are invalid or contradict one another.
+
+    Example:
+        >>> args = Seq2SeqTrainingArguments("out", predict_with_generate=True, generation_num_beams=4, use_cpu=True)
+        >>> args.generation_num_beams
+        4
     """
 
     sortish_sampler: bool = argument(
@@ -52,6 +60,6 @@ class Seq2SeqTrainingArguments(TrainingArguments):
     def _settle(self) -> None:
         super()._settle()
         if self.sortish_sampler:
-            note_once("sortish_sampler has no effect; train_sampling_strategy='group_by_length' has the one it names")
+            note_once("sortish_sampler has no effect; use train_sampling_strategy='group_by_length'")
         if self.predict_with_generate and self.prediction_loss_only:
-            note_once("predict_with_generate has no effect: prediction_loss_only=True keeps nothing but the loss")
+            note_once("predict_with_generate has no effect: prediction_loss_only=True computes only the loss")

@@ -1,6 +1,6 @@
-"""From `TrainingArguments` to the frozen settings each part works with.
+"""The frozen settings that each part receives, made from `TrainingArguments`.
 
-This is the only door between arguments and parts: a part never sees `args`, so what it depends on is written here.
+A part never reads `args`, so what it depends on is declared here.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """Which optimizer, with which numbers."""
+    """The optimizer and its hyperparameters."""
 
     name: OptimizerNames
     learning_rate: float
     weight_decay: float
     betas: tuple[float, float]
     epsilon: float
-    options: Mapping[str, str]  # `optim_args="momentum=0.9,nesterov=true"`, taken apart
+    options: Mapping[str, str]  # `optim_args="momentum=0.9,nesterov=true"`, parsed
     target_modules: str | list[str] | None
 
     @classmethod
@@ -47,7 +47,7 @@ class OptimizerSettings:
 
 @dataclass(frozen=True)
 class ScheduleSettings:
-    """Which learning-rate schedule, over how many steps."""
+    """The learning rate schedule and its length."""
 
     name: SchedulerType
     warmup_steps: int
@@ -66,7 +66,7 @@ class ScheduleSettings:
 
 @dataclass(frozen=True)
 class LoaderSettings:
-    """How rows become batches in this process."""
+    """How batches are read in this process."""
 
     drop_last: bool
     num_workers: int
@@ -77,13 +77,13 @@ class LoaderSettings:
     in_order: bool
     sampling: str  # random, sequential, group_by_length, batch_rebalance
     length_column: str
-    seed: int | None  # `data_seed`; None follows the global seed of the moment, as transformers does
+    seed: int | None  # `data_seed`; None: the current global seed, as in transformers
     rank: int
     world_size: int
-    by_windows: bool = False  # group_by_length sorts window by window, without a look at all lengths
-    window: int | None = None  # how many batches are sorted at a time; None: chosen
-    max_tokens: int | None = None  # of a training batch, padding included; None: batches are counted in rows
-    skips_bad_rows: bool = False  # training rows that cannot be read are left out
+    by_windows: bool = False  # group_by_length sorts within windows, without reading all lengths
+    window: int | None = None  # batches per window; None: chosen automatically
+    max_tokens: int | None = None  # per training batch, padding included; None: no limit in tokens
+    skips_bad_rows: bool = False  # training rows that cannot be read are skipped
 
     @classmethod
     def of(cls, args: TrainingArguments) -> LoaderSettings:
@@ -109,7 +109,7 @@ class LoaderSettings:
 
 @dataclass(frozen=True)
 class PrecisionSettings:
-    """In which number format forward and backward compute."""
+    """The number format of forward and backward."""
 
     bf16: bool
     fp16: bool
@@ -122,7 +122,7 @@ class PrecisionSettings:
 
 @dataclass(frozen=True)
 class CompileSettings:
-    """Who compiles the model, and how hard it tries."""
+    """The backend and mode of `torch.compile`."""
 
     backend: str
     mode: str | None
@@ -136,7 +136,7 @@ class CompileSettings:
 
 @dataclass(frozen=True)
 class ReplicaSettings:
-    """How gradients are exchanged between processes that hold the whole model."""
+    """Communication between processes that hold the whole model."""
 
     find_unused_parameters: bool | None
     bucket_cap_mb: int | None
@@ -148,7 +148,7 @@ class ReplicaSettings:
     @classmethod
     def of(cls, args: TrainingArguments) -> ReplicaSettings:
         return cls(
-            # As transformers documents it: parameters may go unused, unless their activations are computed twice.
+            # As documented by transformers: true, unless activations are recomputed.
             find_unused_parameters=not args.gradient_checkpointing
             if args.ddp_find_unused_parameters is None
             else args.ddp_find_unused_parameters,
@@ -198,12 +198,12 @@ class EvaluationSettings:
 
 @dataclass(frozen=True)
 class ReportSettings:
-    """What follows from an evaluation or a step that went wrong."""
+    """How the results of steps and evaluations are used."""
 
     isolate_rng: bool
-    best_decides_saving: bool  # a checkpoint is due when, and only when, an evaluation was the best so far
+    best_decides_saving: bool  # a checkpoint is saved only after the best evaluation so far
     load_best_at_end: bool
-    nonfinite_in_train_loss: bool  # a skipped step makes the final loss NaN, instead of being left out
+    nonfinite_in_train_loss: bool  # a skipped step makes the final loss NaN, instead of being excluded
     evaluates_first: bool  # before the first step
 
     @classmethod
@@ -219,14 +219,14 @@ class ReportSettings:
 
 @dataclass(frozen=True)
 class SaveSettings:
-    """Which checkpoints are written, and how many are kept."""
+    """When checkpoints are written, and how many are kept."""
 
     strategy: SaveStrategy
     only_model: bool
     total_limit: int | None
-    writes_here: bool  # this process writes the files that exist once
-    for_transformers: bool  # also the files by which transformers goes on
-    errors: str  # of the disk: warn goes on, raise ends the run
+    writes_here: bool  # this process writes the files that are not per process
+    for_transformers: bool  # also write the files from which transformers resumes
+    errors: str  # of the disk: warn or raise
 
     @classmethod
     def of(cls, args: TrainingArguments) -> SaveSettings:
@@ -242,16 +242,16 @@ class SaveSettings:
 
 @dataclass(frozen=True)
 class HubSettings:
-    """Where a model is uploaded to, and when."""
+    """Uploads to the hub."""
 
     uploads: bool
     name: str  # `owner/name`, or the name alone
     token: str | None = field(repr=False)
     private: bool | None
     strategy: HubStrategy
-    always: bool  # also while another upload is on its way
+    always: bool  # also while another upload runs
     revision: str | None
-    by_epochs: bool  # how commits count
+    by_epochs: bool  # commit messages count epochs, not steps
 
     @classmethod
     def of(cls, args: TrainingArguments) -> HubSettings:
@@ -268,16 +268,16 @@ class HubSettings:
 
 
 def _parse_options(text: str | None) -> dict[str, str]:
-    """`"a=1, b=x"` as a dict; values stay strings, the optimizer knows their types."""
+    """Parse `"a=1, b=x"`. Values stay strings: the optimizer knows their types."""
     if not text:
         return {}
     options = {}
-    for pair in re.split(r",(?![^(\[]*[)\]])", text.replace(" ", "")):  # not at the commas of betas=(0.9,0.95)
+    for pair in re.split(r",(?![^(\[]*[)\]])", text.replace(" ", "")):  # not inside betas=(0.9,0.95)
         name, equals, value = pair.partition("=")
         if name and not equals:
             raise ConfigError(
                 what=f"optim_args={text!r}: {name!r} has no value",
-                why="options are written name=value, with commas in between",
+                why="options are written as name=value, separated by commas",
                 fix=f'for example optim_args="{name}=0.9"',
             )
         if name:
@@ -286,5 +286,5 @@ def _parse_options(text: str | None) -> dict[str, str]:
 
 
 def _to_dict(options: Mapping[str, Any] | str | None) -> dict[str, Any]:
-    """Arguments given as JSON text were taken apart when the arguments were made."""
+    """Return options as a dict; JSON was parsed when the arguments were constructed."""
     return dict(options) if isinstance(options, Mapping) else {}

@@ -1,4 +1,4 @@
-"""Which experiment trackers `report_to` can name, and which of them can be used here."""
+"""The names of experiment trackers in `report_to`, and whether their packages are installed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .name_suggestion import suggest_name
 
 GROUP = "ostinato.trackers"
 
-# The package to import, or none where the standard library is enough; and what pip calls it.
+# The package to import (None: the standard library is enough), and its name on PyPI.
 KNOWN: dict[str, tuple[str | None, str]] = {
     "tensorboard": ("tensorboard", "tensorboard"),
     "wandb": ("wandb", "wandb"),
@@ -24,7 +24,7 @@ KNOWN: dict[str, tuple[str | None, str]] = {
     "neptune": ("neptune", "neptune"),
     "swanlab": ("swanlab", "swanlab"),
 }
-# What transformers reports to and we do not.
+# Trackers of transformers that are not supported.
 ELSEWHERE = ("azure_ml", "codecarbon", "dagshub", "flyte", "kubeflow")
 
 
@@ -33,12 +33,12 @@ class TrackerMissing(ConfigError, RuntimeError):
 
 
 def find_third_party() -> dict[str, EntryPoint]:
-    """The trackers that installed packages bring along, by name."""
+    """Return the trackers that installed packages register, by name."""
     return {found.name: found for found in entry_points(group=GROUP)}
 
 
 def is_installed(name: str) -> bool:
-    """Whether a tracker of ours can be used here.
+    """Return whether a tracker can be used.
 
     >>> is_installed("csv"), is_installed("no such tracker")
     (True, False)
@@ -50,25 +50,25 @@ def is_installed(name: str) -> bool:
 
 
 def list_installed() -> list[str]:
-    """Every tracker that can be used here: what `report_to="all"` means."""
+    """Return every tracker that can be used: what `report_to="all"` selects."""
     return [name for name in [*KNOWN, *sorted(find_third_party())] if is_installed(name)]
 
 
 def find_problem(name: object) -> ConfigError | None:
-    """What is wrong with a name in `report_to`; None if there is such a tracker, installed or not."""
+    """Return what is wrong with a name in `report_to`; None if there is such a tracker, installed or not."""
     if name in KNOWN or name in find_third_party():
         return None
     if name in ELSEWHERE:
         return NotSupportedError(
             what=f"report_to={name!r} is not supported",
-            why="there is no callback for it here",
+            why="there is no callback for it",
             fix="pass a callback of your own in callbacks=[...]",
         )
     names = [*KNOWN, *sorted(find_third_party())]
     meant = suggest_name(str(name), [*names, "all", "none"])
     return ConfigError(
         what=f"report_to={name!r} is not a tracker",
-        why=f"there are {', '.join(names)}; 'all' means the installed ones",
+        why=f"there are {', '.join(names)}; 'all' selects the installed ones",
         fix=f"did you mean {meant!r}?"
         if meant is not None
         else f"leave it out, or install the package that registers it under the entry points {GROUP!r}",
@@ -76,9 +76,9 @@ def find_problem(name: object) -> ConfigError | None:
 
 
 def make_missing_error(name: str) -> TrackerMissing:
-    """The error for a tracker that cannot be used before something is installed."""
+    """Return the error for a tracker whose package is not installed."""
     return TrackerMissing(
         what=f"report_to={name!r} needs the package {KNOWN[name][1]}, which is not installed",
-        why="trackers are optional, and none of their packages comes with this library",
+        why="the packages of trackers are optional and not installed with this library",
         fix=f"pip install {KNOWN[name][1]}; or report_to='none'",
     )

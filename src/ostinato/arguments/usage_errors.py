@@ -1,4 +1,4 @@
-"""What can turn out to be missing or wrong while a trainer is used: what happened, why, what to do."""
+"""The errors of using a trainer: one function per error, which returns it with its cause and a fix."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .validate_trainer import NoSuchMetricError
 
 
 class NoSuchSetError(ConfigError, KeyError):
-    """An evaluation set that eval_dataset does not hold (a dict raises KeyError here)."""
+    """An evaluation set that is not in eval_dataset (a dict raises KeyError here)."""
 
     def __str__(self) -> str:  # KeyError would print a repr
         return Exception.__str__(self)
 
 
 class NoGenerationError(ConfigError, AttributeError):
-    """Text is to be generated, and something that this takes is not there (Python raises AttributeError here)."""
+    """A model or a config with which text cannot be generated (Python raises AttributeError here)."""
 
 
 class UnreadableGenerationError(ConfigError, OSError):
@@ -53,14 +53,14 @@ def tokenizer_twice() -> WrongTypeError:
 def model_init_takes(count: int) -> ConfigError:
     return ConfigError(
         what="model_init should have 0 or 1 argument",
-        why=f"it has {count}; it is called with nothing, or with the trial of a search",
+        why=f"it has {count}; it is called without arguments, or with the trial of a search",
         fix="bind the others: model_init=functools.partial(make_model, config)",
     )
 
 
 def model_init_returns_nothing() -> ConfigError:
     return ConfigError(
-        what="model_init should not return None", why="training needs the model it makes", fix="return the model"
+        what="model_init should not return None", why="training needs the model", fix="return the model"
     )
 
 
@@ -91,7 +91,7 @@ def no_eval_dataset() -> ConfigError:
 def no_optimizer() -> ConfigError:
     return ConfigError(
         what="Trainer optimizer is None, please make sure you have setup the optimizer before",
-        why="it is made when training starts",
+        why="it is created when training starts",
         fix="call create_optimizer() first",
     )
 
@@ -118,21 +118,21 @@ def no_checkpoint(directory: Path, damaged: Sequence[str] = ()) -> CheckpointErr
 def mode_without_checkpoint(mode: str) -> ConfigError:
     return ConfigError(
         what=f"resume_mode={str(mode)!r} without a checkpoint",
-        why="it says what is taken from the checkpoint, and resume_from_checkpoint names none",
+        why="it decides what is restored from a checkpoint, and resume_from_checkpoint is not set",
         fix="pass resume_from_checkpoint=PATH, or True for the newest in output_dir",
     )
 
 
 def nothing_to_extend(checkpoint: str, *, planned: int, now: int) -> ConfigError:
     return ConfigError(
-        what=f"resume_mode='extend', but the run of {checkpoint} is not to become longer",
+        what=f"resume_mode='extend', but the run of {checkpoint} does not become longer",
         why=f"it was planned for {planned} steps, and the arguments make {now}",
         fix=f"set max_steps above {planned}, or a larger num_train_epochs; to go on as planned, leave resume_mode out",
     )
 
 
 def no_such_checkpoint(wanted: str, home: Path) -> CheckpointError:
-    """A path that is no directory: say what there is beside it, and in the output directory."""
+    """Return the error for a path that is not a directory, with checkpoints that exist."""
     near = sorted({*_checkpoints_in(Path(wanted).parent), *_checkpoints_in(home)})
     return CheckpointError(
         what=f"there is no checkpoint {wanted}",
@@ -150,16 +150,16 @@ def _checkpoints_in(directory: Path) -> list[str]:
 def no_steps_to_verify(steps: int) -> ConfigError:
     return ConfigError(
         what=f"verify_resume(steps={steps}) compares nothing",
-        why="so many steps are taken before a checkpoint, and compared after it",
+        why="it is the number of steps before a checkpoint, and of those compared after it",
         fix="leave steps out, or set it to 1 or more",
     )
 
 
 def cannot_be_verified() -> NotSupportedError:
     return NotSupportedError(
-        what="verify_resume cannot leave no trace here",
-        why="the training set, its order or the collator holds an iterator that can only go forward",
-        fix="make the iterator anew in __iter__, or verify with a copy of the data",
+        what="verify_resume cannot undo its steps here",
+        why="the training set, the sampler or the collator holds an iterator, which cannot be rewound",
+        fix="create the iterator in __iter__, or verify with a copy of the data",
     )
 
 
@@ -191,7 +191,7 @@ def cannot_generate(model: Any) -> NoGenerationError:
 
 def no_generation_config(given: Any) -> NoGenerationError:
     return NoGenerationError(
-        what=f"generation_config is of type {type(given).__name__}, which does not say how to generate",
+        what=f"generation_config is of type {type(given).__name__}, which is not a generation config",
         why=f"it is {given!r:.60}",
         fix="pass GenerationConfig(...), a dict of its arguments, or the directory, file or hub model that holds one",
     )
@@ -206,7 +206,7 @@ def unreadable_generation_config(given: Any, reason: Exception) -> UnreadableGen
 
 
 def _not_found(given: Any) -> str | None:
-    """What is missing, if the answer lies on this machine."""
+    """Return what is missing, if the path is on this machine."""
     path = Path(given)
     if path.is_dir():
         return None if (path / "generation_config.json").is_file() else "the directory holds no generation_config.json"
@@ -220,14 +220,14 @@ def invalid_generation_config(reason: Exception) -> ConfigError:
     return ConfigError(
         what="generation_config contradicts itself",
         why="; ".join(told),
-        fix="change it before it is passed: it would fail in generation, or when a checkpoint is saved",
+        fix="correct it: generation or saving a checkpoint would fail",
     )
 
 
 def several_texts_per_row(rows: int, texts: int) -> NotSupportedError:
     return NotSupportedError(
         what=f"{texts} texts were generated for {rows} rows, in several processes",
-        why="the texts of all processes are put into the order of the data set, one for each row",
+        why="predictions of all processes are put into the order of the dataset, one for each row",
         fix="leave num_return_sequences out, or predict in one process",
     )
 
@@ -235,14 +235,14 @@ def several_texts_per_row(rows: int, texts: int) -> NotSupportedError:
 def packing_of_a_stream() -> NotSupportedError:
     return NotSupportedError(
         what="packing=True with a training set that can only be iterated over",
-        why="its first rows are tried before training starts, and a stream cannot be read twice",
-        fix="pass a data set with numbered rows, or use data_collator=DataCollatorWithFlattening()",
+        why="its first rows are checked before training starts, and a stream cannot be read twice",
+        fix="pass a dataset with indices, or use data_collator=DataCollatorWithFlattening()",
     )
 
 
 def no_number_of_batches(loader: Any) -> ConfigError:
     return ConfigError(
-        what="nobody knows how many batches an epoch has: max_steps has to be specified",
+        what="the number of batches per epoch is not known: max_steps has to be specified",
         why=f"the {type(loader).__name__} of the training set has no length, perhaps because its sampler has none",
         fix="set max_steps, or give the sampler a __len__",
     )
@@ -251,7 +251,7 @@ def no_number_of_batches(loader: Any) -> ConfigError:
 def budget_and_own_order(tokens: int, name: str) -> ConfigError:
     return ConfigError(
         what=f"max_tokens_per_batch={tokens} with {name}._get_train_sampler",
-        why="rows of similar length are put together, in an order that a sampler of rows cannot decide",
+        why="rows are grouped by length, so that a sampler cannot decide their order",
         fix="leave max_tokens_per_batch out, or pass batch_sampler=... with your own batches",
     )
 
@@ -259,14 +259,14 @@ def budget_and_own_order(tokens: int, name: str) -> ConfigError:
 def skipping_inside_a_loader() -> NotSupportedError:
     return NotSupportedError(
         what="skip_bad_rows=True with a DataLoader as train_dataset",
-        why="it reads its rows itself, and a batch whose rows it could not read is all that it tells",
-        fix="pass its data set: train_dataset=loader.dataset; or leave out bad rows in its data set",
+        why="it reads its rows itself, and does not report which of them failed",
+        fix="pass its dataset: train_dataset=loader.dataset; or skip bad rows in its dataset",
     )
 
 
 def no_search() -> NotSupportedError:
     return NotSupportedError(
-        what="hyperparameter_search is not there yet",
-        why="the search room is still empty",
-        fix="drive Optuna yourself: study.optimize(lambda trial: make_trainer(trial).train().training_loss)",
+        what="hyperparameter_search is not supported yet",
+        why="no search backend is implemented",
+        fix="use Optuna directly: study.optimize(lambda trial: make_trainer(trial).train().training_loss)",
     )

@@ -1,4 +1,4 @@
-"""Every contradiction and every request that cannot be honoured, found before anything runs and reported together."""
+"""The checks of arguments: all problems are found before anything runs, and reported together."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 
 def find_problems(args: TrainingArguments) -> list[ConfigError]:
-    """Everything that stands in the way of a run with these arguments; nothing is raised or changed."""
+    """Return everything that is wrong with the arguments. Nothing is raised or changed."""
     return [problem for check in _CHECKS for problem in check(args)]
 
 
 def raise_problems(problems: Sequence[ConfigError]) -> None:
-    """Raise all problems as one error; none, and nothing happens.
+    """Raise all problems as one error, if there are any.
 
     >>> raise_problems([])
     """
     if not problems:
         return
     if len(problems) == 1:
-        raise problems[0].with_traceback(None)  # how it was found is of no interest
+        raise problems[0].with_traceback(None)  # the traceback of the check says nothing to a user
     together = "\n".join(f"{number}. {problem}" for number, problem in enumerate(problems, start=1))
     kinds = {type(problem) for problem in problems}
     error = kinds.pop() if len(kinds) == 1 else ConfigError
@@ -132,16 +132,16 @@ def _check_intervals(args: TrainingArguments) -> Iterator[ConfigError]:
         is_number = steps is None or (isinstance(steps, (int, float)) and math.isfinite(steps))
         if strategy != IntervalStrategy.STEPS.value or not is_number:
             continue
-        if name != "save" and (not steps or steps < 0):  # save_steps=0 and -1 are old ways to say "only at the end"
+        if name != "save" and (not steps or steps < 0):  # save_steps=0 and -1 mean "only at the end" in older scripts
             yield ConfigError(
                 what=f"{name}_strategy='steps' with {name}_steps={steps!r}",
-                why="this needs a number of steps above 0, or a share of the run between 0 and 1",
+                why="it needs a number of steps above 0, or a fraction of the run between 0 and 1",
                 fix=f"set {name}_steps, for example to 500, or {name}_strategy='no'",
             )
         elif steps is not None and steps > 1 and steps != int(steps):
             yield ConfigError(
                 what=f"{name}_steps={steps!r} is not a whole number",
-                why="a number below 1 is a share of the run, one above counts steps",
+                why="below 1 it is a fraction of the run, above 1 a number of steps",
                 fix=f"set {name}_steps={round(steps)}",
             )
 
@@ -152,7 +152,7 @@ def _check_best_model(args: TrainingArguments) -> Iterator[ConfigError]:
     if best and args.metric_for_best_model is None:
         yield ConfigError(
             what="save_strategy='best' without metric_for_best_model",
-            why="nothing says what a better model is",
+            why="models are compared by this metric",
             fix="set metric_for_best_model, for example to 'loss' or 'accuracy'",
         )
     needs_evaluation = {
@@ -174,14 +174,14 @@ def _check_precision(args: TrainingArguments) -> Iterator[ConfigError]:
         if getattr(args, one) and getattr(args, other):
             yield ConfigError(
                 what=f"{one}=True with {other}=True",
-                why="a number has one format",
-                fix=f"keep {one} where the device knows it, else {other}",
+                why="only one number format can be used",
+                fix=f"keep {one} if the device supports it, otherwise {other}",
             )
     if (args.bf16 or args.bf16_full_eval) and args.device.type == "cuda" and not torch.cuda.is_bf16_supported():
         yield ConfigError(
-            what="bf16 on a GPU that does not know it",
+            what="bf16 on a GPU that does not support it",
             why=f"{torch.cuda.get_device_name(args.device)} has no bfloat16",
-            fix="set fp16=True in its place",
+            fix="set fp16=True instead",
         )
 
 
@@ -193,7 +193,7 @@ def _check_workers(args: TrainingArguments) -> Iterator[ConfigError]:
         if value is not None and value is not False:
             yield ConfigError(
                 what=f"dataloader_{name}={value!r} with dataloader_num_workers=0",
-                why="it is about worker processes, and there are none",
+                why="it applies to worker processes, and there are none",
                 fix=f"set dataloader_num_workers above 0, or leave dataloader_{name} out",
             )
 
@@ -202,18 +202,18 @@ def _check_padding(args: TrainingArguments) -> Iterator[ConfigError]:
     if args.split_by_length and args.packing:
         yield ConfigError(
             what="split_by_length=True with packing=True",
-            why="rows that are laid end to end have no padding to save",
-            fix="keep packing for language models that allow it, else split_by_length",
+            why="packed rows have no padding to save",
+            fix="keep packing for language models that support it, otherwise split_by_length",
         )
 
 
 def _check_order(args: TrainingArguments) -> Iterator[ConfigError]:
-    """Sorting rows by length takes part in one order only."""
+    """Yield conflicts between the arguments that decide about the order of rows."""
     strategy, window, tokens = args.train_sampling_strategy, args.length_window, args.max_tokens_per_batch
     if window and tokens is None and strategy != "group_by_length":
         yield ConfigError(
             what=f"length_window={window!r} with train_sampling_strategy={strategy!r}",
-            why="it says how many batches are sorted by length at a time, and nothing is sorted",
+            why="it is the number of batches that are sorted by length together, and nothing is sorted",
             fix="set train_sampling_strategy='group_by_length', or leave length_window out",
         )
     if tokens is None:
@@ -221,14 +221,14 @@ def _check_order(args: TrainingArguments) -> Iterator[ConfigError]:
     if strategy == "sequential":
         yield ConfigError(
             what=f"max_tokens_per_batch={tokens!r} with train_sampling_strategy='sequential'",
-            why="rows of similar length are put together, and cannot stay in their order",
+            why="rows are grouped by length, and cannot keep their order",
             fix="leave train_sampling_strategy out, or use per_device_train_batch_size",
         )
     for name in ("split_by_length", "packing"):
         if getattr(args, name):
             yield ConfigError(
                 what=f"max_tokens_per_batch={tokens!r} with {name}=True",
-                why="both decide which rows share a batch to save padding",
+                why="both decide which rows share a batch",
                 fix="leave one of them out",
             )
 
@@ -245,7 +245,7 @@ def _check_trackers(args: TrainingArguments) -> Iterator[ConfigError]:
 def _check_accelerator(args: TrainingArguments) -> Iterator[ConfigError]:
     config: Any = args.accelerator_config
     if not isinstance(config, AcceleratorConfig):
-        return  # could not be read, which is reported already
+        return  # invalid, which derive.py reports
     refused = {
         "split_batches": (config.split_batches, "a batch belongs to one process: set per_device_train_batch_size"),
         "dispatch_batches": (config.dispatch_batches, "every process reads its own rows: leave it out"),
@@ -280,18 +280,18 @@ def _check_accelerator(args: TrainingArguments) -> Iterator[ConfigError]:
 
 
 def _check_launcher(args: TrainingArguments) -> Iterator[ConfigError]:
-    """What `accelerate launch` asks for in the environment is asked for all the same."""
+    """Yield what `accelerate launch` requests through the environment and is not supported."""
     for name in ("FSDP", "DEEPSPEED", "MEGATRON_LM", "PARALLELISM_CONFIG"):
         variable = f"ACCELERATE_USE_{name}"
         if os.environ.get(variable, "false").lower() in ("true", "1"):
             yield NotSupportedError(
-                what=f"the launcher asks for {name.lower()} ({variable} is set)",
+                what=f"the launcher requests {name.lower()} ({variable} is set)",
                 why=DATA_PARALLEL_ONLY,
                 fix=USE_DATA_PARALLEL,
             )
     if os.environ.get("ACCELERATE_MIXED_PRECISION", "no").lower() == "fp8":
         yield NotSupportedError(
-            what="the launcher asks for fp8 (ACCELERATE_MIXED_PRECISION is set)",
+            what="the launcher requests fp8 (ACCELERATE_MIXED_PRECISION is set)",
             why="the trainer computes in float32, bfloat16 or float16",
             fix="launch with --mixed_precision bf16, or set bf16=True",
         )
@@ -311,18 +311,18 @@ _CHECKS = (
 )
 
 
-# --- accepted, but worth a word --------------------------------------------------------------------------------------
+# --- accepted without effect -----------------------------------------------------------------------------------------
 
 
 def note_ineffective(args: TrainingArguments) -> None:
-    """Say, once, what has no effect here or another effect than its name suggests."""
+    """Print a notice for each argument that has no effect here, or another one than its name suggests."""
     device = args.device.type
     if args.fp16 and device == "cpu":
         note_once("fp16=True has no effect on a CPU: computing in float32 (bf16=True would have one)")
     if args.num_train_epochs <= 0 and args.max_steps <= 0:
         note_once(f"num_train_epochs={args.num_train_epochs:g}: train() takes no step")
     if args.tf32 is not None and device != "cuda":
-        note_once(f"tf32={args.tf32} has no effect on {device}: it is about NVIDIA GPUs")
+        note_once(f"tf32={args.tf32} has no effect on {device}: it applies to NVIDIA GPUs")
     if args.fsdp_config and not args.fsdp:
         note_once("fsdp_config has no effect: fsdp is off")
     if args.liger_kernel_config and not args.use_liger_kernel:

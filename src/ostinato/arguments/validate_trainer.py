@@ -1,4 +1,4 @@
-"""Contradictions between the arguments and what the trainer was given, found before any data is touched."""
+"""The checks of what is passed to `Trainer`, made before any data is read."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class NoSuchMetricError(MetricError, KeyError):
 
 
 class NoModelError(ConfigError, RuntimeError):
-    """Neither a model nor a way to make one (transformers raises RuntimeError here)."""
+    """Neither a model nor a function that makes one (transformers raises RuntimeError here)."""
 
 
 def check_types(**given: Any) -> None:
-    """What was given must be of a type that can be used, all of it; None is never wrong here."""
+    """Raise if something passed to `Trainer` is of the wrong type. None is always accepted here."""
     problems = [problem for name, check in _TYPES.items() for problem in check(name, given.get(name))]
     raise_problems(problems)
 
@@ -44,19 +44,19 @@ def _check_model_type(name: str, value: Any) -> Iterator[ConfigError]:
     if isinstance(value, str):
         yield WrongTypeError(
             what=f"model={value!r} is a text",
-            why="the trainer trains a torch.nn.Module and loads none by name",
+            why="the trainer needs a torch.nn.Module, and does not load models by name",
             fix=f"pass AutoModelForSequenceClassification.from_pretrained({value!r}), or the class of your task",
         )
     elif isinstance(value, type):
         yield WrongTypeError(
             what=f"model is the class {value.__name__}, not a model",
             why="a class has no weights",
-            fix=f"pass {value.__name__}(...), or model_init={value.__name__} to have it made when training starts",
+            fix=f"pass {value.__name__}(...), or model_init={value.__name__} to create it when training starts",
         )
     else:
         yield WrongTypeError(
             what=f"model is a {type(value).__name__}, not a torch.nn.Module",
-            why="only a module has parameters that can be trained",
+            why="only a module has parameters to train",
             fix="pass the module itself; a function that makes one goes to model_init",
         )
 
@@ -71,7 +71,7 @@ def _check_function_type(name: str, value: Any) -> Iterator[ConfigError]:
 
 
 def _check_metrics_type(name: str, value: Any) -> Iterator[ConfigError]:
-    """A function; or names, pairs and streaming metrics, which are looked at where metrics are known."""
+    """Check for a function. Names, pairs and streaming metrics are checked by `metrics/`."""
     streams = all(callable(getattr(value, method, None)) for method in ("update", "compute", "reset"))
     if not streams and not isinstance(value, (str, list, tuple, Mapping)):
         yield from _check_function_type(name, value)
@@ -90,7 +90,7 @@ def _check_data_type(name: str, value: Any) -> Iterator[ConfigError]:
     if isinstance(value, str):
         yield WrongTypeError(
             what=f"{name}={value!r} is a text",
-            why="it would be read letter by letter",
+            why="it would be read character by character",
             fix=f"load it first, for instance datasets.load_dataset('csv', data_files={value!r})['train']",
         )
 
@@ -101,20 +101,20 @@ def _check_sampler_type(name: str, value: Any) -> Iterator[ConfigError]:
     if isinstance(value, DataLoader):
         yield WrongTypeError(
             what=f"{name} is a DataLoader",
-            why="a sampler gives the numbers of rows, a loader the batches made of them",
+            why="a sampler yields indices of rows, a loader yields batches",
             fix="pass it as train_dataset=loader, which is used as it is",
         )
     elif isinstance(value, type) or not callable(getattr(value, "__iter__", None)):
         shown = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
         yield WrongTypeError(
-            what=f"{name} is {shown}, which gives no numbers of rows",
-            why="it is iterated over in every epoch",
+            what=f"{name} is {shown}, which yields no indices of rows",
+            why="it is iterated over in each epoch",
             fix=f"pass an instance: {name}={_SAMPLERS[name]}",
         )
     elif name == "sampler" and isinstance(value, BatchSampler):
         yield WrongTypeError(
-            what=f"sampler is a {type(value).__name__}, which gives batches",
-            why="a sampler gives one row after another, of which per_device_train_batch_size make a batch",
+            what=f"sampler is a {type(value).__name__}, which yields batches",
+            why="a sampler yields single rows, of which per_device_train_batch_size make a batch",
             fix="pass it as batch_sampler=",
         )
 
@@ -131,16 +131,16 @@ def _check_callbacks_type(name: str, value: Any) -> Iterator[ConfigError]:
     if not isinstance(value, (list, tuple)):
         yield WrongTypeError(
             what=f"callbacks is a {type(value).__name__}, not a list",
-            why="several callbacks can listen to a run",
+            why="there can be several callbacks",
             fix="put it into a list: callbacks=[...]",
         )
         return
     for one in value:
         if inspect.isroutine(one) or isinstance(one, str):
             yield WrongTypeError(
-                what=f"callbacks holds {getattr(one, '__name__', repr(one))}, which is no callback",
-                why="a callback has methods such as on_log, and would never be called without",
-                fix="make a subclass of TrainerCallback and put an instance or the class into the list",
+                what=f"callbacks holds {getattr(one, '__name__', repr(one))}, which is not a callback",
+                why="a callback has methods such as on_log; without them it would never be called",
+                fix="subclass TrainerCallback and put an instance or the class into the list",
             )
 
 
@@ -148,7 +148,7 @@ def _check_optimizers_type(name: str, value: Any) -> Iterator[ConfigError]:
     if not (isinstance(value, (list, tuple)) and len(value) == 2):
         yield WrongTypeError(
             what=f"optimizers is a {type(value).__name__}, not a pair",
-            why="it holds an optimizer and a schedule, either of which may be None",
+            why="it is an optimizer and a schedule, either of which may be None",
             fix="pass optimizers=(optimizer, None)",
         )
 
@@ -167,23 +167,23 @@ _TYPES: dict[str, Callable[[str, Any], Iterator[ConfigError]]] = {
 
 
 def check_model(model: Any, model_init: Any) -> None:
-    """Exactly one of a model and a function that makes one."""
+    """Raise unless exactly one of `model` and `model_init` is given."""
     if model is None and model_init is None:
         raise NoModelError(
             what="Trainer requires either a model or model_init argument",
             why="neither was given",
-            fix="pass model=..., or model_init=lambda: ... to make a fresh one for every train()",
+            fix="pass model=..., or model_init=lambda: ... to create a new one for every train()",
         )
     if model is not None and model_init is not None:
         raise NoModelError(
             what="Trainer requires either a model or model_init argument, but not both",
-            why="model_init makes a fresh model when training starts, and would replace the one given",
+            why="model_init creates a new model when training starts, which would replace the one given",
             fix="leave one of them out",
         )
 
 
 def check_trainer(args: TrainingArguments, train_dataset: Any, eval_dataset: Any) -> None:
-    """What the arguments ask for must be possible with what was given."""
+    """Raise if the arguments need a dataset, or its length, that is not available."""
     if args.eval_strategy != IntervalStrategy.NO and eval_dataset is None:
         raise ConfigError(
             what=f"You have set `args.eval_strategy` to {args.eval_strategy} but you didn't pass an `eval_dataset` "
@@ -194,7 +194,7 @@ def check_trainer(args: TrainingArguments, train_dataset: Any, eval_dataset: Any
     if train_dataset is not None and args.max_steps <= 0 and not has_length(train_dataset):
         raise ConfigError(
             what="The train_dataset does not implement __len__, max_steps has to be specified",
-            why="the number of steps and the learning-rate schedule follow from the length of the data",
+            why="the number of steps and the learning rate schedule depend on the length of the data",
             fix="set max_steps, or give the data set a __len__",
         )
 
@@ -202,12 +202,12 @@ def check_trainer(args: TrainingArguments, train_dataset: Any, eval_dataset: Any
 def check_order(
     args: TrainingArguments, train_dataset: Any, sampler: Any, batch_sampler: Any, *, is_mixture: bool = False
 ) -> None:
-    """One only decides in which order training rows are read, and which share a batch."""
+    """Raise if several things decide about the order of training rows or about batches."""
     given = [name for name, value in (("sampler=", sampler), ("batch_sampler=", batch_sampler)) if value is not None]
     if len(given) > 1:
         raise ConfigError(
             what="sampler= and batch_sampler= were both passed",
-            why="batches are made of the rows of the one, or are those of the other",
+            why="both decide which rows make up a batch",
             fix="leave one of them out",
         )
     arguments = _list_order_arguments(args)
@@ -223,14 +223,14 @@ def check_order(
     elif given:
         if isinstance(train_dataset, IterableDataset):
             _refuse_combination(
-                given[0], ["a training set that can only be iterated over"], "its rows have no numbers"
+                given[0], ["a training set that can only be iterated over"], "its rows have no indices"
             )
         cutting = ["split_by_length=True"] if batch_sampler is not None and args.split_by_length else []
         _refuse_combination(given[0], [*arguments, *cutting], "both decide in which order rows are read")
 
 
 def _list_order_arguments(args: TrainingArguments) -> list[str]:
-    """The arguments by which the order of rows is not simply random."""
+    """Return the given arguments that decide about the order of rows."""
     asked = {
         "train_sampling_strategy": args.train_sampling_strategy != "random",
         "length_window": bool(args.length_window),
@@ -248,19 +248,19 @@ def _refuse_combination(one: str, others: list[str], why: str) -> None:
         )
 
 
-# What every evaluation measures, whatever the metric function returns.
+# The metrics of every evaluation, besides those of the metric function.
 ALWAYS_MEASURED = ("loss", "runtime", "samples_per_second", "steps_per_second")
 
 
 def check_metric_name(args: TrainingArguments, measured: Mapping[str | None, Iterable[str]]) -> None:
-    """Where no function may name others, the best model can only be chosen by what evaluations measure.
+    """Raise if evaluations will not return `metric_for_best_model`. Only for metrics whose names are known.
 
-    `measured` are the names of the metrics of each evaluation set; a single set is called None.
+    `measured` are the names of the metrics of each evaluation set; a single set has the key None.
     """
     name = args.metric_for_best_model
     if name is None or args.eval_strategy == IntervalStrategy.NO:
         return
-    known = [] if None in measured else ["loss"]  # of several sets, the mean of their losses
+    known = [] if None in measured else ["loss"]  # for several sets, the mean of their losses
     for one, metrics in measured.items():
         known += [metric if one is None else f"{one}_{metric}" for metric in (*ALWAYS_MEASURED, *metrics)]
     if name.removeprefix("eval_") not in known:
@@ -292,30 +292,30 @@ def settle_direction(args: TrainingArguments, directions: Mapping[str, bool]) ->
 
 
 def check_optimizers(optimizers: Any, optimizer_cls_and_kwargs: Any, model_init: Any, model: Any = None) -> None:
-    """An optimizer belongs to the parameters of one model."""
+    """Raise if the optimizer does not belong to the model, or is given twice."""
     optimizer, _ = optimizers
     if optimizer is not None and model is not None and not _has_parameters_of(optimizer, model):
         raise ConfigError(
             what="the optimizer holds no parameter of the model",
-            why="its steps would change another model and leave this one as it is",
-            fix="make it from model.parameters() of the model you pass, after the model got its final form",
+            why="its steps would update another model and not this one",
+            fix="create it from model.parameters() of the model you pass, after the last change to the model",
         )
     if optimizer is not None and optimizer_cls_and_kwargs is not None:
         raise ConfigError(
             what="Passing both `optimizers` and `optimizer_cls_and_kwargs` arguments is incompatible",
-            why="both say which optimizer to use",
+            why="both define the optimizer",
             fix="leave one of them out",
         )
     if model_init is not None and any(part is not None for part in optimizers):
         raise NoModelError(
             what="Passing a `model_init` is incompatible with providing the `optimizers` argument",
-            why="model_init makes a new model when training starts, whose parameters your optimizer does not hold",
+            why="model_init creates a new model when training starts, whose parameters are not in your optimizer",
             fix="subclass Trainer and override create_optimizer_and_scheduler, or pass optimizer_cls_and_kwargs",
         )
 
 
 def _has_parameters_of(optimizer: Any, model: Any) -> bool:
-    """Whether an optimizer would change any of the model's weights; one of an unknown kind may."""
+    """Return whether an optimizer has any of the model's parameters; assumed of unknown types of optimizers."""
     groups = getattr(optimizer, "param_groups", None)
     if not groups or not any(True for _ in model.parameters()):
         return True

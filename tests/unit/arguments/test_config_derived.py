@@ -244,7 +244,7 @@ def test_compiling_is_left_to_inductor(arguments):
     [
         ({"output_dir": None}, "trainer_output"),
         ({"eval_strategy": "steps", "logging_steps": 7}, "logging_steps=7"),
-        ({"load_best_model_at_end": True, "eval_strategy": "epoch"}, "evaluation loss decides"),
+        ({"load_best_model_at_end": True, "eval_strategy": "epoch"}, "the evaluation loss is used"),
         ({"metric_for_best_model": "wer"}, "a higher 'wer' counts as better"),
         ({"fp16": True}, "float32"),
         ({"tf32": True}, "tf32=True has no effect"),

@@ -102,7 +102,9 @@ def test_secrets_are_not_shown(capsys):
 
 def test_arguments_of_a_subclass_stand_under_its_own_words(capsys):
     Seq2SeqTrainingArguments("out", use_cpu=True, predict_with_generate=True).explain("predict_with_generate")
-    assert capsys.readouterr().out.startswith("How to train a model that is evaluated on what it generates.\n")
+    assert capsys.readouterr().out.startswith(
+        "The arguments of a training run with generation of text in evaluations.\n"
+    )
 
 
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda args: pickle.loads(pickle.dumps(args))])

@@ -495,13 +495,13 @@ def test_files_come_before_the_command_line(files, options, expected):
 
 def test_a_file_beside_the_script_is_mentioned(files, capsys):
     HfArgumentParser(Filed).parse_args_into_dataclasses()
-    assert "arguments are also read from" in capsys.readouterr().err
+    assert "arguments are read from" in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there(files, capsys):
     parser = HfArgumentParser(Filed)
     assert parser.parse_args_into_dataclasses(args_filename="none.args") == (Filed(name="typed"),)
-    assert "none.args is not there" in capsys.readouterr().err
+    assert "none.args does not exist" in capsys.readouterr().err
     with pytest.raises(ConfigError, match=r"--cfg none.args: there is no such file"):
         parser.parse_args_into_dataclasses(["--cfg", "none.args"], args_file_flag="--cfg")
 

@@ -14,7 +14,7 @@ def test_the_nearest_name_is_suggested():
         TrainingArguments("out", use_cpu=True, learnig_rate=1e-3)
     assert str(refusal.value) == (
         "TrainingArguments has no argument 'learnig_rate' (learnig_rate=0.001)\n"
-        "  why: an argument that does not exist would change nothing\n"
+        "  why: an unknown argument would have no effect\n"
         "  fix: did you mean 'learning_rate'?"
     )
     assert isinstance(refusal.value, TypeError)  # what Python raises for an unexpected keyword

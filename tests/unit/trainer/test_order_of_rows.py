@@ -407,7 +407,7 @@ def test_two_orders_are_refused(tmp_path, case: str) -> None:
     [
         ("sampler", 5, "sampler is a int"),
         ("sampler", RandomSampler, "sampler is the class RandomSampler"),
-        ("sampler", BatchSampler(range(3), 2, drop_last=False), "sampler is a BatchSampler, which gives batches"),
+        ("sampler", BatchSampler(range(3), 2, drop_last=False), "sampler is a BatchSampler, which yields batches"),
         ("batch_sampler", DataLoader(range(3)), "batch_sampler is a DataLoader"),  # type: ignore[arg-type]
     ],
 )

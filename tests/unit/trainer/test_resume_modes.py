@@ -105,7 +105,7 @@ def test_more_epochs_extend_a_finished_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("changes", [{}, {"max_steps": 6}, {"max_steps": -1, "num_train_epochs": 1}])
 def test_extending_needs_a_longer_plan(changes: dict[str, Any], tmp_path: Path) -> None:
     build(tmp_path).train()
-    with pytest.raises(ConfigError, match="is not to become longer") as refusal:
+    with pytest.raises(ConfigError, match="does not become longer") as refusal:
         build(tmp_path, **changes).train(resume_from_checkpoint=True, resume_mode="extend")
     assert "planned for 8 steps" in refusal.value.why and "max_steps above 8" in refusal.value.fix
 

@@ -326,7 +326,7 @@ def test_what_cannot_be_verified(tmp_path: Path) -> None:
         def __iter__(self):
             return self.rows
 
-    with pytest.raises(NotSupportedError, match="only go forward"):
+    with pytest.raises(NotSupportedError, match="cannot be rewound"):
         trainer(tmp_path, data=Once(), max_steps=8).verify_resume()
 
     class Stops(ostinato.TrainerCallback):
