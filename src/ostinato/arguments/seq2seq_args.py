@@ -29,9 +29,7 @@ class Seq2SeqTrainingArguments(TrainingArguments):
     """
 
     sortish_sampler: bool = argument(
-        False,
-        help="Accepted for compatibility: use train_sampling_strategy=group_by_length.",
-        on_resume=None,
+        False, help="Accepted for compatibility: use train_sampling_strategy=group_by_length.", on_resume=None
     )
     predict_with_generate: bool = argument(
         False,

@@ -13,9 +13,7 @@ class CheckpointArguments:
     """When checkpoints are written, and what they contain."""
 
     save_only_model: bool = argument(
-        False,
-        help="Save only the weights: smaller checkpoints, from which a run cannot be resumed.",
-        on_resume=None,
+        False, help="Save only the weights: smaller checkpoints, from which a run cannot be resumed.", on_resume=None
     )
     save_strategy: SaveStrategy | str = argument(
         "steps",
@@ -30,9 +28,7 @@ class CheckpointArguments:
         on_resume=None,
     )
     save_on_each_node: bool = argument(
-        False,
-        help="Write checkpoints on every machine. Not for machines that share a disk.",
-        on_resume=None,
+        False, help="Write checkpoints on every machine. Not for machines that share a disk.", on_resume=None
     )
     save_total_limit: int | None = argument(
         None,
@@ -41,9 +37,7 @@ class CheckpointArguments:
         on_resume=None,
     )
     enable_jit_checkpoint: bool = argument(
-        False,
-        help="Save a checkpoint when the process is asked to end (SIGTERM).",
-        on_resume=None,
+        False, help="Save a checkpoint when the process is asked to end (SIGTERM).", on_resume=None
     )
 
 
@@ -51,11 +45,7 @@ class CheckpointArguments:
 class HubArguments:
     """Uploads to the Hugging Face hub."""
 
-    push_to_hub: bool = argument(
-        False,
-        help="Upload the model to the hub whenever it is saved.",
-        on_resume=None,
-    )
+    push_to_hub: bool = argument(False, help="Upload the model to the hub whenever it is saved.", on_resume=None)
     hub_token: str | None = argument(
         None,
         help="Token for uploads. Default: the one of `hf auth login`.",
@@ -63,14 +53,10 @@ class HubArguments:
         on_resume=None,
     )
     hub_private_repo: bool | None = argument(
-        None,
-        help="Whether a newly created repository is private. Default: the setting of its owner.",
-        on_resume=None,
+        None, help="Whether a newly created repository is private. Default: the setting of its owner.", on_resume=None
     )
     hub_model_id: str | None = argument(
-        None,
-        help="Repository to upload to, as `owner/name`. Default: the name of output_dir.",
-        on_resume=None,
+        None, help="Repository to upload to, as `owner/name`. Default: the name of output_dir.", on_resume=None
     )
     hub_strategy: HubStrategy | str = argument(
         "every_save",
@@ -79,12 +65,6 @@ class HubArguments:
         on_resume=None,
     )
     hub_always_push: bool = argument(
-        False,
-        help="Start an upload even if the previous one has not finished.",
-        on_resume=None,
+        False, help="Start an upload even if the previous one has not finished.", on_resume=None
     )
-    hub_revision: str | None = argument(
-        None,
-        help="Branch, tag or commit to upload to.",
-        on_resume=None,
-    )
+    hub_revision: str | None = argument(None, help="Branch, tag or commit to upload to.", on_resume=None)

@@ -22,9 +22,7 @@ class DataArguments:
     """Data loading: workers, columns and the order of rows."""
 
     dataloader_drop_last: bool = argument(
-        False,
-        help="Drop the last batch of an epoch if it is not full.",
-        on_resume=change_last_batch,
+        False, help="Drop the last batch of an epoch if it is not full.", on_resume=change_last_batch
     )
     dataloader_num_workers: int = argument(
         0,
@@ -38,9 +36,7 @@ class DataArguments:
         on_resume=None,
     )
     dataloader_persistent_workers: bool = argument(
-        False,
-        help="Keep workers alive between epochs: a faster start, but more memory.",
-        on_resume=None,
+        False, help="Keep workers alive between epochs: a faster start, but more memory.", on_resume=None
     )
     dataloader_prefetch_factor: int | None = argument(
         None,
@@ -60,9 +56,7 @@ class DataArguments:
         on_resume=change_numbers,
     )
     remove_unused_columns: bool = argument(
-        True,
-        help="Drop the columns of a dataset that the model's forward does not accept.",
-        on_resume=change_columns,
+        True, help="Drop the columns of a dataset that the model's forward does not accept.", on_resume=change_columns
     )
     label_names: list[str] | None = argument(
         None,
@@ -93,9 +87,7 @@ class ReproducibilityArguments:
         on_resume=None,
     )
     restore_callback_states_from_checkpoint: bool = argument(
-        False,
-        help="Accepted for compatibility: the states of callbacks are always restored.",
-        on_resume=None,
+        False, help="Accepted for compatibility: the states of callbacks are always restored.", on_resume=None
     )
     full_determinism: bool = argument(
         False,
@@ -103,10 +95,7 @@ class ReproducibilityArguments:
         on_resume=None,
     )
     seed: int = argument(
-        42,
-        help="Seed of every random choice of a run.",
-        number=Range(whole=True),
-        on_resume=change_seed,
+        42, help="Seed of every random choice of a run.", number=Range(whole=True), on_resume=change_seed
     )
     data_seed: int | None = argument(
         None,

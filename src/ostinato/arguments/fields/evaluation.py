@@ -32,20 +32,13 @@ class EvaluationArguments:
         on_resume=None,
     )
     per_device_eval_batch_size: int = argument(
-        8,
-        help="Rows per evaluation batch and process.",
-        number=Range(minimum=1, whole=True),
-        on_resume=None,
+        8, help="Rows per evaluation batch and process.", number=Range(minimum=1, whole=True), on_resume=None
     )
     prediction_loss_only: bool = argument(
-        False,
-        help="Compute only the loss in evaluations: no predictions, no other metrics.",
-        on_resume=None,
+        False, help="Compute only the loss in evaluations: no predictions, no other metrics.", on_resume=None
     )
     eval_on_start: bool = argument(
-        False,
-        help="Evaluate once before the first step, to find errors in the evaluation early.",
-        on_resume=None,
+        False, help="Evaluate once before the first step, to find errors in the evaluation early.", on_resume=None
     )
     eval_do_concat_batches: bool = argument(
         True,
@@ -75,9 +68,7 @@ class EvaluationArguments:
         on_resume=None,
     )
     batch_eval_metrics: bool = argument(
-        False,
-        help="Call compute_metrics after every batch, so that predictions need not be kept.",
-        on_resume=None,
+        False, help="Call compute_metrics after every batch, so that predictions need not be kept.", on_resume=None
     )
 
 
@@ -86,9 +77,7 @@ class BestModelArguments:
     """How the best model is chosen, and whether it is loaded at the end."""
 
     load_best_model_at_end: bool = argument(
-        False,
-        help="After training, load the weights with the best evaluation.",
-        on_resume=None,
+        False, help="After training, load the weights with the best evaluation.", on_resume=None
     )
     metric_for_best_model: str | None = argument(
         None,

@@ -16,9 +16,7 @@ class PrecisionArguments:
     """Number formats."""
 
     bf16: bool = argument(
-        False,
-        help="Run forward and backward in bfloat16. The weights keep their format.",
-        on_resume=change_numbers,
+        False, help="Run forward and backward in bfloat16. The weights keep their format.", on_resume=change_numbers
     )
     fp16: bool = argument(
         False,
@@ -26,14 +24,10 @@ class PrecisionArguments:
         on_resume=change_numbers,
     )
     bf16_full_eval: bool = argument(
-        False,
-        help="Evaluate with the whole model in bfloat16: half the memory, less precise metrics.",
-        on_resume=None,
+        False, help="Evaluate with the whole model in bfloat16: half the memory, less precise metrics.", on_resume=None
     )
     fp16_full_eval: bool = argument(
-        False,
-        help="Evaluate with the whole model in float16: half the memory, less precise metrics.",
-        on_resume=None,
+        False, help="Evaluate with the whole model in float16: half the memory, less precise metrics.", on_resume=None
     )
     tf32: bool | None = argument(
         None,
@@ -57,20 +51,12 @@ class MemoryArguments:
         kind=dict,
         on_resume=None,
     )
-    torch_compile: bool = argument(
-        False,
-        help="Compile the model with `torch.compile`.",
-        on_resume=change_numbers,
-    )
+    torch_compile: bool = argument(False, help="Compile the model with `torch.compile`.", on_resume=change_numbers)
     torch_compile_backend: str | None = argument(
-        None,
-        help="Backend of `torch.compile`. Setting it turns torch_compile on.",
-        on_resume=None,
+        None, help="Backend of `torch.compile`. Setting it turns torch_compile on.", on_resume=None
     )
     torch_compile_mode: str | None = argument(
-        None,
-        help="Mode of `torch.compile`. Setting it turns torch_compile on.",
-        on_resume=None,
+        None, help="Mode of `torch.compile`. Setting it turns torch_compile on.", on_resume=None
     )
     use_liger_kernel: bool = argument(
         False,
@@ -82,14 +68,10 @@ class MemoryArguments:
         on_resume=change_numbers,
     )
     liger_kernel_config: dict[str, bool] | None = argument(
-        None,
-        help="Which of Liger's kernels are used. Default: those that Liger recommends.",
-        on_resume=None,
+        None, help="Which of Liger's kernels are used. Default: those that Liger recommends.", on_resume=None
     )
     use_cache: bool = argument(
-        False,
-        help="Let the model return its key/value cache during training; seldom useful.",
-        on_resume=None,
+        False, help="Let the model return its key/value cache during training; seldom useful.", on_resume=None
     )
     neftune_noise_alpha: float | None = argument(
         None,
@@ -122,15 +104,9 @@ class MemoryArguments:
 class DeviceArguments:
     """Device and accelerate's settings."""
 
-    use_cpu: bool = argument(
-        False,
-        help="Use the CPU even if there is a GPU.",
-        on_resume=change_on_accelerators,
-    )
+    use_cpu: bool = argument(False, help="Use the CPU even if there is a GPU.", on_resume=change_on_accelerators)
     accelerator_config: dict | str | None = argument(
-        None,
-        help="Settings of accelerate, as JSON or a JSON file; see AcceleratorConfig.",
-        on_resume=None,
+        None, help="Settings of accelerate, as JSON or a JSON file; see AcceleratorConfig.", on_resume=None
     )
     parallelism_config: Any = argument(
         None,
@@ -150,9 +126,7 @@ class ParallelismArguments:
         on_resume=None,
     )
     ddp_bucket_cap_mb: int | None = argument(
-        None,
-        help="Megabytes of gradients that DDP sends in one message.",
-        on_resume=None,
+        None, help="Megabytes of gradients that DDP sends in one message.", on_resume=None
     )
     ddp_broadcast_buffers: bool | None = argument(
         None,
@@ -160,9 +134,7 @@ class ParallelismArguments:
         on_resume=None,
     )
     ddp_static_graph: bool | None = argument(
-        None,
-        help="Tell DDP that every step uses the same weights in the same way.",
-        on_resume=None,
+        None, help="Tell DDP that every step uses the same weights in the same way.", on_resume=None
     )
     ddp_backend: str | None = argument(
         None,
@@ -185,13 +157,8 @@ class ParallelismArguments:
         const=True,
     )
     fsdp_config: dict[str, Any] | str | None = argument(
-        None,
-        help="Settings of fsdp, as JSON or a JSON file.",
-        on_resume=None,
+        None, help="Settings of fsdp, as JSON or a JSON file.", on_resume=None
     )
     deepspeed: dict | str | None = argument(
-        None,
-        help="A DeepSpeed configuration, as JSON or a JSON file.",
-        unsupported=_NOT_SHARDED,
-        on_resume=None,
+        None, help="A DeepSpeed configuration, as JSON or a JSON file.", unsupported=_NOT_SHARDED, on_resume=None
     )

@@ -25,9 +25,7 @@ class RunArguments:
     """Output directory, batch size and length of a run."""
 
     output_dir: str | None = argument(
-        None,
-        help="Directory for all files of a run. Default: trainer_output.",
-        on_resume=None,
+        None, help="Directory for all files of a run. Default: trainer_output.", on_resume=None
     )
     per_device_train_batch_size: int = argument(
         8,
@@ -60,10 +58,7 @@ class ScheduleArguments:
         on_resume=keep_learning_rate,
     )
     lr_scheduler_type: SchedulerType | str = argument(
-        "linear",
-        help="Shape of the learning rate after warmup.",
-        choices=SchedulerType,
-        on_resume=change_schedule,
+        "linear", help="Shape of the learning rate after warmup.", choices=SchedulerType, on_resume=change_schedule
     )
     lr_scheduler_kwargs: dict | str | None = argument(
         None,
@@ -84,15 +79,10 @@ class OptimizerArguments:
     """Optimizer and its settings."""
 
     optim: OptimizerNames | str = argument(
-        "adamw_torch_fused",
-        help="Name of the optimizer.",
-        choices=OptimizerNames,
-        on_resume=keep_optimizer,
+        "adamw_torch_fused", help="Name of the optimizer.", choices=OptimizerNames, on_resume=keep_optimizer
     )
     optim_args: str | None = argument(
-        None,
-        help="Further arguments of the optimizer, as `name=value,name=value`.",
-        on_resume=keep_optimizer,
+        None, help="Further arguments of the optimizer, as `name=value,name=value`.", on_resume=keep_optimizer
     )
     weight_decay: float = argument(
         0.0,

@@ -27,25 +27,15 @@ class LoggingArguments:
         number=Range(finite=True),
         on_resume=None,
     )
-    logging_first_step: bool = argument(
-        False,
-        help="Also log the first step.",
-        on_resume=None,
-    )
+    logging_first_step: bool = argument(False, help="Also log the first step.", on_resume=None)
     log_on_each_node: bool = argument(
-        True,
-        help="On several machines, log from one process of each, instead of from one of all.",
-        on_resume=None,
+        True, help="On several machines, log from one process of each, instead of from one of all.", on_resume=None
     )
     logging_nan_inf_filter: bool = argument(
-        True,
-        help="Exclude NaN and infinite losses from the logged mean. Gradients are not affected.",
-        on_resume=None,
+        True, help="Exclude NaN and infinite losses from the logged mean. Gradients are not affected.", on_resume=None
     )
     include_num_input_tokens_seen: str | bool = argument(
-        "no",
-        help="Count the input tokens trained on: all, non_padding, or no. True means all.",
-        on_resume=None,
+        "no", help="Count the input tokens trained on: all, non_padding, or no. True means all.", on_resume=None
     )
     log_level: str = argument(
         "passive",
@@ -54,10 +44,7 @@ class LoggingArguments:
         on_resume=None,
     )
     log_level_replica: str = argument(
-        "warning",
-        help="Log level of every other process.",
-        choices=LOG_LEVELS,
-        on_resume=None,
+        "warning", help="Log level of every other process.", choices=LOG_LEVELS, on_resume=None
     )
     disable_tqdm: bool | None = argument(
         None,
@@ -65,34 +52,16 @@ class LoggingArguments:
         on_resume=None,
     )
     report_to: None | str | list[str] = argument(  # noqa: RUF036 - transformers' parser fails where None comes last
-        "none",
-        help="Experiment trackers that receive the logs: names, all (those installed) or none.",
-        on_resume=None,
+        "none", help="Experiment trackers that receive the logs: names, all (those installed) or none.", on_resume=None
     )
-    run_name: str | None = argument(
-        None,
-        help="Name of this run in trackers.",
-        on_resume=None,
-    )
-    project: str = argument(
-        "huggingface",
-        help="Trackio project to which this run belongs.",
-        on_resume=None,
-    )
+    run_name: str | None = argument(None, help="Name of this run in trackers.", on_resume=None)
+    project: str = argument("huggingface", help="Trackio project to which this run belongs.", on_resume=None)
     trackio_space_id: str | None = argument(
-        None,
-        help="Hub Space to which Trackio sends logs. Default: logs stay local.",
-        on_resume=None,
+        None, help="Hub Space to which Trackio sends logs. Default: logs stay local.", on_resume=None
     )
-    trackio_bucket_id: str | None = argument(
-        None,
-        help="Hub bucket in which Trackio stores its data.",
-        on_resume=None,
-    )
+    trackio_bucket_id: str | None = argument(None, help="Hub bucket in which Trackio stores its data.", on_resume=None)
     trackio_static_space_id: str | None | Literal[False] = argument(  # noqa: RUF036 - see report_to
-        None,
-        help="Read-only Space that Trackio publishes at the end. False: none.",
-        on_resume=None,
+        None, help="Read-only Space that Trackio publishes at the end. False: none.", on_resume=None
     )
 
 
@@ -110,32 +79,16 @@ class ScriptArguments:
         on_resume=None,
     )
     skip_memory_metrics: bool = argument(
-        True,
-        help="Do not add memory use to the metrics. Measuring it takes time.",
-        on_resume=None,
+        True, help="Do not add memory use to the metrics. Measuring it takes time.", on_resume=None
     )
-    do_train: bool = argument(
-        False,
-        help="For scripts: whether to train.",
-        on_resume=None,
-    )
+    do_train: bool = argument(False, help="For scripts: whether to train.", on_resume=None)
     do_eval: bool = argument(
-        False,
-        help="For scripts: whether to evaluate. Set by any eval_strategy other than no.",
-        on_resume=None,
+        False, help="For scripts: whether to evaluate. Set by any eval_strategy other than no.", on_resume=None
     )
-    do_predict: bool = argument(
-        False,
-        help="For scripts: whether to predict the test set.",
-        on_resume=None,
-    )
+    do_predict: bool = argument(False, help="For scripts: whether to predict the test set.", on_resume=None)
     resume_from_checkpoint: str | None = argument(
-        None,
-        help="For scripts: the checkpoint directory to resume from.",
-        on_resume=None,
+        None, help="For scripts: the checkpoint directory to resume from.", on_resume=None
     )
     local_rank: int = argument(
-        -1,
-        help="Accepted for old launchers: the rank of a process is read from its environment.",
-        on_resume=None,
+        -1, help="Accepted for old launchers: the rank of a process is read from its environment.", on_resume=None
     )
