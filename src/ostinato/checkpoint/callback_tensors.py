@@ -9,19 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..callbacks.events import LendsWeights
 from ..core.notices import note
+from ..core.protocols import CallbackTensorHost
 from ..core.state import TensorState
 from . import training_state, weights
 
-if TYPE_CHECKING:
-    from ..trainer import Trainer
-
 
 @contextmanager
-def lent_weights(trainer: Trainer) -> Iterator[None]:
+def lent_weights(trainer: CallbackTensorHost) -> Iterator[None]:
     """While entered, the model has the weights that a callback lends; most of the time there is none."""
     with ExitStack() as lent:
         for callback in trainer.callback_handler.callbacks:
@@ -30,7 +28,7 @@ def lent_weights(trainer: Trainer) -> Iterator[None]:
         yield
 
 
-def tensor_states(trainer: Trainer) -> dict[str, list[Any]]:
+def tensor_states(trainer: CallbackTensorHost) -> dict[str, list[Any]]:
     """What callbacks remember in tensors, by class name."""
     states: dict[str, list[Any]] = {}
     for callback in trainer.callback_handler.callbacks:
@@ -39,7 +37,7 @@ def tensor_states(trainer: Trainer) -> dict[str, list[Any]]:
     return states
 
 
-def load_tensor_states(trainer: Trainer, checkpoint: str | Path) -> None:
+def load_tensor_states(trainer: CallbackTensorHost, checkpoint: str | Path) -> None:
     """Give callbacks their tensors back; one that the checkpoint knows nothing of begins anew, and that is said."""
     callbacks = [one for one in trainer.callback_handler.callbacks if isinstance(one, TensorState)]
     if not callbacks:
@@ -51,7 +49,7 @@ def load_tensor_states(trainer: Trainer, checkpoint: str | Path) -> None:
             callback.load_tensor_state(state)
 
 
-def load_best(trainer: Trainer, best: Path) -> None:
+def load_best(trainer: CallbackTensorHost, best: Path) -> None:
     """Put the best weights into the model: those that were evaluated, where these were lent."""
     weights.load_weights(trainer.model, best, trainer.strategy.load_model_state)
     callbacks = [one for one in trainer.callback_handler.callbacks if isinstance(one, LendsWeights)]

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..arguments.settings import SaveSettings
 from ..core.notices import note_once
+from ..core.protocols import SaveHost
 from . import training_state, weights
 from .callback_tensors import lent_weights, tensor_states
 from .file_names import TRAINER_STATE_NAME, TRAINING_ARGS_JSON_NAME
@@ -19,12 +20,9 @@ from .layouts import add_transformers_files
 from .tensors import TensorWriter, write_tensors, write_tree
 from .transformers.write import export_training_args
 
-if TYPE_CHECKING:
-    from ..trainer import Trainer
-
 
 def write_parts(
-    trainer: Trainer,
+    trainer: SaveHost,
     directory: Path,
     settings: SaveSettings,
     write: TensorWriter | None = None,
@@ -42,7 +40,7 @@ def write_parts(
 
 
 def write_training_parts(
-    trainer: Trainer, directory: Path, settings: SaveSettings, write: TensorWriter | None
+    trainer: SaveHost, directory: Path, settings: SaveSettings, write: TensorWriter | None
 ) -> None:
     """What, with the weights, the next step needs; without `write`, through the Trainer's hooks."""
     if write is None:
@@ -57,13 +55,13 @@ def write_training_parts(
         save_for_transformers(trainer, directory)
 
 
-def progress_of(trainer: Trainer) -> dict[str, Any]:
+def progress_of(trainer: SaveHost) -> dict[str, Any]:
     """What all processes have summed up. They are asked before any of them writes, which may fail in one alone."""
     assert trainer._run is not None
     return trainer._run.progress(trainer.strategy)
 
 
-def write_weights(trainer: Trainer, directory: Path, write: TensorWriter | None, *, as_evaluated: bool) -> None:
+def write_weights(trainer: SaveHost, directory: Path, write: TensorWriter | None, *, as_evaluated: bool) -> None:
     """The model, as it is trained or as it is evaluated; without `write`, through the Trainer's hooks."""
     with lent_weights(trainer) if as_evaluated else nullcontext():
         if write is None:
@@ -73,7 +71,7 @@ def write_weights(trainer: Trainer, directory: Path, write: TensorWriter | None,
 
 
 def save_weights(
-    trainer: Trainer,
+    trainer: SaveHost,
     directory: Path,
     *,
     state_dict: Mapping[str, Any] | None = None,
@@ -88,7 +86,7 @@ def save_weights(
         export_training_args(directory)
 
 
-def _find_processing_class(trainer: Trainer) -> Any:
+def _find_processing_class(trainer: SaveHost) -> Any:
     """Return what prepares inputs for the model: the trainer's, or else the tokenizer that its collator has."""
     if trainer.processing_class is not None:
         return trainer.processing_class
@@ -98,7 +96,7 @@ def _find_processing_class(trainer: Trainer) -> Any:
     return tokenizer
 
 
-def save_optimizer_and_scheduler(trainer: Trainer, directory: Path, write: TensorWriter = write_tensors) -> None:
+def save_optimizer_and_scheduler(trainer: SaveHost, directory: Path, write: TensorWriter = write_tensors) -> None:
     """What the optimizer and the schedule remember."""
     if trainer.args.should_save:
         optimizer = trainer._existing_optimizer()
@@ -111,19 +109,19 @@ def save_optimizer_and_scheduler(trainer: Trainer, directory: Path, write: Tenso
         )
 
 
-def save_scaler(trainer: Trainer, directory: Path, write: TensorWriter = write_tensors) -> None:
+def save_scaler(trainer: SaveHost, directory: Path, write: TensorWriter = write_tensors) -> None:
     """How gradients are scaled, where they are."""
     scaler = getattr(trainer.precision, "scaler", None)
     if trainer.args.should_save and scaler is not None:
         write_tree(scaler.state_dict(), directory, "scaler", write)
 
 
-def save_random_state(trainer: Trainer, directory: Path, write: TensorWriter = write_tensors) -> None:
+def save_random_state(trainer: SaveHost, directory: Path, write: TensorWriter = write_tensors) -> None:
     """Where the random streams of this process stand."""
     training_state.save_random_state(directory, trainer.args.process_index, trainer.args.world_size, write)
 
 
-def save_for_transformers(trainer: Trainer, directory: Path) -> None:
+def save_for_transformers(trainer: SaveHost, directory: Path) -> None:
     """The files by which stock transformers goes on."""
     add_transformers_files(
         directory,
@@ -137,7 +135,7 @@ def save_for_transformers(trainer: Trainer, directory: Path) -> None:
 
 
 def save_progress(
-    trainer: Trainer, directory: Path, progress: dict[str, Any], write: TensorWriter = write_tensors
+    trainer: SaveHost, directory: Path, progress: dict[str, Any], write: TensorWriter = write_tensors
 ) -> None:
     """How far the run is: state, callbacks, sums, position in the data."""
     trainer.state.stateful_callbacks = trainer._callback_states()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -240,3 +240,79 @@ class EvalHost(EvalHooks, Protocol):
     def _may_add_metrics(self) -> bool: ...
 
     def _is_overridden(self, method: str) -> bool: ...
+
+
+class CallbackTensorHost(Protocol):
+    """A trainer whose callbacks may keep tensors of their own beside the model."""
+
+    model: nn.Module
+    strategy: Strategy
+    callback_handler: Any
+
+
+class SaveHost(CallbackTensorHost, Protocol):
+    """A trainer as the parts of a checkpoint are read from it."""
+
+    args: Any
+    state: TrainerState
+    processing_class: Any
+    data_collator: Any
+    lr_scheduler: Any
+    precision: Precision
+    _run: Any
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None: ...
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None: ...
+
+    def _save_scaler(self, output_dir: str) -> None: ...
+
+    def _save_rng_state(self, output_dir: str) -> None: ...
+
+    def _existing_optimizer(self) -> torch.optim.Optimizer: ...
+
+    def _callback_states(self) -> dict[str, Any]: ...
+
+
+class LoaderHost(Protocol):
+    """A trainer as a loader is built for it."""
+
+    args: Any
+    model: nn.Module
+    processing_class: Any
+    data_collator: Any
+    batch_sampler: Any
+    _train_batch_size: int
+
+    def _remove_unused_columns(self, dataset: Any, description: str | None = None) -> Any: ...
+
+    def _get_collator_with_removed_columns(
+        self, data_collator: Callable[..., Any], description: str | None = None
+    ) -> Callable[..., Any]: ...
+
+    def _is_overridden(self, method: str) -> bool: ...
+
+
+class JournalHost(Protocol):
+    """A trainer as its journal describes it."""
+
+    args: Any
+    model: nn.Module
+    state: TrainerState
+    strategy: Strategy
+    callback_handler: Any
+    train_dataset: Any
+    eval_dataset: Any
+    _run: Any
+    _run_home: Any
+
+    @property
+    def _model_name(self) -> str: ...
+
+    def model_columns(self, dataset: Any = None) -> Any: ...
+
+    def get_total_train_batch_size(self, args: Any) -> int: ...
+
+    def is_world_process_zero(self) -> bool: ...
+
+    def _get_output_dir(self, trial: Any) -> str: ...

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.utils.data import DataLoader, Sampler
 
 from ..arguments import usage_errors
 from ..arguments.settings import LoaderSettings
 from ..core.notices import note_once
+from ..core.protocols import LoaderHost
 from ..core.random import undisturbed
 from . import columns, loader
 from .bad_rows import Readable, SkippingCollator, SkippingRows
@@ -23,12 +24,9 @@ from .sizes import is_iterable
 from .streams.stream_buckets import StreamWindows, stream_windows
 from .user_loaders import check_loader, shared_batches
 
-if TYPE_CHECKING:
-    from ..trainer import Trainer
-
 
 def build_loader(
-    trainer: Trainer,
+    trainer: LoaderHost,
     dataset: Any,
     description: str,
     batch_size: int,
@@ -86,7 +84,7 @@ def build_loader(
     )
 
 
-def windows_of(trainer: Trainer) -> StreamWindows | None:
+def windows_of(trainer: LoaderHost) -> StreamWindows | None:
     """In which order the rows of a training stream are given, if not in its own."""
     return stream_windows(
         LoaderSettings.of(trainer.args),
@@ -96,7 +94,7 @@ def windows_of(trainer: Trainer) -> StreamWindows | None:
 
 
 def mixture_with_used_columns(
-    trainer: Trainer, mixture: Mixture, description: str
+    trainer: LoaderHost, mixture: Mixture, description: str
 ) -> tuple[Mixture, Callable[..., Any]]:
     """Each set of a mixture without what the model does not take, and a collator for those that keep it."""
 
@@ -110,7 +108,7 @@ def mixture_with_used_columns(
     return mixture.with_sets(used), collator
 
 
-def packing_collator(trainer: Trainer, dataset: Any, collator: Callable[[list[Any]], Any]) -> Any:
+def packing_collator(trainer: LoaderHost, dataset: Any, collator: Callable[[list[Any]], Any]) -> Any:
     """The collator that lays rows end to end, tried on the first rows of the data set."""
     if is_iterable(dataset):
         raise usage_errors.packing_of_a_stream()
@@ -120,7 +118,7 @@ def packing_collator(trainer: Trainer, dataset: Any, collator: Callable[[list[An
     return packing_for(trainer.model, rows, collator)
 
 
-def own_batches(trainer: Trainer, dataset: Any, collator: Any) -> Any:
+def own_batches(trainer: LoaderHost, dataset: Any, collator: Any) -> Any:
     """Batches that are not so many rows each: the user's own, or what fits into `max_tokens_per_batch`."""
     settings = LoaderSettings.of(trainer.args)
     if trainer.batch_sampler is not None:

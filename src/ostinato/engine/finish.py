@@ -29,9 +29,7 @@ def finish(trainer: Any, run: Run) -> TrainOutput:
     trainer._memory_tracker.stop_and_update_metrics(metrics)
     if run.updates.skipped is not None and (line := run.updates.skipped.summary()):
         note(line)
-    empty = int(
-        trainer.strategy.sum(torch.tensor(run.updates.empty_batches))
-    )  # the first process speaks for all
+    empty = int(trainer.strategy.sum(torch.tensor(run.updates.empty_batches)))  # the first process speaks for all
     if empty:
         note(f"batches without rows, which counted for nothing: {empty}")
     if run.guard.overflows:

@@ -119,7 +119,7 @@ def prepare_model(host: EvalHost, model: nn.Module) -> Iterator[None]:
     model.eval()
     with (
         isolate(enabled=settings.isolate_rng),
-        lent_weights(host),  # type: ignore[arg-type]
+        lent_weights(host),
         half_precision_weights(model, None if host.is_in_train else settings.full_dtype),
         host.precision.forward(host.model),
     ):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
+
+from torch import nn
 
 from ..arguments.hyperparameters import collect_hyperparameters
+from ..core.state import TrainerState
 from ..data.columns import bare_model
 from .model_card import CardFacts, CardRequest, write_card
-
-if TYPE_CHECKING:
-    from ..trainer import Trainer
 
 _LIBRARIES = {"PEFT": "peft", "Transformers": "transformers", "Pytorch": "torch", "Datasets": "datasets",
               "Tokenizers": "tokenizers"}  # fmt: skip
@@ -20,14 +20,29 @@ _REPOSITORY = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _FILE_FORMATS = {"arrow", "audiofolder", "csv", "generator", "imagefolder", "json", "pandas", "parquet", "sql", "text"}
 
 
-def create_model_card(trainer: Trainer, asked: CardRequest, name: str | None) -> None:
+class CardHost(Protocol):
+    """A trainer as the card of its model describes it."""
+
+    args: Any
+    model: nn.Module
+    state: TrainerState
+    train_dataset: Any
+    _train_batch_size: int
+
+    @property
+    def _home(self) -> Path: ...
+
+    def is_world_process_zero(self) -> bool: ...
+
+
+def create_model_card(trainer: CardHost, asked: CardRequest, name: str | None) -> None:
     """Write README.md into the output directory; the first process does."""
     if trainer.is_world_process_zero():
         write_card(trainer._home, asked, facts_of(trainer, name))
 
 
-def facts_of(trainer: Trainer, name: str | None) -> CardFacts:
-    """Everything a card can say without being shown."""
+def facts_of(trainer: CardHost, name: str | None) -> CardFacts:
+    """Everything a card can say without being told."""
     args, state = trainer.args, trainer.state
     adapters = getattr(trainer.model, "peft_config", None) or {}
     inner = bare_model(trainer.model)

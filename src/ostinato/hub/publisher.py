@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ..arguments.settings import HubSettings
 from ..checkpoint.file_names import (
@@ -35,9 +35,6 @@ from . import staging
 from .model_card import CARD_NAME
 from .repository import ClientBars, Repository
 from .uploads import PushInProgress, Upload, Uploads, finish_at_exit
-
-if TYPE_CHECKING:
-    from ..trainer import Trainer
 
 MAKING = 10.0  # seconds that a constructor waits for the repository
 
@@ -191,10 +188,31 @@ class Publishing:
             )
 
 
+class HubHost(Protocol):
+    """A trainer whose model is uploaded."""
+
+    args: Any
+    state: TrainerState
+    hub_model_id: str | None
+    push_in_progress: PushInProgress | None
+    _publishing: Publishing | None
+
+    @property
+    def _home(self) -> Path: ...
+
+    def init_hf_repo(self, token: str | None = None) -> None: ...
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None: ...
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def is_world_process_zero(self) -> bool: ...
+
+
 # ---- what the Trainer's methods do ---------------------------------------------------------------------------------
 
 
-def init_repository(trainer: Trainer, token: str | None) -> None:
+def init_repository(trainer: HubHost, token: str | None) -> None:
     """Make the repository, or find it, and remember its name; a hub that does not answer is told."""
     if not trainer.is_world_process_zero():
         return
@@ -207,7 +225,7 @@ def init_repository(trainer: Trainer, token: str | None) -> None:
     trainer.push_in_progress = None
 
 
-def push_from_checkpoint(trainer: Trainer, folder: Path) -> None:
+def push_from_checkpoint(trainer: HubHost, folder: Path) -> None:
     """Upload what a save has left, unless another upload is on its way: then the next save, or the end, does it."""
     settings = HubSettings.of(trainer.args)
     if not trainer.is_world_process_zero() or settings.strategy == HubStrategy.END:
@@ -224,7 +242,7 @@ def push_from_checkpoint(trainer: Trainer, folder: Path) -> None:
         _push_owed(trainer, publishing, settings)
 
 
-def _push_owed(trainer: Trainer, publishing: Publishing, settings: HubSettings) -> None:
+def _push_owed(trainer: HubHost, publishing: Publishing, settings: HubSettings) -> None:
     on_the_way = {(push.parcel.place, push.parcel.checkpoint) for push in publishing.on_the_way}
     parcels = [
         _parcel(trainer, publishing, settings, place, folder)
@@ -235,7 +253,7 @@ def _push_owed(trainer: Trainer, publishing: Publishing, settings: HubSettings) 
         _show(trainer, publishing, [publishing.push(parcel) for parcel in parcels])
 
 
-def _parcel(trainer: Trainer, publishing: Publishing, settings: HubSettings, place: str, folder: Path) -> Parcel:
+def _parcel(trainer: HubHost, publishing: Publishing, settings: HubSettings, place: str, folder: Path) -> Parcel:
     """A checkpoint as it is; or, for the top of the repository, its model among what else the run has there."""
     message = _message(trainer, folder, by_epochs=settings.by_epochs)
     if place:
@@ -249,7 +267,7 @@ def _home_of(publishing: Publishing) -> Source:
     return publishing.home, left_out, False
 
 
-def finish_current_push(trainer: Trainer) -> None:
+def finish_current_push(trainer: HubHost) -> None:
     """Wait for what is on its way, send what was passed over meanwhile, and say what is missing and how to add it."""
     publishing, settings = trainer._publishing, HubSettings.of(trainer.args)
     if publishing is None:
@@ -266,7 +284,7 @@ def finish_current_push(trainer: Trainer) -> None:
 
 
 def push_to_hub(
-    trainer: Trainer, message: str, token: str | None, revision: str | None, card: dict[str, Any], *, blocks: bool
+    trainer: HubHost, message: str, token: str | None, revision: str | None, card: dict[str, Any], *, blocks: bool
 ) -> Any:
     """Save the model, write its card, upload both; what the commit is, or None if the hub did not take it."""
     settings = HubSettings.of(trainer.args)
@@ -297,7 +315,7 @@ def push_to_hub(
     return None
 
 
-def _publishing(trainer: Trainer) -> Publishing:
+def _publishing(trainer: HubHost) -> Publishing:
     if trainer._publishing is None:
         trainer.init_hf_repo()
     assert trainer._publishing is not None
@@ -305,7 +323,7 @@ def _publishing(trainer: Trainer) -> Publishing:
     return trainer._publishing
 
 
-def _show(trainer: Trainer, publishing: Publishing, pushes: Sequence[Push | None]) -> None:
+def _show(trainer: HubHost, publishing: Publishing, pushes: Sequence[Push | None]) -> None:
     sent = [push.upload for push in pushes if push is not None]
     trainer.push_in_progress = PushInProgress(
         [upload.future for upload in sent], wait=partial(publishing.uploads.wait, *sent)
@@ -324,7 +342,7 @@ def _tell_missing(publishing: Publishing, what: str, parcels: Sequence[Parcel], 
     warn("\n  ".join(lines))
 
 
-def _message(trainer: Trainer, folder: Path, *, by_epochs: bool) -> str:
+def _message(trainer: HubHost, folder: Path, *, by_epochs: bool) -> str:
     """By the checkpoint's own state: training may be a step further by now."""
     if not by_epochs:
         return f"Training in progress, step {step_of(folder.name) or trainer.state.global_step}"

@@ -6,22 +6,19 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..arguments.describe import describe_arguments
 from ..core.notices import heard_by, warn
+from ..core.protocols import JournalHost
 from ..core.tree import has_length
 from ..data.columns import has_columns
 from ..data.eval_set import rows_in
 from .environment import MemoryGauge, code_version, command, environment
 from .journal_callback import JournalCallback
 
-if TYPE_CHECKING:
-    from ..engine.run import Run
-    from ..trainer import Trainer
 
-
-def journal_of(trainer: Trainer) -> JournalCallback | None:
+def journal_of(trainer: JournalHost) -> JournalCallback | None:
     """The journal among the callbacks, if there is one."""
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, JournalCallback):
@@ -30,7 +27,9 @@ def journal_of(trainer: Trainer) -> JournalCallback | None:
 
 
 @contextmanager
-def journalled(trainer: Trainer, trial: Any, checkpoint: str | None, write_page: Callable[..., Any]) -> Iterator[None]:
+def journalled(
+    trainer: JournalHost, trial: Any, checkpoint: str | None, write_page: Callable[..., Any]
+) -> Iterator[None]:
     """What happens inside is written down, also how it breaks off."""
     journal = journal_of(trainer)
     if journal is None or not trainer.is_world_process_zero():
@@ -59,7 +58,7 @@ def _try_to_write_page(write_page: Callable[..., Any], directory: Path, run_id: 
         warn(f"the report of the run could not be written: {error}")
 
 
-def saved(trainer: Trainer, target: Path, step: int, seconds: float, *, is_best: bool) -> None:
+def saved(trainer: JournalHost, target: Path, step: int, seconds: float, *, is_best: bool) -> None:
     """A checkpoint, or the best weights, are whole on the disk."""
     journal = journal_of(trainer)
     if journal is not None:
@@ -77,13 +76,13 @@ def _size_of(directory: Path) -> int:
 class _View:
     """What a journal asks of a run (`callbacks.journal.RunView`)."""
 
-    def __init__(self, trainer: Trainer, directory: Path, checkpoint: str | None) -> None:
+    def __init__(self, trainer: JournalHost, directory: Path, checkpoint: str | None) -> None:
         self.trainer, self.directory, self.checkpoint = trainer, directory, checkpoint
         self.run_id = trainer._run_home.run_id
         self.gauge = MemoryGauge(trainer.strategy.device)
 
     @property
-    def run(self) -> Run:
+    def run(self) -> Any:
         assert self.trainer._run is not None
         return self.trainer._run
 

@@ -7,16 +7,14 @@ to do with compiling. The compiled one shares its weights and is called in its p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from torch import nn
 
 from ..arguments.settings import CompileSettings
 from ..core.compiled_model import uncompiled
+from ..core.protocols import Strategy
 from . import compile
-
-if TYPE_CHECKING:
-    from ..trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,16 @@ class Compiled:
     settings: CompileSettings | None  # None: the user compiled it
 
 
-def take_over(trainer: Trainer) -> None:
+class CompileHost(Protocol):
+    """A trainer whose model may be compiled."""
+
+    args: Any
+    model: nn.Module
+    strategy: Strategy
+    _compiled: Compiled | None
+
+
+def take_over(trainer: CompileHost) -> None:
     """A model that came compiled is kept to be called; `trainer.model` is the one inside."""
     given = trainer.model
     if uncompiled(given) is not given:
@@ -35,7 +42,7 @@ def take_over(trainer: Trainer) -> None:
         trainer.model = uncompiled(given)
 
 
-def called(trainer: Trainer, model: nn.Module) -> nn.Module:
+def called(trainer: CompileHost, model: nn.Module) -> nn.Module:
     """What to call for this model. Made once: a compiler remembers what it has compiled for whom."""
     known, settings = trainer._compiled, CompileSettings.of(trainer.args)
     if known is not None and uncompiled(known.module) is model and known.settings in (None, settings):
