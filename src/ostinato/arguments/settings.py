@@ -80,10 +80,13 @@ class LoaderSettings:
     seed: int | None  # `data_seed`; None: the current global seed, as in transformers
     rank: int
     world_size: int
-    by_windows: bool = False  # group_by_length sorts within windows, without reading all lengths
-    window: int | None = None  # batches per window; None: chosen automatically
-    max_tokens: int | None = None  # per training batch, padding included; None: no limit in tokens
-    skips_bad_rows: bool = False  # training rows that cannot be read are skipped
+    by_windows: bool = False  # group_by_length sorts window by window, without a look at all lengths
+    window: int | None = None  # how many batches are sorted at a time; None: chosen
+    max_tokens: int | None = None  # of a training batch, padding included; None: batches are counted in rows
+    skips_bad_rows: bool = False  # training rows that cannot be read are left out
+    splits_by_length: bool = False  # the rows of an optimizer step are cut into micro-batches by length
+    packs: bool = False  # training rows are laid end to end
+    accumulation: int = 1  # micro-batches per optimizer step
 
     @classmethod
     def of(cls, args: TrainingArguments) -> LoaderSettings:
@@ -104,6 +107,9 @@ class LoaderSettings:
             window=args.length_window if (args.length_window or 0) > 0 else None,
             max_tokens=args.max_tokens_per_batch,
             skips_bad_rows=args.skip_bad_rows,
+            splits_by_length=args.split_by_length,
+            packs=args.packing,
+            accumulation=args.gradient_accumulation_steps,
         )
 
 
@@ -224,9 +230,11 @@ class SaveSettings:
     strategy: SaveStrategy
     only_model: bool
     total_limit: int | None
-    writes_here: bool  # this process writes the files that are not per process
-    for_transformers: bool  # also write the files from which transformers resumes
-    errors: str  # of the disk: warn or raise
+    writes_here: bool  # this process writes the files that exist once
+    for_transformers: bool  # also the files by which transformers goes on
+    errors: str  # of the disk: warn goes on, raise ends the run
+    rank: int = 0
+    world_size: int = 1
 
     @classmethod
     def of(cls, args: TrainingArguments) -> SaveSettings:
@@ -237,6 +245,8 @@ class SaveSettings:
             writes_here=args.should_save,
             for_transformers=args.checkpoint_layout == "transformers",
             errors=args.save_errors,
+            rank=args.process_index,
+            world_size=args.world_size,
         )
 
 
@@ -267,8 +277,38 @@ class HubSettings:
         )
 
 
+@dataclass(frozen=True)
+class JournalSettings:
+    """What a journal records about a run besides its arguments."""
+
+    run_name: str | None
+    mixed_precision: str
+    epochs: float | None  # None where `max_steps` decides
+    metric: str | None
+    greater_is_better: bool | None
+    world_size: int
+    writes_report: bool
+
+    @classmethod
+    def of(cls, args: TrainingArguments) -> JournalSettings:
+        return cls(
+            run_name=args.run_name,
+            mixed_precision=args.mixed_precision,
+            epochs=args.num_train_epochs if args.max_steps <= 0 else None,
+            metric=args.metric_for_best_model,
+            greater_is_better=args.greater_is_better,
+            world_size=args.world_size,
+            writes_report=args.write_report,
+        )
+
+
+def arguments_json(args: TrainingArguments) -> str:
+    """Return every argument as JSON text, as it is saved beside a model."""
+    return args.to_json_string()
+
+
 def _parse_options(text: str | None) -> dict[str, str]:
-    """Parse `"a=1, b=x"`. Values stay strings: the optimizer knows their types."""
+    """`"a=1, b=x"` as a dict; values stay strings, the optimizer knows their types."""
     if not text:
         return {}
     options = {}

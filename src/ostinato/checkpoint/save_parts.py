@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from ..arguments.settings import SaveSettings
+from ..arguments.settings import SaveSettings, arguments_json
 from ..core.notices import note_once
 from ..core.protocols import SaveHost
 from . import training_state, weights
@@ -35,7 +35,7 @@ def write_parts(
     if not settings.only_model:
         with trainer._run.updates.streams_to_go_on_with():
             write_training_parts(trainer, directory, settings, write)
-    if trainer.args.should_save:
+    if settings.writes_here:
         save_progress(trainer, directory, progress, write or write_tensors)
 
 
@@ -81,7 +81,7 @@ def save_weights(
     processing_class = _find_processing_class(trainer)
     state = trainer.strategy.model_state(trainer.model) if state_dict is None else state_dict
     weights.save_model(trainer.model, directory, state_dict=state, processing_class=processing_class, write=write)
-    (directory / TRAINING_ARGS_JSON_NAME).write_text(trainer.args.to_json_string() + "\n", encoding="utf-8")
+    (directory / TRAINING_ARGS_JSON_NAME).write_text(arguments_json(trainer.args) + "\n", encoding="utf-8")
     if SaveSettings.of(trainer.args).for_transformers:
         export_training_args(directory)
 
@@ -98,7 +98,7 @@ def _find_processing_class(trainer: SaveHost) -> Any:
 
 def save_optimizer_and_scheduler(trainer: SaveHost, directory: Path, write: TensorWriter = write_tensors) -> None:
     """What the optimizer and the schedule remember."""
-    if trainer.args.should_save:
+    if SaveSettings.of(trainer.args).writes_here:
         optimizer = trainer._existing_optimizer()
         training_state.save_training_parts(
             directory,
@@ -112,25 +112,27 @@ def save_optimizer_and_scheduler(trainer: SaveHost, directory: Path, write: Tens
 def save_scaler(trainer: SaveHost, directory: Path, write: TensorWriter = write_tensors) -> None:
     """How gradients are scaled, where they are."""
     scaler = getattr(trainer.precision, "scaler", None)
-    if trainer.args.should_save and scaler is not None:
+    if scaler is not None and SaveSettings.of(trainer.args).writes_here:
         write_tree(scaler.state_dict(), directory, "scaler", write)
 
 
 def save_random_state(trainer: SaveHost, directory: Path, write: TensorWriter = write_tensors) -> None:
     """Where the random streams of this process stand."""
-    training_state.save_random_state(directory, trainer.args.process_index, trainer.args.world_size, write)
+    settings = SaveSettings.of(trainer.args)
+    training_state.save_random_state(directory, settings.rank, settings.world_size, write)
 
 
 def save_for_transformers(trainer: SaveHost, directory: Path) -> None:
     """The files by which stock transformers goes on."""
+    settings = SaveSettings.of(trainer.args)
     add_transformers_files(
         directory,
         optimizer=trainer._existing_optimizer(),
         scheduler=trainer.lr_scheduler,
         scaler=getattr(trainer.precision, "scaler", None),
-        rank=trainer.args.process_index,
-        world_size=trainer.args.world_size,
-        leads=trainer.args.should_save,
+        rank=settings.rank,
+        world_size=settings.world_size,
+        leads=settings.writes_here,
     )
 
 

@@ -35,14 +35,15 @@ def build_loader(
     is_training: bool,
 ) -> DataLoader[Any]:
     """The loader for a data set of any kind, with all that the arguments ask for."""
-    own_collator = None
+    settings, own_collator = LoaderSettings.of(trainer.args), None
+    skips = is_training and settings.skips_bad_rows
     if isinstance(dataset, EvalSet):
         own_collator, batch_size = dataset.data_collator, dataset.batch_size or batch_size
         dataset = dataset.dataset
     if isinstance(dataset, DataLoader):
-        if is_training and trainer.args.skip_bad_rows:
+        if skips:
             raise usage_errors.skipping_inside_a_loader()
-        check_loader(dataset, LoaderSettings.of(trainer.args), description, training=is_training)
+        check_loader(dataset, settings, description, training=is_training)
         return dataset
     collator = trainer.data_collator if own_collator is None else own_collator
     dataset = mixed(dataset) if is_training else dataset
@@ -52,16 +53,15 @@ def build_loader(
         dataset = trainer._remove_unused_columns(dataset, description=description)
     else:
         collator = trainer._get_collator_with_removed_columns(collator, description=description)
-    if is_training and trainer.args.split_by_length:
+    if is_training and settings.splits_by_length:
         # All rows of an optimizer step are cut together.
         collator = SplitCollator(collator, rows_at_once=batch_size)
-        batch_size *= trainer.args.gradient_accumulation_steps
-    elif is_training and trainer.args.packing:
+        batch_size *= settings.accumulation
+    elif is_training and settings.packs:
         collator = packing_collator(trainer, dataset, collator)
-    batch_sampler = own_batches(trainer, dataset, collator) if is_training else None
+    batch_sampler = own_batches(trainer, dataset, collator, settings) if is_training else None
     has_order = batch_sampler is None and not is_iterable(dataset)
     sampler = sampler_fn(dataset) if sampler_fn is not None and has_order else None
-    skips = is_training and trainer.args.skip_bad_rows
     if isinstance(dataset, Mixture):
         collator = SourceCollator(collator)
         dataset = dataset.with_sets(lambda name, rows: SkippingRows(rows, name) if skips else rows, tagged=True)
@@ -69,26 +69,26 @@ def build_loader(
         dataset = SkippingRows(dataset)
     if skips:
         # A process without rows would keep the others waiting; a stream finds it a stand-in itself.
-        alone = trainer.args.world_size == 1 or is_iterable(dataset)
+        alone = settings.world_size == 1 or is_iterable(dataset)
         collator = SkippingCollator(collator, None if alone else Readable(dataset))
     return loader.build_loader(
         dataset,
         batch_size=batch_size,
         sampler=sampler,
         collate_fn=collator,
-        settings=LoaderSettings.of(trainer.args),
+        settings=settings,
         training=is_training,
         description=description,
         batch_sampler=batch_sampler,
-        windows=windows_of(trainer) if is_training and is_iterable(dataset) else None,
+        windows=windows_of(trainer, settings) if is_training and is_iterable(dataset) else None,
     )
 
 
-def windows_of(trainer: LoaderHost) -> StreamWindows | None:
+def windows_of(trainer: LoaderHost, settings: LoaderSettings) -> StreamWindows | None:
     """In which order the rows of a training stream are given, if not in its own."""
     return stream_windows(
-        LoaderSettings.of(trainer.args),
-        group=trainer._train_batch_size * trainer.args.gradient_accumulation_steps,
+        settings,
+        group=trainer._train_batch_size * settings.accumulation,
         input_name=model_input_name(trainer.processing_class),
     )
 
@@ -118,9 +118,8 @@ def packing_collator(trainer: LoaderHost, dataset: Any, collator: Callable[[list
     return packing_for(trainer.model, rows, collator)
 
 
-def own_batches(trainer: LoaderHost, dataset: Any, collator: Any) -> Any:
+def own_batches(trainer: LoaderHost, dataset: Any, collator: Any, settings: LoaderSettings) -> Any:
     """Batches that are not so many rows each: the user's own, or what fits into `max_tokens_per_batch`."""
-    settings = LoaderSettings.of(trainer.args)
     if trainer.batch_sampler is not None:
         return shared_batches(trainer.batch_sampler, settings)
     if settings.max_tokens is None:

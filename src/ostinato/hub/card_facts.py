@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from torch import nn
 
 from ..arguments.hyperparameters import collect_hyperparameters
+from ..arguments.settings import ReportSettings
 from ..core.state import TrainerState
 from ..data.columns import bare_model
 from .model_card import CardFacts, CardRequest, write_card
@@ -43,7 +44,7 @@ def create_model_card(trainer: CardHost, asked: CardRequest, name: str | None) -
 
 def facts_of(trainer: CardHost, name: str | None) -> CardFacts:
     """Everything a card can say without being told."""
-    args, state = trainer.args, trainer.state
+    state = trainer.state
     adapters = getattr(trainer.model, "peft_config", None) or {}
     inner = bare_model(trainer.model)
     base = next((config.base_model_name_or_path for config in adapters.values()), None)
@@ -61,9 +62,9 @@ def facts_of(trainer: CardHost, name: str | None) -> CardFacts:
         base_model=base,
         tags=tuple(tags),
         dataset=_dataset_of(trainer.train_dataset),
-        hyperparameters=collect_hyperparameters(args, trainer._train_batch_size),
+        hyperparameters=collect_hyperparameters(trainer.args, trainer._train_batch_size),
         log_history=state.log_history,
-        best_step=state.best_global_step if args.load_best_model_at_end else None,
+        best_step=state.best_global_step if ReportSettings.of(trainer.args).load_best_at_end else None,
         versions=_versions(is_adapter=bool(adapters)),
     )
 

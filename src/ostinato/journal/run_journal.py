@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments.describe import describe_arguments
+from ..arguments.settings import JournalSettings
 from ..core.notices import heard_by, warn
 from ..core.protocols import JournalHost
 from ..core.tree import has_length
@@ -46,7 +47,7 @@ def journalled(
                 raise
     finally:
         journal.close()
-        if trainer.args.write_report and journal.has_begun and not view.is_forsaken:
+        if JournalSettings.of(trainer.args).writes_report and journal.has_begun and not view.is_forsaken:
             _try_to_write_page(write_page, view.directory, view.run_id)
 
 
@@ -94,16 +95,16 @@ class _View:
     def beginning(self) -> dict[str, Any]:
         """All that is known before the first step."""
         trainer, run = self.trainer, self.run
-        settings = describe_arguments(trainer.args)
+        arguments, settings = describe_arguments(trainer.args), JournalSettings.of(trainer.args)
         return {
-            "name": trainer.args.run_name or self.directory.name or str(self.directory),
+            "name": settings.run_name or self.directory.name or str(self.directory),
             "resumed_from": self._resumed_from(),
             "forked_from": run.origin.forked_from,
-            "arguments": {one.name: one.value for one in settings},
-            "origins": {one.name: str(one.origin) for one in settings if one.origin.kind != "default"},
-            "plan": self._plan(),
+            "arguments": {one.name: one.value for one in arguments},
+            "origins": {one.name: str(one.origin) for one in arguments if one.origin.kind != "default"},
+            "plan": self._plan(settings),
             "environment": environment(trainer.strategy.device),
-            "processes": trainer.args.world_size,
+            "processes": settings.world_size,
             "command": command(),
             "code": code_version(),
         }
@@ -114,7 +115,7 @@ class _View:
             return None
         return {"step": run.origin.step, "checkpoint": Path(self.checkpoint).name}
 
-    def _plan(self) -> dict[str, Any]:
+    def _plan(self, settings: JournalSettings) -> dict[str, Any]:
         trainer, plan = self.trainer, self.run.plan
         parameters = list(trainer.model.parameters())
         train, evaluated = trainer.train_dataset, trainer.eval_dataset
@@ -124,9 +125,9 @@ class _View:
             "model": trainer._model_name,
             "parameters": sum(one.numel() for one in parameters),
             "trainable": sum(one.numel() for one in parameters if one.requires_grad),
-            "precision": trainer.args.mixed_precision,
+            "precision": settings.mixed_precision,
             "steps": plan.max_steps,
-            "epochs": trainer.args.num_train_epochs if trainer.args.max_steps <= 0 else None,
+            "epochs": settings.epochs,
             "batches_per_epoch": plan.batches_per_epoch,
             "accumulation": plan.accumulation,
             "rows_per_step": trainer.get_total_train_batch_size(trainer.args),
@@ -134,8 +135,8 @@ class _View:
             "eval_rows": {
                 name: len(one) if has_length(one) else None for name, one in sets.items() if one is not None
             },
-            "metric": trainer.args.metric_for_best_model,
-            "greater_is_better": trainer.args.greater_is_better,
+            "metric": settings.metric,
+            "greater_is_better": settings.greater_is_better,
             "columns": None if columns is None else columns.kept,
             "columns_left_out": None if columns is None else columns.left_out,
         }
