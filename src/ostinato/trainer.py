@@ -536,6 +536,7 @@ class Trainer(metaclass=TrainerType):
         Rehearsal(train_seconds=0.04, eval_seconds=0.02, save_seconds=0.11, load_seconds=0.03, ...)
         """
         with ShortTraceback():
+            self.args.validate()
             self._rehearsed = dry_run.rehearse_alone(self)
             return self._rehearsed
 
@@ -549,6 +550,7 @@ class Trainer(metaclass=TrainerType):
         ResumeReport(equal=True, steps=3, first_difference=None, seconds=0.4)
         """
         with ShortTraceback():
+            self.args.validate()
             return verifying.verify_resume(self, steps)
 
     def explain(self, dataset: Any = None) -> Journey:
@@ -570,6 +572,7 @@ class Trainer(metaclass=TrainerType):
         >>> print(trainer.plan())  # doctest: +SKIP
         >>> trainer.plan().length.steps  # doctest: +SKIP
         """
+        self.args.validate()
         return build_run_plan.run_plan(self)
 
     def samples_at(self, step: int) -> list[int]:

@@ -24,6 +24,11 @@ LAYERS = [
 ]
 LAYER = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}
 MAY_IMPORT_DISTRIBUTED = {"strategies", "checkpoint"}
+# Packages that still name Trainer for type checkers; every other one declares a Protocol.
+MAY_NAME_TRAINER = {"engine", "evaluation"}
+# Packages that get frozen settings, with the modules of callbacks, which get `args` by transformers' contract.
+GETS_SETTINGS = {"loss", "data", "metrics", "optim", "strategies", "checkpoint", "diagnostics", "hub", "journal"}
+IS_CALLBACK = {"journal.journal_callback"}
 # Rooms whose third parties are optional and imported where they are used; rich is paid for by those who see a bar.
 MAY_IMPORT_LATE = {"trackers", "hub", "tasks", "cli"}
 # Nouns of the field that end like a gerund or a participle.
@@ -79,7 +84,8 @@ def test_doors_only_lead_down(path: Path) -> None:
     at_run_time = own_imports(path)
     for target, line in own_imports(path, typing_too=True):
         there = target.split(".")[0]
-        if there == here or (there == "trainer" and (target, line) not in at_run_time):
+        names_trainer = here in MAY_NAME_TRAINER and there == "trainer" and (target, line) not in at_run_time
+        if there == here or names_trainer:
             continue
         assert LAYER[there] < LAYER[here], (
             f"{dotted(path)}:{line} imports {target}: {here} may not open a door to {there}"
@@ -130,16 +136,31 @@ def test_the_loop_only_hands_arguments_on() -> None:
             assert "pathlib" not in text, dotted(path)
 
 
-def test_only_arguments_reads_arguments() -> None:
-    """Parts get frozen settings. Callbacks get `args` by transformers' contract; loops hand them on."""
-    for path in modules():
-        if room_of(path) in {"loss", "data", "metrics", "optim", "strategies", "checkpoint"}:
-            attributes = [
-                node
-                for node in ast.walk(ast.parse(path.read_text()))
-                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "args"
-            ]
-            assert not attributes, f"{dotted(path)}:{attributes[0].lineno} looks into args"
+def reads_of_arguments(tree: ast.AST) -> list[ast.Attribute]:
+    """Return every `args.x` and `<anything>.args.x` of a module."""
+    return [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and (
+            (isinstance(node.value, ast.Name) and node.value.id == "args")
+            or (isinstance(node.value, ast.Attribute) and node.value.attr == "args")
+        )
+    ]
+
+
+@pytest.mark.parametrize("text", ["args.x", "trainer.args.x", "self.trainer.args.x", "f(host.args.x)"])
+def test_a_read_of_arguments_is_found(text: str) -> None:
+    assert reads_of_arguments(ast.parse(text))
+    assert not reads_of_arguments(ast.parse(text.replace(".x", "")))
+
+
+@pytest.mark.parametrize("path", [path for path in modules() if room_of(path) in GETS_SETTINGS], ids=dotted)
+def test_only_arguments_reads_arguments(path: Path) -> None:
+    """Parts get frozen settings, or hand `args` on as a whole."""
+    if dotted(path) not in IS_CALLBACK:
+        reads = reads_of_arguments(ast.parse(path.read_text()))
+        assert not reads, f"{dotted(path)}:{reads[0].lineno} reads an argument"
 
 
 def test_a_basename_occurs_once() -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..core.choices import HubStrategy, OptimizerNames, SaveStrategy, SchedulerType
+from ..core.choices import HubStrategy, IntervalStrategy, OptimizerNames, SaveStrategy, SchedulerType
 from ..core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -300,6 +301,150 @@ class JournalSettings:
             world_size=args.world_size,
             writes_report=args.write_report,
         )
+
+
+@dataclass(frozen=True)
+class BatchSettings:
+    """What decides how a batch is made and computed, for explaining one."""
+
+    removes_columns: bool
+    packs: bool
+    splits_by_length: bool
+    gradient_checkpointing: bool
+    half_precision: bool
+    mixed_precision: str  # "bf16", "fp16" or "no"
+    accumulation: int
+    label_smoothing: float
+    train_batch_size: int  # per device
+    eval_batch_size: int
+
+    @classmethod
+    def of(cls, args: TrainingArguments) -> BatchSettings:
+        return cls(
+            removes_columns=args.remove_unused_columns,
+            packs=args.packing,
+            splits_by_length=args.split_by_length,
+            gradient_checkpointing=args.gradient_checkpointing,
+            half_precision=args.bf16 or args.fp16,
+            mixed_precision=args.mixed_precision,
+            accumulation=args.gradient_accumulation_steps,
+            label_smoothing=args.label_smoothing_factor,
+            train_batch_size=args.per_device_train_batch_size,
+            eval_batch_size=args.eval_batch_size,
+        )
+
+
+@dataclass(frozen=True)
+class MetricInputSettings:
+    """What a metric function receives, and when."""
+
+    include: tuple[str, ...]  # besides predictions and labels
+    loss_only: bool
+    by_batch: bool  # it is called after every batch
+    concatenates: bool
+    generates: bool
+    memory: int | None  # bytes
+
+    @classmethod
+    def of(cls, args: TrainingArguments) -> MetricInputSettings:
+        return cls(
+            include=tuple(args.include_for_metrics),
+            loss_only=bool(args.prediction_loss_only),
+            by_batch=args.batch_eval_metrics,
+            concatenates=args.eval_do_concat_batches,
+            generates=bool(getattr(args, "predict_with_generate", False)),
+            memory=EvaluationSettings.of(args).memory,
+        )
+
+
+@dataclass(frozen=True)
+class DryRunSettings:
+    """What a dry run tries, and on how many rows."""
+
+    evaluates: bool  # during training
+    evaluates_first: bool
+    batch_metrics: bool  # metrics are summed up over calls, which cannot be taken back
+    best_metric: str | None
+    train_batch_size: int
+    eval_batch_size: int
+    world_size: int
+    writes_here: bool
+
+    @classmethod
+    def of(cls, args: TrainingArguments) -> DryRunSettings:
+        return cls(
+            evaluates=args.eval_strategy != IntervalStrategy.NO,
+            evaluates_first=args.eval_on_start,
+            batch_metrics=args.batch_eval_metrics,
+            best_metric=args.metric_for_best_model,
+            train_batch_size=args.train_batch_size,
+            eval_batch_size=args.eval_batch_size,
+            world_size=args.world_size,
+            writes_here=args.should_save,
+        )
+
+
+@dataclass(frozen=True)
+class RunPlanSettings:
+    """What decides the length, the schedule and the events of a run."""
+
+    train_batch_size: int
+    eval_batch_size: int
+    max_steps: int
+    epochs: float
+    learning_rate: float
+    weight_decay: float
+    max_grad_norm: float | None  # None: gradients are not clipped
+    mixed_precision: str
+    gradient_checkpointing: bool
+    compile_backend: str  # empty: the model is not compiled
+    eval_strategy: IntervalStrategy
+    eval_delay: float
+    evaluates_first: bool
+    logging_strategy: IntervalStrategy
+    logs_first_step: bool
+    report_to: tuple[str, ...]
+    best_metric: str
+    loads_best: bool
+    arguments: Mapping[str, Any]  # those that a plan names, as they stand
+
+    @classmethod
+    def of(cls, args: TrainingArguments) -> RunPlanSettings:
+        return cls(
+            train_batch_size=args.train_batch_size,
+            eval_batch_size=args.eval_batch_size,
+            max_steps=args.max_steps,
+            epochs=args.num_train_epochs,
+            learning_rate=args.learning_rate,
+            weight_decay=args.weight_decay,
+            max_grad_norm=args.max_grad_norm if args.max_grad_norm and args.max_grad_norm > 0 else None,
+            mixed_precision=args.mixed_precision,
+            gradient_checkpointing=bool(args.gradient_checkpointing),
+            compile_backend=args.torch_compile_backend or "" if args.torch_compile else "",
+            eval_strategy=IntervalStrategy(args.eval_strategy),
+            eval_delay=args.eval_delay,
+            evaluates_first=bool(args.eval_on_start),
+            logging_strategy=IntervalStrategy(args.logging_strategy),
+            logs_first_step=args.logging_first_step,
+            report_to=(args.report_to,) if isinstance(args.report_to, str) else tuple(args.report_to or ()),
+            best_metric=args.metric_for_best_model or "loss",
+            loads_best=args.load_best_model_at_end,
+            arguments={name: _plain(getattr(args, name)) for name in _NAMED_IN_PLANS},
+        )
+
+
+_NAMED_IN_PLANS = (
+    "max_steps", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps",
+    "train_sampling_strategy", "split_by_length", "optim", "learning_rate", "lr_scheduler_type", "warmup_steps",
+    "weight_decay", "max_grad_norm", "bf16", "fp16", "gradient_checkpointing", "torch_compile", "eval_strategy",
+    "eval_steps", "per_device_eval_batch_size", "eval_memory_mb", "save_strategy", "save_steps", "save_only_model",
+    "save_total_limit", "output_dir", "load_best_model_at_end", "metric_for_best_model", "logging_strategy",
+    "logging_steps", "report_to",
+)  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else value
 
 
 def arguments_json(args: TrainingArguments) -> str:

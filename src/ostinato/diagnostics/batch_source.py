@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from torch.utils.data import DataLoader
 
@@ -16,9 +17,7 @@ from ..data.eval_set import EvalSet, rows_in
 from ..data.mixture import Mixture
 from ..data.sizes import is_iterable
 from ..evaluation.request import name_evaluated_set
-
-if TYPE_CHECKING:
-    from ..trainer import Trainer
+from .hosts import ExplainHost
 
 _ROWS_LOOKED_AT = 8
 
@@ -34,12 +33,12 @@ class Source:
     options: EvalSet | None = None
 
 
-def chosen(trainer: Trainer, dataset: Any) -> Source:
+def chosen(trainer: ExplainHost, dataset: Any) -> Source:
     if isinstance(dataset, str):
         return evaluation_source(trainer, dataset)
     if dataset is not None:
         options = dataset if isinstance(dataset, EvalSet) else None
-        return Source("data set", rows_in(dataset), lambda: trainer.get_eval_dataloader(dataset), options=options)
+        return Source("data set", rows_in(dataset), partial(trainer.get_eval_dataloader, dataset), options=options)
     if trainer.train_dataset is not None:
         return Source("training set", trainer.train_dataset, trainer.get_train_dataloader, is_training=True)
     if trainer.eval_dataset is None:
@@ -47,7 +46,7 @@ def chosen(trainer: Trainer, dataset: Any) -> Source:
     return evaluation_source(trainer)
 
 
-def evaluation_source(trainer: Trainer, name: str | None = None) -> Source:
+def evaluation_source(trainer: ExplainHost, name: str | None = None) -> Source:
     """The evaluation set of this name, the only one, or the first of several."""
     sets = trainer.eval_dataset
     if name is not None and (not isinstance(sets, dict) or name not in sets):
@@ -60,7 +59,7 @@ def evaluation_source(trainer: Trainer, name: str | None = None) -> Source:
     return Source(
         name_evaluated_set("Evaluation", prefix, sets),
         rows_in(chosen),
-        lambda: trainer.get_eval_dataloader(name),
+        partial(trainer.get_eval_dataloader, name),
         options=options,
     )
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
-from ..arguments.settings import ScheduleSettings
+from ..arguments.settings import LoaderSettings, RunPlanSettings, ScheduleSettings
 from ..callbacks.early_stopping import EarlyStoppingCallback
 from ..checkpoint import space
 from ..core.choices import IntervalStrategy, SchedulerType
@@ -23,6 +22,7 @@ from ..engine.run import Plan
 from ..optim import schedulers
 from . import explain_batch, planned_events
 from .exception_notes import name_of
+from .hosts import PlanHost, as_run_host
 from .run_plan import (
     BatchPlan,
     Checkpoints,
@@ -36,32 +36,17 @@ from .run_plan import (
     Weights,
 )
 
-if TYPE_CHECKING:
-    from ..trainer import Trainer
-
 _ROWS_LOOKED_AT = 256  # to tell how much of the batches is padding
 _WORTH_SAYING = 0.05
-_DECIDE = (
-    "max_steps", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps",
-    "train_sampling_strategy", "split_by_length", "optim", "learning_rate", "lr_scheduler_type", "warmup_steps",
-    "weight_decay", "max_grad_norm", "bf16", "fp16", "gradient_checkpointing", "torch_compile", "eval_strategy",
-    "eval_steps", "per_device_eval_batch_size", "eval_memory_mb", "save_strategy", "save_steps", "save_only_model",
-    "save_total_limit", "output_dir", "load_best_model_at_end", "metric_for_best_model", "logging_strategy",
-    "logging_steps", "report_to",
-)  # fmt: skip
 
 
-def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, Enum) else value
-
-
-def run_plan(trainer: Trainer) -> RunPlan:
+def run_plan(trainer: PlanHost) -> RunPlan:
     """What `train()` would do now."""
-    trainer.args.validate()
+    settings = RunPlanSettings.of(trainer.args)
     with explain_batch.without_a_trace(trainer):
-        trainer._train_batch_size = trainer.args.train_batch_size
+        trainer._train_batch_size = settings.train_batch_size
         loader = trainer.get_train_dataloader()
-        plan = setup.plan_for(trainer, loader)
+        plan = setup.plan_for(as_run_host(trainer), loader)
         intervals = TrainerState()
         intervals.compute_steps(trainer.args, plan.max_steps)
         evaluations = planned_events.evaluations(trainer, plan, intervals)
@@ -78,7 +63,7 @@ def run_plan(trainer: Trainer) -> RunPlan:
             logs=planned_events.logs(trainer, plan, intervals),
             duration=_duration(trainer, plan, evaluations, checkpoints),
             callbacks=_callbacks(trainer),
-            arguments={name: _plain(getattr(trainer.args, name)) for name in _DECIDE},
+            arguments=dict(settings.arguments),
             remarks=_remarks(trainer, plan, intervals, checkpoints),
         )
 
@@ -86,32 +71,33 @@ def run_plan(trainer: Trainer) -> RunPlan:
 # ---- length and batches ---------------------------------------------------------------------------------------------
 
 
-def _length(trainer: Trainer, plan: Plan, loader: Any) -> Length:
+def _length(trainer: PlanHost, plan: Plan, loader: Any) -> Length:
     known = has_length(loader)
     per_epoch = max(-(-plan.batches_per_epoch // plan.accumulation), 1) if known else None
     epochs = None if per_epoch is None else plan.max_steps / per_epoch  # the last may be a part of one
-    if plan.varying is not None and trainer.args.max_steps <= 0:
-        epochs = trainer.args.num_train_epochs
+    settings = RunPlanSettings.of(trainer.args)
+    if plan.varying is not None and settings.max_steps <= 0:
+        epochs = settings.epochs
     return Length(
         steps=plan.max_steps,
-        rows=setup.rows_per_epoch(trainer, loader) if known else None,
+        rows=setup.rows_per_epoch(as_run_host(trainer), loader) if known else None,
         epochs=None if epochs is None else round(float(epochs), 2),
         steps_per_epoch=per_epoch,
     )
 
 
-def _batch(trainer: Trainer, plan: Plan, loader: Any) -> BatchPlan:
-    args = trainer.args
+def _batch(trainer: PlanHost, plan: Plan, loader: Any) -> BatchPlan:
+    settings = LoaderSettings.of(trainer.args)
     meter = _padding(trainer, plan, loader)
     return BatchPlan(
-        rows=setup.rows_per_update(trainer, loader, len(loader) if has_length(loader) else None),
-        per_device=args.train_batch_size,
-        micro_batches=args.gradient_accumulation_steps,
-        processes=args.world_size,
+        rows=setup.rows_per_update(as_run_host(trainer), loader, len(loader) if has_length(loader) else None),
+        per_device=RunPlanSettings.of(trainer.args).train_batch_size,
+        micro_batches=settings.accumulation,
+        processes=settings.world_size,
         cut=_how_cut(trainer, loader),
         order=_order(trainer),
-        padding=_share(meter, cut=args.split_by_length),
-        saved_by_cutting=meter.saved if meter.saved >= _WORTH_SAYING and not args.split_by_length else None,
+        padding=_share(meter, cut=settings.splits_by_length),
+        saved_by_cutting=meter.saved if meter.saved >= _WORTH_SAYING and not settings.splits_by_length else None,
     )
 
 
@@ -121,28 +107,29 @@ def _share(meter: PaddingMeter, *, cut: bool) -> float | None:
     return 1 - meter.real / tokens if tokens else None
 
 
-def _how_cut(trainer: Trainer, loader: Any) -> str:
-    args = trainer.args
-    if args.packing:
+def _how_cut(trainer: PlanHost, loader: Any) -> str:
+    settings = LoaderSettings.of(trainer.args)
+    if settings.packs:
         return "laid end to end, without padding (packing=True)"
     if cuts_updates(loader):
         return "cut into micro-batches by length (split_by_length=True)"
-    if args.max_tokens_per_batch is not None:
-        return f"as many as fit {args.max_tokens_per_batch:,} tokens (max_tokens_per_batch)"
-    return "as your own batches have them" if setup.has_own_batches(trainer, loader) else ""
+    if settings.max_tokens is not None:
+        return f"as many as fit {settings.max_tokens:,} tokens (max_tokens_per_batch)"
+    return "as your own batches have them" if setup.has_own_batches(as_run_host(trainer), loader) else ""
 
 
-def _order(trainer: Trainer) -> str:
+def _order(trainer: PlanHost) -> str:
     if trainer.sampler is not None or trainer.batch_sampler is not None:
         return f"{name_of(trainer.sampler or trainer.batch_sampler)}, given by you"
     words = {"random": "shuffled anew in every epoch", "sequential": "as they are"}
-    return words.get(trainer.args.train_sampling_strategy, trainer.args.train_sampling_strategy)
+    sampling = LoaderSettings.of(trainer.args).sampling
+    return words.get(sampling, sampling)
 
 
-def _padding(trainer: Trainer, plan: Plan, loader: Any) -> PaddingMeter:
+def _padding(trainer: PlanHost, plan: Plan, loader: Any) -> PaddingMeter:
     """Of the rows that the first batches will have, where they are known; they are read, and not collated."""
-    meter, size = PaddingMeter(), trainer.args.train_batch_size
-    if trainer.args.packing:
+    meter, size = PaddingMeter(), RunPlanSettings.of(trainer.args).train_batch_size
+    if LoaderSettings.of(trainer.args).packs:
         return meter
     try:
         dataset, courses = mixed(trainer.train_dataset), first_course(loader, plan.accumulation)
@@ -158,8 +145,8 @@ def _padding(trainer: Trainer, plan: Plan, loader: Any) -> PaddingMeter:
 # ---- learning and computing -----------------------------------------------------------------------------------------
 
 
-def _weights(trainer: Trainer) -> Weights:
-    args, model = trainer.args, trainer.model
+def _weights(trainer: PlanHost) -> Weights:
+    settings, model = RunPlanSettings.of(trainer.args), trainer.model
     decays = set(trainer.get_decay_parameter_names(model))
     trained = {name: one.numel() for name, one in model.named_parameters() if one.requires_grad}
     given = trainer.optimizer is not None and trainer._run is None
@@ -168,17 +155,17 @@ def _weights(trainer: Trainer) -> Weights:
         trainable=sum(trained.values()),
         frozen=sum(one.numel() for one in model.parameters() if not one.requires_grad),
         decayed=sum(size for name, size in trained.items() if name in decays),
-        weight_decay=args.weight_decay,
-        clipped_at=args.max_grad_norm if args.max_grad_norm and args.max_grad_norm > 0 else None,
+        weight_decay=settings.weight_decay,
+        clipped_at=settings.max_grad_norm,
         is_given=given,
     )
 
 
-def _schedule(trainer: Trainer, steps: int) -> Schedule:
+def _schedule(trainer: PlanHost, steps: int) -> Schedule:
     settings = ScheduleSettings.of(trainer.args, steps)
     if trainer.lr_scheduler is not None and not trainer._created_lr_scheduler:
         return Schedule(type(trainer.lr_scheduler).__name__, None, 0, is_given=True)
-    peak = trainer.args.learning_rate
+    peak = RunPlanSettings.of(trainer.args).learning_rate
     rates = _rates(settings, peak, steps) if trainer.optimizer is None or trainer._created_lr_scheduler else ()
     return Schedule(str(SchedulerType(settings.name).value), peak, settings.warmup_steps, rates)
 
@@ -195,23 +182,23 @@ def _rates(settings: ScheduleSettings, peak: float, steps: int) -> tuple[Rate, .
     return tuple(Rate(step, peak * float(factor(step - 1))) for step in chosen)
 
 
-def _computing(trainer: Trainer) -> Computing:
-    args = trainer.args
+def _computing(trainer: PlanHost) -> Computing:
+    settings = RunPlanSettings.of(trainer.args)
     kinds = dict.fromkeys(str(one.dtype).removeprefix("torch.") for one in trainer.model.parameters())
     return Computing(
         device=str(trainer.strategy.device),
-        processes=args.world_size,
+        processes=LoaderSettings.of(trainer.args).world_size,
         weights=", ".join(kinds) or "no type",
-        mixed=args.mixed_precision,
-        gradient_checkpointing=bool(args.gradient_checkpointing),
-        compiled=args.torch_compile_backend or "" if args.torch_compile else "",
+        mixed=settings.mixed_precision,
+        gradient_checkpointing=settings.gradient_checkpointing,
+        compiled=settings.compile_backend,
     )
 
 
 # ---- time -----------------------------------------------------------------------------------------------------------
 
 
-def _duration(trainer: Trainer, plan: Plan, evaluations: Evaluations, checkpoints: Checkpoints) -> Duration:
+def _duration(trainer: PlanHost, plan: Plan, evaluations: Evaluations, checkpoints: Checkpoints) -> Duration:
     """From what was measured: a run of this trainer, or a rehearsal."""
     runs = [entry for entry in trainer.state.log_history if entry.get("train_steps_per_second")]
     if runs:
@@ -235,7 +222,7 @@ def _duration(trainer: Trainer, plan: Plan, evaluations: Evaluations, checkpoint
 # ---- who else has a say ---------------------------------------------------------------------------------------------
 
 
-def _callbacks(trainer: Trainer) -> tuple[str, ...]:
+def _callbacks(trainer: PlanHost) -> tuple[str, ...]:
     """Callbacks that may stop a run: the user's own, and early stopping."""
     ours = __name__.partition(".")[0]
     kinds = (type(one) for one in trainer.callback_handler.callbacks)
@@ -246,15 +233,15 @@ def _is_of(kind: type, package: str) -> bool:
     return kind.__module__.partition(".")[0] == package
 
 
-def _remarks(trainer: Trainer, plan: Plan, intervals: TrainerState, checkpoints: Checkpoints) -> tuple[str, ...]:
+def _remarks(trainer: PlanHost, plan: Plan, intervals: TrainerState, checkpoints: Checkpoints) -> tuple[str, ...]:
     """What is probably not meant."""
-    args, found = trainer.args, []
-    warmup = ScheduleSettings.of(args, plan.max_steps).warmup_steps
+    settings, found = RunPlanSettings.of(trainer.args), []
+    warmup = ScheduleSettings.of(trainer.args, plan.max_steps).warmup_steps
     if warmup >= plan.max_steps > 0 and trainer.lr_scheduler is None:
         found.append(
             f"warm-up takes {warmup:,} steps, and the run has {plan.max_steps:,}: the full rate is never reached"
         )
-    by_steps = args.logging_strategy == IntervalStrategy.STEPS and not args.logging_first_step
+    by_steps = settings.logging_strategy == IntervalStrategy.STEPS and not settings.logs_first_step
     if by_steps and intervals.logging_steps > plan.max_steps:
         found.append(
             f"no training loss is logged: logging_steps={intervals.logging_steps:,}, and the run has "

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
+from ..arguments.settings import BatchSettings, SaveSettings
 from ..core.notices import note_once
 from ..core.protocols import Batch
 from ..core.tree import has_no_rows
@@ -23,15 +25,13 @@ from .column_errors import left_out
 from .context import Scene
 from .exception_notes import Memory, note_checkpoint
 from .failures import explained
+from .hosts import BatchHost, as_run_host
 from .metric_errors import explained_evaluation as explain_metrics
 from .metric_errors import tell_no_labels
 from .model_heads import certain_mistake_in
 
-if TYPE_CHECKING:
-    from ..trainer import Trainer
 
-
-def inspect(trainer: Trainer, loader: Any, batch: Batch, epoch: int, number: int) -> None:
+def inspect(trainer: BatchHost, loader: Any, batch: Batch, epoch: int, number: int) -> None:
     """Look at the first batch before anything is computed from it."""
     if batch is None and (mistake := wrong_batch(batch, trainer.data_collator)):
         raise mistake
@@ -40,71 +40,78 @@ def inspect(trainer: Trainer, loader: Any, batch: Batch, epoch: int, number: int
     mistake = certain_mistake_in(scene(trainer, batch, loader, "training set", epoch, number))
     if mistake is not None:
         raise mistake
-    if not (trainer.args.split_by_length or trainer.args.packing):
+    settings = BatchSettings.of(trainer.args)
+    if not (settings.splits_by_length or settings.packs):
         padding = PaddingMeter(batches=1)
         padding.add_batch(batch)
         if advice := padding.advice():
             note_once(f"in the first batch {advice}", key="padding")
 
 
-def scene(trainer: Trainer, batch: Any, loader: Any, data: str, epoch: int, number: int) -> Scene:
+def scene(trainer: BatchHost, batch: Any, loader: Any, data: str, epoch: int, number: int) -> Scene:
     """A batch, and all that is known of where it came from and what is done with it."""
+    settings = BatchSettings.of(trainer.args)
     return Scene(
         model=trainer.model,
         batch=batch,
         data=data,
         label_names=tuple(trainer.label_names),
-        rows=lambda: rows_of(loader, epoch, range(number, number + 1)),
-        left_out=lambda: dropped_columns(trainer, loader),
+        rows=partial(rows_of, loader, epoch, range(number, number + 1)),
+        left_out=partial(dropped_columns, loader, trainer._signature_columns or [], removes=settings.removes_columns),
         own_loss=_has_models_loss(trainer),
         loss_func=trainer.compute_loss_func,
-        drops_columns=trainer.args.remove_unused_columns and isinstance(loader, data_loader.Loader),
-        gradient_checkpointing=trainer.args.gradient_checkpointing,
+        drops_columns=settings.removes_columns and isinstance(loader, data_loader.Loader),
+        gradient_checkpointing=settings.gradient_checkpointing,
         dataset=getattr(loader, "dataset", None),
         collator=trainer.data_collator,
     )
 
 
-def _has_models_loss(trainer: Trainer) -> bool:
+def _has_models_loss(trainer: BatchHost) -> bool:
     given = trainer.compute_loss_func is not None or trainer.label_smoother is not None
     return not given and not trainer._is_overridden("compute_loss")
 
 
-def dropped_columns(trainer: Trainer, loader: Any) -> list[str]:
+def dropped_columns(loader: Any, taken: list[str], *, removes: bool) -> list[str]:
     """The columns of a data set that do not reach the model."""
     dataset = getattr(loader, "dataset", None)
     if not isinstance(loader, data_loader.Loader) or isinstance(dataset, Mixture):
         return []
     if columns.has_columns(dataset):
         return list(columns.left_out_of(dataset))
-    return left_out(dataset, trainer._signature_columns or []) if trainer.args.remove_unused_columns else []
+    return left_out(dataset, taken) if removes else []
 
 
-def failed_training(trainer: Trainer, error: Exception, run: Run) -> Exception:
+def failed_training(trainer: BatchHost, error: Exception, run: Run) -> Exception:
     """What to raise when training has failed: the mistake by its name, or the user's exception with notes."""
-    args, state, update = trainer.args, trainer.state, run.updates.current
-    half = args.bf16 or args.fp16
-    memory = Memory(trainer._train_batch_size, args.gradient_accumulation_steps, args.gradient_checkpointing, half)
-    reason = error
+    state, update, reason = trainer.state, run.updates.current, error
     reports_late = "device-side assert" in str(error)
     if update is not None and run.micro_batch is not None and (run.is_computing or reports_late):
         where, number = f"at step {state.global_step + 1} of {state.max_steps}", run.number_of_micro_batch()
         failed = scene(trainer, run.micro_batch.batch, run.updates.loader, "training set", update.epoch, number)
-        reason = explained(error, failed, where, memory)
+        reason = explained(error, failed, where, training_memory(trainer))
     checkpoint = newest_checkpoint(trainer)
     if checkpoint is not None:
         note_checkpoint(reason, checkpoint)
     return reason
 
 
-def newest_checkpoint(trainer: Trainer) -> str | None:
+def training_memory(trainer: BatchHost) -> Memory:
+    """Return what decides how much memory a training batch takes."""
+    settings = BatchSettings.of(trainer.args)
+    return Memory(
+        trainer._train_batch_size, settings.accumulation, settings.gradient_checkpointing, settings.half_precision
+    )
+
+
+def newest_checkpoint(trainer: BatchHost) -> str | None:
     """The newest checkpoint that this run has written, if it can be resumed from."""
-    own = trainer._run_home.checkpoints(trainer._home) if not trainer.args.save_only_model else []
+    own = trainer._run_home.checkpoints(trainer._home) if not SaveSettings.of(trainer.args).only_model else []
     return own[-1].name if own else None
 
 
 def failed_evaluation(
-    trainer: Trainer, error: Exception, current_batch: CurrentBatch, loader: Any, data: str
+    trainer: BatchHost, error: Exception, current_batch: CurrentBatch, loader: Any, data: str
 ) -> Exception:
     """The same for an evaluation or a prediction."""
     return explain_metrics(
@@ -114,19 +121,19 @@ def failed_evaluation(
         given=current_batch.given,
         functions={"metrics": current_batch.function, "logits": trainer.preprocess_logits_for_metrics},
         number=current_batch.number,
-        memory=Memory(trainer.args.eval_batch_size, None),
+        memory=Memory(BatchSettings.of(trainer.args).eval_batch_size, None),
     )
 
 
-def without_labels(trainer: Trainer, loader: Any, data: str, batch: Batch) -> None:
+def without_labels(trainer: BatchHost, loader: Any, data: str, batch: Batch) -> None:
     """Tell that metrics are wanted, and that the batches have no labels to call them with."""
     is_mistake = data != "prediction set"
-    by_name = request.asked_of(trainer, request.read_request(loader).options).function is None
+    by_name = request.asked_of(as_run_host(trainer), request.read_request(loader).options).function is None
     tell_no_labels(scene(trainer, batch, loader, data, 0, 0), is_mistake=is_mistake, by_name=by_name)
 
 
 @contextmanager
-def explained_evaluation(trainer: Trainer, current_batch: CurrentBatch, loader: Any, data: str) -> Iterator[None]:
+def explained_evaluation(trainer: BatchHost, current_batch: CurrentBatch, loader: Any, data: str) -> Iterator[None]:
     """Raise what fails inside by its name, or as it is with notes on where it happened."""
     try:
         yield

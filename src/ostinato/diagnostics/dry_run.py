@@ -14,12 +14,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..arguments.settings import SaveSettings
+from ..arguments.settings import DryRunSettings, SaveSettings
 from ..checkpoint.atomic import atomic_directory, discard
 from ..checkpoint.run_directory import RunHome
 from ..core.errors import CheckpointError
@@ -31,11 +31,8 @@ from ..data.batching.split_by_length import micro_batches
 from ..engine import saver, setup
 from ..engine.run import Run
 from . import dispatch, eval_dry_run, metric_dry_run
-from .exception_notes import Memory
 from .failures import explained
-
-if TYPE_CHECKING:
-    from ..trainer import Trainer
+from .hosts import DryRunHost, as_run_host
 
 DIRECTORY = ".rehearsal"  # inside the run's directory: its disk and its permissions are what is tried
 EVALUATION_BATCHES = 2
@@ -63,34 +60,34 @@ class Rehearsal:
         return "; ".join([f"rehearsed: {tried or 'nothing'}", *self.left_out])
 
 
-def rehearse_alone(trainer: Trainer) -> Rehearsal:
+def rehearse_alone(trainer: DryRunHost) -> Rehearsal:
     """Open a run as `train` would, rehearse it, and put everything back."""
-    trainer.args.validate()
+    settings, host = DryRunSettings.of(trainer.args), as_run_host(trainer)
     home = Path(trainer._get_output_dir(None))
     was_there = home.is_dir()
     with put_back(trainer), ExitStack() as while_open:
         trainer.is_in_train, trainer._run_home = True, RunHome()
-        trainer._train_batch_size = trainer.args.train_batch_size
-        while_open.enter_context(saver.locked_run_directory(trainer, None))
+        trainer._train_batch_size = settings.train_batch_size
+        while_open.enter_context(saver.locked_run_directory(host, None))
         trainer._run_home.begin(home, None, writes=False)
-        run = setup.open_run(trainer, None, None, None, while_open, partial(dispatch.inspect, trainer))
+        run = setup.open_run(host, None, None, None, while_open, partial(dispatch.inspect, trainer))
         result = _tried(trainer, run)
-    if not was_there and trainer.args.should_save and home.is_dir() and not any(home.iterdir()):
+    if not was_there and settings.writes_here and home.is_dir() and not any(home.iterdir()):
         home.rmdir()
     return result
 
 
-def rehearse_run(trainer: Trainer, run: Run) -> Rehearsal:
+def rehearse_run(trainer: DryRunHost, run: Run) -> Rehearsal:
     """The same for a run that is open and has taken no step."""
     with put_back(trainer, run.updates.loader):
         return _tried(trainer, run)
 
 
-def _tried(trainer: Trainer, run: Run) -> Rehearsal:
+def _tried(trainer: DryRunHost, run: Run) -> Rehearsal:
     left_out: list[str] = []
     trained = _timed(lambda: _try_training(trainer, run, left_out))
     evaluated = _timed(lambda: _try_evaluating(trainer, run, left_out))
-    saved = _try_saving(trainer, run) if saver.writes_checkpoints(trainer) else (None, None, None)
+    saved = _try_saving(trainer, run) if saver.writes_checkpoints(as_run_host(trainer)) else (None, None, None)
     result = Rehearsal(trained, evaluated, *saved, left_out=tuple(left_out))
     note(str(result))
     return result
@@ -105,7 +102,7 @@ def _timed(attempt: Any) -> float | None:
 # ---- a training batch
 
 
-def _try_training(trainer: Trainer, run: Run, left_out: list[str]) -> bool:
+def _try_training(trainer: DryRunHost, run: Run, left_out: list[str]) -> bool:
     reading = (
         trainer.train_dataset,
         trainer.data_collator,
@@ -129,18 +126,15 @@ def _try_training(trainer: Trainer, run: Run, left_out: list[str]) -> bool:
     return True
 
 
-def _try_micro_batch(trainer: Trainer, loader: Any, batch: Any) -> None:
+def _try_micro_batch(trainer: DryRunHost, loader: Any, batch: Any) -> None:
     dispatch.inspect(trainer, loader, batch, 0, 0)
     num_items = trainer._get_num_items_in_batch([batch], trainer.strategy.device)
     try:
         with trainer.strategy.accumulate(trainer.model_wrapped, sync=True):
             trainer.training_step(trainer.model_wrapped, batch, num_items)
     except Exception as error:
-        args = trainer.args
-        half = args.bf16 or args.fp16
-        memory = Memory(trainer._train_batch_size, args.gradient_accumulation_steps, args.gradient_checkpointing, half)
         scene = dispatch.scene(trainer, batch, loader, "training set", 0, 0)
-        reason = explained(error, scene, "in the rehearsal", memory)
+        reason = explained(error, scene, "in the rehearsal", dispatch.training_memory(trainer))
         if reason is error:
             raise
         raise reason from reason.__cause__
@@ -156,11 +150,11 @@ def _without_workers(loader: Any) -> Any:
 # ---- evaluation batches
 
 
-def _try_evaluating(trainer: Trainer, run: Run, left_out: list[str]) -> bool:
-    sets = eval_dry_run.evaluation_sets(trainer)
-    if trainer.args.eval_strategy == "no" or not any(part is not None for part in sets.values()):
+def _try_evaluating(trainer: DryRunHost, run: Run, left_out: list[str]) -> bool:
+    sets, settings = eval_dry_run.evaluation_sets(trainer.eval_dataset), DryRunSettings.of(trainer.args)
+    if not settings.evaluates or not any(part is not None for part in sets.values()):
         return False
-    if trainer.args.batch_eval_metrics:
+    if settings.batch_metrics:
         left_out.append("no evaluation: batch_eval_metrics sums up over calls, and the last call cannot be told here")
         return False
     if not can_be_put_back(*eval_dry_run.memories(trainer, list(sets.values()))):
@@ -173,11 +167,11 @@ def _try_evaluating(trainer: Trainer, run: Run, left_out: list[str]) -> bool:
 # ---- a save and a load
 
 
-def _try_saving(trainer: Trainer, run: Run) -> tuple[float, float, int]:
+def _try_saving(trainer: DryRunHost, run: Run) -> tuple[float, float, int]:
     """Write a checkpoint where checkpoints will be written, read it back, compare, remove it."""
-    leads, barrier = trainer.args.should_save, trainer.strategy.barrier
+    settings, barrier = SaveSettings.of(trainer.args), trainer.strategy.barrier
     stage = Path(trainer._get_output_dir(run.options.trial)) / DIRECTORY
-    target, settings = stage / "checkpoint-0", SaveSettings.of(trainer.args)
+    leads, target = settings.writes_here, stage / "checkpoint-0"
     started = time.perf_counter()
     try:
         if leads:
@@ -185,7 +179,7 @@ def _try_saving(trainer: Trainer, run: Run) -> tuple[float, float, int]:
             stage.mkdir(parents=True)
         barrier()
         with atomic_directory(target, leader=leads, barrier=barrier) as directory:
-            saver.write_parts(trainer, directory, settings)
+            saver.write_parts(as_run_host(trainer), directory, settings)
         saved = time.perf_counter()
         _load(trainer, str(target), only_model=settings.only_model)
         loaded = time.perf_counter()
@@ -202,7 +196,7 @@ def _remove(directory: Path) -> None:
         discard(directory)
 
 
-def _load(trainer: Trainer, checkpoint: str, *, only_model: bool) -> None:
+def _load(trainer: DryRunHost, checkpoint: str, *, only_model: bool) -> None:
     before = {name: value.detach().clone() for name, value in _tensors(trainer.model)}
     trainer._load_from_checkpoint(checkpoint)
     changed = [name for name, value in _tensors(trainer.model) if not _same(value, before.get(name))]
@@ -239,7 +233,7 @@ def _not_what_was_saved(model: nn.Module, changed: list[str]) -> CheckpointError
 
 
 @contextmanager
-def put_back(trainer: Trainer, *memories: Any) -> Iterator[None]:
+def put_back(trainer: DryRunHost, *memories: Any) -> Iterator[None]:
     """Whatever happens inside, trainer, model, optimizer, schedule, random streams and `memories` are as they were."""
     model, handler, objective = trainer.model, trainer.callback_handler, trainer.objective
     attributes = [(thing, dict(vars(thing))) for thing in (trainer, handler, objective)]
@@ -247,7 +241,7 @@ def put_back(trainer: Trainer, *memories: Any) -> Iterator[None]:
     checkpointing = getattr(model, "is_gradient_checkpointing", None)
     parts = (trainer.optimizer, trainer.lr_scheduler, getattr(trainer.precision, "scaler", None))
     states = [(part, _copied(part.state_dict())) for part in parts if part is not None]
-    remembering = [*eval_dry_run.memories(trainer, list(eval_dry_run.evaluation_sets(trainer).values()))]
+    remembering = [*eval_dry_run.memories(trainer, list(eval_dry_run.evaluation_sets(trainer.eval_dataset).values()))]
     remembering += [trainer.train_dataset, trainer.sampler, trainer.batch_sampler, trainer.control, trainer.state]
     remembering += [getattr(model, "generation_config", None)]
     remembering += memories

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.utils.data import Subset
 
-from ..core.choices import IntervalStrategy
+from ..arguments.settings import DryRunSettings
 from ..core.compiled_model import uncompiled
 from ..core.state_guard import can_be_put_back
 from ..data.eval_set import EvalSet, rows_in
@@ -20,9 +20,7 @@ from ..evaluation.eval_plan import plan_evaluation
 from ..evaluation.metric_run import CurrentBatch
 from ..optim import schedulers
 from . import dispatch, metric_dry_run
-
-if TYPE_CHECKING:
-    from ..trainer import Trainer
+from .hosts import DryRunHost, as_run_host
 
 # Where client libraries keep state from call to call: a rehearsal would be one call too many.
 KEEP_STATE = (
@@ -37,9 +35,9 @@ KEEP_STATE = (
 )
 
 
-def rehearse(trainer: Trainer, ignore_keys: list[str] | None) -> None:
+def rehearse(trainer: DryRunHost, ignore_keys: list[str] | None) -> None:
     """Try metrics on the first batch of the first evaluation; leaves no trace."""
-    sets = evaluation_sets(trainer)
+    sets = evaluation_sets(trainer.eval_dataset)
     if not can_rehearse(trainer, list(sets.values())):
         return
     shifts = trainer._loss_shifts_labels, trainer.objective.smoother_shifts
@@ -50,13 +48,13 @@ def rehearse(trainer: Trainer, ignore_keys: list[str] | None) -> None:
         trainer._loss_shifts_labels, trainer.objective.smoother_shifts = shifts
 
 
-def evaluation_sets(trainer: Trainer) -> dict[str | None, Any]:
-    """What is evaluated while a model trains, by name; a single set has none."""
-    return trainer.eval_dataset if isinstance(trainer.eval_dataset, dict) else {None: trainer.eval_dataset}
+def evaluation_sets(eval_dataset: Any) -> dict[str | None, Any]:
+    """Return what is evaluated while a model trains, by name; a single set has none."""
+    return eval_dataset if isinstance(eval_dataset, dict) else {None: eval_dataset}
 
 
 def stage(
-    trainer: Trainer, sets: dict[str | None, Any], ignore_keys: list[str] | None, first: int = 1
+    trainer: DryRunHost, sets: dict[str | None, Any], ignore_keys: list[str] | None, first: int = 1
 ) -> metric_dry_run.Stage:
     """What there is to try: the first batches of each set."""
     names = {"eval" if name is None else f"eval_{name}": name for name in sets}
@@ -64,18 +62,18 @@ def stage(
         prefixes=list(names),
         attempt=lambda prefix, whole: attempt(trainer, prefix, names[prefix], ignore_keys, whole=whole, first=first),
         wanted=None if trainer._may_add_metrics() else wanted_metric(trainer),
-        anyone=partial(anyone, trainer),
+        anyone=trainer.strategy.any,
     )
 
 
-def can_rehearse(trainer: Trainer, sets: list[Any]) -> bool:
+def can_rehearse(trainer: DryRunHost, sets: list[Any]) -> bool:
     """Whether there is anything to try, and trying it cannot change anything."""
-    args = trainer.args
+    settings = DryRunSettings.of(trainer.args)
     return (
-        args.eval_strategy != IntervalStrategy.NO
-        and (request.measures_anything(trainer) or wanted_metric(trainer) is not None)
-        and not args.eval_on_start
-        and not args.batch_eval_metrics
+        settings.evaluates
+        and (request.measures_anything(as_run_host(trainer)) or wanted_metric(trainer) is not None)
+        and not settings.evaluates_first
+        and not settings.batch_metrics
         and trainer.state.global_step < trainer.state.max_steps
         and not any(part is None or is_iterable(rows_in(part)) for part in sets)
         and not any(map(trainer._is_overridden, KEEP_STATE))
@@ -83,19 +81,14 @@ def can_rehearse(trainer: Trainer, sets: list[Any]) -> bool:
     )
 
 
-def memories(trainer: Trainer, sets: list[Any]) -> list[Any]:
+def memories(trainer: DryRunHost, sets: list[Any]) -> list[Any]:
     """Whatever an evaluation calls that may remember it."""
-    functions = [trainer.data_collator, trainer.preprocess_logits_for_metrics, *request.memories(trainer)]
+    functions = [trainer.data_collator, trainer.preprocess_logits_for_metrics, *request.memories(as_run_host(trainer))]
     return [*functions, *map(rows_in, sets), getattr(trainer.model, "config", None)]
 
 
-def anyone(trainer: Trainer, says: bool) -> bool:
-    """Whether any process says so."""
-    return trainer.strategy.any(says)
-
-
 def attempt(
-    trainer: Trainer, prefix: str, name: str | None, ignore_keys: list[str] | None, *, whole: bool, first: int = 1
+    trainer: DryRunHost, prefix: str, name: str | None, ignore_keys: list[str] | None, *, whole: bool, first: int = 1
 ) -> metric_dry_run.Outcome:
     """Evaluate one set, or its first batches, unheard."""
     if trainer._is_overridden("evaluation_loop"):
@@ -103,11 +96,12 @@ def attempt(
     loader, current_batch = trainer.get_eval_dataloader(name), CurrentBatch()
     loader.num_workers, loader.pin_memory = 0, False  # starting workers for one batch would take longer than it
     data = request.name_evaluated_set("Evaluation", prefix, trainer.eval_dataset)
-    wanted = request.resolve_request(trainer, name, only_metrics=True)
+    host = as_run_host(trainer)
+    wanted = request.resolve_request(host, name, only_metrics=True)
     plan = plan_evaluation(
-        trainer,
+        host,
         request.attach_request(loader, wanted),
-        loss_only=request.decide_loss_only(trainer, wanted),
+        loss_only=request.decide_loss_only(host, wanted),
         ignore_keys=ignore_keys,
         prefix=prefix,
         data=data,
@@ -120,7 +114,7 @@ def attempt(
     try:
         with trainer.precision.forward(trainer.model):
             batches = loader if whole else itertools.islice(loader, first)
-            output = eval_loop.evaluation_loop(trainer, model, batches, plan, current_batch)
+            output = eval_loop.evaluation_loop(host, model, batches, plan, current_batch)
     except Exception as error:
         reason = dispatch.failed_evaluation(trainer, error, current_batch, loader, data)
         return metric_dry_run.Outcome({}, reason, in_metrics=current_batch.doing == "metrics")
@@ -128,20 +122,21 @@ def attempt(
 
 
 def attempt_own_loop(
-    trainer: Trainer, prefix: str, name: str | None, ignore_keys: list[str] | None, *, whole: bool, first: int
+    trainer: DryRunHost, prefix: str, name: str | None, ignore_keys: list[str] | None, *, whole: bool, first: int
 ) -> metric_dry_run.Outcome:
     """The same by a loop that a subclass has overridden: it is given a loader of the first rows alone."""
-    evaluated, handler = evaluation_sets(trainer)[name], trainer.callback_handler
+    evaluated, handler = evaluation_sets(trainer.eval_dataset)[name], trainer.callback_handler
+    settings, host = DryRunSettings.of(trainer.args), as_run_host(trainer)
     if not whole:
-        rows = first_rows(rows_in(evaluated), first * trainer.args.eval_batch_size * trainer.args.world_size)
+        rows = first_rows(rows_in(evaluated), first * settings.eval_batch_size * settings.world_size)
         evaluated = replace(evaluated, dataset=rows) if isinstance(evaluated, EvalSet) else rows
     callbacks, handler.callbacks = handler.callbacks, []  # nobody hears of it
     try:
-        wanted = request.resolve_request(trainer, evaluated, only_metrics=True)
+        wanted = request.resolve_request(host, evaluated, only_metrics=True)
         loader = trainer.get_eval_dataloader(evaluated)
         if isinstance(loader, Loader):
             loader.num_workers, loader.pin_memory = 0, False
-        loss_only = request.decide_loss_only(trainer, wanted)
+        loss_only = request.decide_loss_only(host, wanted)
         loader = request.attach_request(loader, wanted)
         output = trainer.evaluation_loop(loader, "Evaluation", loss_only, ignore_keys, prefix)
     except Exception as error:
@@ -163,8 +158,7 @@ def first_rows(rows: Any, count: int) -> Any:
     return rows[: len(kept)] if isinstance(rows, list) else Subset(rows, kept)
 
 
-def wanted_metric(trainer: Trainer) -> str | None:
+def wanted_metric(trainer: DryRunHost) -> str | None:
     """The metric that decides about the best model, or about the learning rate."""
-    if trainer.args.metric_for_best_model is None and schedulers.steps_on_metric(trainer.lr_scheduler):
-        return "loss"
-    return trainer.args.metric_for_best_model
+    best = DryRunSettings.of(trainer.args).best_metric
+    return "loss" if best is None and schedulers.steps_on_metric(trainer.lr_scheduler) else best

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from ..arguments.settings import BatchSettings
 from ..core.compiled_model import uncompiled
 from ..core.tree import has_length
 from ..data.batching.split_by_length import micro_batches
@@ -29,19 +30,17 @@ from .batch_lint import doubt_about_loss, doubts_about
 from .context import Scene
 from .exception_notes import Memory, name_of
 from .failures import explained
+from .hosts import ExplainHost, as_run_host
 from .journey import Call, DataSet, Finding, Journey, Loss, Station
 from .metric_dry_run import untouched
 from .metric_errors import no_labels
 from .model_heads import certain_mistake_in
 from .record_call import Seen, finding_of, looking_on, unheard
 
-if TYPE_CHECKING:
-    from ..trainer import Trainer
-
 _GENERATOR = "its rows can be read only once, and training needs them: nothing is read before"
 
 
-def journey(trainer: Trainer, dataset: Any = None) -> Journey:
+def journey(trainer: ExplainHost, dataset: Any = None) -> Journey:
     """The journey of one batch: of `dataset`, else of the training set, else of the evaluation set."""
     source = batch_source.chosen(trainer, dataset)
     guide = _Guide(trainer, source)
@@ -55,10 +54,10 @@ def journey(trainer: Trainer, dataset: Any = None) -> Journey:
 
 
 @contextmanager
-def without_a_trace(trainer: Trainer, dataset: Any = None) -> Iterator[None]:
+def without_a_trace(trainer: ExplainHost, dataset: Any = None) -> Iterator[None]:
     """Weights, buffers, modes, random streams, notices, and what the user's objects remember, stay as they are."""
     sets = trainer.eval_dataset
-    functions = [trainer.data_collator, trainer.preprocess_logits_for_metrics, *request.memories(trainer)]
+    functions = [trainer.data_collator, trainer.preprocess_logits_for_metrics, *request.memories(as_run_host(trainer))]
     orders = [
         trainer.compute_loss_func,
         trainer.sampler,
@@ -79,7 +78,7 @@ def without_a_trace(trainer: Trainer, dataset: Any = None) -> Iterator[None]:
 class _Guide:
     """Goes from station to station, and writes down what is there."""
 
-    trainer: Trainer
+    trainer: ExplainHost
     source: batch_source.Source
     found: dict[str, Any] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
@@ -89,6 +88,10 @@ class _Guide:
     asked: MetricSpec = field(default_factory=MetricSpec)
     batch: Any = None
     loader: Any = None
+
+    @property
+    def settings(self) -> BatchSettings:
+        return BatchSettings.of(self.trainer.args)
 
     def travel(self) -> None:
         """As far as it goes; whatever stops it is written down, too."""
@@ -113,7 +116,7 @@ class _Guide:
 
     def _explained(self, error: Exception) -> Finding:
         if self.scene is not None:
-            memory = Memory(self.trainer.args.per_device_train_batch_size, None)
+            memory = Memory(self.settings.train_batch_size, None)
             error = explained(error, self.scene, "in the first batch", memory)
         return finding_of(error, self.station)
 
@@ -149,7 +152,7 @@ class _Guide:
         return choose_columns(
             dataset if has_columns(dataset) else [batch_source.merged(rows)],
             trainer._signature_columns or [],
-            removes=ours and trainer.args.remove_unused_columns,
+            removes=ours and self.settings.removes_columns,
             model_name=trainer._model_name,
         )
 
@@ -162,7 +165,7 @@ class _Guide:
         if mistake is not None:
             raise mistake
         collate = getattr(self.loader, "collate_fn", None) if isinstance(self.source.dataset, DataLoader) else None
-        packs = self.source.is_training and trainer.args.packing
+        packs = self.source.is_training and self.settings.packs
         self.found["batch"] = describe_values.collated(
             self.batch,
             collator="packing=True" if packs else name_of(collate or trainer.data_collator),
@@ -206,7 +209,7 @@ class _Guide:
         model.eval()
         with torch.no_grad(), trainer.precision.forward(trainer.model):
             if self.source.is_training:
-                return compute_loss_alone(trainer, model, inputs)
+                return compute_loss_alone(as_run_host(trainer), model, inputs)
             return trainer.prediction_step(model, inputs, True)[0]
 
     def _called(self, seen: Seen) -> Call:
@@ -214,7 +217,7 @@ class _Guide:
         order = {name: place for place, name in enumerate(takes)}
         given = sorted(seen.given or (), key=lambda name: order.get(name, len(order)))
         precision = next((str(p.dtype).removeprefix("torch.") for p in trainer.model.parameters()), "no weights")
-        mixed_precision = trainer.args.mixed_precision
+        mixed_precision = self.settings.mixed_precision
         return Call(
             model=trainer._model_name,
             device=str(trainer.strategy.device),
@@ -252,7 +255,7 @@ class _Guide:
         elif trainer.compute_loss_func is not None:
             where = f"{name_of(trainer.compute_loss_func)}(outputs, labels)"
         elif trainer.label_smoother is not None:
-            where = f"smoothed labels (label_smoothing_factor={trainer.args.label_smoothing_factor})"
+            where = f"smoothed labels (label_smoothing_factor={self.settings.label_smoothing})"
         else:
             where = "outputs['loss']" if isinstance(seen.outputs, Mapping) else "outputs[0]"
             where = "the output" if isinstance(seen.outputs, Tensor) else where
@@ -280,7 +283,7 @@ class _Guide:
         assert self.scene is not None
         evaluated = metric_preview.evaluate(trainer, self.batch)
         rows = len(source.dataset) if has_length(source.dataset) else None
-        self.labels, self.asked = evaluated.labels, request.asked_of(trainer, source.options)
+        self.labels, self.asked = evaluated.labels, request.asked_of(as_run_host(trainer), source.options)
         self.found["evaluation"] = metric_preview.received(trainer, evaluated, self.asked, data=source.name, rows=rows)
         if evaluated.labels is None and self.asked:
             mistake = no_labels(self.scene)
@@ -311,6 +314,6 @@ def _averaged(batch: Mapping[str, Any], *, shifts: bool) -> str:
     return f"{int(count)} labels that are not -100"
 
 
-def _trained_share(trainer: Trainer) -> float:
+def _trained_share(trainer: ExplainHost) -> float:
     everything = sum(one.numel() for one in trainer.model.parameters())
     return trainer.get_num_trainable_parameters() / everything if everything else 1.0

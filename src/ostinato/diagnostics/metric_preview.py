@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
+from ..arguments.settings import MetricInputSettings
 from ..core.compiled_model import uncompiled
 from ..core.eval_prediction import has_labels
 from ..core.tree import first_dimension, numpify
@@ -20,10 +21,8 @@ from ..metrics.auto import Choice, facts_of, suits
 from . import describe_values
 from .example_row import Reader, read_row
 from .exception_notes import name_of
+from .hosts import ExplainHost
 from .journey import Fitting, Received, Value
-
-if TYPE_CHECKING:
-    from ..trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Evaluated:
     names: tuple[str, ...]  # of the predictions, as the model calls them; none where nobody knows
 
 
-def evaluate(trainer: Trainer, batch: Mapping[str, Any]) -> Evaluated:
+def evaluate(trainer: ExplainHost, batch: Mapping[str, Any]) -> Evaluated:
     """One batch as an evaluation sees it."""
     model = uncompiled(trainer._wrap_model(trainer.model, training=False))
     model.eval()
@@ -49,9 +48,11 @@ def evaluate(trainer: Trainer, batch: Mapping[str, Any]) -> Evaluated:
     return Evaluated(batch, numpify(logits), numpify(labels), loss, names)
 
 
-def received(trainer: Trainer, evaluated: Evaluated, asked: MetricSpec, *, data: str, rows: int | None) -> Received:
+def received(
+    trainer: ExplainHost, evaluated: Evaluated, asked: MetricSpec, *, data: str, rows: int | None
+) -> Received:
     """What the metric function is given, by the example of one batch."""
-    include = trainer.args.include_for_metrics
+    include = MetricInputSettings.of(trainer.args).include
     values = _parts("predictions", evaluated.predictions, _notes(trainer, evaluated))
     values += _parts("label_ids", evaluated.labels, trainer.label_names, are_labels=True)
     if "inputs" in include:
@@ -72,23 +73,24 @@ def received(trainer: Trainer, evaluated: Evaluated, asked: MetricSpec, *, data:
     )
 
 
-def _inputs(trainer: Trainer, batch: Mapping[str, Any]) -> list[Value]:
-    if trainer.args.batch_eval_metrics:
+def _inputs(trainer: ExplainHost, batch: Mapping[str, Any]) -> list[Value]:
+    if MetricInputSettings.of(trainer.args).by_batch:
         return [describe_values.value_of(f"inputs[{name!r}]", value, "") for name, value in batch.items()]
     main = getattr(trainer.model, "main_input_name", "input_ids")
     return [describe_values.value_of("inputs", batch.get(main), f"column {main!r}")]
 
 
-def _kept(trainer: Trainer, evaluated: Evaluated, rows: int | None) -> Forecast | None:
+def _kept(trainer: ExplainHost, evaluated: Evaluated, rows: int | None) -> Forecast | None:
     """What all rows will take, if they are like those of this batch."""
-    if rows is None or evaluated.predictions is None or evaluated.labels is None or trainer.args.batch_eval_metrics:
+    settings = MetricInputSettings.of(trainer.args)
+    if rows is None or evaluated.predictions is None or evaluated.labels is None or settings.by_batch:
         return None
-    memory, parts = trainer.args.eval_memory_mb, {"predictions": evaluated.predictions, "labels": evaluated.labels}
+    parts = {"predictions": evaluated.predictions, "labels": evaluated.labels}
     in_batch = first_dimension(evaluated.batch) or 1
-    return forecast(parts, in_batch, rows, None if memory is None else memory << 20)
+    return forecast(parts, in_batch, rows, settings.memory)
 
 
-def _notes(trainer: Trainer, evaluated: Evaluated) -> Sequence[str]:
+def _notes(trainer: ExplainHost, evaluated: Evaluated) -> Sequence[str]:
     """What each of the predictions is."""
     function = trainer.preprocess_logits_for_metrics
     return evaluated.names if function is None else [f"made by {name_of(function)}"]
@@ -105,27 +107,27 @@ def _parts(name: str, parts: Any, notes: Sequence[str], *, are_labels: bool = Fa
     return [describe_values.value_of(name, parts, note, is_label=are_labels)]
 
 
-def _when(trainer: Trainer, evaluated: Evaluated, asked: MetricSpec, data: str, rows: int | None) -> str:
+def _when(trainer: ExplainHost, evaluated: Evaluated, asked: MetricSpec, data: str, rows: int | None) -> str:
     """When the metric function is called, and with what."""
-    args, names = trainer.args, ", ".join(in_use(asked))
+    settings, names = MetricInputSettings.of(trainer.args), ", ".join(in_use(asked))
     if not asked:
         return "compute_metrics is not given; for this batch it would get numpy arrays:"
     what = f"compute_metrics={names}" if asked.function is not None else f"the metrics ({names})"
-    if args.prediction_loss_only:
+    if settings.loss_only:
         return f"{what}: never called, since prediction_loss_only=True; for this batch there would be"
     takes_all = asked.function is not None or any(stream.takes == "prediction" for stream in asked.streams)
     if evaluated.labels is None or not (has_labels(evaluated.labels) or takes_all):
         return f"{what}: never called, since the batches of the {data} have no labels"
     if asked.function is None:
         return f"{what} see batch after batch, and keep none; this one as"
-    if args.batch_eval_metrics:
+    if settings.by_batch:
         return f"{what} is called with tensors after every batch; with this one as"
-    kind = "numpy arrays" if args.eval_do_concat_batches else "lists of arrays, one per batch,"
+    kind = "numpy arrays" if settings.concatenates else "lists of arrays, one per batch,"
     every = "all rows" if rows is None else f"all {rows:,} rows"
     return f"{what} gets {kind} of {every}; for this batch alone"
 
 
-def _reader(trainer: Trainer, evaluated: Evaluated) -> Reader:
+def _reader(trainer: ExplainHost, evaluated: Evaluated) -> Reader:
     config = getattr(bare_model(trainer.model), "config", None)
     processing = trainer.processing_class
     tokenizer = processing if callable(getattr(processing, "decode", None)) else getattr(processing, "tokenizer", None)
@@ -142,13 +144,13 @@ def _reader(trainer: Trainer, evaluated: Evaluated) -> Reader:
     )
 
 
-def fitting(trainer: Trainer, labels: Any, asked: MetricSpec) -> Fitting:
+def fitting(trainer: ExplainHost, labels: Any, asked: MetricSpec) -> Fitting:
     """The metrics in use, and those that suit the model and its labels."""
     facts = facts_of(
         bare_model(trainer.model),
         labels=labels,
         label_names=tuple(trainer.label_names),
-        generates=bool(getattr(trainer.args, "predict_with_generate", False)),
+        generates=MetricInputSettings.of(trainer.args).generates,
         installed=[name for name in ("sacrebleu",) if find_spec(name) is not None],
     )
     choice = suits(facts)

@@ -6,13 +6,13 @@ import math
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from ..arguments.settings import SaveSettings
+from ..arguments.settings import LoaderSettings, RunPlanSettings, SaveSettings
 from ..checkpoint import space
 from ..core.choices import IntervalStrategy, SaveStrategy
 from ..core.state import TrainerState
@@ -21,50 +21,47 @@ from ..data.eval_set import EvalSet, rows_in
 from ..engine.run import Plan
 from ..evaluation import request
 from . import eval_dry_run, metric_preview
+from .hosts import PlanHost, as_run_host
 from .run_plan import Checkpoints, Evaluations, Logs
 
-if TYPE_CHECKING:
-    from ..trainer import Trainer
 
-
-def evaluations(trainer: Trainer, plan: Plan, intervals: TrainerState) -> Evaluations:
+def evaluations(trainer: PlanHost, plan: Plan, intervals: TrainerState) -> Evaluations:
     """When a run evaluates, and how much."""
-    args = trainer.args
-    sets = {
-        name or "eval_dataset": one for name, one in eval_dry_run.evaluation_sets(trainer).items() if one is not None
-    }
+    settings, evaluated = RunPlanSettings.of(trainer.args), eval_dry_run.evaluation_sets(trainer.eval_dataset)
+    sets = {name or "eval_dataset": one for name, one in evaluated.items() if one is not None}
     rows = tuple((name, len(rows_in(one)) if has_length(rows_in(one)) else None) for name, one in sets.items())
-    if args.eval_strategy == IntervalStrategy.NO:
-        return Evaluations("never during training", 1 if args.eval_on_start else 0, rows, None)
-    if args.eval_strategy == IntervalStrategy.STEPS:
+    if settings.eval_strategy == IntervalStrategy.NO:
+        return Evaluations("never during training", 1 if settings.evaluates_first else 0, rows, None)
+    if settings.eval_strategy == IntervalStrategy.STEPS:
         when = f"every {intervals.eval_steps:,} steps and at the last one"
-        count = _times(plan.max_steps, intervals.eval_steps, first=args.eval_delay)
+        count = _times(plan.max_steps, intervals.eval_steps, first=settings.eval_delay)
     else:
-        when, count = "at the end of every epoch", _epochs(plan, first=args.eval_delay)
+        when, count = "at the end of every epoch", _epochs(plan, first=settings.eval_delay)
     batches = [_eval_batches(trainer, one) for one in sets.values()]
     return Evaluations(
-        when=f"{when}, and before the first" if args.eval_on_start else when,
-        count=None if count is None else count + bool(args.eval_on_start),
+        when=f"{when}, and before the first" if settings.evaluates_first else when,
+        count=None if count is None else count + settings.evaluates_first,
         rows=rows,
         batches=None if None in batches else sum(each or 0 for each in batches),
         metrics=_metrics(trainer),
     )
 
 
-def _eval_batches(trainer: Trainer, evaluated: Any) -> int | None:
+def _eval_batches(trainer: PlanHost, evaluated: Any) -> int | None:
     """How many batches an evaluation set makes, over all processes at once."""
     rows = rows_in(evaluated)
     if isinstance(rows, DataLoader):
         return len(rows) if has_length(rows) else None
     own = evaluated.batch_size if isinstance(evaluated, EvalSet) else None
-    size = (own or trainer.args.eval_batch_size) * trainer.args.world_size
+    size = (own or RunPlanSettings.of(trainer.args).eval_batch_size) * LoaderSettings.of(trainer.args).world_size
     return -(-len(rows) // size) if has_length(rows) else None
 
 
-def _metrics(trainer: Trainer) -> tuple[str, ...]:
+def _metrics(trainer: PlanHost) -> tuple[str, ...]:
     """The names of all metrics, of whichever evaluation set."""
-    sets = (one if isinstance(one, EvalSet) else None for one in eval_dry_run.evaluation_sets(trainer).values())
-    return tuple(dict.fromkeys(name for one in sets for name in metric_preview.in_use(request.asked_of(trainer, one))))
+    sets = eval_dry_run.evaluation_sets(trainer.eval_dataset).values()
+    specs = [request.asked_of(as_run_host(trainer), one if isinstance(one, EvalSet) else None) for one in sets]
+    return tuple(dict.fromkeys(name for spec in specs for name in metric_preview.in_use(spec)))
 
 
 def _times(steps: int, interval: int, first: float = 0) -> int:
@@ -80,12 +77,12 @@ def _epochs(plan: Plan, first: float = 0) -> int | None:
     return max(plan.epochs - (max(math.ceil(first), 1) - 1), 0)
 
 
-def checkpoints(trainer: Trainer, plan: Plan, intervals: TrainerState, evaluations: int | None) -> Checkpoints:
+def checkpoints(trainer: PlanHost, plan: Plan, intervals: TrainerState, evaluations: int | None) -> Checkpoints:
     """When a run saves, how large a checkpoint is, and how many lie there at once."""
-    args, settings = trainer.args, SaveSettings.of(trainer.args)
+    settings, planned = SaveSettings.of(trainer.args), RunPlanSettings.of(trainer.args)
     directory = Path(trainer._get_output_dir(None))
-    best = args.metric_for_best_model or "loss"
-    loads_best = best if args.load_best_model_at_end else None
+    best = planned.best_metric
+    loads_best = best if planned.loads_best else None
     if settings.strategy == SaveStrategy.NO:
         return Checkpoints("never", str(directory), 0, None, None, None, None, loads_best)
     if settings.strategy == SaveStrategy.STEPS:
@@ -111,7 +108,7 @@ def checkpoints(trainer: Trainer, plan: Plan, intervals: TrainerState, evaluatio
     )
 
 
-def _checkpoint_bytes(trainer: Trainer, *, only_model: bool) -> int:
+def _checkpoint_bytes(trainer: PlanHost, *, only_model: bool) -> int:
     """As far as the optimizer's settings tell: what a rehearsal has saved was without the optimizer's averages."""
     if only_model:
         return space.forecast_bytes(trainer.model, None)
@@ -135,21 +132,21 @@ def _free(directory: Path) -> int | None:
         return None
 
 
-def logs(trainer: Trainer, plan: Plan, intervals: TrainerState) -> Logs:
+def logs(trainer: PlanHost, plan: Plan, intervals: TrainerState) -> Logs:
     """When a run reports its numbers."""
-    args = trainer.args
-    to = tuple([args.report_to] if isinstance(args.report_to, str) else args.report_to or ())
-    if args.logging_strategy == IntervalStrategy.NO:
+    settings = RunPlanSettings.of(trainer.args)
+    to = settings.report_to
+    if settings.logging_strategy == IntervalStrategy.NO:
         return Logs("never", 0, to)
-    if args.logging_strategy == IntervalStrategy.STEPS:
-        first = bool(args.logging_first_step and intervals.logging_steps > 1)
+    if settings.logging_strategy == IntervalStrategy.STEPS:
+        first = bool(settings.logs_first_step and intervals.logging_steps > 1)
         return Logs(
             f"every {intervals.logging_steps:,} steps", plan.max_steps // max(intervals.logging_steps, 1) + first, to
         )
     return Logs("at the end of every epoch", _epochs(plan), to)
 
 
-def optimizer_class(trainer: Trainer) -> tuple[Any, dict[str, Any]]:
+def optimizer_class(trainer: PlanHost) -> tuple[Any, dict[str, Any]]:
     """The optimizer that would be made, and the arguments to make it with."""
     if trainer.optimizer_cls_and_kwargs is not None:
         return trainer.optimizer_cls_and_kwargs

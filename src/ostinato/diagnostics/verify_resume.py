@@ -6,7 +6,6 @@ between everything is put back to how it was before: a new process that loads th
 
 from __future__ import annotations
 
-import copy
 import math
 import random
 import time
@@ -15,13 +14,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from ..arguments import usage_errors
+from ..arguments.settings import SaveSettings
+from ..arguments.verification import verification_arguments
 from ..callbacks.events import QuietCallback
 from ..callbacks.time_limit import TimeLimitCallback
 from ..checkpoint.atomic import discard
@@ -40,9 +41,7 @@ from ..progress.plain import PrinterCallback
 from ..trackers.base import TrackerCallback
 from .dry_run import put_back
 from .fingerprint import Difference, Moment, fingerprints, first_difference
-
-if TYPE_CHECKING:
-    from ..trainer import Trainer
+from .hosts import VerifyHost, as_run_host
 
 _GENERATORS = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
 _NUMBERS = (bool, int, float, str, type(None))
@@ -67,11 +66,10 @@ class ResumeReport:
         return f"{said} ({self.seconds:.1f} s)"
 
 
-def verify_resume(trainer: Trainer, steps: int) -> ResumeReport:
+def verify_resume(trainer: VerifyHost, steps: int) -> ResumeReport:
     """Train so many steps, save, train as many more; load, and train these again; compare. Leaves no trace."""
     if steps < 1:
         raise usage_errors.no_steps_to_verify(steps)
-    trainer.args.validate()
     if not can_be_put_back(trainer.train_dataset, trainer.data_collator, trainer.sampler, trainer.batch_sampler):
         raise usage_errors.cannot_be_verified()
     started = time.perf_counter()
@@ -84,7 +82,7 @@ def verify_resume(trainer: Trainer, steps: int) -> ResumeReport:
     return ResumeReport(difference is None, len(whole) - 1, difference, time.perf_counter() - started)
 
 
-def _of_all_processes(trainer: Trainer, own: Difference | None) -> str | None:
+def _of_all_processes(trainer: VerifyHost, own: Difference | None) -> str | None:
     """The first that any process found; what differs in one of them differs in all a little later."""
     found = [(one, rank) for rank, one in enumerate(trainer.strategy.gather_objects(own)) if one is not None]
     if not found:
@@ -96,11 +94,11 @@ def _of_all_processes(trainer: Trainer, own: Difference | None) -> str | None:
 # ---- one of the two runs
 
 
-def _leg(trainer: Trainer, stage: Path, steps: int, checkpoint: Path | None) -> list[Moment]:
+def _leg(trainer: VerifyHost, stage: Path, steps: int, checkpoint: Path | None) -> list[Moment]:
     """Train to the end of the comparison, from the start or from the checkpoint; the moments since the checkpoint."""
     with _as_it_was(trainer), silenced():
         longest = max(_planned_steps(trainer), 2 * steps)
-        trainer.args = _arguments(trainer, stage, steps, longest)
+        trainer.args = verification_arguments(trainer.args, stage, steps, longest)
         trainer._run_home = _PassingHome()
         watcher = _Watcher(trainer, first=steps + 1)
         others = [one for one in trainer.callback_handler.callbacks if not isinstance(one, _SPEAKERS)]
@@ -113,28 +111,9 @@ _SPEAKERS = (ProgressCallback, NotebookProgressCallback, PrinterCallback, Tracke
 _CLOCKS = (TimeLimitCallback,)  # the time that a run took is never the same
 
 
-def _planned_steps(trainer: Trainer) -> int:
+def _planned_steps(trainer: VerifyHost) -> int:
     with undisturbed():
-        return setup.plan_for(trainer, trainer.get_train_dataloader()).max_steps
-
-
-def _arguments(trainer: Trainer, stage: Path, steps: int, longest: int) -> Any:
-    """The run's arguments, but for where and when it saves; no longer run is made shorter."""
-    args = copy.copy(trainer.args)
-    vars(args)["_record"] = trainer.args._record.copy()
-    return args._change(
-        output_dir=str(stage),
-        **({"max_steps": longest} if longest == 2 * steps or args.max_steps > 0 else {}),
-        save_strategy="steps",
-        save_steps=steps,
-        save_total_limit=None,
-        save_only_model=False,
-        save_errors="raise",
-        load_best_model_at_end=False,
-        eval_on_start=False,
-        rehearse=False,
-        push_to_hub=False,
-    )
+        return setup.plan_for(as_run_host(trainer), trainer.get_train_dataloader()).max_steps
 
 
 class _PassingHome(RunHome):
@@ -147,7 +126,7 @@ class _PassingHome(RunHome):
 class _Watcher(QuietCallback):
     """Notes every moment from step `first` on. First among callbacks: what they change shows in the next moment."""
 
-    def __init__(self, trainer: Trainer, first: int) -> None:
+    def __init__(self, trainer: VerifyHost, first: int) -> None:
         self.trainer, self.first = trainer, first
         self.moments: list[Moment] = []
 
@@ -200,9 +179,9 @@ class _Director(QuietCallback):
 
 
 @contextmanager
-def _stage(trainer: Trainer) -> Iterator[Path]:
+def _stage(trainer: VerifyHost) -> Iterator[Path]:
     """An empty directory for both runs, in the output directory, where nobody else is; it goes afterwards."""
-    home, leads = Path(trainer._get_output_dir(None)), trainer.args.should_save
+    home, leads = Path(trainer._get_output_dir(None)), SaveSettings.of(trainer.args).writes_here
     stage, was_there = home / VERIFY_DIRECTORY, home.is_dir()
     with ExitStack() as alone:
         if leads:
@@ -226,7 +205,7 @@ def _remove(directory: Path) -> None:
 
 
 @contextmanager
-def _as_it_was(trainer: Trainer) -> Iterator[None]:
+def _as_it_was(trainer: VerifyHost) -> Iterator[None]:
     """`put_back`, and also what callbacks, the modules of the model and a trainer of the user's remember."""
     callbacks = [one for one in trainer.callback_handler.callbacks if not isinstance(one, _SPEAKERS)]
     containers = [one for one in vars(trainer).values() if isinstance(one, (list, dict, set, deque))]
