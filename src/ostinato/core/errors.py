@@ -1,15 +1,72 @@
 """The error tree. Every error says what happened, why, and what to do.
 
-    OstinatoError
-    ├── ConfigError(ValueError)            arguments that contradict one another or cannot be honoured
-    │   └── NotSupportedError(NotImplementedError)   asked for something Ostinato does not do
-    ├── DataError(ValueError)              a data set or batch the model cannot be fed with
-    ├── ModelOutputError(ValueError)       a model that returns no loss, or one of the wrong shape
-    ├── MetricError(ValueError)            a metric that is missing, misspelt or not a dict
-    ├── NonFiniteError(ArithmeticError)    NaN or infinity for more steps than the patience allows
-    └── CheckpointError(ValueError, OSError)     a checkpoint that is missing, broken or of another model
+Each error is also the built-in type that transformers or torch raises in its place (in parentheses), so that
+`except ValueError` keeps working. Errors that need the types of one package are defined there; the others here.
 
-Each is also the built-in type that transformers raises in its place, so `except ValueError` keeps working.
+    OstinatoError
+    ├── ConfigError(ValueError)                              arguments that contradict one another or cannot be met
+    │   ├── NotSupportedError(NotImplementedError)           something that Ostinato does not do
+    │   │   ├── NoSuchNameError(AttributeError)              an attribute of transformers' Trainer that is not here
+    │   │   └── NoHubLibraryError(ImportError)               huggingface_hub is not installed
+    │   ├── TrackerMissing(RuntimeError)                     a tracker whose package is not installed
+    │   ├── UnknownArgumentError(TypeError)                  an argument that does not exist
+    │   ├── WrongTypeError(TypeError)                        a value of a type that the trainer cannot use
+    │   ├── NoModelError(RuntimeError)                       neither model nor model_init
+    │   ├── NoSuchSetError(KeyError)                         an evaluation set that eval_dataset does not hold
+    │   ├── NoGenerationError(AttributeError)                generation without a model or tokenizer that can
+    │   ├── UnreadableGenerationError(OSError)               a generation config that cannot be read
+    │   ├── NotADataclassError(TypeError)                    a parser for something that is not a dataclass
+    │   ├── MissingArgumentError(TypeError)                  a file or dict without a required value
+    │   ├── UnresolvedTypeError(RuntimeError)                an annotation whose names cannot be resolved
+    │   ├── EarlyStoppingError(AssertionError)               early stopping without the arguments it needs
+    │   ├── CompileError(RuntimeError)                       a compiler that cannot be used
+    │   └── LossFunctionError(TypeError)                     a compute_loss_func that cannot be called
+    ├── DataError(ValueError)                                a data set, row or batch that the model cannot take
+    │   ├── RowsError                                        rows that do not make a batch
+    │   │   ├── NotARowError(TypeError, AttributeError)      a row that is not a dict
+    │   │   ├── MissingColumnError(KeyError)                 a row without a column that other rows have
+    │   │   ├── WrongValueError(TypeError, RuntimeError)     text, None or an object where numbers are expected
+    │   │   └── RaggedError(RuntimeError)                    values of one column with different shapes
+    │   ├── NotADataSetError(TypeError, KeyError)            an object that has no rows by number
+    │   ├── CollatorError(TypeError)                         a collator that makes no batches
+    │   ├── NoPadTokenError(ConfigError)                     a tokenizer without a padding token
+    │   ├── MissingInputError(TypeError)                     a model without an input that it needs
+    │   ├── MixtureError(ConfigError)                        data sets or weights that make no mixture
+    │   ├── PackingError                                     a model that mixes packed rows
+    │   ├── NotAStepError(TypeError)                         a step that is not a number
+    │   ├── NoSuchStepError(IndexError)                      a step that the run does not have
+    │   ├── NonFiniteInputError(NonFiniteError)              NaN or infinity in the data of the first step
+    │   ├── JournalError(OSError)                            a journal that is missing or empty
+    │   ├── OutOfRangeError(IndexError, RuntimeError)        a label, token or position beyond what the model has
+    │   ├── TensorShapeError(RuntimeError)                   labels or inputs of another shape than is needed
+    │   ├── TensorTypeError(RuntimeError, TypeError)         labels or inputs of another type than is needed
+    │   ├── ForwardCallError(TypeError)                      columns that forward does not take
+    │   └── MissingLabelsError(ModelOutputError, TypeError)  a batch without labels, so without a loss
+    ├── ModelOutputError(ValueError)                         a model whose output holds no usable loss
+    │   ├── NoLossError                                      named outputs, none of which is a loss
+    │   ├── LossTypeError(TypeError)                         a loss that is not a tensor
+    │   ├── LossShapeError(RuntimeError)                     a loss of several numbers
+    │   │   └── BareTensorError                              a model that returns one tensor, and no loss function
+    │   ├── PredictionShapeError(RuntimeError)               predictions of batches that cannot be concatenated
+    │   ├── RowsMeetError                                    a model or loss whose rows depend on one another
+    │   └── NoGradientError(RuntimeError)                    a loss that no trainable parameter influences
+    ├── MetricError(ValueError)                              a metric that is missing, misspelt or of the wrong type
+    │   ├── NoSuchMetricError(KeyError)                      a metric that no evaluation returned
+    │   ├── OutputNameError(KeyError)                        an output that the model does not return
+    │   ├── TooFewRowsError                                  more rows may be enough
+    │   ├── MetricResultError(TypeError)                     a metric function that did not return a dict
+    │   └── MetricFunctionError(TypeError)                   a metric function that cannot be called, or never would be
+    ├── NonFiniteError(ArithmeticError)                      NaN or infinity for more steps than the patience allows
+    ├── CheckpointError(ValueError, OSError)                 a checkpoint that is missing, damaged or of another model
+    │   ├── StateError(TypeError)                            a state that JSON cannot hold
+    │   ├── DiskError                                        a checkpoint that the disk did not take
+    │   ├── FailedElsewhere                                  another process could not write its part
+    │   └── HomeError                                        a directory that the run cannot write to
+    │       ├── HomePermissionError(PermissionError)         no permission to write
+    │       ├── HomeNotADirectoryError(NotADirectoryError)   a file in place of a parent directory
+    │       ├── HomeExistsError(FileExistsError)             a file in place of the directory
+    │       └── HomeNotFoundError(FileNotFoundError)         a place where no directory can be made
+    └── SpillError(OSError)                                  no disk space for what an evaluation keeps
 """
 
 from __future__ import annotations
@@ -57,6 +114,38 @@ class ModelOutputError(OstinatoError, ValueError):
 
 class MetricError(OstinatoError, ValueError):
     """A metric that is missing, misspelt or of the wrong type."""
+
+
+class OutOfRangeError(DataError, IndexError, RuntimeError):
+    """A label, token or position beyond what the model has."""
+
+
+class TensorShapeError(DataError, RuntimeError):
+    """Labels or inputs of another shape than the loss or the layer that takes them."""
+
+
+class TensorTypeError(DataError, RuntimeError, TypeError):
+    """Labels or inputs of another type than the loss or the layer that takes them."""
+
+
+class ForwardCallError(DataError, TypeError):
+    """Columns that forward does not take."""
+
+
+class MissingLabelsError(DataError, ModelOutputError, TypeError):
+    """A batch without labels, so without a loss."""
+
+
+class NoGradientError(ModelOutputError, RuntimeError):
+    """A loss on which no trainable parameter has an influence."""
+
+
+class LossFunctionError(ConfigError, TypeError):
+    """A `compute_loss_func` that cannot be called as it has to be."""
+
+
+class MetricFunctionError(MetricError, TypeError):
+    """A metric function that cannot be called, or never would be."""
 
 
 class NonFiniteError(OstinatoError, ArithmeticError):

@@ -7,11 +7,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ..core.errors import DataError, OstinatoError
+from ..core.errors import DataError, LossFunctionError, NoGradientError, OstinatoError
 from ..data.dataset_errors import wrong_batch
 from .column_errors import columns_not_taken, inputs_lacking, missing_labels
 from .context import Scene
-from .error_types import LossFunctionError, NoGradientError
 from .frames import was_entered
 
 

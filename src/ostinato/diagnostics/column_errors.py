@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ..core.errors import DataError, ModelOutputError
+from ..core.errors import DataError, ForwardCallError, MissingLabelsError, ModelOutputError
 from ..core.phrases import listed
 from ..data.collate_errors import absent_columns
 from ..data.dataset_errors import missing_inputs
 from ..loss.model_outputs import NoLossError
 from .context import Scene
-from .error_types import ForwardCallError, MissingLabelsError
 from .label_column import likely_labels
 
 _LOSS_FUNC = "compute_loss_func=my_loss"

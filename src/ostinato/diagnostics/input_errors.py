@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.errors import OstinatoError
+from ..core.errors import OstinatoError, OutOfRangeError, TensorShapeError, TensorTypeError
 from .context import Scene, column_of, example_of, in_words, kind_of
-from .error_types import IndexRangeError, InputShapeError, InputTypeError, TooLongError
 from .frames import failing_layer, functional_variables
 from .model_heads import tokens_out_of_range
 
@@ -30,7 +29,7 @@ def index_range(error: Exception, scene: Scene, match: re.Match[str]) -> Ostinat
     column = scene.columns[name]
     wrong = (column < 0) | (column >= known)
     rows = wrong.reshape(len(wrong), -1).any(dim=1).nonzero().flatten().tolist()
-    return IndexRangeError(
+    return OutOfRangeError(
         what=f"{int(column[wrong][0])} in column {name!r} is out of range: layer {layer!r} of {scene.name} has "
         f"{known} embeddings, 0 to {known - 1}",
         why=f"it is in {scene.row_numbers(rows)}",
@@ -38,13 +37,13 @@ def index_range(error: Exception, scene: Scene, match: re.Match[str]) -> Ostinat
     )
 
 
-def _too_many_positions(scene: Scene, length: int, positions: int) -> TooLongError | None:
+def _too_many_positions(scene: Scene, length: int, positions: int) -> OutOfRangeError | None:
     """A table of positions is asked for more places than it has; it is indexed by counting, not by a column."""
     name = getattr(scene.inner, "main_input_name", "input_ids")
     tokens: Any = scene.columns.get(name)
     if not isinstance(tokens, Tensor) or tokens.dim() < 2 or tokens.shape[-1] != length or length <= positions:
         return None
-    return TooLongError(
+    return OutOfRangeError(
         what=f"rows of {length} tokens in column {name!r} are too long: {scene.name} has {positions} positions",
         why=f"the batch is {in_words(scene.columns)}",
         fix=f"cut them when they are made: tokenizer(..., truncation=True, max_length={positions})",
@@ -62,7 +61,7 @@ def input_width(error: Exception, scene: Scene, match: re.Match[str]) -> Ostinat
     if found is None or name is None or width is None:
         return None
     at, _, given = found
-    return InputShapeError(
+    return TensorShapeError(
         what=f"column {name!r} is {given.shape[-1]} wide, and layer {at!r} of {scene.name} takes {width} numbers",
         why=f"the batch is {in_words(scene.columns)}",
         fix=f"make the layer nn.Linear({given.shape[-1]}, ...), or the rows of {name!r} {width} wide",
@@ -77,7 +76,7 @@ def input_channels(error: Exception, scene: Scene, match: re.Match[str]) -> Osti
         return None
     at, _, given = found
     last = given.dim() == 4 and given.shape[-1] == channels
-    return InputShapeError(
+    return TensorShapeError(
         what=f"column {name!r} has {given.shape[1]} channels, and layer {at!r} of {scene.name} takes {channels}",
         why=f"it has shape {tuple(given.shape)}, read as (rows, channels, ...)",
         fix=f"bring the channels to the front: {name}.permute(0, 3, 1, 2)"
@@ -93,7 +92,7 @@ def input_type(error: Exception, scene: Scene, match: re.Match[str]) -> Ostinato
     if found is None or name is None or not isinstance(weight, Tensor):
         return None
     at, _, given = found
-    return InputTypeError(
+    return TensorTypeError(
         what=f"column {name!r} is {kind_of(given)}, and layer {at!r} of {scene.name} computes in {kind_of(weight)}",
         why=f"the batch is {in_words(scene.columns)}",
         fix=f"write float32 into the data, or call {name}.float() in forward"
@@ -106,7 +105,7 @@ def index_type(error: Exception, scene: Scene, match: re.Match[str]) -> Ostinato
     name = column_of(functional_variables(error, "embedding").get("input"), scene.columns)
     if name is None:
         return None
-    return InputTypeError(
+    return TensorTypeError(
         what=f"column {name!r} is {kind_of(scene.columns[name])}, and embeddings are looked up by integers",
         why=f"{scene.row(0)} has {example_of(scene, name)}",
         fix=f"write integers into the data, or call {name}.long() in forward",
@@ -119,7 +118,7 @@ def no_tensor(error: Exception, scene: Scene, match: re.Match[str]) -> OstinatoE
     name = next((name for name, column in scene.columns.items() if type(column).__name__ == kind), None)
     if name is None or kind == "NoneType":
         return None
-    return InputTypeError(
+    return TensorTypeError(
         what=f"column {name!r} is a {kind}, and must be a tensor",
         why=f"the data_collator returned {in_words(scene.columns)}",
         fix=f"let it make tensors of numbers: torch.tensor(...), and leave out {name!r} if it holds none",

@@ -7,9 +7,8 @@ import re
 import torch
 from torch import Tensor
 
-from ..core.errors import OstinatoError
+from ..core.errors import OstinatoError, TensorShapeError, TensorTypeError
 from .context import Scene, column_of, example_of, is_integer, kind_of
-from .error_types import LabelShapeError, LabelTypeError
 from .frames import functional_variables
 from .model_heads import IGNORED, labels_out_of_range
 
@@ -74,7 +73,7 @@ def label_count(error: Exception, scene: Scene, match: re.Match[str]) -> Ostinat
         logits, target = values.get("input"), values.get("target")
         name = column_of(target, scene.columns)
         if name is not None and isinstance(logits, Tensor) and isinstance(target, Tensor):
-            return LabelShapeError(
+            return TensorShapeError(
                 what=f"column {name!r} and the predictions do not match in number",
                 why=f"{function} compares logits {tuple(logits.shape)} with labels {tuple(target.shape)}",
                 fix=_ONE_BY_ONE
@@ -103,11 +102,11 @@ def label_type(error: Exception, scene: Scene, match: re.Match[str]) -> Ostinato
     return None
 
 
-def _of_wrong_type(scene: Scene, name: str, target: Tensor, function: str, *, wants_floats: bool) -> LabelTypeError:
+def _of_wrong_type(scene: Scene, name: str, target: Tensor, function: str, *, wants_floats: bool) -> TensorTypeError:
     has = "floats" if target.is_floating_point() else "integers" if is_integer(target) else "truth values"
     wants = "floats" if wants_floats else "numbers of classes (int64)"
     where = scene.row(0)
-    return LabelTypeError(
+    return TensorTypeError(
         what=f"column {name!r} holds {has} ({kind_of(target)}), and must hold {wants}",
         why=f"{function} in {scene.name} compares the predictions with them",
         fix=f"write floats into the data ({where} has {example_of(scene, name)}), or call {name}.float() in forward"

@@ -18,12 +18,11 @@ import numpy as np
 from torch import nn
 
 from ..arguments import usage_errors
-from ..core.errors import MetricError
+from ..core.errors import MetricError, MetricFunctionError
 from ..core.logged_numbers import hearing
 from ..core.random import undisturbed
 from ..core.state_guard import unchanged
 from ..metrics.base import TooFewRowsError
-from .error_types import MetricFunctionError
 
 # Mistakes in a metric function that do not depend on the rows it is given. Others (one class only, an index beyond it)
 # may be due to its seeing one batch, and are tried again with all.

@@ -6,11 +6,10 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..core.errors import OstinatoError
+from ..core.errors import MetricFunctionError, OstinatoError
 from ..core.notices import note_once
 from ..core.phrases import listed
 from .context import Scene
-from .error_types import MetricFunctionError
 from .exception_notes import Memory, note_function
 from .failures import explained
 from .frames import was_entered

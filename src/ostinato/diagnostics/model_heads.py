@@ -13,9 +13,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ..core.errors import DataError
+from ..core.errors import DataError, OutOfRangeError, TensorShapeError, TensorTypeError
 from .context import Scene, is_integer, kind_of
-from .error_types import IndexRangeError, LabelRangeError, LabelShapeError, LabelTypeError
 
 IGNORED = -100
 Kind = Literal["rows", "tokens", "words", "translation", "choices"]
@@ -130,7 +129,7 @@ def _rows_of(model: Any, getter: str) -> int | None:
 # ---- checks -------------------------------------------------------------------------------------------------------
 
 
-def _tokens_out_of_range(scene: Scene) -> IndexRangeError | None:
+def _tokens_out_of_range(scene: Scene) -> OutOfRangeError | None:
     judged = _is_of_transformers(scene) and _is_text_only(scene)
     known = _rows_of(scene.inner, "get_input_embeddings") if judged else None
     for name in ("input_ids", "decoder_input_ids"):
@@ -141,10 +140,10 @@ def _tokens_out_of_range(scene: Scene) -> IndexRangeError | None:
     return None
 
 
-def tokens_out_of_range(scene: Scene, name: str, ids: Tensor, known: int) -> IndexRangeError:
+def tokens_out_of_range(scene: Scene, name: str, ids: Tensor, known: int) -> OutOfRangeError:
     """Tokens beyond the table of embeddings."""
     wrong, rows = _culprits(ids, (ids < 0) | (ids >= known))
-    return IndexRangeError(
+    return OutOfRangeError(
         what=f"token {wrong} in column {name!r} is out of range: {scene.name} knows {known} tokens, 0 to {known - 1}",
         why=f"it is in {scene.row_numbers(rows)}",
         fix="-100 belongs into labels; give padding the tokenizer's pad_token_id"
@@ -161,7 +160,7 @@ def _rows_head(scene: Scene, head: Head, labels: Tensor) -> DataError | None:
     if head.problem not in (None, "single_label_classification"):
         return None
     if labels.is_floating_point():
-        return LabelTypeError(
+        return TensorTypeError(
             what=f"labels are floats ({kind_of(labels)}), and must be the numbers of classes",
             why=f"problem_type='single_label_classification': one of {head.classes} classes per row",
             fix="make them integers; for a regression load the model with num_labels=1",
@@ -178,7 +177,7 @@ def _several_of(scene: Scene, head: Head, labels: Tensor) -> DataError | None:
     if not labels.is_floating_point():
         if labels.dim() != 2:
             return _wrong_shape(scene, head, labels, example)
-        return LabelTypeError(
+        return TensorTypeError(
             what=f"labels are integers ({kind_of(labels)}), and must be floats",
             why="problem_type='multi_label_classification' compares each class with 0.0 or 1.0",
             fix=f"make them floats, for instance {example}",
@@ -186,7 +185,7 @@ def _several_of(scene: Scene, head: Head, labels: Tensor) -> DataError | None:
     if rows is None or tuple(labels.shape) == (rows, head.classes):
         return None
     if labels.numel() == rows:  # a model that was not told sets problem_type itself when it sees floats
-        return LabelTypeError(
+        return TensorTypeError(
             what=f"labels are floats ({kind_of(labels)}), and {scene.name} has {head.classes} classes",
             why="one float per row is a regression, which has one output; one class per row is an integer",
             fix="make the labels integers, or load the model with num_labels=1 for a regression",
@@ -194,20 +193,20 @@ def _several_of(scene: Scene, head: Head, labels: Tensor) -> DataError | None:
     return _wrong_shape(scene, head, labels, example)
 
 
-def _wrong_shape(scene: Scene, head: Head, labels: Tensor, example: str) -> LabelShapeError:
-    return LabelShapeError(
+def _wrong_shape(scene: Scene, head: Head, labels: Tensor, example: str) -> TensorShapeError:
+    return TensorShapeError(
         what=f"labels have shape {tuple(labels.shape)}, and {scene.name} computes {head.classes} logits per row",
         why="problem_type='multi_label_classification' compares each logit with a label of its own",
         fix=f"give every row {head.classes} floats, for instance {example}",
     )
 
 
-def _one_per_row(scene: Scene, head: Head, labels: Tensor) -> LabelShapeError:
+def _one_per_row(scene: Scene, head: Head, labels: Tensor) -> TensorShapeError:
     ids = scene.columns.get("input_ids")
     per_token = isinstance(ids, Tensor) and ids.shape == labels.shape
     one_hot = not per_token and labels.dim() == 2 and labels.shape[1] == head.classes
     other = scene.name.replace("SequenceClassification", "TokenClassification")
-    return LabelShapeError(
+    return TensorShapeError(
         what=f"labels have shape {tuple(labels.shape)}, and {scene.name} predicts one of {head.classes} classes "
         "per row",
         why=f"the batch has {_length(scene)} rows, so it needs as many labels, not {labels.numel()}",
@@ -222,7 +221,7 @@ def _one_per_row(scene: Scene, head: Head, labels: Tensor) -> LabelShapeError:
 def _tokens_head(scene: Scene, head: Head, labels: Tensor) -> DataError | None:
     ids = scene.columns.get("input_ids")
     if isinstance(ids, Tensor) and ids.dim() == 2 and labels.shape != ids.shape:
-        return LabelShapeError(
+        return TensorShapeError(
             what=f"labels have shape {tuple(labels.shape)}, input_ids {tuple(ids.shape)}: {scene.name} wants a label "
             "for every token",
             why="a row has one label" if labels.dim() == 1 else "are they labels of words, or not padded?",
@@ -237,7 +236,7 @@ def _words_head(scene: Scene, head: Head, labels: Tensor) -> DataError | None:
     ids = scene.columns.get("input_ids")
     chosen_places = "target_mapping" in scene.columns  # XLNet predicts some places only
     if isinstance(ids, Tensor) and ids.dim() == 2 and labels.shape != ids.shape and not chosen_places:
-        return LabelShapeError(
+        return TensorShapeError(
             what=f"labels have shape {tuple(labels.shape)}, input_ids {tuple(ids.shape)}: {scene.name} wants a label "
             "for every token",
             why="labels are compared with what the model predicts at each place of input_ids",
@@ -254,17 +253,17 @@ def _free_head(scene: Scene, head: Head, labels: Tensor) -> DataError | None:
     return _float_classes(scene, labels) or _range(scene, head, labels)
 
 
-def _float_classes(scene: Scene, labels: Tensor) -> LabelTypeError | None:
+def _float_classes(scene: Scene, labels: Tensor) -> TensorTypeError | None:
     if not labels.is_floating_point():
         return None
-    return LabelTypeError(
+    return TensorTypeError(
         what=f"labels are floats ({kind_of(labels)}), and must be the numbers of classes",
         why=f"{scene.name} predicts one of several classes at every place",
         fix="make them integers",
     )
 
 
-def _range(scene: Scene, head: Head, labels: Tensor) -> LabelRangeError | None:
+def _range(scene: Scene, head: Head, labels: Tensor) -> OutOfRangeError | None:
     wrong = (labels != IGNORED) & ((labels < 0) | (labels >= head.classes))
     if not bool(wrong.any()):
         return None
@@ -277,13 +276,13 @@ def _range(scene: Scene, head: Head, labels: Tensor) -> LabelRangeError | None:
 
 def labels_out_of_range(
     scene: Scene, name: str, labels: Tensor, wrong: Tensor, outcomes: str, fix: str
-) -> LabelRangeError:
+) -> OutOfRangeError:
     """Labels that are no classes of the model."""
     value, rows = _culprits(labels, wrong)
     counted = labels[labels != IGNORED]
     if value < 0:
         fix = f"mark what is to be ignored with {IGNORED}, and count the classes from 0"
-    return LabelRangeError(
+    return OutOfRangeError(
         what=f"label {value} in column {name!r} is out of range: {scene.name} {outcomes}",
         why=f"it is in {scene.row_numbers(rows)}; the labels of this batch go from {int(counted.min())} to "
         f"{int(counted.max())}",

@@ -82,12 +82,12 @@ def test_sequences(num_labels: int, labels: str, problem: str | None) -> None:
     [
         ("classes", None),
         ("one ignored", None),
-        ("too high", "LabelRangeError"),
-        ("negative", "LabelRangeError"),
-        ("floats", "LabelTypeError"),
-        ("too few floats", "LabelShapeError"),
-        ("integers each", "LabelShapeError"),
-        ("per token", "LabelShapeError"),
+        ("too high", "OutOfRangeError"),
+        ("negative", "OutOfRangeError"),
+        ("floats", "TensorTypeError"),
+        ("too few floats", "TensorShapeError"),
+        ("integers each", "TensorShapeError"),
+        ("per token", "TensorShapeError"),
         ("a float each", None),
     ],
 )
@@ -108,15 +108,15 @@ def test_a_model_that_takes_what_others_refuse(labels: str) -> None:
     )
     said = certain(model, **batch)
     assert said is None or fails(model, **batch), said
-    assert said == ("LabelRangeError" if labels == "too high" else None)
+    assert said == ("OutOfRangeError" if labels == "too high" else None)
 
 
 def test_what_is_certain() -> None:
-    assert certain(tiny.bert(num_labels=2), input_ids=IDS, labels=CLASSES) == "LabelRangeError"
+    assert certain(tiny.bert(num_labels=2), input_ids=IDS, labels=CLASSES) == "OutOfRangeError"
     assert certain(tiny.bert(num_labels=1), input_ids=IDS, labels=CLASSES) is None
-    assert certain(tiny.bert(), input_ids=IDS + 100, labels=CLASSES) == "IndexRangeError"
-    assert certain(tiny.bert("TokenClassification"), input_ids=IDS, labels=TAGS + 3) == "LabelRangeError"
-    assert certain(tiny.t5(), input_ids=IDS, labels=TAGS + tiny.VOCAB) == "LabelRangeError"
+    assert certain(tiny.bert(), input_ids=IDS + 100, labels=CLASSES) == "OutOfRangeError"
+    assert certain(tiny.bert("TokenClassification"), input_ids=IDS, labels=TAGS + 3) == "OutOfRangeError"
+    assert certain(tiny.t5(), input_ids=IDS, labels=TAGS + tiny.VOCAB) == "OutOfRangeError"
 
 
 TOKENS = {
@@ -147,14 +147,14 @@ def test_words(build: Any, labels: str) -> None:
     model, batch = build(), {"input_ids": IDS, "labels": values}
     said = found(model, **batch)
     assert said is None or fails(model, **batch), said
-    assert said == "LabelRangeError" or labels != "beyond"
+    assert said == "OutOfRangeError" or labels != "beyond"
 
 
 @pytest.mark.parametrize("value", [tiny.VOCAB, -1, -100])
 def test_tokens_out_of_range(value: int) -> None:
     ids = IDS.clone()
     ids[2, 3] = value
-    assert found(tiny.bert(), input_ids=ids, labels=CLASSES) == "IndexRangeError"
+    assert found(tiny.bert(), input_ids=ids, labels=CLASSES) == "OutOfRangeError"
     assert fails(tiny.bert(), input_ids=ids, labels=CLASSES)
 
 
@@ -162,7 +162,7 @@ def test_choices() -> None:
     ids = IDS[:, None, :].repeat(1, 3, 1)
     model = tiny.bert("MultipleChoice")
     assert found(model, input_ids=ids, labels=CLASSES) is None
-    assert found(model, input_ids=ids, labels=CLASSES + 1) == "LabelRangeError"
+    assert found(model, input_ids=ids, labels=CLASSES + 1) == "OutOfRangeError"
     assert fails(model, input_ids=ids, labels=CLASSES + 1)
 
 
@@ -177,7 +177,7 @@ def test_a_subclass_may_mean_something_else() -> None:
 
 def test_another_loss_may_mean_something_else() -> None:
     assert found(tiny.bert(num_labels=2), own_loss=False, input_ids=IDS, labels=CLASSES + 5) is None
-    assert found(tiny.bert(), own_loss=False, input_ids=IDS + 100, labels=CLASSES) == "IndexRangeError"
+    assert found(tiny.bert(), own_loss=False, input_ids=IDS + 100, labels=CLASSES) == "OutOfRangeError"
 
 
 def test_other_senses_may_use_tokens_of_their_own() -> None:
@@ -216,4 +216,4 @@ def test_odd_batches(batch: dict) -> None:
 def test_adapters() -> None:
     peft = pytest.importorskip("peft")
     model = peft.get_peft_model(tiny.bert(num_labels=2), peft.LoraConfig(target_modules=["query"]))
-    assert found(model, input_ids=IDS, labels=CLASSES) == "LabelRangeError"
+    assert found(model, input_ids=IDS, labels=CLASSES) == "OutOfRangeError"
