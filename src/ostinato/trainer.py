@@ -69,18 +69,18 @@ from .data.samplers import epoch_sampler
 from .data.sizes import num_examples
 from .data.user_loaders import shared_order
 from .diagnostics import (
-    build_run_plan,
     dispatch,
     dry_run,
     eval_dry_run,
     explain_batch,
+    plan_builder,
 )
 from .diagnostics import (
     verify_resume as verifying,
 )
-from .diagnostics.journey import Journey
+from .diagnostics.batch_report import Journey
+from .diagnostics.call_errors import check_weights
 from .diagnostics.run_plan import RunPlan
-from .diagnostics.weight_errors import check_weights
 from .engine import report, resume, saver, setup, signals, utilization
 from .engine.finish import finish
 from .engine.flops import FlopCounter, input_that_decides, operations, tells_operations
@@ -510,7 +510,7 @@ class Trainer(metaclass=TrainerType):
             if self.args.rehearse:
                 self._rehearsed = dry_run.rehearse_run(self, run)
             else:
-                eval_dry_run.rehearse(self, ignore_keys_for_eval)
+                eval_dry_run.check_first_evaluation(self, ignore_keys_for_eval)
             emit(self, "on_train_begin")
             saver.prepare(self)
             try:
@@ -573,7 +573,7 @@ class Trainer(metaclass=TrainerType):
         >>> trainer.plan().length.steps  # doctest: +SKIP
         """
         self.args.validate()
-        return build_run_plan.run_plan(self)
+        return plan_builder.build_run_plan(self)
 
     def samples_at(self, step: int) -> list[int]:
         """The rows of the training set that an optimizer step is computed from, over all processes.

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .batch_report import Finding
 from .context import Scene, is_integer
-from .journey import Finding
 from .model_heads import IGNORED
 
 _FEW = 4  # labels that may be equal by chance

@@ -1,4 +1,4 @@
-"""Calls that do not fit: forward and what it lacks, a loss function, a loss without a gradient."""
+"""Name calls that do not fit: of forward or a loss function; a loss without a gradient, a model without weights."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ..core.errors import DataError, LossFunctionError, NoGradientError, OstinatoError
+from torch import nn
+
+from ..core.errors import DataError, LossFunctionError, NoGradientError, NotSupportedError, OstinatoError
 from ..data.dataset_errors import wrong_batch
 from .column_errors import columns_not_taken, inputs_lacking, missing_labels
-from .context import Scene
-from .frames import was_entered
+from .context import Scene, was_entered
 
 
 def no_mapping(error: Exception, scene: Scene, match: re.Match[str]) -> DataError | None:
@@ -90,3 +91,15 @@ def no_gradient(error: Exception, scene: Scene, match: re.Match[str]) -> Ostinat
         why="it was computed inside torch.no_grad(), from .detach() or .item(), or from argmax, which has no gradient",
         fix="compute the loss from the logits themselves, where gradients are on",
     )
+
+
+def check_weights(model: nn.Module) -> None:
+    """A model must have weights, not only their shapes."""
+    names = [name for name, parameter in model.named_parameters() if parameter.is_meta]
+    if names:
+        shown = ", ".join(names[:3]) + (f", … ({len(names)} in all)" if len(names) > 3 else "")
+        raise NotSupportedError(
+            what=f"{type(model).__name__} has no weights: its parameters are on the meta device",
+            why=f"there are shapes, and no numbers, in {shown}",
+            fix="make it outside of torch.device('meta'), or fill it: model.to_empty(device='cpu'), load_state_dict",
+        )

@@ -1,8 +1,9 @@
-"""Columns that the model does not take, or lacks, or has under another name."""
+"""Name columns that the model does not take, lacks, or has under another name."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import difflib
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..core.errors import DataError, ForwardCallError, MissingLabelsError, ModelOutputError
@@ -11,7 +12,6 @@ from ..data.collate_errors import absent_columns
 from ..data.dataset_errors import missing_inputs
 from ..loss.model_outputs import NoLossError
 from .context import Scene
-from .label_column import likely_labels
 
 _LOSS_FUNC = "compute_loss_func=my_loss"
 
@@ -121,3 +121,37 @@ def _how_to_get(scene: Scene, wanted: list[str]) -> str:
     if getattr(scene.config, "is_encoder_decoder", False):
         return "give every row labels, the tokens of its target: tokenizer(text_target=...)['input_ids']"
     return f"give every row {listed(map(repr, wanted))}"
+
+
+# What labels are called where they are not called what the model calls them.
+USUAL_NAMES = (
+    "labels",
+    "label",
+    "label_ids",
+    "target",
+    "targets",
+    "y",
+    "y_true",
+    "class",
+    "classes",
+    "category",
+    "gold",
+)
+
+
+def likely_labels(names: Iterable[str], wanted: Iterable[str]) -> str | None:
+    """The column that looks like labels, if any: a usual name, or nearly the wanted one.
+
+    >>> likely_labels(["x", "target"], ["labels"]), likely_labels(["x", "lables"], ["labels"])
+    ('target', 'lables')
+    >>> likely_labels(["x", "text"], ["labels"])
+    """
+    names, wanted = list(names), [*wanted]
+    for usual in USUAL_NAMES:
+        for name in names:
+            if name.lower() == usual and name not in wanted:
+                return name
+    for name in names:
+        if name not in wanted and difflib.get_close_matches(name.lower(), wanted, n=1, cutoff=0.8):
+            return name
+    return None

@@ -12,8 +12,8 @@ from torch import Tensor
 from ..core.tree import first_dimension
 from ..data.batching.split_by_length import PaddingMeter
 from ..data.columns import ColumnChoice
+from .batch_report import Collated, Column, Outputs, Value
 from .context import is_integer, kind_of
-from .journey import Collated, Column, Outputs, Value
 from .model_heads import IGNORED
 
 _WORDS = {"str": "text", "NoneType": "nothing"}

@@ -30,7 +30,7 @@ from ..data import loader as data_loader
 from ..data.batching.split_by_length import micro_batches
 from ..engine import saver, setup
 from ..engine.run import Run
-from . import dispatch, eval_dry_run, metric_dry_run
+from . import dispatch, eval_dry_run
 from .failures import explained
 from .hosts import DryRunHost, as_run_host
 
@@ -160,7 +160,8 @@ def _try_evaluating(trainer: DryRunHost, run: Run, left_out: list[str]) -> bool:
     if not can_be_put_back(*eval_dry_run.memories(trainer, list(sets.values()))):
         left_out.append("no evaluation: the evaluation set or the metric function can only go forward")
         return False
-    metric_dry_run.rehearse(eval_dry_run.stage(trainer, sets, run.options.ignore_keys, first=EVALUATION_BATCHES))
+    check = eval_dry_run.build_metric_check(trainer, sets, run.options.ignore_keys, first=EVALUATION_BATCHES)
+    eval_dry_run.check_metrics(check)
     return True
 
 
@@ -248,7 +249,7 @@ def put_back(trainer: DryRunHost, *memories: Any) -> Iterator[None]:
     try:
         for one in model.parameters():
             one.grad = None
-        with metric_dry_run.untouched(model, *remembering):
+        with eval_dry_run.untouched(model, *remembering):
             yield
     finally:
         with torch.no_grad():

@@ -1,25 +1,41 @@
-"""A try of the first evaluation before the first step, which leaves no trace."""
+"""Try the first evaluation on its first batch before the first step, so that mistakes in metrics cost seconds.
+
+Nothing is logged, no callback is called, and nothing changes: not the model's weights, buffers or modes, not the
+random streams, and not what metric functions, collators and data sets hold.
+"""
 
 from __future__ import annotations
 
+import difflib
 import itertools
-from dataclasses import replace
+import numbers
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+from torch import nn
 from torch.utils.data import Subset
 
+from ..arguments import usage_errors
 from ..arguments.settings import DryRunSettings
 from ..core.compiled_model import uncompiled
-from ..core.state_guard import can_be_put_back
+from ..core.errors import MetricError, MetricFunctionError
+from ..core.logged_numbers import hearing
+from ..core.random import undisturbed
+from ..core.state_guard import can_be_put_back, unchanged
 from ..data.eval_set import EvalSet, rows_in
 from ..data.loader import Loader
 from ..data.sizes import is_iterable
 from ..evaluation import eval_loop, request
 from ..evaluation.eval_plan import plan_evaluation
 from ..evaluation.metric_run import CurrentBatch
+from ..metrics.base import TooFewRowsError
 from ..optim import schedulers
-from . import dispatch, metric_dry_run
+from . import dispatch
 from .hosts import DryRunHost, as_run_host
 
 # Where client libraries keep state from call to call: a rehearsal would be one call too many.
@@ -35,15 +51,15 @@ KEEP_STATE = (
 )
 
 
-def rehearse(trainer: DryRunHost, ignore_keys: list[str] | None) -> None:
+def check_first_evaluation(trainer: DryRunHost, ignore_keys: list[str] | None) -> None:
     """Try metrics on the first batch of the first evaluation; leaves no trace."""
     sets = evaluation_sets(trainer.eval_dataset)
     if not can_rehearse(trainer, list(sets.values())):
         return
     shifts = trainer._loss_shifts_labels, trainer.objective.smoother_shifts
     try:
-        with metric_dry_run.untouched(trainer.model, *memories(trainer, list(sets.values()))):
-            metric_dry_run.rehearse(stage(trainer, sets, ignore_keys))
+        with untouched(trainer.model, *memories(trainer, list(sets.values()))):
+            check_metrics(build_metric_check(trainer, sets, ignore_keys))
     finally:
         trainer._loss_shifts_labels, trainer.objective.smoother_shifts = shifts
 
@@ -53,17 +69,30 @@ def evaluation_sets(eval_dataset: Any) -> dict[str | None, Any]:
     return eval_dataset if isinstance(eval_dataset, dict) else {None: eval_dataset}
 
 
-def stage(
+def build_metric_check(
     trainer: DryRunHost, sets: dict[str | None, Any], ignore_keys: list[str] | None, first: int = 1
-) -> metric_dry_run.Stage:
+) -> MetricCheck:
     """What there is to try: the first batches of each set."""
     names = {"eval" if name is None else f"eval_{name}": name for name in sets}
-    return metric_dry_run.Stage(
+    return MetricCheck(
         prefixes=list(names),
-        attempt=lambda prefix, whole: attempt(trainer, prefix, names[prefix], ignore_keys, whole=whole, first=first),
+        attempt=_Attempts(trainer, names, ignore_keys, first),
         wanted=None if trainer._may_add_metrics() else wanted_metric(trainer),
-        anyone=trainer.strategy.any,
+        any_process=trainer.strategy.any,
     )
+
+
+@dataclass(frozen=True)
+class _Attempts:
+    """Evaluates a set by the prefix of its metrics, or its first batches."""
+
+    trainer: DryRunHost
+    names: dict[str, str | None]
+    ignore_keys: list[str] | None
+    first: int
+
+    def __call__(self, prefix: str, whole: bool) -> Outcome:
+        return attempt(self.trainer, prefix, self.names[prefix], self.ignore_keys, whole=whole, first=self.first)
 
 
 def can_rehearse(trainer: DryRunHost, sets: list[Any]) -> bool:
@@ -89,7 +118,7 @@ def memories(trainer: DryRunHost, sets: list[Any]) -> list[Any]:
 
 def attempt(
     trainer: DryRunHost, prefix: str, name: str | None, ignore_keys: list[str] | None, *, whole: bool, first: int = 1
-) -> metric_dry_run.Outcome:
+) -> Outcome:
     """Evaluate one set, or its first batches, unheard."""
     if trainer._is_overridden("evaluation_loop"):
         return attempt_own_loop(trainer, prefix, name, ignore_keys, whole=whole, first=first)
@@ -117,13 +146,13 @@ def attempt(
             output = eval_loop.evaluation_loop(host, model, batches, plan, current_batch)
     except Exception as error:
         reason = dispatch.failed_evaluation(trainer, error, current_batch, loader, data)
-        return metric_dry_run.Outcome({}, reason, in_metrics=current_batch.doing == "metrics")
-    return metric_dry_run.Outcome(output.metrics or {})
+        return Outcome({}, reason, in_metrics=current_batch.doing == "metrics")
+    return Outcome(output.metrics or {})
 
 
 def attempt_own_loop(
     trainer: DryRunHost, prefix: str, name: str | None, ignore_keys: list[str] | None, *, whole: bool, first: int
-) -> metric_dry_run.Outcome:
+) -> Outcome:
     """The same by a loop that a subclass has overridden: it is given a loader of the first rows alone."""
     evaluated, handler = evaluation_sets(trainer.eval_dataset)[name], trainer.callback_handler
     settings, host = DryRunSettings.of(trainer.args), as_run_host(trainer)
@@ -140,10 +169,10 @@ def attempt_own_loop(
         loader = request.attach_request(loader, wanted)
         output = trainer.evaluation_loop(loader, "Evaluation", loss_only, ignore_keys, prefix)
     except Exception as error:
-        return metric_dry_run.Outcome({}, error, in_metrics=not whole)  # it may be due to its seeing so few rows
+        return Outcome({}, error, in_metrics=not whole)  # it may be due to its seeing so few rows
     finally:
         handler.callbacks = callbacks
-    return metric_dry_run.Outcome(output.metrics or {})
+    return Outcome(output.metrics or {})
 
 
 def first_rows(rows: Any, count: int) -> Any:
@@ -162,3 +191,109 @@ def wanted_metric(trainer: DryRunHost) -> str | None:
     """The metric that decides about the best model, or about the learning rate."""
     best = DryRunSettings.of(trainer.args).best_metric
     return "loss" if best is None and schedulers.steps_on_metric(trainer.lr_scheduler) else best
+
+
+# Mistakes in a metric function that do not depend on the rows it is given. Others (one class only, an index beyond it)
+# may be due to its seeing one batch, and are tried again with all.
+AT_ONCE = (TypeError, AttributeError, NameError, ImportError, MetricError)
+
+# What an evaluation measures besides.
+SPEED = ("runtime", "samples_per_second", "steps_per_second")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt went: its metrics, or what it raised, and whether a metric function raised it."""
+
+    metrics: Mapping[str, Any]
+    error: Exception | None = None
+    in_metrics: bool = False
+
+
+@dataclass(frozen=True)
+class MetricCheck:
+    """What is rehearsed."""
+
+    prefixes: Sequence[str]  # of the metrics' names, one for each evaluation set
+    attempt: Callable[[str, bool], Outcome]  # (prefix, whether on the whole set)
+    wanted: str | None  # metric_for_best_model, if its absence would be an error
+    any_process: Callable[[bool], bool] = bool  # whether any process says so: all must evaluate together
+
+
+def check_metrics(check: MetricCheck) -> None:
+    """Try every evaluation set; raise what the first evaluation would raise."""
+    known: dict[str, Any] = {}
+    for prefix in check.prefixes:
+        known.update(_try_set(check, prefix))
+    if check.wanted is not None:
+        _check_wanted(check, check.wanted, known)
+
+
+def _try_set(check: MetricCheck, prefix: str) -> Mapping[str, Any]:
+    outcome = check.attempt(prefix, False)
+    if check.any_process(outcome.in_metrics and not _is_certain(outcome.error)):
+        outcome = check.attempt(prefix, True)
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.metrics
+
+
+def _is_certain(error: Exception | None) -> bool:
+    """Whether more rows would change nothing."""
+    return isinstance(error, AT_ONCE) and not isinstance(error, TooFewRowsError)
+
+
+def _check_wanted(check: MetricCheck, wanted: str, known: dict[str, Any]) -> None:
+    """The metric that decides must be there, and be a number."""
+    name = wanted if wanted.startswith("eval_") else f"eval_{wanted}"
+    if name in {f"{prefix}_{measured}" for prefix in check.prefixes for measured in SPEED}:
+        return
+    if name == "eval_loss" and all(f"{prefix}_loss" in known for prefix in check.prefixes):
+        return  # of several sets, the mean of their losses
+    if check.any_process(name not in known):
+        for prefix in check.prefixes:  # a function may name more when it sees all rows: recall_0, recall_1, ...
+            known.update(check.attempt(prefix, True).metrics)
+    if name not in known:
+        raise _no_such_metric(wanted, known)
+    if not isinstance(known[name], (numbers.Number, np.generic)):
+        raise MetricFunctionError(
+            what=f"metric_for_best_model={wanted!r} is a {type(known[name]).__name__}, and must be a number",
+            why=f"compute_metrics returned {_shortened(known[name])}, which cannot be the best or the worst",
+            fix="return a float under this name, or name another metric",
+        )
+
+
+def _no_such_metric(wanted: str, known: Mapping[str, Any]) -> MetricError:
+    error, name = usage_errors.no_such_metric(wanted, known), wanted.removeprefix("eval_")
+    if name == "loss" and not any(one.endswith("_loss") for one in known):
+        why = "an evaluation computes a loss from labels, and its batches have none, or the model returns none"
+        return type(error)(what=error.what, why=why, fix="give the evaluation set labels, or name another metric")
+    near = [one for one in known if one.endswith(f"_{name}")]  # the name of the evaluation set was forgotten
+    near = near or difflib.get_close_matches(f"eval_{name}", known, n=1, cutoff=0.7)
+    if not near:
+        return error
+    meant = " or ".join(repr(one.removeprefix("eval_")) for one in near)
+    return type(error)(what=error.what, why=error.why, fix=f"did you mean {meant}?")
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value).replace("\n", " ")
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+@contextmanager
+def untouched(model: nn.Module, *memories: Any) -> Iterator[None]:
+    """Whatever is computed inside leaves the model, the random streams and these objects as they were."""
+    modes = [(module, module.training) for module in model.modules()]
+    buffers = [(m, name, b) for m, _ in modes for name, b in m._buffers.items() if b is not None]
+    with undisturbed(), hearing(None), unchanged(*memories), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what a function says about one batch need not hold for all
+        for module, name, buffer in buffers:
+            module._buffers[name] = buffer.clone()
+        try:
+            yield
+        finally:
+            for module, name, buffer in buffers:
+                module._buffers[name] = buffer
+            for module, mode in modes:
+                module.training = mode

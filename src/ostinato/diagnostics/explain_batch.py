@@ -1,38 +1,44 @@
-"""`trainer.explain()`: one batch is sent through a trainer's model, looked at on the way, and leaves no trace."""
+"""`trainer.explain()`: send one batch through the model, record what happens to it, and leave everything unchanged."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from ..arguments import usage_errors
 from ..arguments.settings import BatchSettings
 from ..core.compiled_model import uncompiled
+from ..core.errors import DataError
+from ..core.state_guard import can_be_put_back
 from ..core.tree import has_length
 from ..data.batching.split_by_length import micro_batches
 from ..data.columns import choose_columns, forward_parameters, has_columns
 from ..data.dataset_errors import wrong_batch
-from ..data.eval_set import rows_in
-from ..data.mixture import mixed
+from ..data.eval_set import EvalSet, rows_in
+from ..data.mixture import Mixture, mixed
+from ..data.sizes import is_iterable
 from ..engine.special_tokens import align_special_tokens
 from ..evaluation import request
 from ..evaluation.metric_spec import MetricSpec
 from ..evaluation.step import compute_loss_alone, ignored_at_inference, logits_of
 from ..loss.counting import count_targets
 from ..loss.model_outputs import BareTensorError
-from . import batch_source, describe_values, dispatch, metric_preview
+from . import describe_values, dispatch, metric_preview
 from .batch_lint import doubt_about_loss, doubts_about
+from .batch_report import Call, DataSet, Finding, Journey, Loss, Station
 from .context import Scene
+from .eval_dry_run import untouched
 from .exception_notes import Memory, name_of
 from .failures import explained
 from .hosts import ExplainHost, as_run_host
-from .journey import Call, DataSet, Finding, Journey, Loss, Station
-from .metric_dry_run import untouched
 from .metric_errors import no_labels
 from .model_heads import certain_mistake_in
 from .record_call import Seen, finding_of, looking_on, unheard
@@ -42,7 +48,7 @@ _GENERATOR = "its rows can be read only once, and training needs them: nothing i
 
 def journey(trainer: ExplainHost, dataset: Any = None) -> Journey:
     """The journey of one batch: of `dataset`, else of the training set, else of the evaluation set."""
-    source = batch_source.chosen(trainer, dataset)
+    source = chosen(trainer, dataset)
     guide = _Guide(trainer, source)
     with without_a_trace(trainer, dataset):
         align_special_tokens(trainer.model, trainer.processing_class)  # the batch meets the model that is trained
@@ -79,7 +85,7 @@ class _Guide:
     """Goes from station to station, and writes down what is there."""
 
     trainer: ExplainHost
-    source: batch_source.Source
+    source: Source
     found: dict[str, Any] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     station: Station = "data set"
@@ -126,8 +132,8 @@ class _Guide:
         dataset = self.source.dataset
         inner: Any = dataset.dataset if isinstance(dataset, DataLoader) else dataset
         inner = mixed(inner) if self.source.is_training else inner
-        readable = batch_source.can_be_read_again(dataset)
-        rows = batch_source.some_rows(inner) if readable else []
+        readable = can_be_read_again(dataset)
+        rows = some_rows(inner) if readable else []
         note = "" if readable else f"explain() stops here: {_GENERATOR}."
         if readable and rows and not isinstance(rows[0], Mapping):
             note = (
@@ -137,7 +143,7 @@ class _Guide:
         dicts = [row for row in rows if isinstance(row, Mapping)]
         self.found["data"] = DataSet(
             name=self.source.name,
-            kind=batch_source.kind_of_set(dataset, inner),
+            kind=kind_of_set(dataset, inner),
             rows=len(inner) if has_length(inner) else None,
             columns=tuple(describe_values.columns_of(dicts, choice, parameters)),
             note=note,
@@ -150,7 +156,7 @@ class _Guide:
         trainer._set_signature_columns_if_needed()
         ours = not isinstance(self.source.dataset, DataLoader)
         return choose_columns(
-            dataset if has_columns(dataset) else [batch_source.merged(rows)],
+            dataset if has_columns(dataset) else [merged(rows)],
             trainer._signature_columns or [],
             removes=ours and self.settings.removes_columns,
             model_name=trainer._model_name,
@@ -159,7 +165,7 @@ class _Guide:
     def _look_at_batch(self) -> None:
         trainer = self.trainer
         self.loader = self.source.loader()
-        parts = micro_batches([batch_source.first_batch(self.loader)])
+        parts = micro_batches([first_batch(self.loader)])
         self.batch = parts[0]
         mistake = wrong_batch(self.batch, trainer.data_collator)
         if mistake is not None:
@@ -267,15 +273,11 @@ class _Guide:
 
     def _evaluate(self) -> None:
         trainer, source = self.trainer, self.source
-        other = (
-            batch_source.evaluation_source(trainer)
-            if source.is_training and trainer.eval_dataset is not None
-            else None
-        )
-        if other is not None and batch_source.can_be_read_again(other.dataset):
+        other = evaluation_source(trainer) if source.is_training and trainer.eval_dataset is not None else None
+        if other is not None and can_be_read_again(other.dataset):
             source, self.scene = other, None
             self.loader = source.loader()
-            self.batch = batch_source.first_batch(self.loader)
+            self.batch = first_batch(self.loader)
             self.scene = dispatch.scene(trainer, self.batch, self.loader, source.name, 0, 0)
             mistake = certain_mistake_in(self.scene)
             if mistake is not None:
@@ -317,3 +319,107 @@ def _averaged(batch: Mapping[str, Any], *, shifts: bool) -> str:
 def _trained_share(trainer: ExplainHost) -> float:
     everything = sum(one.numel() for one in trainer.model.parameters())
     return trainer.get_num_trainable_parameters() / everything if everything else 1.0
+
+
+_ROWS_LOOKED_AT = 8
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a batch comes from."""
+
+    name: str
+    dataset: Any
+    loader: Callable[[], Any]
+    is_training: bool = False
+    options: EvalSet | None = None
+
+
+def chosen(trainer: ExplainHost, dataset: Any) -> Source:
+    if isinstance(dataset, str):
+        return evaluation_source(trainer, dataset)
+    if dataset is not None:
+        options = dataset if isinstance(dataset, EvalSet) else None
+        return Source("data set", rows_in(dataset), partial(trainer.get_eval_dataloader, dataset), options=options)
+    if trainer.train_dataset is not None:
+        return Source("training set", trainer.train_dataset, trainer.get_train_dataloader, is_training=True)
+    if trainer.eval_dataset is None:
+        raise usage_errors.no_train_dataset()
+    return evaluation_source(trainer)
+
+
+def evaluation_source(trainer: ExplainHost, name: str | None = None) -> Source:
+    """The evaluation set of this name, the only one, or the first of several."""
+    sets = trainer.eval_dataset
+    if name is not None and (not isinstance(sets, dict) or name not in sets):
+        raise usage_errors.no_such_evaluation_set(name, sets)
+    if name is None and isinstance(sets, dict):
+        name = next(iter(sets), None)
+    prefix = "eval" if name is None else f"eval_{name}"
+    chosen = sets if name is None or not isinstance(sets, dict) else sets[name]
+    options = chosen if isinstance(chosen, EvalSet) else None
+    return Source(
+        request.name_evaluated_set("Evaluation", prefix, sets),
+        rows_in(chosen),
+        partial(trainer.get_eval_dataloader, name),
+        options=options,
+    )
+
+
+def can_be_read_again(dataset: Any) -> bool:
+    """Whether reading a batch does not take it away from training."""
+    if isinstance(dataset, DataLoader):
+        dataset = dataset.dataset
+    if not is_iterable(dataset):
+        return True
+    if callable(getattr(dataset, "load_state_dict", None)):
+        return True  # it begins anew with every pass, unless told otherwise
+    return can_be_put_back(dataset)
+
+
+def first_batch(loader: Any) -> Any:
+    """The first batch, read in this process: starting workers for one batch would take longer than it."""
+    before = loader.num_workers, loader.pin_memory
+    loader.num_workers, loader.pin_memory = 0, False
+    batches = iter(loader)
+    try:
+        return next(batches)
+    except StopIteration:
+        raise DataError(
+            what="there is no batch to follow",
+            why="the loader gave none",
+            fix="see that the data set, or its sampler, has rows",
+        ) from None
+    finally:
+        loader.num_workers, loader.pin_memory = before
+        close = getattr(batches, "close", None)
+        if callable(close):
+            close()
+
+
+def some_rows(dataset: Any) -> list[Any]:
+    """Some rows, as the data set gives them; none if they cannot be read: the loader will say why."""
+    try:
+        if isinstance(dataset, Mixture):
+            return [part[0] for part in dataset.sets.values()]
+        if is_iterable(dataset):
+            return list(itertools.islice(iter(dataset), _ROWS_LOOKED_AT))
+        return [dataset[index] for index in range(min(_ROWS_LOOKED_AT, len(dataset)))]
+    except Exception:
+        return []
+
+
+def merged(rows: list[Any]) -> Any:
+    """A row with all the columns that any of these has."""
+    merged: dict[str, Any] = {}
+    for row in rows:
+        merged.update(row if isinstance(row, Mapping) else {})
+    return merged
+
+
+def kind_of_set(dataset: Any, inner: Any) -> str:
+    if isinstance(dataset, DataLoader):
+        return f"a DataLoader of yours over a {type(inner).__name__}"
+    if isinstance(inner, Mixture):
+        return f"a mixture of {', '.join(inner.sets)}"
+    return f"{type(inner).__name__}, a stream" if is_iterable(inner) else type(inner).__name__

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from ..core.errors import OstinatoError
 from ..loss.model_outputs import NoLossError
-from . import call_errors, input_errors, label_errors
+from . import call_errors, tensor_errors
 from .column_errors import no_loss_from
 from .context import Scene
 from .exception_notes import Memory, note_batch
@@ -65,25 +65,25 @@ Matcher = Callable[[Exception, Scene, "re.Match[str]"], OstinatoError | None]
 
 # What torch, transformers or Python say, and who knows what it may mean. The first that finds it out has named it.
 _PATTERNS: list[tuple[str, Matcher]] = [
-    (r"Target (-?\d+) is out of bounds", label_errors.label_range),
-    (r"index (\d+) is out of bounds for dimension -?\d+ with size (\d+)", label_errors.gathered_label),
-    (r"Expected input batch_size \(\d+\) to match target batch_size", label_errors.label_count),
-    (r"Expected target size \[.*\], got \[.*\]", label_errors.label_count),
-    (r"0D or 1D target tensor expected", label_errors.label_count),
-    (r"Target size .* must be the same as input size", label_errors.label_count),
-    (r"expected (scalar type|target dtype to be) Long", label_errors.label_type),
-    (r"[Ee]xpected floating point type for target with class probabilities", label_errors.label_type),
-    (r"result type Float can't be cast to the desired output type", label_errors.label_type),
-    (r"Found dtype (\w+) but expected (\w+)", label_errors.backward_type),
-    (r"index out of range in self", input_errors.index_range),
-    (r"expanded size of the tensor \((\d+)\) must match the existing size \((\d+)\)", input_errors.expanded),
-    (r"mat1 and mat2 shapes cannot be multiplied", input_errors.input_width),
-    (r"expected input\[.*\] to have \d+ channels, but got \d+ channels", input_errors.input_channels),
-    (r"mat1 and mat2 must have the same dtype", input_errors.input_type),
-    (r"Input type .* and (weight|bias) type .* should be the same", input_errors.input_type),
-    (r"expected scalar type \w+ but found", input_errors.input_type),
-    (r"Expected tensor for argument #1 'indices' to have one of", input_errors.index_type),
-    (r"must be Tensor, not ([\w.]+)", input_errors.no_tensor),
+    (r"Target (-?\d+) is out of bounds", tensor_errors.label_range),
+    (r"index (\d+) is out of bounds for dimension -?\d+ with size (\d+)", tensor_errors.gathered_label),
+    (r"Expected input batch_size \(\d+\) to match target batch_size", tensor_errors.label_count),
+    (r"Expected target size \[.*\], got \[.*\]", tensor_errors.label_count),
+    (r"0D or 1D target tensor expected", tensor_errors.label_count),
+    (r"Target size .* must be the same as input size", tensor_errors.label_count),
+    (r"expected (scalar type|target dtype to be) Long", tensor_errors.label_type),
+    (r"[Ee]xpected floating point type for target with class probabilities", tensor_errors.label_type),
+    (r"result type Float can't be cast to the desired output type", tensor_errors.label_type),
+    (r"Found dtype (\w+) but expected (\w+)", tensor_errors.backward_type),
+    (r"index out of range in self", tensor_errors.index_range),
+    (r"expanded size of the tensor \((\d+)\) must match the existing size \((\d+)\)", tensor_errors.expanded),
+    (r"mat1 and mat2 shapes cannot be multiplied", tensor_errors.input_width),
+    (r"expected input\[.*\] to have \d+ channels, but got \d+ channels", tensor_errors.input_channels),
+    (r"mat1 and mat2 must have the same dtype", tensor_errors.input_type),
+    (r"Input type .* and (weight|bias) type .* should be the same", tensor_errors.input_type),
+    (r"expected scalar type \w+ but found", tensor_errors.input_type),
+    (r"Expected tensor for argument #1 'indices' to have one of", tensor_errors.index_type),
+    (r"must be Tensor, not ([\w.]+)", tensor_errors.no_tensor),
     (r"must be a mapping|object is not a mapping", call_errors.no_mapping),
     (r"got an unexpected keyword argument", call_errors.wrong_call),
     (r"missing \d+ required (positional|keyword-only) arguments?", call_errors.wrong_call),
@@ -95,11 +95,11 @@ _PATTERNS: list[tuple[str, Matcher]] = [
 
 # The frames in which these happened are the user's own, and worth seeing.
 _WORTH_READING = {
-    label_errors.label_count,
-    label_errors.label_type,
-    input_errors.no_tensor,
-    input_errors.input_width,
-    input_errors.input_channels,
-    input_errors.input_type,
-    input_errors.index_type,
+    tensor_errors.label_count,
+    tensor_errors.label_type,
+    tensor_errors.no_tensor,
+    tensor_errors.input_width,
+    tensor_errors.input_channels,
+    tensor_errors.input_type,
+    tensor_errors.index_type,
 }

@@ -9,11 +9,10 @@ from typing import Any
 from ..core.errors import MetricFunctionError, OstinatoError
 from ..core.notices import note_once
 from ..core.phrases import listed
-from .context import Scene
+from .column_errors import likely_labels
+from .context import Scene, was_entered
 from .exception_notes import Memory, note_function
 from .failures import explained
-from .frames import was_entered
-from .label_column import likely_labels
 
 _NAMES = {
     "metrics": "compute_metrics",

@@ -19,10 +19,10 @@ from ..evaluation.metric_spec import MetricSpec
 from ..evaluation.storage.forecast import Forecast, forecast
 from ..metrics.auto import Choice, facts_of, suits
 from . import describe_values
+from .batch_report import Fitting, Received, Value
 from .example_row import Reader, read_row
 from .exception_notes import name_of
 from .hosts import ExplainHost
-from .journey import Fitting, Received, Value
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from ..core import notices
 from ..core.errors import OstinatoError
 from ..core.state_guard import unchanged
 from ..core.tracebacks import frames_of, is_ours
-from .journey import Finding, Station
+from .batch_report import Finding, Station
 
 _LONGEST = 300
 

@@ -221,3 +221,47 @@ def as_tree(page: Page) -> Tree:
         for note in section.notes:
             branch.add(Text(note))
     return tree
+
+
+_SHOWN_NAMES = 8
+
+
+# ---- words --------------------------------------------------------------------------------------------------------
+
+
+def listed(names: Sequence[str], most: int = _SHOWN_NAMES) -> str:
+    """`a, b and 3 more`
+
+    >>> listed(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def counted(number: int, word: str) -> str:
+    """`1 row`, `24,000 rows`
+
+    >>> counted(1, "row"), counted(24_000, "row"), counted(2, "batch")
+    ('1 row', '24,000 rows', '2 batches')
+    """
+    return f"{number:,} {word}{'' if number == 1 else 'es' if word.endswith(('s', 'ch')) else 's'}"
+
+
+def percent(share: float | None) -> str:
+    """`27 %`
+
+    >>> percent(0.274), percent(0.001)
+    ('27 %', 'less than 1 %')
+    """
+    share = share or 0.0
+    return "less than 1 %" if 0 < share < 0.01 else f"{share * 100:.0f} %"
+
+
+def small_percent(share: float) -> str:
+    """A share that may be very small, as that of adapters in a large model.
+
+    >>> small_percent(0.0357), small_percent(0.00064), small_percent(0.0000001)
+    ('3.57 %', '0.06 %', 'less than 0.01 %')
+    """
+    return "less than 0.01 %" if 0 < share < 0.0001 else f"{share * 100:.2f} %"

@@ -14,11 +14,10 @@ import ostinato
 from ostinato.core.errors import DataError
 from ostinato.core.phrases import plural
 from ostinato.data.nonfinite_inputs import not_finite
-from ostinato.diagnostics.context import Scene, column_of, in_words
+from ostinato.diagnostics.column_errors import likely_labels
+from ostinato.diagnostics.context import Scene, column_of, in_words, was_entered
 from ostinato.diagnostics.exception_notes import Memory, name_of, note_function
 from ostinato.diagnostics.failures import explained, name_mistake
-from ostinato.diagnostics.frames import was_entered
-from ostinato.diagnostics.label_column import likely_labels
 
 MEMORY = Memory(4, 1)
 

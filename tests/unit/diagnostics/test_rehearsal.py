@@ -17,7 +17,7 @@ import ostinato
 from ostinato.core.errors import MetricError
 from ostinato.core.random import RandomState
 from ostinato.diagnostics import eval_dry_run
-from ostinato.diagnostics.metric_dry_run import Outcome, Stage, rehearse, untouched
+from ostinato.diagnostics.eval_dry_run import MetricCheck, Outcome, check_metrics, untouched
 
 # ------------------------------------------------------------------------------------------------- what is decided
 
@@ -36,13 +36,13 @@ class Attempts:
         return Outcome({f"{prefix}_{name}": value for name, value in answer.items()})
 
 
-def stage(attempts: Attempts, wanted: str | None = None, prefixes: tuple[str, ...] = ("eval",)) -> Stage:
-    return Stage(prefixes, attempts, wanted)
+def check_of(attempts: Attempts, wanted: str | None = None, prefixes: tuple[str, ...] = ("eval",)) -> MetricCheck:
+    return MetricCheck(prefixes, attempts, wanted)
 
 
 def test_one_batch_is_enough() -> None:
     attempts = Attempts({"f1": 1.0})
-    rehearse(stage(attempts, "f1"))
+    check_metrics(check_of(attempts, "f1"))
     assert attempts.made == [("eval", False)]
 
 
@@ -50,39 +50,39 @@ def test_one_batch_is_enough() -> None:
 def test_mistakes_that_do_not_depend_on_the_rows(error) -> None:
     attempts = Attempts(error("wrong"), {"f1": 1.0})
     with pytest.raises(Exception, match="wrong"):
-        rehearse(stage(attempts))
+        check_metrics(check_of(attempts))
     assert attempts.made == [("eval", False)]
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyError, IndexError, ZeroDivisionError, RuntimeError])
 def test_errors_that_may_be_due_to_one_batch_are_tried_with_all(error) -> None:
     attempts = Attempts(error("few"), {"f1": 1.0})
-    rehearse(stage(attempts, "f1"))
+    check_metrics(check_of(attempts, "f1"))
     assert attempts.made == [("eval", False), ("eval", True)]
 
 
 def test_an_error_with_all_rows_too() -> None:
     with pytest.raises(ValueError, match="all"):
-        rehearse(stage(Attempts(ValueError("few"), ValueError("all"))))
+        check_metrics(check_of(Attempts(ValueError("few"), ValueError("all"))))
 
 
 def test_an_error_of_the_model_is_one() -> None:
     attempts = Attempts(ValueError("shape"), {}, in_metrics=False)
     with pytest.raises(ValueError, match="shape"):
-        rehearse(stage(attempts))
+        check_metrics(check_of(attempts))
     assert attempts.made == [("eval", False)]
 
 
 @pytest.mark.parametrize("wanted", ["f1", "eval_f1", "runtime", "samples_per_second"])
 def test_metrics_that_are_there(wanted: str) -> None:
     attempts = Attempts({"f1": np.float32(1.0), "loss": 0.5})
-    rehearse(stage(attempts, wanted))
+    check_metrics(check_of(attempts, wanted))
     assert attempts.made == [("eval", False)]
 
 
 def test_a_metric_that_is_there_with_all_rows() -> None:
     attempts = Attempts({"recall_0": 1.0}, {"recall_0": 1.0, "recall_1": 1.0})
-    rehearse(stage(attempts, "recall_1"))
+    check_metrics(check_of(attempts, "recall_1"))
     assert attempts.made == [("eval", False), ("eval", True)]
 
 
@@ -95,22 +95,22 @@ def test_a_metric_that_is_there_with_all_rows() -> None:
 )
 def test_a_metric_that_is_not_there(wanted: str, fix: str) -> None:
     with pytest.raises(KeyError) as caught:
-        rehearse(stage(Attempts({"recall": 1.0}, {"recall": 1.0}), wanted))
+        check_metrics(check_of(Attempts({"recall": 1.0}, {"recall": 1.0}), wanted))
     assert caught.value.fix == fix
 
 
 def test_several_sets() -> None:
     attempts = Attempts({"f1": 1.0}, {"f1": 1.0})
-    rehearse(stage(attempts, "b_f1", ("eval_a", "eval_b")))
+    check_metrics(check_of(attempts, "b_f1", ("eval_a", "eval_b")))
     with pytest.raises(KeyError) as caught:
-        rehearse(stage(attempts, "f1", ("eval_a", "eval_b")))
+        check_metrics(check_of(attempts, "f1", ("eval_a", "eval_b")))
     assert caught.value.fix == "did you mean 'a_f1' or 'b_f1'?"
 
 
 @pytest.mark.parametrize("value", ["0.5", None, [0.5], {"micro": 0.5}, np.zeros(2)])
 def test_a_best_metric_must_be_a_number(value) -> None:
     with pytest.raises(TypeError, match="must be a number"):
-        rehearse(stage(Attempts({"f1": value}), "f1"))
+        check_metrics(check_of(Attempts({"f1": value}), "f1"))
 
 
 # ----------------------------------------------------------------------------------------------------- no trace left
