@@ -78,7 +78,7 @@ from .diagnostics import (
 from .diagnostics import (
     verify_resume as verifying,
 )
-from .diagnostics.batch_report import Journey
+from .diagnostics.batch_report import BatchReport
 from .diagnostics.call_errors import check_weights
 from .diagnostics.run_plan import RunPlan
 from .engine import report, resume, saver, setup, signals, utilization
@@ -505,7 +505,7 @@ class Trainer(metaclass=TrainerType):
                 trial,
                 ignore_keys_for_eval,
                 while_training,
-                partial(dispatch.inspect, self),
+                partial(dispatch.check_first_batch, self),
             )
             if self.args.rehearse:
                 self._rehearsed = dry_run.rehearse_run(self, run)
@@ -519,7 +519,7 @@ class Trainer(metaclass=TrainerType):
                     train(self, run)
             except Exception as error:
                 saver.let_finish(self)  # it may be the checkpoint to go on from
-                reason = dispatch.failed_training(self, error, run)
+                reason = dispatch.explain_training_failure(self, error, run)
                 if reason is not error:
                     raise reason from reason.__cause__
                 raise
@@ -553,16 +553,24 @@ class Trainer(metaclass=TrainerType):
             self.args.validate()
             return verifying.verify_resume(self, steps)
 
-    def explain(self, dataset: Any = None) -> Journey:
-        """The journey of one batch: columns, batch, forward, outputs, loss, what metrics receive, and mistakes.
+    def explain(self, dataset: Any = None) -> BatchReport:
+        """Describe one batch: columns, batch, forward, outputs, loss, what metrics receive, and mistakes.
 
-        Of `dataset` (rows, or the name of an evaluation set), else of the training set, else of the evaluation set.
-        Leaves no trace, and nothing is trained.
+        Nothing is trained, and the trainer, the model and the data are left as they were.
+
+        Args:
+            dataset: Rows, or the name of an evaluation set; by default the training set, else the evaluation set.
+
+        Returns:
+            A report to print or to read as data.
+
+        Raises:
+            ConfigError: There is no data set, or none of this name.
 
         >>> print(trainer.explain())  # doctest: +SKIP
         >>> trainer.explain().to_markdown()  # doctest: +SKIP
         """
-        return explain_batch.journey(self, dataset)
+        return explain_batch.explain_batch(self, dataset)
 
     def plan(self) -> RunPlan:
         """What `train` will do: steps, batches, rates, evaluations, checkpoints, time, and what changes each.
@@ -858,7 +866,7 @@ class Trainer(metaclass=TrainerType):
                     )
                 )
             macro = average_sets(merged, list(chosen), metric_key_prefix)
-            if macro and eval_dry_run.wanted_metric(self) in ("loss", "eval_loss"):
+            if macro and eval_dry_run.find_best_metric(self) in ("loss", "eval_loss"):
                 self._tell_evaluated(macro)  # somebody waits for it; others hear what they hear from transformers
             return {**merged, **macro}
         with ShortTraceback(), self._memory_tracker.guarded(), self._showing():
@@ -930,12 +938,12 @@ class Trainer(metaclass=TrainerType):
             ignore_keys=ignore_keys,
             prefix=metric_key_prefix,
             data=data,
-            without_labels=partial(dispatch.without_labels, self, dataloader, data),
+            without_labels=partial(dispatch.report_missing_labels, self, dataloader, data),
             breaks_off=signals.breaks_off(self),
         )
         self.callback_handler.eval_dataloader = dataloader
         current_batch = CurrentBatch()
-        with prepare_model(self, model), dispatch.explained_evaluation(self, current_batch, dataloader, data):
+        with prepare_model(self, model), dispatch.explaining_evaluation(self, current_batch, dataloader, data):
             output = eval_loop.evaluation_loop(self, model, dataloader, plan, current_batch)
         if not output.num_samples:
             raise gave_no_rows(data)

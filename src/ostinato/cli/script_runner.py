@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..diagnostics.render import Account
+    from ..diagnostics.render import Printable
     from ..trainer import Trainer
 
 FORMATS = ("text", "markdown", "json")
@@ -36,7 +36,7 @@ def add_script(parser: argparse.ArgumentParser) -> None:
 
 def tell(
     options: argparse.Namespace,
-    ask: Callable[[Trainer], Account],
+    ask: Callable[[Trainer], Printable],
     *,
     failed: Callable[[Any], bool] = lambda account: False,
 ) -> int:
@@ -56,13 +56,13 @@ def tell(
 def tell_of(
     start: Callable[[], int],
     name: str,
-    ask: Callable[[Trainer], Account],
+    ask: Callable[[Trainer], Printable],
     form: str,
     *,
     failed: Callable[[Any], bool] = lambda account: False,
 ) -> int:
     """Start what is called `name`; ask its trainer when it starts, print what it says."""
-    told: list[Account] = []
+    told: list[Printable] = []
     with _stopping_at_start(lambda trainer: told.append(ask(trainer))), contextlib.redirect_stdout(sys.stderr):
         code = start()
     if not told:
@@ -191,7 +191,7 @@ def _uses_theirs(script: Path) -> bool:
 # ---- printing -------------------------------------------------------------------------------------------------------
 
 
-def _print(account: Account, form: str) -> None:
+def _print(account: Printable, form: str) -> None:
     if form == "json":
         print(account.to_json())
     elif form == "markdown":

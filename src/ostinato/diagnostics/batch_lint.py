@@ -13,18 +13,18 @@ import torch
 from torch import Tensor
 
 from .batch_report import Finding
-from .context import Scene, is_integer
+from .context import FailureContext, is_integer
 from .model_heads import IGNORED
 
 _FEW = 4  # labels that may be equal by chance
 
 
-def doubts_about(scene: Scene, *, shifts: bool, tokenizer: Any) -> list[Finding]:
+def lint_batch(context: FailureContext, *, shifts: bool, tokenizer: Any) -> list[Finding]:
     """Whatever looks odd about a batch for its model. `shifts`: the loss compares with the next label."""
-    return [found for look in _LOOKS for found in look(scene, shifts, tokenizer)]
+    return [found for look in _LINTS for found in look(context, shifts, tokenizer)]
 
 
-def doubt_about_loss(loss: float | None) -> Finding | None:
+def lint_loss(loss: float | None) -> Finding | None:
     """A loss that is no number."""
     if loss is None or math.isfinite(loss):
         return None
@@ -37,16 +37,16 @@ def doubt_about_loss(loss: float | None) -> Finding | None:
     )
 
 
-def _shifted_twice(scene: Scene, shifts: bool, tokenizer: Any) -> Iterator[Finding]:
+def _shifted_twice(context: FailureContext, shifts: bool, tokenizer: Any) -> Iterator[Finding]:
     """Labels that are the next tokens already, for a model that compares with the next label."""
-    ids, labels = _tables(scene, "input_ids", "labels")
+    ids, labels = _tables(context, "input_ids", "labels")
     if not shifts or ids is None or labels is None:
         return
     if _agree(labels[:, :-1], ids[:, 1:]) and not _agree(labels, ids):
         yield Finding(
             "loss",
             what="the labels are shifted by one place already, and the model shifts them once more",
-            why=f"labels[i] is input_ids[i + 1] in every row, and {scene.name} compares what it predicts at place i "
+            why=f"labels[i] is input_ids[i + 1] in every row, and {context.name} compares what it predicts at place i "
             "with labels[i + 1]: it would learn the token after the next",
             fix="make labels a copy of input_ids, with -100 where nothing is to be learnt",
             certain=False,
@@ -59,10 +59,10 @@ def _agree(labels: Tensor, ids: Tensor) -> bool:
     return int(counts.sum()) > _FEW and bool((labels == ids)[counts].all())
 
 
-def _learns_padding(scene: Scene, shifts: bool, tokenizer: Any) -> Iterator[Finding]:
+def _learns_padding(context: FailureContext, shifts: bool, tokenizer: Any) -> Iterator[Finding]:
     """Labels where the mask says that there is nothing."""
-    labels, mask = _tables(scene, "labels", "attention_mask")
-    decodes = getattr(scene.config, "is_encoder_decoder", False)
+    labels, mask = _tables(context, "labels", "attention_mask")
+    decodes = getattr(context.config, "is_encoder_decoder", False)
     if decodes or labels is None or mask is None:
         return
     padding = (mask == 0) & (labels != IGNORED)
@@ -77,8 +77,8 @@ def _learns_padding(scene: Scene, shifts: bool, tokenizer: Any) -> Iterator[Find
         )
 
 
-def _nothing_to_learn(scene: Scene, shifts: bool, tokenizer: Any) -> Iterator[Finding]:
-    labels = scene.columns.get("labels")
+def _nothing_to_learn(context: FailureContext, shifts: bool, tokenizer: Any) -> Iterator[Finding]:
+    labels = context.columns.get("labels")
     if isinstance(labels, Tensor) and is_integer(labels) and labels.numel() and bool((labels == IGNORED).all()):
         yield Finding(
             "loss",
@@ -89,20 +89,20 @@ def _nothing_to_learn(scene: Scene, shifts: bool, tokenizer: Any) -> Iterator[Fi
         )
 
 
-def _tokenizer_too_large(scene: Scene, shifts: bool, tokenizer: Any) -> Iterator[Finding]:
+def _tokenizer_too_large(context: FailureContext, shifts: bool, tokenizer: Any) -> Iterator[Finding]:
     """Tokens that the tokenizer may give, and the model has no embedding for."""
-    known, size = _embeddings(scene.inner), _length(tokenizer)
+    known, size = _embeddings(context.inner), _length(tokenizer)
     if known is not None and size is not None and size > known:
         yield Finding(
             "forward",
-            what=f"the tokenizer knows {size:,} tokens, and {scene.name} only {known:,}",
+            what=f"the tokenizer knows {size:,} tokens, and {context.name} only {known:,}",
             why=f"a row with one of the tokens {known:,} to {size - 1:,} would fail",
             fix="use the tokenizer the model was made for, or call model.resize_token_embeddings(len(tokenizer))",
             certain=False,
         )
 
 
-_LOOKS: list[Callable[[Scene, bool, Any], Iterator[Finding]]] = [
+_LINTS: list[Callable[[FailureContext, bool, Any], Iterator[Finding]]] = [
     _tokenizer_too_large,
     _shifted_twice,
     _learns_padding,
@@ -110,9 +110,9 @@ _LOOKS: list[Callable[[Scene, bool, Any], Iterator[Finding]]] = [
 ]
 
 
-def _tables(scene: Scene, *names: str) -> tuple[Tensor | None, Tensor | None]:
+def _tables(context: FailureContext, *names: str) -> tuple[Tensor | None, Tensor | None]:
     """Two columns with a whole number for every place of a row, if they are such."""
-    one, other = (scene.columns.get(name) for name in names)
+    one, other = (context.columns.get(name) for name in names)
     if not isinstance(one, Tensor) or not isinstance(other, Tensor) or one.shape != other.shape or one.dim() != 2:
         return None, None
     return (one, other) if all(is_integer(each) or each.dtype == torch.bool for each in (one, other)) else (None, None)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..checkpoint.space import in_words as in_bytes
-from .render import Account, Page, Section, counted, listed, percent, small_percent
+from .render import Page, Printable, Section, counted, listed, percent, small_percent
 
-Station = Literal["data set", "batch", "forward", "outputs", "loss", "evaluation", "metrics"]
+Stage = Literal["data set", "batch", "forward", "outputs", "loss", "evaluation", "metrics"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Collated:
+class BatchSummary:
     """The batch as the collator made it."""
 
     collator: str
@@ -91,7 +91,7 @@ class Loss:
 
 
 @dataclass(frozen=True)
-class Received:
+class MetricInputs:
     """What `compute_metrics` is given."""
 
     data: str  # "evaluation set"
@@ -106,7 +106,7 @@ class Received:
 
 
 @dataclass(frozen=True)
-class Fitting:
+class SuggestedMetrics:
     """Which metrics are in use, and which would fit."""
 
     in_use: tuple[str, ...]
@@ -119,7 +119,7 @@ class Fitting:
 class Finding:
     """Something that is wrong, or probably not meant."""
 
-    station: Station
+    station: Stage
     what: str
     why: str = ""
     fix: str = ""
@@ -127,7 +127,7 @@ class Finding:
 
 
 @dataclass(frozen=True, repr=False)
-class Journey(Account):
+class BatchReport(Printable):
     """One batch on its way. `print` it, or take `to_markdown()`, `to_dict()`, `to_json()`.
 
     >>> journey = trainer.explain()  # doctest: +SKIP
@@ -137,12 +137,12 @@ class Journey(Account):
 
     model: str
     data: DataSet | None = None
-    batch: Collated | None = None
+    batch: BatchSummary | None = None
     call: Call | None = None
     outputs: Outputs | None = None
     loss: Loss | None = None
-    evaluation: Received | None = None
-    metrics: Fitting | None = None
+    evaluation: MetricInputs | None = None
+    metrics: SuggestedMetrics | None = None
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -151,11 +151,11 @@ class Journey(Account):
         return tuple(one for one in self.findings if one.certain)
 
     def page(self) -> Page:
-        return page_of(self)
+        return build_page(self)
 
 
-def page_of(journey: Journey) -> Page:
-    """Every station that was reached, then what is wrong."""
+def build_page(journey: BatchReport) -> Page:
+    """Every stage that was reached, then what is wrong."""
     source = f"one batch of the {journey.data.name}" if journey.data is not None else "one batch"
     told = [
         journey.data and _data(journey.data),
@@ -179,7 +179,7 @@ def _data(data: DataSet) -> Section:
     return Section("data set", f"{data.name}: {rows} ({data.kind})", columns, _if(data.note))
 
 
-def _batch(batch: Collated) -> Section:
+def _batch(batch: BatchSummary) -> Section:
     rows = "" if batch.rows is None else f"{counted(batch.rows, 'row')}, "
     summary = f"{rows}put together by {batch.collator}"
     notes = []
@@ -227,7 +227,7 @@ def _loss(loss: Loss) -> Section:
     return Section("loss", f"{loss.where}, computed by {loss.source}", (), tuple(notes))
 
 
-def _received(received: Received) -> Section:
+def _received(received: MetricInputs) -> Section:
     notes = []
     if received.ignored is not None:
         notes.append(
@@ -241,13 +241,13 @@ def _received(received: Received) -> Section:
     return Section("evaluation", received.called, _values(received.values), tuple(notes))
 
 
-def _example(received: Received) -> Section | None:
+def _example(received: MetricInputs) -> Section | None:
     if not received.example:
         return None
     return Section("example", "the first row of this batch, as a person reads it", received.example)
 
 
-def _fitting(fitting: Fitting) -> Section:
+def _fitting(fitting: SuggestedMetrics) -> Section:
     in_use = f"in use: {listed(fitting.in_use)}" if fitting.in_use else "in use: none, so eval_loss is all there is"
     rows: tuple[tuple[str, ...], ...] = (
         (("would fit", ", ".join(fitting.names)), ("because", fitting.why), ("to use them", fitting.how))

@@ -12,21 +12,21 @@ from torch import nn
 from ..core.errors import DataError, LossFunctionError, NoGradientError, NotSupportedError, OstinatoError
 from ..data.dataset_errors import wrong_batch
 from .column_errors import columns_not_taken, inputs_lacking, missing_labels
-from .context import Scene, was_entered
+from .context import FailureContext, was_entered
 
 
-def no_mapping(error: Exception, scene: Scene, match: re.Match[str]) -> DataError | None:
+def no_mapping(error: Exception, context: FailureContext, match: re.Match[str]) -> DataError | None:
     """A batch that is no dict cannot be passed to a model by name."""
-    return wrong_batch(scene.batch, scene.collator)
+    return wrong_batch(context.batch, context.collator)
 
 
-def wrong_call(error: Exception, scene: Scene, match: re.Match[str]) -> OstinatoError | None:
+def wrong_call(error: Exception, context: FailureContext, match: re.Match[str]) -> OstinatoError | None:
     """A TypeError of a call: forward or the loss function do not take what they are given."""
     callee = str(error).partition("(")[0]
-    if callee == _full_name(scene.inner.forward) and not was_entered(error, scene.inner.forward):
-        return columns_not_taken(scene)
-    if scene.loss_func is not None and not was_entered(error, scene.loss_func):
-        return _loss_function_call(scene)
+    if callee == _full_name(context.inner.forward) and not was_entered(error, context.inner.forward):
+        return columns_not_taken(context)
+    if context.loss_func is not None and not was_entered(error, context.loss_func):
+        return _loss_function_call(context)
     return None
 
 
@@ -34,10 +34,10 @@ def _full_name(function: Callable[..., Any]) -> str:
     return getattr(inspect.unwrap(function), "__qualname__", "")
 
 
-def _loss_function_call(scene: Scene) -> LossFunctionError | None:
-    assert scene.loss_func is not None
+def _loss_function_call(context: FailureContext) -> LossFunctionError | None:
+    assert context.loss_func is not None
     try:
-        signature = inspect.signature(scene.loss_func)
+        signature = inspect.signature(context.loss_func)
         signature.bind(None, None, num_items_in_batch=None)
     except ValueError:
         return None
@@ -50,36 +50,36 @@ def _loss_function_call(scene: Scene) -> LossFunctionError | None:
     return None
 
 
-def no_labels_for_loss(error: Exception, scene: Scene, match: re.Match[str]) -> OstinatoError | None:
+def no_labels_for_loss(error: Exception, context: FailureContext, match: re.Match[str]) -> OstinatoError | None:
     """A loss function that was handed None in place of labels."""
-    if scene.loss_func is None or "labels" in scene.columns or not was_entered(error, scene.loss_func):
+    if context.loss_func is None or "labels" in context.columns or not was_entered(error, context.loss_func):
         return None
-    return missing_labels(scene, "compute_loss_func got labels=None: the batch has no labels")
+    return missing_labels(context, "compute_loss_func got labels=None: the batch has no labels")
 
 
-def no_inputs(error: Exception, scene: Scene, match: re.Match[str]) -> OstinatoError | None:
+def no_inputs(error: Exception, context: FailureContext, match: re.Match[str]) -> OstinatoError | None:
     """transformers' models take their inputs under one of two names, and say so when they get none."""
-    main = getattr(scene.inner, "main_input_name", "input_ids")
-    if not isinstance(error, ValueError) or not type(scene.inner).__module__.startswith("transformers."):
+    main = getattr(context.inner, "main_input_name", "input_ids")
+    if not isinstance(error, ValueError) or not type(context.inner).__module__.startswith("transformers."):
         return None
-    if main not in scene.columns and "inputs_embeds" not in scene.columns:
-        return inputs_lacking(scene)
-    decodes = getattr(scene.config, "is_encoder_decoder", False)
-    if decodes and not {"labels", "decoder_input_ids", "decoder_inputs_embeds"} & set(scene.columns):
-        return missing_labels(scene, f"{scene.name} was given no labels, from which it makes its decoder's input")
+    if main not in context.columns and "inputs_embeds" not in context.columns:
+        return inputs_lacking(context)
+    decodes = getattr(context.config, "is_encoder_decoder", False)
+    if decodes and not {"labels", "decoder_input_ids", "decoder_inputs_embeds"} & set(context.columns):
+        return missing_labels(context, f"{context.name} was given no labels, from which it makes its decoder's input")
     return None
 
 
-def no_gradient(error: Exception, scene: Scene, match: re.Match[str]) -> OstinatoError | None:
-    parameters = list(scene.model.parameters())
+def no_gradient(error: Exception, context: FailureContext, match: re.Match[str]) -> OstinatoError | None:
+    parameters = list(context.model.parameters())
     if not any(parameter.requires_grad for parameter in parameters):
         return NoGradientError(
-            what=f"nothing to train: no parameter of {scene.name} is trainable",
+            what=f"nothing to train: no parameter of {context.name} is trainable",
             why=f"all {len(parameters)} have requires_grad=False",
             fix="unfreeze those that shall learn: for parameter in model.<part>.parameters(): "
             "parameter.requires_grad_(True)",
         )
-    if scene.gradient_checkpointing:
+    if context.gradient_checkpointing:
         return NoGradientError(
             what="the loss does not depend on any trainable parameter",
             why="gradient checkpointing cuts the graph when the embeddings it starts from are frozen",

@@ -11,7 +11,7 @@ from ..core.phrases import listed
 from ..data.collate_errors import absent_columns
 from ..data.dataset_errors import missing_inputs
 from ..loss.model_outputs import NoLossError
-from .context import Scene
+from .context import FailureContext
 
 _LOSS_FUNC = "compute_loss_func=my_loss"
 
@@ -25,100 +25,102 @@ def left_out(dataset: Any, taken: Collection[str]) -> list[str]:
     return [name for name in row if name not in taken] if isinstance(row, Mapping) else []
 
 
-def columns_not_taken(scene: Scene) -> DataError | None:
+def columns_not_taken(context: FailureContext) -> DataError | None:
     """forward was called with a batch that it does not take: it lacks something, or has too much."""
-    given = list(scene.columns)
-    labels = [name for name in ("labels", *scene.label_names) if name in given and not scene.takes(name)]
+    given = list(context.columns)
+    labels = [name for name in ("labels", *context.label_names) if name in given and not context.takes(name)]
     if labels:
         return ForwardCallError(
-            what=f"{scene.name}.forward does not take {labels[0]!r}",
-            why=f"the batch has {listed(given)}; forward takes {listed(scene.parameters())}, so there is no loss",
+            what=f"{context.name}.forward does not take {labels[0]!r}",
+            why=f"the batch has {listed(given)}; forward takes {listed(context.parameters())}, so there is no loss",
             fix=f"pass {_LOSS_FUNC}, or let forward take {labels[0]}=None and return {{'loss': ..., 'logits': ...}}",
         )
-    return inputs_lacking(scene) or _too_much(scene, given)
+    return inputs_lacking(context) or _too_much(context, given)
 
 
-def inputs_lacking(scene: Scene) -> DataError | None:
+def inputs_lacking(context: FailureContext) -> DataError | None:
     """Which input no column supplies, or why the column that does is not in the batch."""
-    given = list(scene.columns)
-    lacking = missing_inputs(scene.inner, given, scene.left_out(), scene.label_names)
+    given = list(context.columns)
+    lacking = missing_inputs(context.inner, given, context.left_out(), context.label_names)
     if lacking is None:
         return None
-    return _absent(scene, [name for name in scene.parameters() if name not in given]) or lacking
+    return _absent(context, [name for name in context.parameters() if name not in given]) or lacking
 
 
-def _absent(scene: Scene, names: Sequence[str]) -> DataError | None:
+def _absent(context: FailureContext, names: Sequence[str]) -> DataError | None:
     """Columns that the data set has, and the collator left out: text or None in the first row of the batch."""
-    rows = scene.rows()
-    return absent_columns(scene.dataset, rows, scene.data, names) if rows else None
+    rows = context.rows()
+    return absent_columns(context.dataset, rows, context.data, names) if rows else None
 
 
-def _too_much(scene: Scene, given: list[str]) -> ForwardCallError | None:
-    extra = [name for name in given if not scene.takes(name)]
+def _too_much(context: FailureContext, given: list[str]) -> ForwardCallError | None:
+    extra = [name for name in given if not context.takes(name)]
     if not extra:
         return None
     names = listed(map(repr, extra))
     return ForwardCallError(
-        what=f"{scene.name}.forward does not take {names}",
-        why=f"the batch has {listed(given)}; forward takes {listed(scene.parameters())}",
+        what=f"{context.name}.forward does not take {names}",
+        why=f"the batch has {listed(given)}; forward takes {listed(context.parameters())}",
         fix=f"let the data_collator leave out {names}"
-        if scene.drops_columns
+        if context.drops_columns
         else f"set remove_unused_columns=True, which leaves out {names}",
     )
 
 
-def no_loss_from(scene: Scene, returned: Sequence[str]) -> ModelOutputError | DataError:
+def no_loss_from(context: FailureContext, returned: Sequence[str]) -> ModelOutputError | DataError:
     """A model that was given a batch, and returned no loss."""
     what = f"The model did not return a loss from the inputs, only the following keys: {','.join(returned)}"
-    if scene.label_names and not all(name in scene.columns for name in scene.label_names):
-        wanted = [name for name in scene.wanted_labels if name not in scene.columns]
-        return _absent(scene, wanted) or missing_labels(scene, what)
-    if not scene.label_names and type(scene.inner).__module__.startswith("transformers."):
-        body = scene.name.removesuffix("Model")
+    if context.label_names and not all(name in context.columns for name in context.label_names):
+        wanted = [name for name in context.wanted_labels if name not in context.columns]
+        return _absent(context, wanted) or missing_labels(context, what)
+    if not context.label_names and type(context.inner).__module__.startswith("transformers."):
+        body = context.name.removesuffix("Model")
         return NoLossError(
             what=what,
-            why=f"{scene.name} is a body without a head: it takes no labels and computes no loss",
+            why=f"{context.name} is a body without a head: it takes no labels and computes no loss",
             fix=f"use a model with a head, such as {body}ForSequenceClassification, or pass compute_loss_func=",
         )
-    candidate = likely_labels(scene.left_out(), ())
-    if candidate is not None and not scene.label_names:
+    candidate = find_label_column(context.left_out(), ())
+    if candidate is not None and not context.label_names:
         return NoLossError(
             what=what,
-            why=f"it received {listed(scene.columns)}; column {candidate!r} is left out: forward does not take it",
+            why=f"it received {listed(context.columns)}; column {candidate!r} is left out: forward does not take it",
             fix=f"let forward take {candidate}=None and return {{'loss': ..., 'logits': ...}}",
         )
     return NoLossError(
         what=what,
-        why=f"it received {listed(scene.columns)}, and its output has no 'loss'",
+        why=f"it received {listed(context.columns)}, and its output has no 'loss'",
         fix=f"let forward return {{'loss': ..., 'logits': ...}}, or pass {_LOSS_FUNC}",
     )
 
 
-def missing_labels(scene: Scene, what: str) -> MissingLabelsError:
+def missing_labels(context: FailureContext, what: str) -> MissingLabelsError:
     """The batch has no labels; say which column could be meant."""
-    wanted = [name for name in scene.wanted_labels if name not in scene.columns]
-    left_out = scene.left_out()
+    wanted = [name for name in context.wanted_labels if name not in context.columns]
+    left_out = context.left_out()
     if wanted[0] in left_out:
         return MissingLabelsError(
             what=what,
-            why=f"column {wanted[0]!r} is left out: {scene.name}.forward does not take it",
+            why=f"column {wanted[0]!r} is left out: {context.name}.forward does not take it",
             fix=f"set label_names=[{wanted[0]!r}], which keeps it",
         )
-    candidate = likely_labels([*scene.columns, *left_out], wanted) if len(wanted) == 1 else None
-    why = f"the batch holds {listed(scene.columns)}, and not {listed(map(repr, wanted))}"
+    candidate = find_label_column([*context.columns, *left_out], wanted) if len(wanted) == 1 else None
+    why = f"the batch holds {listed(context.columns)}, and not {listed(map(repr, wanted))}"
     if candidate in left_out:
         why += f"; column {candidate!r} is left out: forward does not take it"
     return MissingLabelsError(
-        what=what, why=why, fix=f"rename {candidate!r} to {wanted[0]!r}" if candidate else _how_to_get(scene, wanted)
+        what=what,
+        why=why,
+        fix=f"rename {candidate!r} to {wanted[0]!r}" if candidate else _suggest_labels(context, wanted),
     )
 
 
-def _how_to_get(scene: Scene, wanted: list[str]) -> str:
-    if scene.name.endswith(("ForCausalLM", "LMHeadModel")):
+def _suggest_labels(context: FailureContext, wanted: list[str]) -> str:
+    if context.name.endswith(("ForCausalLM", "LMHeadModel")):
         return "pass data_collator=DataCollatorForLanguageModeling(tokenizer, mlm=False), which makes the labels"
-    if scene.name.endswith("ForMaskedLM"):
+    if context.name.endswith("ForMaskedLM"):
         return "pass data_collator=DataCollatorForLanguageModeling(tokenizer), which makes the labels"
-    if getattr(scene.config, "is_encoder_decoder", False):
+    if getattr(context.config, "is_encoder_decoder", False):
         return "give every row labels, the tokens of its target: tokenizer(text_target=...)['input_ids']"
     return f"give every row {listed(map(repr, wanted))}"
 
@@ -139,12 +141,12 @@ USUAL_NAMES = (
 )
 
 
-def likely_labels(names: Iterable[str], wanted: Iterable[str]) -> str | None:
+def find_label_column(names: Iterable[str], wanted: Iterable[str]) -> str | None:
     """The column that looks like labels, if any: a usual name, or nearly the wanted one.
 
-    >>> likely_labels(["x", "target"], ["labels"]), likely_labels(["x", "lables"], ["labels"])
+    >>> find_label_column(["x", "target"], ["labels"]), find_label_column(["x", "lables"], ["labels"])
     ('target', 'lables')
-    >>> likely_labels(["x", "text"], ["labels"])
+    >>> find_label_column(["x", "text"], ["labels"])
     """
     names, wanted = list(names), [*wanted]
     for usual in USUAL_NAMES:

@@ -26,7 +26,7 @@ def none_left_out() -> list[str]:
 
 
 @dataclass(frozen=True)
-class Scene:
+class FailureContext:
     """A batch on its way through a model, as it came from the data: on the host, under its columns' names."""
 
     model: nn.Module
@@ -127,9 +127,9 @@ def is_integer(column: Any) -> bool:
     return isinstance(column, Tensor) and not column.is_floating_point() and column.dtype != torch.bool
 
 
-def example_of(scene: Scene, name: str) -> str:
+def example_of(context: FailureContext, name: str) -> str:
     """What the first row of the batch has in a column."""
-    value = scene.columns[name][0]
+    value = context.columns[name][0]
     return str(value.tolist()) if value.numel() <= 8 else f"{kind_of(value)} values"
 
 
@@ -150,7 +150,7 @@ def _same_numbers(one: Tensor, other: Tensor) -> bool:
     return torch.equal(one.detach().flatten().double().cpu(), other.detach().flatten().double().cpu())
 
 
-def _local(error: Exception, file: str, function: str) -> dict[str, Any]:
+def _find_locals(error: Exception, file: str, function: str) -> dict[str, Any]:
     """The variables of the innermost frame of a function; empty if it is not among the frames."""
     for entry in reversed(frames_of(error)):
         code = entry.tb_frame.f_code
@@ -159,17 +159,17 @@ def _local(error: Exception, file: str, function: str) -> dict[str, Any]:
     return {}
 
 
-def functional_variables(error: Exception, function: str) -> dict[str, Any]:
-    return _local(error, "torch/nn/functional.py", function)
+def find_functional_variables(error: Exception, function: str) -> dict[str, Any]:
+    return _find_locals(error, "torch/nn/functional.py", function)
 
 
-def failing_layer(error: Exception, scene: Scene) -> tuple[str, nn.Module, Any] | None:
+def find_failing_layer(error: Exception, context: FailureContext) -> tuple[str, nn.Module, Any] | None:
     """The name of the torch layer that failed, the layer, and what it was given."""
     for entry in reversed(frames_of(error)):
         values = entry.tb_frame.f_locals
         owner, given = values.get("self"), values.get("input")
         if entry.tb_frame.f_code.co_name == "forward" and isinstance(owner, nn.Module) and isinstance(given, Tensor):
-            name = next((name for name, module in scene.model.named_modules() if module is owner), None)
+            name = next((name for name, module in context.model.named_modules() if module is owner), None)
             return (name, owner, given) if name else None
     return None
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..core.tree import first_dimension
 from ..data.batching.split_by_length import PaddingMeter
 from ..data.columns import ColumnChoice
-from .batch_report import Collated, Column, Outputs, Value
+from .batch_report import BatchSummary, Column, Outputs, Value
 from .context import is_integer, kind_of
 from .model_heads import IGNORED
 
@@ -26,7 +26,9 @@ _NO_NAME = "(no name)"
 # ---- columns ------------------------------------------------------------------------------------------------------
 
 
-def columns_of(rows: Sequence[Mapping[str, Any]], choice: ColumnChoice, parameters: Collection[str]) -> list[Column]:
+def describe_columns(
+    rows: Sequence[Mapping[str, Any]], choice: ColumnChoice, parameters: Collection[str]
+) -> list[Column]:
     """Every column of some rows: what it holds, whether it is kept, and why.
 
     `parameters` are those of the model's forward.
@@ -75,17 +77,17 @@ def in_words(values: Sequence[Any]) -> str:
 # ---- batches ------------------------------------------------------------------------------------------------------
 
 
-def collated(
+def describe_batch(
     batch: Mapping[str, Any], *, collator: str, kept: Iterable[str], labels: Collection[str], micro_batches: int
-) -> Collated:
+) -> BatchSummary:
     """A batch, and which of the columns `kept` for the model are not in it."""
     meter = PaddingMeter(batches=1)
     meter.add_batch(batch)
     missing = [name for name in kept if name not in batch and not (name in _BECOMES_LABELS and "labels" in batch)]
-    return Collated(
+    return BatchSummary(
         collator=collator,
         rows=first_dimension(batch),
-        values=tuple(value_of(str(name), value, is_label=name in labels) for name, value in batch.items()),
+        values=tuple(describe_value(str(name), value, is_label=name in labels) for name, value in batch.items()),
         padding=meter.share_of_padding if meter.padded else None,
         saved_by_cutting=meter.saved if meter.saved >= _WORTH_SAYING else None,
         micro_batches=micro_batches,
@@ -93,7 +95,7 @@ def collated(
     )
 
 
-def value_of(name: str, value: Any, note: str = "", *, is_label: bool = False) -> Value:
+def describe_value(name: str, value: Any, note: str = "", *, is_label: bool = False) -> Value:
     """A tensor by its shape and type; of labels also the numbers in it."""
     if isinstance(value, (Tensor, np.ndarray)):
         return Value(name, tuple(value.shape), kind_of(value), note or (_numbers(value) if is_label else ""))
@@ -120,7 +122,7 @@ def _numbers(labels: Any) -> str:
     return span if real.numel() == labels.numel() else f"{span}, or -100"
 
 
-def ignored_share(labels: Any) -> float | None:
+def find_ignored_share(labels: Any) -> float | None:
     """How many of some labels are -100, of all; None if they cannot be."""
     arrays = [
         np.asarray(one) for one in (labels if isinstance(labels, (tuple, list)) else [labels]) if one is not None
@@ -134,20 +136,20 @@ def ignored_share(labels: Any) -> float | None:
 # ---- outputs ------------------------------------------------------------------------------------------------------
 
 
-def outputs_in_words(outputs: Any, roles: Mapping[str, str]) -> Outputs:
+def describe_outputs(outputs: Any, roles: Mapping[str, str]) -> Outputs:
     """What a model returned; `roles` say what counts as what, by name or place."""
     kind = type(outputs).__name__
     if isinstance(outputs, Mapping):
-        values = [value_of(str(name), value, roles.get(str(name), "")) for name, value in outputs.items()]
+        values = [describe_value(str(name), value, roles.get(str(name), "")) for name, value in outputs.items()]
     elif isinstance(outputs, Tensor):
-        kind, values = "one tensor", [value_of(_NO_NAME, outputs, roles.get(_NO_NAME, ""))]
+        kind, values = "one tensor", [describe_value(_NO_NAME, outputs, roles.get(_NO_NAME, ""))]
     elif isinstance(outputs, (tuple, list)):
-        values = [value_of(f"[{place}]", one, roles.get(f"[{place}]", "")) for place, one in enumerate(outputs)]
+        values = [describe_value(f"[{place}]", one, roles.get(f"[{place}]", "")) for place, one in enumerate(outputs)]
     else:
         values = []
     return Outputs(kind, tuple(values))
 
 
-def output_names(outputs: Any) -> list[str]:
-    """The names of outputs as `outputs_in_words` has them."""
-    return [value.name for value in outputs_in_words(outputs, {}).values]
+def list_output_names(outputs: Any) -> list[str]:
+    """The names of outputs as `describe_outputs` has them."""
+    return [value.name for value in describe_outputs(outputs, {}).values]

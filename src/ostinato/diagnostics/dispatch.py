@@ -22,22 +22,21 @@ from ..engine.run import Run
 from ..evaluation import request
 from ..evaluation.metric_run import CurrentBatch
 from .column_errors import left_out
-from .context import Scene
+from .context import FailureContext
 from .exception_notes import Memory, note_checkpoint
-from .failures import explained
+from .failures import explain_failure
 from .hosts import BatchHost, as_run_host
-from .metric_errors import explained_evaluation as explain_metrics
-from .metric_errors import tell_no_labels
-from .model_heads import certain_mistake_in
+from .metric_errors import explain_evaluation, report_labels
+from .model_heads import find_certain_mistake
 
 
-def inspect(trainer: BatchHost, loader: Any, batch: Batch, epoch: int, number: int) -> None:
+def check_first_batch(trainer: BatchHost, loader: Any, batch: Batch, epoch: int, number: int) -> None:
     """Look at the first batch before anything is computed from it."""
     if batch is None and (mistake := wrong_batch(batch, trainer.data_collator)):
         raise mistake
     if epoch == number == 0 and has_no_rows(batch):
         raise describe_empty_batch(loader, "training set", batch, epoch, number)
-    mistake = certain_mistake_in(scene(trainer, batch, loader, "training set", epoch, number))
+    mistake = find_certain_mistake(build_context(trainer, batch, loader, "training set", epoch, number))
     if mistake is not None:
         raise mistake
     settings = BatchSettings.of(trainer.args)
@@ -48,17 +47,19 @@ def inspect(trainer: BatchHost, loader: Any, batch: Batch, epoch: int, number: i
             note_once(f"in the first batch {advice}", key="padding")
 
 
-def scene(trainer: BatchHost, batch: Any, loader: Any, data: str, epoch: int, number: int) -> Scene:
+def build_context(trainer: BatchHost, batch: Any, loader: Any, data: str, epoch: int, number: int) -> FailureContext:
     """A batch, and all that is known of where it came from and what is done with it."""
     settings = BatchSettings.of(trainer.args)
-    return Scene(
+    return FailureContext(
         model=trainer.model,
         batch=batch,
         data=data,
         label_names=tuple(trainer.label_names),
         rows=partial(rows_of, loader, epoch, range(number, number + 1)),
-        left_out=partial(dropped_columns, loader, trainer._signature_columns or [], removes=settings.removes_columns),
-        own_loss=_has_models_loss(trainer),
+        left_out=partial(
+            find_dropped_columns, loader, trainer._signature_columns or [], removes=settings.removes_columns
+        ),
+        own_loss=_uses_model_loss(trainer),
         loss_func=trainer.compute_loss_func,
         drops_columns=settings.removes_columns and isinstance(loader, data_loader.Loader),
         gradient_checkpointing=settings.gradient_checkpointing,
@@ -67,12 +68,12 @@ def scene(trainer: BatchHost, batch: Any, loader: Any, data: str, epoch: int, nu
     )
 
 
-def _has_models_loss(trainer: BatchHost) -> bool:
+def _uses_model_loss(trainer: BatchHost) -> bool:
     given = trainer.compute_loss_func is not None or trainer.label_smoother is not None
     return not given and not trainer._is_overridden("compute_loss")
 
 
-def dropped_columns(loader: Any, taken: list[str], *, removes: bool) -> list[str]:
+def find_dropped_columns(loader: Any, taken: list[str], *, removes: bool) -> list[str]:
     """The columns of a data set that do not reach the model."""
     dataset = getattr(loader, "dataset", None)
     if not isinstance(loader, data_loader.Loader) or isinstance(dataset, Mixture):
@@ -82,21 +83,23 @@ def dropped_columns(loader: Any, taken: list[str], *, removes: bool) -> list[str
     return left_out(dataset, taken) if removes else []
 
 
-def failed_training(trainer: BatchHost, error: Exception, run: Run) -> Exception:
+def explain_training_failure(trainer: BatchHost, error: Exception, run: Run) -> Exception:
     """What to raise when training has failed: the mistake by its name, or the user's exception with notes."""
     state, update, reason = trainer.state, run.updates.current, error
     reports_late = "device-side assert" in str(error)
     if update is not None and run.micro_batch is not None and (run.is_computing or reports_late):
         where, number = f"at step {state.global_step + 1} of {state.max_steps}", run.number_of_micro_batch()
-        failed = scene(trainer, run.micro_batch.batch, run.updates.loader, "training set", update.epoch, number)
-        reason = explained(error, failed, where, training_memory(trainer))
-    checkpoint = newest_checkpoint(trainer)
+        failed = build_context(
+            trainer, run.micro_batch.batch, run.updates.loader, "training set", update.epoch, number
+        )
+        reason = explain_failure(error, failed, where, describe_training_memory(trainer))
+    checkpoint = find_newest_checkpoint(trainer)
     if checkpoint is not None:
         note_checkpoint(reason, checkpoint)
     return reason
 
 
-def training_memory(trainer: BatchHost) -> Memory:
+def describe_training_memory(trainer: BatchHost) -> Memory:
     """Return what decides how much memory a training batch takes."""
     settings = BatchSettings.of(trainer.args)
     return Memory(
@@ -104,19 +107,19 @@ def training_memory(trainer: BatchHost) -> Memory:
     )
 
 
-def newest_checkpoint(trainer: BatchHost) -> str | None:
+def find_newest_checkpoint(trainer: BatchHost) -> str | None:
     """The newest checkpoint that this run has written, if it can be resumed from."""
     own = trainer._run_home.checkpoints(trainer._home) if not SaveSettings.of(trainer.args).only_model else []
     return own[-1].name if own else None
 
 
-def failed_evaluation(
+def explain_evaluation_failure(
     trainer: BatchHost, error: Exception, current_batch: CurrentBatch, loader: Any, data: str
 ) -> Exception:
     """The same for an evaluation or a prediction."""
-    return explain_metrics(
+    return explain_evaluation(
         error,
-        scene(trainer, current_batch.batch, loader, data, 0, current_batch.number),
+        build_context(trainer, current_batch.batch, loader, data, 0, current_batch.number),
         doing=current_batch.doing,
         given=current_batch.given,
         functions={"metrics": current_batch.function, "logits": trainer.preprocess_logits_for_metrics},
@@ -125,20 +128,20 @@ def failed_evaluation(
     )
 
 
-def without_labels(trainer: BatchHost, loader: Any, data: str, batch: Batch) -> None:
+def report_missing_labels(trainer: BatchHost, loader: Any, data: str, batch: Batch) -> None:
     """Tell that metrics are wanted, and that the batches have no labels to call them with."""
-    is_mistake = data != "prediction set"
     by_name = request.asked_of(as_run_host(trainer), request.read_request(loader).options).function is None
-    tell_no_labels(scene(trainer, batch, loader, data, 0, 0), is_mistake=is_mistake, by_name=by_name)
+    context = build_context(trainer, batch, loader, data, 0, 0)
+    report_labels(context, is_mistake=data != "prediction set", by_name=by_name)
 
 
 @contextmanager
-def explained_evaluation(trainer: BatchHost, current_batch: CurrentBatch, loader: Any, data: str) -> Iterator[None]:
+def explaining_evaluation(trainer: BatchHost, current_batch: CurrentBatch, loader: Any, data: str) -> Iterator[None]:
     """Raise what fails inside by its name, or as it is with notes on where it happened."""
     try:
         yield
     except Exception as error:
-        reason = failed_evaluation(trainer, error, current_batch, loader, data)
+        reason = explain_evaluation_failure(trainer, error, current_batch, loader, data)
         if reason is not error:
             raise reason from reason.__cause__
         raise

@@ -31,7 +31,7 @@ from ..data.batching.split_by_length import micro_batches
 from ..engine import saver, setup
 from ..engine.run import Run
 from . import dispatch, eval_dry_run
-from .failures import explained
+from .failures import explain_failure
 from .hosts import DryRunHost, as_run_host
 
 DIRECTORY = ".rehearsal"  # inside the run's directory: its disk and its permissions are what is tried
@@ -65,13 +65,13 @@ def rehearse_alone(trainer: DryRunHost) -> Rehearsal:
     settings, host = DryRunSettings.of(trainer.args), as_run_host(trainer)
     home = Path(trainer._get_output_dir(None))
     was_there = home.is_dir()
-    with put_back(trainer), ExitStack() as while_open:
+    with preserve_trainer(trainer), ExitStack() as while_open:
         trainer.is_in_train, trainer._run_home = True, RunHome()
         trainer._train_batch_size = settings.train_batch_size
         while_open.enter_context(saver.locked_run_directory(host, None))
         trainer._run_home.begin(home, None, writes=False)
-        run = setup.open_run(host, None, None, None, while_open, partial(dispatch.inspect, trainer))
-        result = _tried(trainer, run)
+        run = setup.open_run(host, None, None, None, while_open, partial(dispatch.check_first_batch, trainer))
+        result = _try_all(trainer, run)
     if not was_there and settings.writes_here and home.is_dir() and not any(home.iterdir()):
         home.rmdir()
     return result
@@ -79,21 +79,21 @@ def rehearse_alone(trainer: DryRunHost) -> Rehearsal:
 
 def rehearse_run(trainer: DryRunHost, run: Run) -> Rehearsal:
     """The same for a run that is open and has taken no step."""
-    with put_back(trainer, run.updates.loader):
-        return _tried(trainer, run)
+    with preserve_trainer(trainer, run.updates.loader):
+        return _try_all(trainer, run)
 
 
-def _tried(trainer: DryRunHost, run: Run) -> Rehearsal:
+def _try_all(trainer: DryRunHost, run: Run) -> Rehearsal:
     left_out: list[str] = []
-    trained = _timed(lambda: _try_training(trainer, run, left_out))
-    evaluated = _timed(lambda: _try_evaluating(trainer, run, left_out))
+    trained = _time(lambda: _try_training(trainer, run, left_out))
+    evaluated = _time(lambda: _try_evaluating(trainer, run, left_out))
     saved = _try_saving(trainer, run) if saver.writes_checkpoints(as_run_host(trainer)) else (None, None, None)
     result = Rehearsal(trained, evaluated, *saved, left_out=tuple(left_out))
     note(str(result))
     return result
 
 
-def _timed(attempt: Any) -> float | None:
+def _time(attempt: Any) -> float | None:
     """How long an attempt took; None if there was nothing to try."""
     started = time.perf_counter()
     return time.perf_counter() - started if attempt() else None
@@ -127,14 +127,14 @@ def _try_training(trainer: DryRunHost, run: Run, left_out: list[str]) -> bool:
 
 
 def _try_micro_batch(trainer: DryRunHost, loader: Any, batch: Any) -> None:
-    dispatch.inspect(trainer, loader, batch, 0, 0)
+    dispatch.check_first_batch(trainer, loader, batch, 0, 0)
     num_items = trainer._get_num_items_in_batch([batch], trainer.strategy.device)
     try:
         with trainer.strategy.accumulate(trainer.model_wrapped, sync=True):
             trainer.training_step(trainer.model_wrapped, batch, num_items)
     except Exception as error:
-        scene = dispatch.scene(trainer, batch, loader, "training set", 0, 0)
-        reason = explained(error, scene, "in the rehearsal", dispatch.training_memory(trainer))
+        context = dispatch.build_context(trainer, batch, loader, "training set", 0, 0)
+        reason = explain_failure(error, context, "in the rehearsal", dispatch.describe_training_memory(trainer))
         if reason is error:
             raise
         raise reason from reason.__cause__
@@ -151,7 +151,7 @@ def _without_workers(loader: Any) -> Any:
 
 
 def _try_evaluating(trainer: DryRunHost, run: Run, left_out: list[str]) -> bool:
-    sets, settings = eval_dry_run.evaluation_sets(trainer.eval_dataset), DryRunSettings.of(trainer.args)
+    sets, settings = eval_dry_run.list_eval_sets(trainer.eval_dataset), DryRunSettings.of(trainer.args)
     if not settings.evaluates or not any(part is not None for part in sets.values()):
         return False
     if settings.batch_metrics:
@@ -200,9 +200,9 @@ def _remove(directory: Path) -> None:
 def _load(trainer: DryRunHost, checkpoint: str, *, only_model: bool) -> None:
     before = {name: value.detach().clone() for name, value in _tensors(trainer.model)}
     trainer._load_from_checkpoint(checkpoint)
-    changed = [name for name, value in _tensors(trainer.model) if not _same(value, before.get(name))]
+    changed = [name for name, value in _tensors(trainer.model) if not _is_same(value, before.get(name))]
     if changed:
-        raise _not_what_was_saved(trainer.model, changed)
+        raise _changed_weights_error(trainer.model, changed)
     if not only_model:
         trainer._load_optimizer_and_scheduler(checkpoint)
         trainer._load_scaler(checkpoint)
@@ -215,13 +215,13 @@ def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from ((name, buffer) for name, buffer in model.named_buffers() if name in persistent)
 
 
-def _same(value: Tensor, other: Tensor | None) -> bool:
+def _is_same(value: Tensor, other: Tensor | None) -> bool:
     if other is None or value.shape != other.shape:
         return False
     return bool(((value == other) | ((value != value) & (other != other))).all())  # NaN is not equal to itself
 
 
-def _not_what_was_saved(model: nn.Module, changed: list[str]) -> CheckpointError:
+def _changed_weights_error(model: nn.Module, changed: list[str]) -> CheckpointError:
     listed = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
     return CheckpointError(
         what=f"a checkpoint of {type(model).__name__} does not load as it was saved: {listed} came back different",
@@ -234,50 +234,54 @@ def _not_what_was_saved(model: nn.Module, changed: list[str]) -> CheckpointError
 
 
 @contextmanager
-def put_back(trainer: DryRunHost, *memories: Any) -> Iterator[None]:
+def preserve_trainer(trainer: DryRunHost, *memories: Any) -> Iterator[None]:
     """Whatever happens inside, trainer, model, optimizer, schedule, random streams and `memories` are as they were."""
     model, handler, objective = trainer.model, trainer.callback_handler, trainer.objective
     attributes = [(thing, dict(vars(thing))) for thing in (trainer, handler, objective)]
     parameters = [(one, one.detach().clone(), one.grad) for one in model.parameters()]
     checkpointing = getattr(model, "is_gradient_checkpointing", None)
     parts = (trainer.optimizer, trainer.lr_scheduler, getattr(trainer.precision, "scaler", None))
-    states = [(part, _copied(part.state_dict())) for part in parts if part is not None]
-    remembering = [*eval_dry_run.memories(trainer, list(eval_dry_run.evaluation_sets(trainer.eval_dataset).values()))]
+    states = [(part, _copy_state(part.state_dict())) for part in parts if part is not None]
+    remembering = [*eval_dry_run.memories(trainer, list(eval_dry_run.list_eval_sets(trainer.eval_dataset).values()))]
     remembering += [trainer.train_dataset, trainer.sampler, trainer.batch_sampler, trainer.control, trainer.state]
     remembering += [getattr(model, "generation_config", None)]
     remembering += memories
     try:
         for one in model.parameters():
             one.grad = None
-        with eval_dry_run.untouched(model, *remembering):
+        with eval_dry_run.preserve_state(model, *remembering):
             yield
     finally:
         with torch.no_grad():
             for one, value, gradient in parameters:
                 one.grad = gradient
-                if not _same(one, value):
+                if not _is_same(one, value):
                     one.copy_(value)
         for thing, before in attributes:
             vars(thing).clear()
             vars(thing).update(before)
         for part, state in states:
-            if not _alike(part.state_dict(), state):
+            if not _is_same_state(part.state_dict(), state):
                 part.load_state_dict(state)
         if checkpointing is False and getattr(model, "is_gradient_checkpointing", None):
             model.gradient_checkpointing_disable()  # type: ignore[operator]
 
 
-def _alike(one: Any, other: Any) -> bool:
+def _is_same_state(one: Any, other: Any) -> bool:
     """Whether two states hold the same, bit for bit."""
     if isinstance(one, Tensor):
-        return isinstance(other, Tensor) and one.dtype == other.dtype and _same(one, other)
+        return isinstance(other, Tensor) and one.dtype == other.dtype and _is_same(one, other)
     if isinstance(one, dict):
-        return isinstance(other, dict) and one.keys() == other.keys() and all(_alike(one[k], other[k]) for k in one)
+        return (
+            isinstance(other, dict)
+            and one.keys() == other.keys()
+            and all(_is_same_state(one[k], other[k]) for k in one)
+        )
     if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(_alike, one, other))
+        return len(one) == len(other) and all(map(_is_same_state, one, other))
     return bool(one == other)
 
 
-def _copied(state: Any) -> Any:
+def _copy_state(state: Any) -> Any:
     """A state of its own: tensors copied, the rest too."""
     return tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, Tensor) else copy.deepcopy(leaf), state)

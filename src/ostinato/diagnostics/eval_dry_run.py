@@ -39,7 +39,7 @@ from . import dispatch
 from .hosts import DryRunHost, as_run_host
 
 # Where client libraries keep state from call to call: a rehearsal would be one call too many.
-KEEP_STATE = (
+STATEFUL_OVERRIDES = (
     "evaluate",
     "evaluation_loop",
     "prediction_step",
@@ -53,18 +53,18 @@ KEEP_STATE = (
 
 def check_first_evaluation(trainer: DryRunHost, ignore_keys: list[str] | None) -> None:
     """Try metrics on the first batch of the first evaluation; leaves no trace."""
-    sets = evaluation_sets(trainer.eval_dataset)
-    if not can_rehearse(trainer, list(sets.values())):
+    sets = list_eval_sets(trainer.eval_dataset)
+    if not can_check(trainer, list(sets.values())):
         return
     shifts = trainer._loss_shifts_labels, trainer.objective.smoother_shifts
     try:
-        with untouched(trainer.model, *memories(trainer, list(sets.values()))):
+        with preserve_state(trainer.model, *memories(trainer, list(sets.values()))):
             check_metrics(build_metric_check(trainer, sets, ignore_keys))
     finally:
         trainer._loss_shifts_labels, trainer.objective.smoother_shifts = shifts
 
 
-def evaluation_sets(eval_dataset: Any) -> dict[str | None, Any]:
+def list_eval_sets(eval_dataset: Any) -> dict[str | None, Any]:
     """Return what is evaluated while a model trains, by name; a single set has none."""
     return eval_dataset if isinstance(eval_dataset, dict) else {None: eval_dataset}
 
@@ -77,7 +77,7 @@ def build_metric_check(
     return MetricCheck(
         prefixes=list(names),
         attempt=_Attempts(trainer, names, ignore_keys, first),
-        wanted=None if trainer._may_add_metrics() else wanted_metric(trainer),
+        wanted=None if trainer._may_add_metrics() else find_best_metric(trainer),
         any_process=trainer.strategy.any,
     )
 
@@ -95,17 +95,17 @@ class _Attempts:
         return attempt(self.trainer, prefix, self.names[prefix], self.ignore_keys, whole=whole, first=self.first)
 
 
-def can_rehearse(trainer: DryRunHost, sets: list[Any]) -> bool:
+def can_check(trainer: DryRunHost, sets: list[Any]) -> bool:
     """Whether there is anything to try, and trying it cannot change anything."""
     settings = DryRunSettings.of(trainer.args)
     return (
         settings.evaluates
-        and (request.measures_anything(as_run_host(trainer)) or wanted_metric(trainer) is not None)
+        and (request.measures_anything(as_run_host(trainer)) or find_best_metric(trainer) is not None)
         and not settings.evaluates_first
         and not settings.batch_metrics
         and trainer.state.global_step < trainer.state.max_steps
         and not any(part is None or is_iterable(rows_in(part)) for part in sets)
-        and not any(map(trainer._is_overridden, KEEP_STATE))
+        and not any(map(trainer._is_overridden, STATEFUL_OVERRIDES))
         and can_be_put_back(*memories(trainer, sets))
     )
 
@@ -119,9 +119,9 @@ def memories(trainer: DryRunHost, sets: list[Any]) -> list[Any]:
 def attempt(
     trainer: DryRunHost, prefix: str, name: str | None, ignore_keys: list[str] | None, *, whole: bool, first: int = 1
 ) -> Outcome:
-    """Evaluate one set, or its first batches, unheard."""
+    """Evaluate one set, or its first batches, without calling callbacks."""
     if trainer._is_overridden("evaluation_loop"):
-        return attempt_own_loop(trainer, prefix, name, ignore_keys, whole=whole, first=first)
+        return evaluate_with_own_loop(trainer, prefix, name, ignore_keys, whole=whole, first=first)
     loader, current_batch = trainer.get_eval_dataloader(name), CurrentBatch()
     loader.num_workers, loader.pin_memory = 0, False  # starting workers for one batch would take longer than it
     data = request.name_evaluated_set("Evaluation", prefix, trainer.eval_dataset)
@@ -134,7 +134,7 @@ def attempt(
         ignore_keys=ignore_keys,
         prefix=prefix,
         data=data,
-        without_labels=partial(dispatch.without_labels, trainer, loader, data),
+        without_labels=partial(dispatch.report_missing_labels, trainer, loader, data),
         breaks_off=None,
     )
     plan = replace(plan, tells=False)
@@ -145,19 +145,19 @@ def attempt(
             batches = loader if whole else itertools.islice(loader, first)
             output = eval_loop.evaluation_loop(host, model, batches, plan, current_batch)
     except Exception as error:
-        reason = dispatch.failed_evaluation(trainer, error, current_batch, loader, data)
+        reason = dispatch.explain_evaluation_failure(trainer, error, current_batch, loader, data)
         return Outcome({}, reason, in_metrics=current_batch.doing == "metrics")
     return Outcome(output.metrics or {})
 
 
-def attempt_own_loop(
+def evaluate_with_own_loop(
     trainer: DryRunHost, prefix: str, name: str | None, ignore_keys: list[str] | None, *, whole: bool, first: int
 ) -> Outcome:
     """The same by a loop that a subclass has overridden: it is given a loader of the first rows alone."""
-    evaluated, handler = evaluation_sets(trainer.eval_dataset)[name], trainer.callback_handler
+    evaluated, handler = list_eval_sets(trainer.eval_dataset)[name], trainer.callback_handler
     settings, host = DryRunSettings.of(trainer.args), as_run_host(trainer)
     if not whole:
-        rows = first_rows(rows_in(evaluated), first * settings.eval_batch_size * settings.world_size)
+        rows = take_first_rows(rows_in(evaluated), first * settings.eval_batch_size * settings.world_size)
         evaluated = replace(evaluated, dataset=rows) if isinstance(evaluated, EvalSet) else rows
     callbacks, handler.callbacks = handler.callbacks, []  # nobody hears of it
     try:
@@ -175,10 +175,10 @@ def attempt_own_loop(
     return Outcome(output.metrics or {})
 
 
-def first_rows(rows: Any, count: int) -> Any:
+def take_first_rows(rows: Any, count: int) -> Any:
     """The first so many rows of a data set.
 
-    >>> first_rows([1, 2, 3], 2)[:]
+    >>> take_first_rows([1, 2, 3], 2)[:]
     [1, 2]
     """
     kept, select = range(min(count, len(rows))), getattr(rows, "select", None)
@@ -187,7 +187,7 @@ def first_rows(rows: Any, count: int) -> Any:
     return rows[: len(kept)] if isinstance(rows, list) else Subset(rows, kept)
 
 
-def wanted_metric(trainer: DryRunHost) -> str | None:
+def find_best_metric(trainer: DryRunHost) -> str | None:
     """The metric that decides about the best model, or about the learning rate."""
     best = DryRunSettings.of(trainer.args).best_metric
     return "loss" if best is None and schedulers.steps_on_metric(trainer.lr_scheduler) else best
@@ -282,7 +282,7 @@ def _shortened(value: Any) -> str:
 
 
 @contextmanager
-def untouched(model: nn.Module, *memories: Any) -> Iterator[None]:
+def preserve_state(model: nn.Module, *memories: Any) -> Iterator[None]:
     """Whatever is computed inside leaves the model, the random streams and these objects as they were."""
     modes = [(module, module.training) for module in model.modules()]
     buffers = [(m, name, b) for m, _ in modes for name, b in m._buffers.items() if b is not None]

@@ -29,10 +29,10 @@ class Reader:
     tags: bool = False  # one class per token
 
 
-def read_row(inputs: Mapping[str, Any], predictions: Any, labels: Any, reader: Reader) -> Lines:
+def describe_row(inputs: Mapping[str, Any], predictions: Any, labels: Any, reader: Reader) -> Lines:
     """The first row of a batch, its label, and what was predicted for it.
 
-    >>> read_row({}, np.array([[0.1, 0.9]]), np.array([0]), Reader(class_names={0: "no", 1: "yes"}))
+    >>> describe_row({}, np.array([[0.1, 0.9]]), np.array([0]), Reader(class_names={0: "no", 1: "yes"}))
     (('label', '0 (no)'), ('prediction', '1 (yes)'))
     """
     lines = []

@@ -11,7 +11,7 @@ import torch
 
 from ..core.errors import add_note
 from ..core.tree import first_dimension
-from .context import Scene, in_words
+from .context import FailureContext, in_words
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class Memory:
         )
 
 
-def note_batch(error: BaseException, scene: Scene, where: str, memory: Memory) -> None:
+def note_batch(error: BaseException, context: FailureContext, where: str, memory: Memory) -> None:
     """Which batch it was."""
-    rows = first_dimension(scene.batch)
-    which = f", {scene.row_numbers(range(rows))}" if rows and scene.rows() else f" of the {scene.data}"
-    add_note(error, f"ostinato: {where}{which}: {in_words(scene.columns)}")
+    rows = first_dimension(context.batch)
+    which = f", {context.row_numbers(range(rows))}" if rows and context.rows() else f" of the {context.data}"
+    add_note(error, f"ostinato: {where}{which}: {in_words(context.columns)}")
     if _ran_out_of_memory(error):
         add_note(error, f"ostinato: out of memory: {memory.advice}")
     for pattern, hint in _HINTS:
@@ -84,7 +84,7 @@ _HINTS = [
 
 def note_function(error: BaseException, name: str, function: Callable[..., Any], given: Mapping[str, Any]) -> None:
     """What a function of the user's was given."""
-    add_note(error, f"ostinato: {name} ({name_of(function)}) was given {in_words(given)}")
+    add_note(error, f"ostinato: {name} ({get_name(function)}) was given {in_words(given)}")
     if isinstance(given.get("predictions"), tuple):
         add_note(
             error,
@@ -92,10 +92,10 @@ def note_function(error: BaseException, name: str, function: Callable[..., Any],
         )
 
 
-def name_of(function: Any) -> str:
+def get_name(function: Any) -> str:
     """What a function is called, or the class of a callable object.
 
-    >>> name_of(len), name_of(lambda p: p)
+    >>> get_name(len), get_name(lambda p: p)
     ('len', '<lambda>')
     """
     return getattr(function, "__name__", None) or type(function).__name__

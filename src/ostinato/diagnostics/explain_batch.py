@@ -32,35 +32,35 @@ from ..evaluation.step import compute_loss_alone, ignored_at_inference, logits_o
 from ..loss.counting import count_targets
 from ..loss.model_outputs import BareTensorError
 from . import describe_values, dispatch, metric_preview
-from .batch_lint import doubt_about_loss, doubts_about
-from .batch_report import Call, DataSet, Finding, Journey, Loss, Station
-from .context import Scene
-from .eval_dry_run import untouched
-from .exception_notes import Memory, name_of
-from .failures import explained
+from .batch_lint import lint_batch, lint_loss
+from .batch_report import BatchReport, Call, DataSet, Finding, Loss, Stage
+from .context import FailureContext
+from .eval_dry_run import preserve_state
+from .exception_notes import Memory, get_name
+from .failures import explain_failure
 from .hosts import ExplainHost, as_run_host
-from .metric_errors import no_labels
-from .model_heads import certain_mistake_in
-from .record_call import Seen, finding_of, looking_on, unheard
+from .metric_errors import find_missing_labels
+from .model_heads import find_certain_mistake
+from .record_call import RecordedCall, build_finding, record_call, suppress_notices
 
 _GENERATOR = "its rows can be read only once, and training needs them: nothing is read before"
 
 
-def journey(trainer: ExplainHost, dataset: Any = None) -> Journey:
+def explain_batch(trainer: ExplainHost, dataset: Any = None) -> BatchReport:
     """The journey of one batch: of `dataset`, else of the training set, else of the evaluation set."""
-    source = chosen(trainer, dataset)
-    guide = _Guide(trainer, source)
-    with without_a_trace(trainer, dataset):
+    source = choose_source(trainer, dataset)
+    explainer = _BatchExplainer(trainer, source)
+    with preserve_everything(trainer, dataset):
         align_special_tokens(trainer.model, trainer.processing_class)  # the batch meets the model that is trained
-        guide.travel()
-    return guide.told()
+        explainer.run()
+    return explainer.report()
 
 
 # ---- leaving no trace -----------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def without_a_trace(trainer: ExplainHost, dataset: Any = None) -> Iterator[None]:
+def preserve_everything(trainer: ExplainHost, dataset: Any = None) -> Iterator[None]:
     """Weights, buffers, modes, random streams, notices, and what the user's objects remember, stay as they are."""
     sets = trainer.eval_dataset
     functions = [trainer.data_collator, trainer.preprocess_logits_for_metrics, *request.memories(as_run_host(trainer))]
@@ -73,7 +73,7 @@ def without_a_trace(trainer: ExplainHost, dataset: Any = None) -> Iterator[None]
     ]
     evaluated = sets.values() if isinstance(sets, dict) else [sets]
     data = [rows_in(dataset), trainer.train_dataset, *map(rows_in, evaluated)]
-    with unheard(), untouched(trainer.model, *functions, *orders, trainer.objective, trainer, *data):
+    with suppress_notices(), preserve_state(trainer.model, *functions, *orders, trainer.objective, trainer, *data):
         yield
 
 
@@ -81,15 +81,15 @@ def without_a_trace(trainer: ExplainHost, dataset: Any = None) -> Iterator[None]
 
 
 @dataclass
-class _Guide:
-    """Goes from station to station, and writes down what is there."""
+class _BatchExplainer:
+    """Goes from stage to stage, and writes down what is there."""
 
     trainer: ExplainHost
     source: Source
     found: dict[str, Any] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
-    station: Station = "data set"
-    scene: Scene | None = None
+    stage: Stage = "data set"
+    context: FailureContext | None = None
     labels: Any = None  # of the evaluated batch
     asked: MetricSpec = field(default_factory=MetricSpec)
     batch: Any = None
@@ -99,82 +99,82 @@ class _Guide:
     def settings(self) -> BatchSettings:
         return BatchSettings.of(self.trainer.args)
 
-    def travel(self) -> None:
+    def run(self) -> None:
         """As far as it goes; whatever stops it is written down, too."""
-        stations: list[tuple[Station, Callable[[], None]]] = [
-            ("data set", self._look_at_data),
-            ("batch", self._look_at_batch),
+        stages: list[tuple[Stage, Callable[[], None]]] = [
+            ("data set", self._describe_data),
+            ("batch", self._describe_batch),
             ("forward", self._call_model),
             ("evaluation", self._evaluate),
             ("metrics", self._choose_metrics),
         ]
-        for self.station, look in stations:
+        for self.stage, look in stages:
             try:
                 look()
-            except _CannotGoOn:
+            except _Stop:
                 return
             except Exception as error:
-                self.findings.append(self._explained(error))
+                self.findings.append(self._build_finding(error))
                 return
 
-    def told(self) -> Journey:
-        return Journey(model=self.trainer._model_name, findings=tuple(self.findings), **self.found)
+    def report(self) -> BatchReport:
+        return BatchReport(model=self.trainer._model_name, findings=tuple(self.findings), **self.found)
 
-    def _explained(self, error: Exception) -> Finding:
-        if self.scene is not None:
+    def _build_finding(self, error: Exception) -> Finding:
+        if self.context is not None:
             memory = Memory(self.settings.train_batch_size, None)
-            error = explained(error, self.scene, "in the first batch", memory)
-        return finding_of(error, self.station)
+            error = explain_failure(error, self.context, "in the first batch", memory)
+        return build_finding(error, self.stage)
 
     # ---- data set and batch
 
-    def _look_at_data(self) -> None:
+    def _describe_data(self) -> None:
         dataset = self.source.dataset
         inner: Any = dataset.dataset if isinstance(dataset, DataLoader) else dataset
         inner = mixed(inner) if self.source.is_training else inner
-        readable = can_be_read_again(dataset)
-        rows = some_rows(inner) if readable else []
+        readable = can_reread(dataset)
+        rows = read_rows(inner) if readable else []
         note = "" if readable else f"explain() stops here: {_GENERATOR}."
         if readable and rows and not isinstance(rows[0], Mapping):
             note = (
                 f"Its rows are no dicts but of type {type(rows[0]).__name__}: the collator gives columns their names."
             )
-        choice, parameters = self._choice(inner, rows), forward_parameters(self.trainer.model)
+        choice, parameters = self._choose_columns(inner, rows), forward_parameters(self.trainer.model)
         dicts = [row for row in rows if isinstance(row, Mapping)]
         self.found["data"] = DataSet(
             name=self.source.name,
-            kind=kind_of_set(dataset, inner),
+            kind=describe_dataset(dataset, inner),
             rows=len(inner) if has_length(inner) else None,
-            columns=tuple(describe_values.columns_of(dicts, choice, parameters)),
+            columns=tuple(describe_values.describe_columns(dicts, choice, parameters)),
             note=note,
         )
         if not readable:
-            raise _CannotGoOn
+            raise _Stop
 
-    def _choice(self, dataset: Any, rows: list[Any]) -> Any:
+    def _choose_columns(self, dataset: Any, rows: list[Any]) -> Any:
         trainer = self.trainer
         trainer._set_signature_columns_if_needed()
         ours = not isinstance(self.source.dataset, DataLoader)
         return choose_columns(
-            dataset if has_columns(dataset) else [merged(rows)],
+            dataset if has_columns(dataset) else [merge_columns(rows)],
             trainer._signature_columns or [],
             removes=ours and self.settings.removes_columns,
             model_name=trainer._model_name,
         )
 
-    def _look_at_batch(self) -> None:
+    def _describe_batch(self) -> None:
         trainer = self.trainer
         self.loader = self.source.loader()
-        parts = micro_batches([first_batch(self.loader)])
+        parts = micro_batches([read_first_batch(self.loader)])
         self.batch = parts[0]
         mistake = wrong_batch(self.batch, trainer.data_collator)
         if mistake is not None:
             raise mistake
         collate = getattr(self.loader, "collate_fn", None) if isinstance(self.source.dataset, DataLoader) else None
         packs = self.source.is_training and self.settings.packs
-        self.found["batch"] = describe_values.collated(
+        self.found["batch"] = describe_values.describe_batch(
             self.batch,
-            collator="packing=True" if packs else name_of(collate or trainer.data_collator),
+            collator="packing=True" if packs else get_name(collate or trainer.data_collator),
             kept=[
                 one.name for one in self.found["data"].columns if one.kept and one.kind != describe_values.BY_TRANSFORM
             ],
@@ -186,26 +186,28 @@ class _Guide:
 
     def _call_model(self) -> None:
         trainer = self.trainer
-        self.scene = scene = dispatch.scene(trainer, self.batch, self.loader, self.source.name, 0, 0)
-        mistake = certain_mistake_in(scene)
+        self.context = context = dispatch.build_context(trainer, self.batch, self.loader, self.source.name, 0, 0)
+        mistake = find_certain_mistake(context)
         if mistake is not None:
             raise mistake
         shifts = trainer._shifts_labels(self.batch)  # may have to try
-        with looking_on(trainer.model) as seen:
+        with record_call(trainer.model) as seen:
             try:
                 loss = self._loss()
             finally:
                 if seen.given is not None:
-                    self.found["call"] = self._called(seen)
+                    self.found["call"] = self._describe_call(seen)
                 if seen.outputs is not None:
-                    self.found["outputs"] = describe_values.outputs_in_words(seen.outputs, self._roles(seen.outputs))
-        self.findings += doubts_about(scene, shifts=shifts, tokenizer=trainer.processing_class)
-        self.station = "loss"
+                    self.found["outputs"] = describe_values.describe_outputs(
+                        seen.outputs, self._find_roles(seen.outputs)
+                    )
+        self.findings += lint_batch(context, shifts=shifts, tokenizer=trainer.processing_class)
+        self.stage = "loss"
         if loss is None and self.source.is_training and isinstance(seen.outputs, Tensor):
             raise BareTensorError(seen.outputs)
         if loss is not None:
-            self.found["loss"] = told = self._told_loss(seen, loss, shifts=shifts)
-            self.findings += filter(None, [doubt_about_loss(told.value)])
+            self.found["loss"] = described = self._describe_loss(seen, loss, shifts=shifts)
+            self.findings += filter(None, [lint_loss(described.value)])
 
     def _loss(self) -> Tensor | None:
         """The loss as training or evaluation compute it; evaluation can do without."""
@@ -218,7 +220,7 @@ class _Guide:
                 return compute_loss_alone(as_run_host(trainer), model, inputs)
             return trainer.prediction_step(model, inputs, True)[0]
 
-    def _called(self, seen: Seen) -> Call:
+    def _describe_call(self, seen: RecordedCall) -> Call:
         trainer, takes = self.trainer, list(forward_parameters(self.trainer.model))
         order = {name: place for place, name in enumerate(takes)}
         given = sorted(seen.given or (), key=lambda name: order.get(name, len(order)))
@@ -235,13 +237,13 @@ class _Guide:
             else tuple(n for n in self.batch if n not in given),
             not_given=tuple(name for name in takes if name not in given),
             calls=seen.calls,
-            trained=_trained_share(trainer),
+            trained=_find_trained_share(trainer),
         )
 
-    def _roles(self, outputs: Any) -> dict[str, str]:
+    def _find_roles(self, outputs: Any) -> dict[str, str]:
         """Which outputs count as loss, and which as predictions."""
-        names = describe_values.output_names(outputs)
-        is_models = self.scene is not None and self.scene.own_loss
+        names = describe_values.list_output_names(outputs)
+        is_models = self.context is not None and self.context.own_loss
         if isinstance(outputs, Tensor):
             return {names[0]: "the loss" if outputs.dim() == 0 and is_models else "the predictions"}
         kept = {id(one) for one in logits_of(outputs, ignored_at_inference(self.trainer.model), has_loss=True)}
@@ -253,13 +255,13 @@ class _Guide:
                 roles[name] = "the loss" if name in ("loss", "[0]") else "left out of the predictions"
         return roles
 
-    def _told_loss(self, seen: Seen, loss: Tensor, *, shifts: bool) -> Loss:
+    def _describe_loss(self, seen: RecordedCall, loss: Tensor, *, shifts: bool) -> Loss:
         trainer = self.trainer
         overridden = trainer._is_overridden("compute_loss")
         if overridden:
             where = "what compute_loss returns"
         elif trainer.compute_loss_func is not None:
-            where = f"{name_of(trainer.compute_loss_func)}(outputs, labels)"
+            where = f"{get_name(trainer.compute_loss_func)}(outputs, labels)"
         elif trainer.label_smoother is not None:
             where = f"smoothed labels (label_smoothing_factor={self.settings.label_smoothing})"
         else:
@@ -267,42 +269,42 @@ class _Guide:
             where = "the output" if isinstance(seen.outputs, Tensor) else where
         source = "the trainer" if where.startswith("smoothed") else trainer._loss_source()
         value = float(loss.detach().float().mean()) if isinstance(loss, Tensor) else None
-        return Loss(where, source, value, _averaged(self.batch, shifts=shifts), shifts)
+        return Loss(where, source, value, _describe_mean(self.batch, shifts=shifts), shifts)
 
     # ---- evaluation and metrics
 
     def _evaluate(self) -> None:
         trainer, source = self.trainer, self.source
-        other = evaluation_source(trainer) if source.is_training and trainer.eval_dataset is not None else None
-        if other is not None and can_be_read_again(other.dataset):
-            source, self.scene = other, None
+        other = choose_eval_source(trainer) if source.is_training and trainer.eval_dataset is not None else None
+        if other is not None and can_reread(other.dataset):
+            source, self.context = other, None
             self.loader = source.loader()
-            self.batch = first_batch(self.loader)
-            self.scene = dispatch.scene(trainer, self.batch, self.loader, source.name, 0, 0)
-            mistake = certain_mistake_in(self.scene)
+            self.batch = read_first_batch(self.loader)
+            self.context = dispatch.build_context(trainer, self.batch, self.loader, source.name, 0, 0)
+            mistake = find_certain_mistake(self.context)
             if mistake is not None:
                 raise mistake
-        assert self.scene is not None
+        assert self.context is not None
         evaluated = metric_preview.evaluate(trainer, self.batch)
         rows = len(source.dataset) if has_length(source.dataset) else None
         self.labels, self.asked = evaluated.labels, request.asked_of(as_run_host(trainer), source.options)
         self.found["evaluation"] = metric_preview.received(trainer, evaluated, self.asked, data=source.name, rows=rows)
         if evaluated.labels is None and self.asked:
-            mistake = no_labels(self.scene)
-            self.findings += [finding_of(mistake, "evaluation")] if mistake is not None else []
+            mistake = find_missing_labels(self.context)
+            self.findings += [build_finding(mistake, "evaluation")] if mistake is not None else []
 
     def _choose_metrics(self) -> None:
         self.found["metrics"] = metric_preview.fitting(self.trainer, self.labels, self.asked)
 
 
-class _CannotGoOn(Exception):
+class _Stop(Exception):
     """The way ends here, and nothing is wrong."""
 
 
 # ---- in words -------------------------------------------------------------------------------------------------------
 
 
-def _averaged(batch: Mapping[str, Any], *, shifts: bool) -> str:
+def _describe_mean(batch: Mapping[str, Any], *, shifts: bool) -> str:
     """What the loss of a batch is a mean over."""
     labels = batch.get("labels")
     count = count_targets(labels, shifted=shifts)
@@ -316,12 +318,12 @@ def _averaged(batch: Mapping[str, Any], *, shifts: bool) -> str:
     return f"{int(count)} labels that are not -100"
 
 
-def _trained_share(trainer: ExplainHost) -> float:
+def _find_trained_share(trainer: ExplainHost) -> float:
     everything = sum(one.numel() for one in trainer.model.parameters())
     return trainer.get_num_trainable_parameters() / everything if everything else 1.0
 
 
-_ROWS_LOOKED_AT = 8
+_ROWS_READ = 8
 
 
 @dataclass(frozen=True)
@@ -335,9 +337,9 @@ class Source:
     options: EvalSet | None = None
 
 
-def chosen(trainer: ExplainHost, dataset: Any) -> Source:
+def choose_source(trainer: ExplainHost, dataset: Any) -> Source:
     if isinstance(dataset, str):
-        return evaluation_source(trainer, dataset)
+        return choose_eval_source(trainer, dataset)
     if dataset is not None:
         options = dataset if isinstance(dataset, EvalSet) else None
         return Source("data set", rows_in(dataset), partial(trainer.get_eval_dataloader, dataset), options=options)
@@ -345,10 +347,10 @@ def chosen(trainer: ExplainHost, dataset: Any) -> Source:
         return Source("training set", trainer.train_dataset, trainer.get_train_dataloader, is_training=True)
     if trainer.eval_dataset is None:
         raise usage_errors.no_train_dataset()
-    return evaluation_source(trainer)
+    return choose_eval_source(trainer)
 
 
-def evaluation_source(trainer: ExplainHost, name: str | None = None) -> Source:
+def choose_eval_source(trainer: ExplainHost, name: str | None = None) -> Source:
     """The evaluation set of this name, the only one, or the first of several."""
     sets = trainer.eval_dataset
     if name is not None and (not isinstance(sets, dict) or name not in sets):
@@ -366,7 +368,7 @@ def evaluation_source(trainer: ExplainHost, name: str | None = None) -> Source:
     )
 
 
-def can_be_read_again(dataset: Any) -> bool:
+def can_reread(dataset: Any) -> bool:
     """Whether reading a batch does not take it away from training."""
     if isinstance(dataset, DataLoader):
         dataset = dataset.dataset
@@ -377,7 +379,7 @@ def can_be_read_again(dataset: Any) -> bool:
     return can_be_put_back(dataset)
 
 
-def first_batch(loader: Any) -> Any:
+def read_first_batch(loader: Any) -> Any:
     """The first batch, read in this process: starting workers for one batch would take longer than it."""
     before = loader.num_workers, loader.pin_memory
     loader.num_workers, loader.pin_memory = 0, False
@@ -397,19 +399,19 @@ def first_batch(loader: Any) -> Any:
             close()
 
 
-def some_rows(dataset: Any) -> list[Any]:
+def read_rows(dataset: Any) -> list[Any]:
     """Some rows, as the data set gives them; none if they cannot be read: the loader will say why."""
     try:
         if isinstance(dataset, Mixture):
             return [part[0] for part in dataset.sets.values()]
         if is_iterable(dataset):
-            return list(itertools.islice(iter(dataset), _ROWS_LOOKED_AT))
-        return [dataset[index] for index in range(min(_ROWS_LOOKED_AT, len(dataset)))]
+            return list(itertools.islice(iter(dataset), _ROWS_READ))
+        return [dataset[index] for index in range(min(_ROWS_READ, len(dataset)))]
     except Exception:
         return []
 
 
-def merged(rows: list[Any]) -> Any:
+def merge_columns(rows: list[Any]) -> Any:
     """A row with all the columns that any of these has."""
     merged: dict[str, Any] = {}
     for row in rows:
@@ -417,7 +419,7 @@ def merged(rows: list[Any]) -> Any:
     return merged
 
 
-def kind_of_set(dataset: Any, inner: Any) -> str:
+def describe_dataset(dataset: Any, inner: Any) -> str:
     if isinstance(dataset, DataLoader):
         return f"a DataLoader of yours over a {type(inner).__name__}"
     if isinstance(inner, Mixture):

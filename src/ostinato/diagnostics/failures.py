@@ -13,9 +13,9 @@ from ..core.errors import OstinatoError
 from ..loss.model_outputs import NoLossError
 from . import call_errors, tensor_errors
 from .column_errors import no_loss_from
-from .context import Scene
+from .context import FailureContext
 from .exception_notes import Memory, note_batch
-from .model_heads import mistake_in
+from .model_heads import find_mistake
 
 # Words of torch for labels or tokens that do not fit; what fails with other words has another reason.
 _TELLS_OF_DATA = re.compile(
@@ -27,12 +27,12 @@ _TELLS_OF_DATA = re.compile(
 Named = tuple[OstinatoError, bool]
 
 
-def explained(error: Exception, scene: Scene, where: str, memory: Memory) -> Exception:
+def explain_failure(error: Exception, context: FailureContext, where: str, memory: Memory) -> Exception:
     """What to raise when a batch has failed: the mistake by its name, or the user's exception with a note."""
     try:
-        named = name_mistake(error, scene)
+        named = name_mistake(error, context)
         if named is None and not isinstance(error, OstinatoError):
-            note_batch(error, scene, where, memory)
+            note_batch(error, context, where, memory)
     except Exception:  # whatever is odd about this batch, what it raised first is what the user has to see
         return error
     if named is None:
@@ -42,26 +42,26 @@ def explained(error: Exception, scene: Scene, where: str, memory: Memory) -> Exc
     return mistake
 
 
-def name_mistake(error: Exception, scene: Scene) -> Named | None:
+def name_mistake(error: Exception, context: FailureContext) -> Named | None:
     """The mistake behind an exception, and whether the exception itself is worth reading; None if it has no name."""
     if isinstance(error, NoLossError):
-        return no_loss_from(scene, error.returned), False
+        return no_loss_from(context, error.returned), False
     if isinstance(error, OstinatoError):
         return None
     text = str(error)
     if _TELLS_OF_DATA.search(text):
-        found = mistake_in(scene)
+        found = find_mistake(context)
         if found is not None:
             return found, False
     for pattern, matcher in _PATTERNS:
         match = re.search(pattern, text)
-        named = matcher(error, scene, match) if match else None
+        named = matcher(error, context, match) if match else None
         if named is not None:
             return named, matcher in _WORTH_READING
     return None
 
 
-Matcher = Callable[[Exception, Scene, "re.Match[str]"], OstinatoError | None]
+Matcher = Callable[[Exception, FailureContext, "re.Match[str]"], OstinatoError | None]
 
 # What torch, transformers or Python say, and who knows what it may mean. The first that finds it out has named it.
 _PATTERNS: list[tuple[str, Matcher]] = [

@@ -21,7 +21,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 @dataclass
-class Moment:
+class StepRecord:
     """A step of a run: what it begins with, and what comes of it. In the order in which things happen."""
 
     step: int
@@ -51,10 +51,10 @@ class Difference:
     text: str
 
 
-def first_difference(whole: Sequence[Moment], repeated: Sequence[Moment]) -> Difference | None:
+def first_difference(whole: Sequence[StepRecord], repeated: Sequence[StepRecord]) -> Difference | None:
     """The first thing in which a run that was loaded and repeated is not the run as it was; None if it is.
 
-    >>> first_difference([Moment(4, loss=0.5)], [Moment(4, loss=0.25)]).text
+    >>> first_difference([StepRecord(4, loss=0.5)], [StepRecord(4, loss=0.25)]).text
     'the loss of step 4 is 0.25 instead of 0.5'
     """
     for number, (was, now) in enumerate(zip(whole, repeated, strict=False)):
@@ -67,7 +67,7 @@ def first_difference(whole: Sequence[Moment], repeated: Sequence[Moment]) -> Dif
             _differs(was.callbacks, now.callbacks, f"the state of the callback {{}} is different {when}"),
             _differs(was.batch, now.batch, f"the batch of step {step} has other rows, or other values in them: {{}}"),
             _differs(was.streams, now.streams, f"the random numbers of step {step} are others: the stream of {{}}"),
-            None if _same(was.loss, now.loss) else f"the loss of step {step} is {now.loss} instead of {was.loss}",
+            None if _is_same(was.loss, now.loss) else f"the loss of step {step} is {now.loss} instead of {was.loss}",
         ]
         place = next((place for place, text in enumerate(found) if text is not None), None)
         if place is not None:
@@ -80,7 +80,7 @@ def first_difference(whole: Sequence[Moment], repeated: Sequence[Moment]) -> Dif
     return Difference(shorter, 0, f"step {missing} was {taken} when the run was repeated")
 
 
-def _same(loss: float | None, other: float | None) -> bool:
+def _is_same(loss: float | None, other: float | None) -> bool:
     return loss == other or (loss != loss and other != other)  # NaN is not equal to itself
 
 

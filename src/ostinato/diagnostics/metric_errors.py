@@ -9,10 +9,10 @@ from typing import Any
 from ..core.errors import MetricFunctionError, OstinatoError
 from ..core.notices import note_once
 from ..core.phrases import listed
-from .column_errors import likely_labels
-from .context import Scene, was_entered
+from .column_errors import find_label_column
+from .context import FailureContext, was_entered
 from .exception_notes import Memory, note_function
-from .failures import explained
+from .failures import explain_failure
 
 _NAMES = {
     "metrics": "compute_metrics",
@@ -31,9 +31,9 @@ _CALLS = {
 }
 
 
-def explained_evaluation(
+def explain_evaluation(
     error: Exception,
-    scene: Scene,
+    context: FailureContext,
     *,
     doing: str,
     given: Mapping[str, Any],
@@ -44,11 +44,11 @@ def explained_evaluation(
     """What to raise when an evaluation has failed while it was `doing` something: the model, or one of `functions`."""
     function = functions.get(doing)
     if function is not None:
-        return explained_function(error, doing, function, given)
-    return explained(error, scene, f"in batch {number + 1}", memory) if doing == "model" else error
+        return explain_metric_function(error, doing, function, given)
+    return explain_failure(error, context, f"in batch {number + 1}", memory) if doing == "model" else error
 
 
-def explained_function(
+def explain_metric_function(
     error: Exception, doing: str, function: Callable[..., Any], given: Mapping[str, Any]
 ) -> Exception:
     """What to raise when a metric function has failed: its own exception with a note, or that it cannot be called."""
@@ -73,47 +73,47 @@ def _signature(function: Callable[..., Any]) -> str:
         return "another signature"
 
 
-def tell_no_labels(scene: Scene, *, is_mistake: bool, by_name: bool = False) -> None:
+def report_labels(context: FailureContext, *, is_mistake: bool, by_name: bool = False) -> None:
     """Metrics are wanted, and the batches have no labels to compare with: raise where that must be a mistake.
 
     `by_name`: they were asked for by name, and there is no function that would be called.
     """
-    mistake = no_labels(scene, by_name=by_name)
+    mistake = find_missing_labels(context, by_name=by_name)
     if mistake is not None and is_mistake:
         raise mistake
     if mistake is not None:
         note_once(f"{mistake.what}; {mistake.why}")
     elif is_mistake:
         happens = "no metric is computed" if by_name else "compute_metrics is not called"
-        note_once(f"{happens}: the {scene.data} has no labels")
+        note_once(f"{happens}: the {context.data} has no labels")
 
 
-def no_labels(scene: Scene, *, by_name: bool = False) -> MetricFunctionError | None:
+def find_missing_labels(context: FailureContext, *, by_name: bool = False) -> MetricFunctionError | None:
     """Metrics are wanted, and the batches have no labels: an error if a column looks like them."""
-    candidate = likely_labels([*scene.columns, *scene.left_out()], scene.label_names)
+    candidate = find_label_column([*context.columns, *context.left_out()], context.label_names)
     if candidate is None:
         return None
-    why = f"they hold {listed(scene.columns)}; "
-    if scene.label_names:
-        why += f"labels are looked for under {listed(map(repr, scene.label_names))}"
+    why = f"they hold {listed(context.columns)}; "
+    if context.label_names:
+        why += f"labels are looked for under {listed(map(repr, context.label_names))}"
     else:
-        why += f"no parameter of {scene.name}.forward is called after labels"
-    if candidate not in scene.columns:
+        why += f"no parameter of {context.name}.forward is called after labels"
+    if candidate not in context.columns:
         why += f"; column {candidate!r} is left out"
     happens = "no metric can be computed" if by_name else "compute_metrics would never be called"
     return MetricFunctionError(
-        what=f"{happens}: the batches of the {scene.data} have no labels",
+        what=f"{happens}: the batches of the {context.data} have no labels",
         why=why,
-        fix=_way_to_labels(scene, candidate),
+        fix=_suggest_label_names(context, candidate),
     )
 
 
-def _way_to_labels(scene: Scene, candidate: str) -> str:
-    if candidate in scene.columns and scene.takes(candidate):
+def _suggest_label_names(context: FailureContext, candidate: str) -> str:
+    if candidate in context.columns and context.takes(candidate):
         return f"set label_names=[{candidate!r}]"
-    if scene.loss_func is not None and not scene.takes("labels"):
+    if context.loss_func is not None and not context.takes("labels"):
         rename = "" if candidate == "labels" else f"rename {candidate!r} to 'labels', and "
         return f"{rename}set label_names=['labels']"
-    if scene.label_names and scene.takes(scene.label_names[0]):
-        return f"rename {candidate!r} to {scene.label_names[0]!r}"
+    if context.label_names and context.takes(context.label_names[0]):
+        return f"rename {candidate!r} to {context.label_names[0]!r}"
     return f"let forward take {candidate}=None, and set label_names=[{candidate!r}]"

@@ -19,9 +19,9 @@ from ..evaluation.metric_spec import MetricSpec
 from ..evaluation.storage.forecast import Forecast, forecast
 from ..metrics.auto import Choice, facts_of, suits
 from . import describe_values
-from .batch_report import Fitting, Received, Value
-from .example_row import Reader, read_row
-from .exception_notes import name_of
+from .batch_report import MetricInputs, SuggestedMetrics, Value
+from .example_row import Reader, describe_row
+from .exception_notes import get_name
 from .hosts import ExplainHost
 
 
@@ -50,7 +50,7 @@ def evaluate(trainer: ExplainHost, batch: Mapping[str, Any]) -> Evaluated:
 
 def received(
     trainer: ExplainHost, evaluated: Evaluated, asked: MetricSpec, *, data: str, rows: int | None
-) -> Received:
+) -> MetricInputs:
     """What the metric function is given, by the example of one batch."""
     include = MetricInputSettings.of(trainer.args).include
     values = _parts("predictions", evaluated.predictions, _notes(trainer, evaluated))
@@ -60,13 +60,13 @@ def received(
     if "loss" in include and evaluated.loss is not None:
         values.append(Value("losses", (first_dimension(evaluated.batch) or 1,), "float32", "of each row's batch"))
     kept = _kept(trainer, evaluated, rows) if asked.function is not None else None
-    return Received(
+    return MetricInputs(
         data=data,
-        function=None if asked.function is None else name_of(asked.function),
+        function=None if asked.function is None else get_name(asked.function),
         called=_when(trainer, evaluated, asked, data, rows),
         values=tuple(values),
-        ignored=describe_values.ignored_share(evaluated.labels),
-        example=read_row(evaluated.batch, evaluated.predictions, evaluated.labels, _reader(trainer, evaluated)),
+        ignored=describe_values.find_ignored_share(evaluated.labels),
+        example=describe_row(evaluated.batch, evaluated.predictions, evaluated.labels, _reader(trainer, evaluated)),
         rows=rows,
         bytes=None if kept is None else kept.bytes,
         spills=kept is not None and kept.spills,
@@ -75,9 +75,9 @@ def received(
 
 def _inputs(trainer: ExplainHost, batch: Mapping[str, Any]) -> list[Value]:
     if MetricInputSettings.of(trainer.args).by_batch:
-        return [describe_values.value_of(f"inputs[{name!r}]", value, "") for name, value in batch.items()]
+        return [describe_values.describe_value(f"inputs[{name!r}]", value, "") for name, value in batch.items()]
     main = getattr(trainer.model, "main_input_name", "input_ids")
-    return [describe_values.value_of("inputs", batch.get(main), f"column {main!r}")]
+    return [describe_values.describe_value("inputs", batch.get(main), f"column {main!r}")]
 
 
 def _kept(trainer: ExplainHost, evaluated: Evaluated, rows: int | None) -> Forecast | None:
@@ -93,7 +93,7 @@ def _kept(trainer: ExplainHost, evaluated: Evaluated, rows: int | None) -> Forec
 def _notes(trainer: ExplainHost, evaluated: Evaluated) -> Sequence[str]:
     """What each of the predictions is."""
     function = trainer.preprocess_logits_for_metrics
-    return evaluated.names if function is None else [f"made by {name_of(function)}"]
+    return evaluated.names if function is None else [f"made by {get_name(function)}"]
 
 
 def _parts(name: str, parts: Any, notes: Sequence[str], *, are_labels: bool = False) -> list[Value]:
@@ -102,9 +102,11 @@ def _parts(name: str, parts: Any, notes: Sequence[str], *, are_labels: bool = Fa
         return []
     if isinstance(parts, (tuple, list)):
         known = notes if len(notes) == len(parts) else [""] * len(parts)
-        return [describe_values.value_of(f"{name}[{place}]", part, known[place]) for place, part in enumerate(parts)]
+        return [
+            describe_values.describe_value(f"{name}[{place}]", part, known[place]) for place, part in enumerate(parts)
+        ]
     note = notes[0] if len(notes) == 1 and not are_labels else ""
-    return [describe_values.value_of(name, parts, note, is_label=are_labels)]
+    return [describe_values.describe_value(name, parts, note, is_label=are_labels)]
 
 
 def _when(trainer: ExplainHost, evaluated: Evaluated, asked: MetricSpec, data: str, rows: int | None) -> str:
@@ -144,7 +146,7 @@ def _reader(trainer: ExplainHost, evaluated: Evaluated) -> Reader:
     )
 
 
-def fitting(trainer: ExplainHost, labels: Any, asked: MetricSpec) -> Fitting:
+def fitting(trainer: ExplainHost, labels: Any, asked: MetricSpec) -> SuggestedMetrics:
     """The metrics in use, and those that suit the model and its labels."""
     facts = facts_of(
         bare_model(trainer.model),
@@ -155,12 +157,12 @@ def fitting(trainer: ExplainHost, labels: Any, asked: MetricSpec) -> Fitting:
     )
     choice = suits(facts)
     how = "compute_metrics='auto'" if choice.names and not asked.auto else ""
-    return Fitting(in_use(asked), tuple(_described(choice, name) for name in choice.names), choice.why, how)
+    return SuggestedMetrics(in_use(asked), tuple(_described(choice, name) for name in choice.names), choice.why, how)
 
 
 def in_use(asked: MetricSpec) -> tuple[str, ...]:
     """The names of the metrics in use, or of the function that computes them."""
-    function = () if asked.function is None else (name_of(asked.function),)
+    function = () if asked.function is None else (get_name(asked.function),)
     streams = (name for stream in asked.streams for name in stream.keys or (stream.name,))
     return (*function, *streams, *(("'auto'",) if asked.auto else ()))
 

@@ -28,7 +28,7 @@ from ..engine.run import Plan
 from ..evaluation import request
 from ..optim import schedulers
 from . import eval_dry_run, explain_batch, metric_preview
-from .exception_notes import name_of
+from .exception_notes import get_name
 from .hosts import PlanHost, as_run_host
 from .run_plan import (
     BatchPlan,
@@ -44,14 +44,14 @@ from .run_plan import (
     Weights,
 )
 
-_ROWS_LOOKED_AT = 256  # to tell how much of the batches is padding
+_ROWS_READ = 256  # to tell how much of the batches is padding
 _WORTH_SAYING = 0.05
 
 
 def build_run_plan(trainer: PlanHost) -> RunPlan:
     """What `train()` would do now."""
     settings = RunPlanSettings.of(trainer.args)
-    with explain_batch.without_a_trace(trainer):
+    with explain_batch.preserve_everything(trainer):
         trainer._train_batch_size = settings.train_batch_size
         loader = trainer.get_train_dataloader()
         plan = setup.plan_for(as_run_host(trainer), loader)
@@ -102,8 +102,8 @@ def _batch(trainer: PlanHost, plan: Plan, loader: Any) -> BatchPlan:
         per_device=RunPlanSettings.of(trainer.args).train_batch_size,
         micro_batches=settings.accumulation,
         processes=settings.world_size,
-        cut=_how_cut(trainer, loader),
-        order=_order(trainer),
+        cut=_describe_cut(trainer, loader),
+        order=_describe_order(trainer),
         padding=_share(meter, cut=settings.splits_by_length),
         saved_by_cutting=meter.saved if meter.saved >= _WORTH_SAYING and not settings.splits_by_length else None,
     )
@@ -115,7 +115,7 @@ def _share(meter: PaddingMeter, *, cut: bool) -> float | None:
     return 1 - meter.real / tokens if tokens else None
 
 
-def _how_cut(trainer: PlanHost, loader: Any) -> str:
+def _describe_cut(trainer: PlanHost, loader: Any) -> str:
     settings = LoaderSettings.of(trainer.args)
     if settings.packs:
         return "laid end to end, without padding (packing=True)"
@@ -126,9 +126,9 @@ def _how_cut(trainer: PlanHost, loader: Any) -> str:
     return "as your own batches have them" if setup.has_own_batches(as_run_host(trainer), loader) else ""
 
 
-def _order(trainer: PlanHost) -> str:
+def _describe_order(trainer: PlanHost) -> str:
     if trainer.sampler is not None or trainer.batch_sampler is not None:
-        return f"{name_of(trainer.sampler or trainer.batch_sampler)}, given by you"
+        return f"{get_name(trainer.sampler or trainer.batch_sampler)}, given by you"
     words = {"random": "shuffled anew in every epoch", "sequential": "as they are"}
     sampling = LoaderSettings.of(trainer.args).sampling
     return words.get(sampling, sampling)
@@ -141,8 +141,8 @@ def _padding(trainer: PlanHost, plan: Plan, loader: Any) -> PaddingMeter:
         return meter
     try:
         dataset, courses = mixed(trainer.train_dataset), first_course(loader, plan.accumulation)
-        for step in range(1, min(plan.max_steps, max(_ROWS_LOOKED_AT // plan.accumulation // size, 1)) + 1):
-            numbers = samples_at(loader, courses, step, plan.max_steps)[:_ROWS_LOOKED_AT]
+        for step in range(1, min(plan.max_steps, max(_ROWS_READ // plan.accumulation // size, 1)) + 1):
+            numbers = samples_at(loader, courses, step, plan.max_steps)[:_ROWS_READ]
             for start in range(0, len(numbers), size):
                 meter.add([dataset[number] for number in numbers[start : start + size]])
     except Exception:  # an order that is not known, or rows that cannot be read: nothing can be told
@@ -267,7 +267,7 @@ def _remarks(trainer: PlanHost, plan: Plan, intervals: TrainerState, checkpoints
 
 def _plan_evaluations(trainer: PlanHost, plan: Plan, intervals: TrainerState) -> Evaluations:
     """When a run evaluates, and how much."""
-    settings, evaluated = RunPlanSettings.of(trainer.args), eval_dry_run.evaluation_sets(trainer.eval_dataset)
+    settings, evaluated = RunPlanSettings.of(trainer.args), eval_dry_run.list_eval_sets(trainer.eval_dataset)
     sets = {name or "eval_dataset": one for name, one in evaluated.items() if one is not None}
     rows = tuple((name, len(rows_in(one)) if has_length(rows_in(one)) else None) for name, one in sets.items())
     if settings.eval_strategy == IntervalStrategy.NO:
@@ -299,7 +299,7 @@ def _eval_batches(trainer: PlanHost, evaluated: Any) -> int | None:
 
 def _metrics(trainer: PlanHost) -> tuple[str, ...]:
     """The names of all metrics, of whichever evaluation set."""
-    sets = eval_dry_run.evaluation_sets(trainer.eval_dataset).values()
+    sets = eval_dry_run.list_eval_sets(trainer.eval_dataset).values()
     specs = [request.asked_of(as_run_host(trainer), one if isinstance(one, EvalSet) else None) for one in sets]
     return tuple(dict.fromkeys(name for spec in specs for name in metric_preview.in_use(spec)))
 

@@ -15,13 +15,13 @@ from ..core import notices
 from ..core.errors import OstinatoError
 from ..core.state_guard import unchanged
 from ..core.tracebacks import frames_of, is_ours
-from .batch_report import Finding, Station
+from .batch_report import Finding, Stage
 
 _LONGEST = 300
 
 
 @dataclass
-class Seen:
+class RecordedCall:
     """The first call of a model while somebody looked on."""
 
     given: dict[str, Any] | None = None
@@ -30,17 +30,17 @@ class Seen:
 
 
 @contextmanager
-def looking_on(model: nn.Module) -> Iterator[Seen]:
+def record_call(model: nn.Module) -> Iterator[RecordedCall]:
     """What the model is called with, whoever calls it.
 
     >>> import torch
     >>> layer = nn.Linear(2, 1)
-    >>> with looking_on(layer) as seen:
+    >>> with record_call(layer) as seen:
     ...     _ = layer(input=torch.ones(1, 2))
     >>> list(seen.given), tuple(seen.outputs.shape), seen.calls
     (['input'], (1, 1), 1)
     """
-    seen = Seen()
+    seen = RecordedCall()
 
     def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         seen.calls += 1
@@ -63,7 +63,7 @@ def looking_on(model: nn.Module) -> Iterator[Seen]:
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
+def suppress_notices() -> Iterator[None]:
     """Notices inside are not said, and can be said again later."""
 
     def nobody(record: logging.LogRecord) -> bool:
@@ -77,14 +77,14 @@ def unheard() -> Iterator[None]:
         notices.logger.removeFilter(nobody)
 
 
-def finding_of(error: Exception, station: Station) -> Finding:
+def build_finding(error: Exception, stage: Stage) -> Finding:
     """An exception as the end of a journey: what, why and fix of ours; of another, its message and its place."""
     notes = [str(note).removeprefix("ostinato: ") for note in getattr(error, "__notes__", ())]
     if isinstance(error, OstinatoError):
-        return Finding(station, error.what, "; ".join([error.why, *notes] if error.why else notes), error.fix)
+        return Finding(stage, error.what, "; ".join([error.why, *notes] if error.why else notes), error.fix)
     message = str(error).strip() or "without a message"
     shown = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}..."
-    return Finding(station, f"{type(error).__name__}: {' '.join(shown.split())}", "; ".join([_place(error), *notes]))
+    return Finding(stage, f"{type(error).__name__}: {' '.join(shown.split())}", "; ".join([_place(error), *notes]))
 
 
 def _place(error: Exception) -> str:

@@ -42,7 +42,7 @@ class Page:
     sections: tuple[Section, ...]
 
 
-class Account:
+class Printable:
     """Data with a page to read: a frozen dataclass that says in `page` how it is told.
 
     >>> print(trainer.plan())  # doctest: +SKIP

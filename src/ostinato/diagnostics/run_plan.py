@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..checkpoint.space import in_words as in_bytes
-from .render import Account, Page, Section, counted, listed, percent, small_percent
+from .render import Page, Printable, Section, counted, listed, percent, small_percent
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Duration:
 
 
 @dataclass(frozen=True, repr=False)
-class RunPlan(Account):
+class RunPlan(Printable):
     """A run before it runs. `print` it, or take `to_markdown()`, `to_dict()`, `to_json()`.
 
     >>> trainer.plan().length.steps  # doctest: +SKIP
@@ -159,13 +159,13 @@ class RunPlan(Account):
     remarks: tuple[str, ...] = ()  # what is probably not meant
 
     def page(self) -> Page:
-        return page_of(self)
+        return build_page(self)
 
 
 Row = tuple[str, str, str]
 
 
-def page_of(plan: RunPlan) -> Page:
+def build_page(plan: RunPlan) -> Page:
     """Subject by subject."""
     sections = [
         Section("length", counted(plan.length.steps, "step"), _rows(plan, _LENGTH)),

@@ -39,8 +39,8 @@ from ..progress.callback import ProgressCallback
 from ..progress.notebook import NotebookProgressCallback
 from ..progress.plain import PrinterCallback
 from ..trackers.base import TrackerCallback
-from .dry_run import put_back
-from .fingerprint import Difference, Moment, fingerprints, first_difference
+from .dry_run import preserve_trainer
+from .fingerprint import Difference, StepRecord, fingerprints, first_difference
 from .hosts import VerifyHost, as_run_host
 
 _GENERATORS = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
@@ -73,16 +73,16 @@ def verify_resume(trainer: VerifyHost, steps: int) -> ResumeReport:
     if not can_be_put_back(trainer.train_dataset, trainer.data_collator, trainer.sampler, trainer.batch_sampler):
         raise usage_errors.cannot_be_verified()
     started = time.perf_counter()
-    with _stage(trainer) as stage:
-        whole = _leg(trainer, stage, steps, checkpoint=None)
+    with _temporary_directory(trainer) as directory:
+        whole = _train_once(trainer, directory, steps, checkpoint=None)
         if len(whole) < 2:
             raise usage_errors.ended_too_early(steps)
-        repeated = _leg(trainer, stage, steps, checkpoint=stage / f"checkpoint-{steps}")
-    difference = _of_all_processes(trainer, first_difference(whole, repeated))
+        repeated = _train_once(trainer, directory, steps, checkpoint=directory / f"checkpoint-{steps}")
+    difference = _find_first_difference(trainer, first_difference(whole, repeated))
     return ResumeReport(difference is None, len(whole) - 1, difference, time.perf_counter() - started)
 
 
-def _of_all_processes(trainer: VerifyHost, own: Difference | None) -> str | None:
+def _find_first_difference(trainer: VerifyHost, own: Difference | None) -> str | None:
     """The first that any process found; what differs in one of them differs in all a little later."""
     found = [(one, rank) for rank, one in enumerate(trainer.strategy.gather_objects(own)) if one is not None]
     if not found:
@@ -94,20 +94,20 @@ def _of_all_processes(trainer: VerifyHost, own: Difference | None) -> str | None
 # ---- one of the two runs
 
 
-def _leg(trainer: VerifyHost, stage: Path, steps: int, checkpoint: Path | None) -> list[Moment]:
-    """Train to the end of the comparison, from the start or from the checkpoint; the moments since the checkpoint."""
-    with _as_it_was(trainer), silenced():
+def _train_once(trainer: VerifyHost, directory: Path, steps: int, checkpoint: Path | None) -> list[StepRecord]:
+    """Train to the end of the comparison, from the start or from the checkpoint; the records since the checkpoint."""
+    with _preserve_run(trainer), silenced():
         longest = max(_planned_steps(trainer), 2 * steps)
-        trainer.args = verification_arguments(trainer.args, stage, steps, longest)
-        trainer._run_home = _PassingHome()
-        watcher = _Watcher(trainer, first=steps + 1)
-        others = [one for one in trainer.callback_handler.callbacks if not isinstance(one, _SPEAKERS)]
-        trainer.callback_handler.callbacks = [watcher, *others, _Director(watcher, save=steps, stop=2 * steps)]
+        trainer.args = verification_arguments(trainer.args, directory, steps, longest)
+        trainer._run_home = _TemporaryRunHome()
+        recorder = _StepRecorder(trainer, first=steps + 1)
+        others = [one for one in trainer.callback_handler.callbacks if not isinstance(one, _REPORTERS)]
+        trainer.callback_handler.callbacks = [recorder, *others, _SaveAndStop(recorder, save=steps, stop=2 * steps)]
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-        return watcher.moments
+        return recorder.records
 
 
-_SPEAKERS = (ProgressCallback, NotebookProgressCallback, PrinterCallback, TrackerCallback, JournalCallback)
+_REPORTERS = (ProgressCallback, NotebookProgressCallback, PrinterCallback, TrackerCallback, JournalCallback)
 _CLOCKS = (TimeLimitCallback,)  # the time that a run took is never the same
 
 
@@ -116,25 +116,25 @@ def _planned_steps(trainer: VerifyHost) -> int:
         return setup.plan_for(as_run_host(trainer), trainer.get_train_dataloader()).max_steps
 
 
-class _PassingHome(RunHome):
+class _TemporaryRunHome(RunHome):
     """Has nothing that anybody could go on from: it will be gone by then."""
 
     def checkpoints(self, directory: Path) -> list[Path]:
         return []
 
 
-class _Watcher(QuietCallback):
-    """Notes every moment from step `first` on. First among callbacks: what they change shows in the next moment."""
+class _StepRecorder(QuietCallback):
+    """Notes every record from step `first` on. First among callbacks: what they change shows in the next record."""
 
     def __init__(self, trainer: VerifyHost, first: int) -> None:
         self.trainer, self.first = trainer, first
-        self.moments: list[Moment] = []
+        self.records: list[StepRecord] = []
 
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if state.global_step + 1 >= self.first:
-            self.note_beginning(state.global_step + 1)
+            self.record_step(state.global_step + 1)
 
-    def note_beginning(self, step: int) -> None:
+    def record_step(self, step: int) -> None:
         trainer = self.trainer
         parts = {"the schedule": _without_shapes(trainer.lr_scheduler.state_dict())}
         scaler = getattr(trainer.precision, "scaler", None)
@@ -143,60 +143,60 @@ class _Watcher(QuietCallback):
         callbacks = [one for one in trainer.callback_handler.callbacks if not isinstance(one, _CLOCKS)]
         states = export_callbacks([one for one in callbacks if isinstance(one, ExportableState)])
         tensors = {f"tensors of {name}": state for name, state in tensor_states(trainer).items()}
-        moment = Moment(step)
-        moment.begin(trainer.model, trainer.optimizer, parts, {**states, **tensors})
-        self.moments.append(moment)
+        record = StepRecord(step)
+        record.begin(trainer.model, trainer.optimizer, parts, {**states, **tensors})
+        self.records.append(record)
 
     def on_pre_optimizer_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         run = self.trainer._run
-        if not self.moments or run is None or run.updates.current is None:
+        if not self.records or run is None or run.updates.current is None:
             return
-        moment, batches = self.moments[-1], run.updates.current.batches
+        record, batches = self.records[-1], run.updates.current.batches
         for number, batch in enumerate(batches):
             where = f"micro-batch {number}, " if len(batches) > 1 else ""
-            moment.batch.update((f"{where}{name or 'it'}", one) for name, one in fingerprints(batch))
-        moment.loss = math.fsum(float(loss) for loss in run.meters.loss.held)
+            record.batch.update((f"{where}{name or 'it'}", one) for name, one in fingerprints(batch))
+        record.loss = math.fsum(float(loss) for loss in run.meters.loss.held)
 
 
 def _without_shapes(state: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in state.items() if name != "lr_lambdas"}
 
 
-class _Director(QuietCallback):
+class _SaveAndStop(QuietCallback):
     """Saves and stops when it is time to. Last among the callbacks, so that it has the last word."""
 
-    def __init__(self, watcher: _Watcher, save: int, stop: int) -> None:
-        self.watcher, self.save, self.stop = watcher, save, stop
+    def __init__(self, recorder: _StepRecorder, save: int, stop: int) -> None:
+        self.recorder, self.save, self.stop = recorder, save, stop
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         control.should_save = state.global_step == self.save
         if state.global_step >= self.stop:
             control.should_training_stop = True
-            self.watcher.note_beginning(state.global_step + 1)
+            self.recorder.record_step(state.global_step + 1)
 
 
 # ---- no trace
 
 
 @contextmanager
-def _stage(trainer: VerifyHost) -> Iterator[Path]:
+def _temporary_directory(trainer: VerifyHost) -> Iterator[Path]:
     """An empty directory for both runs, in the output directory, where nobody else is; it goes afterwards."""
-    home, leads = Path(trainer._get_output_dir(None)), SaveSettings.of(trainer.args).writes_here
-    stage, was_there = home / VERIFY_DIRECTORY, home.is_dir()
+    output_dir, leads = Path(trainer._get_output_dir(None)), SaveSettings.of(trainer.args).writes_here
+    directory, existed = output_dir / VERIFY_DIRECTORY, output_dir.is_dir()
     with ExitStack() as alone:
         if leads:
-            alone.enter_context(RunHome().occupied(home))
-            _remove(stage)  # of one that was killed
-            stage.mkdir(parents=True)
+            alone.enter_context(RunHome().occupied(output_dir))
+            _remove(directory)  # of one that was killed
+            directory.mkdir(parents=True)
         trainer.strategy.barrier()
         try:
-            yield stage
+            yield directory
         finally:
             trainer.strategy.barrier()
             if leads:
-                _remove(stage)
-    if leads and not was_there and home.is_dir() and not any(home.iterdir()):
-        home.rmdir()
+                _remove(directory)
+    if leads and not existed and output_dir.is_dir() and not any(output_dir.iterdir()):
+        output_dir.rmdir()
 
 
 def _remove(directory: Path) -> None:
@@ -205,14 +205,14 @@ def _remove(directory: Path) -> None:
 
 
 @contextmanager
-def _as_it_was(trainer: VerifyHost) -> Iterator[None]:
-    """`put_back`, and also what callbacks, the modules of the model and a trainer of the user's remember."""
-    callbacks = [one for one in trainer.callback_handler.callbacks if not isinstance(one, _SPEAKERS)]
+def _preserve_run(trainer: VerifyHost) -> Iterator[None]:
+    """`preserve_trainer`, and also what callbacks, the modules of the model and a trainer of the user's remember."""
+    callbacks = [one for one in trainer.callback_handler.callbacks if not isinstance(one, _REPORTERS)]
     containers = [one for one in vars(trainer).values() if isinstance(one, (list, dict, set, deque))]
     modules = list(trainer.model.modules())
     numbers = [(module, _attributes(module, _NUMBERS)) for module in modules]
     generators = [one for module in modules for one in _attributes(module, _GENERATORS).values()]
-    with put_back(trainer), unchanged(*callbacks, *containers, *generators, trainer.compute_loss_func):
+    with preserve_trainer(trainer), unchanged(*callbacks, *containers, *generators, trainer.compute_loss_func):
         try:
             yield
         finally:

@@ -6,7 +6,7 @@ import pytest
 
 import ostinato
 from ostinato.core.notices import forget_notices, heard_by, note, note_once, silenced, warn
-from ostinato.diagnostics.record_call import unheard
+from ostinato.diagnostics.record_call import suppress_notices
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_whatever_the_verbosity(heard: list[tuple[str, str]], capsys: pytest.Cap
     assert heard == [("warning", "two")] and capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("quietly", [silenced, unheard])
+@pytest.mark.parametrize("quietly", [silenced, suppress_notices])
 def test_what_is_said_to_nobody_is_not_heard(heard: list[tuple[str, str]], quietly) -> None:
     with heard_by(lambda kind, text: heard.append((kind, text))):
         with quietly(), quietly():

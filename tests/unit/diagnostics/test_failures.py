@@ -14,10 +14,10 @@ import ostinato
 from ostinato.core.errors import DataError
 from ostinato.core.phrases import plural
 from ostinato.data.nonfinite_inputs import not_finite
-from ostinato.diagnostics.column_errors import likely_labels
-from ostinato.diagnostics.context import Scene, column_of, in_words, was_entered
-from ostinato.diagnostics.exception_notes import Memory, name_of, note_function
-from ostinato.diagnostics.failures import explained, name_mistake
+from ostinato.diagnostics.column_errors import find_label_column
+from ostinato.diagnostics.context import FailureContext, column_of, in_words, was_entered
+from ostinato.diagnostics.exception_notes import Memory, get_name, note_function
+from ostinato.diagnostics.failures import explain_failure, name_mistake
 
 MEMORY = Memory(4, 1)
 
@@ -32,8 +32,8 @@ class Net(nn.Module):
         return self.second(self.first(x))
 
 
-def scene(model: nn.Module | None = None, **batch: Any) -> Scene:
-    return Scene(model or Net(), batch, label_names=("labels",), rows=lambda: [30, 10, 20])
+def build_context(model: nn.Module | None = None, **batch: Any) -> FailureContext:
+    return FailureContext(model or Net(), batch, label_names=("labels",), rows=lambda: [30, 10, 20])
 
 
 def raised(call: Any) -> Exception:
@@ -51,17 +51,17 @@ X, LABELS = torch.randn(3, 4), torch.tensor([0, 1, 2])
 def test_a_layer_inside_of_the_model_is_the_users_own_business() -> None:
     """Only what a column does to the layer it meets is a mistake in the data."""
     error = raised(lambda: nn.Linear(7, 2)(Net()(X)))
-    assert name_mistake(error, scene(x=X, labels=LABELS)) is None
+    assert name_mistake(error, build_context(x=X, labels=LABELS)) is None
 
 
 def test_a_target_that_is_no_column() -> None:
     error = raised(lambda: nn.functional.cross_entropy(X, torch.tensor([9, 9, 9])))
-    assert name_mistake(error, scene(x=X, labels=LABELS)) is None
+    assert name_mistake(error, build_context(x=X, labels=LABELS)) is None
 
 
 def test_embeddings_of_something_else() -> None:
     error = raised(lambda: nn.Embedding(3, 2)(torch.tensor([[5]])))
-    assert name_mistake(error, scene(x=X, labels=LABELS)) is None
+    assert name_mistake(error, build_context(x=X, labels=LABELS)) is None
 
 
 def test_calls_inside_of_forward() -> None:
@@ -72,7 +72,7 @@ def test_calls_inside_of_forward() -> None:
     model = Outer()
     error = raised(lambda: model(X))
     assert "unexpected keyword" in str(error)
-    assert name_mistake(error, scene(model, x=X)) is None
+    assert name_mistake(error, build_context(model, x=X)) is None
 
 
 def test_the_same_words_from_somewhere_else() -> None:
@@ -80,12 +80,12 @@ def test_the_same_words_from_somewhere_else() -> None:
         return x
 
     error = raised(lambda: helper(x=1, labels=2))
-    assert name_mistake(error, scene(x=X, labels=LABELS)) is None
+    assert name_mistake(error, build_context(x=X, labels=LABELS)) is None
 
 
 def test_our_own_errors_stay() -> None:
     error = DataError("known already")
-    assert explained(error, scene(x=X), "at step 1", MEMORY) is error
+    assert explain_failure(error, build_context(x=X), "at step 1", MEMORY) is error
     assert getattr(error, "__notes__", []) == []
 
 
@@ -97,9 +97,9 @@ def test_explaining_never_fails() -> None:
         keys = items = values = __iter__
 
     error = ValueError("what happened first")
-    assert explained(error, Scene(Net(), Odd(x=X)), "at step 1", MEMORY) is error
-    broken = Scene(Net(), {"x": X}, rows=lambda: 1 / 0)  # type: ignore[arg-type,return-value]
-    assert explained(error, broken, "at step 1", MEMORY) is error
+    assert explain_failure(error, FailureContext(Net(), Odd(x=X)), "at step 1", MEMORY) is error
+    broken = FailureContext(Net(), {"x": X}, rows=lambda: 1 / 0)  # type: ignore[arg-type,return-value]
+    assert explain_failure(error, broken, "at step 1", MEMORY) is error
 
 
 # ------------------------------------------------------------------------------------------------------- what is found
@@ -119,7 +119,7 @@ def test_a_flattened_picture() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(10, 2))
     picture = torch.randn(3, 3, 4)
     error = raised(lambda: model(picture))
-    named = name_mistake(error, scene(model, picture=picture))
+    named = name_mistake(error, build_context(model, picture=picture))
     assert named is not None
     assert named[0].what == "column 'picture' is 12 wide, and layer '1' of Sequential takes 10 numbers"
 
@@ -127,7 +127,7 @@ def test_a_flattened_picture() -> None:
 def test_rows_by_their_number_in_the_data() -> None:
     labels = torch.tensor([0, 7, 8])
     error = raised(lambda: nn.functional.cross_entropy(torch.randn(3, 3), labels))
-    named = name_mistake(error, scene(x=X, labels=labels))
+    named = name_mistake(error, build_context(x=X, labels=labels))
     assert named is not None
     assert named[0].why == "it is in rows 10, 20 of the training set; the labels of this batch go from 0 to 8"
 
@@ -135,17 +135,17 @@ def test_rows_by_their_number_in_the_data() -> None:
 def test_labels_that_torch_finds_wrong_on_the_way_back() -> None:
     """Older versions of torch say this in the backward pass."""
     error = RuntimeError("Found dtype Long but expected Float")
-    named = name_mistake(error, scene(x=X, labels=LABELS))
+    named = name_mistake(error, build_context(x=X, labels=LABELS))
     assert named is not None
     assert named[0].what == "column 'labels' holds integers (int64), and must hold floats"
-    assert name_mistake(error, scene(x=X, labels=LABELS.float())) is None
+    assert name_mistake(error, build_context(x=X, labels=LABELS.float())) is None
 
 
 def test_an_assertion_of_the_device_is_found_on_the_host() -> None:
     pytest.importorskip("transformers")
     error = RuntimeError("CUDA error: device-side assert triggered")
     batch = {"input_ids": torch.full((3, 4), 5), "labels": LABELS}
-    named = name_mistake(error, scene(tiny.bert(num_labels=2), **batch))
+    named = name_mistake(error, build_context(tiny.bert(num_labels=2), **batch))
     assert named is not None
     assert isinstance(named[0], RuntimeError)
 
@@ -189,9 +189,9 @@ def test_plural() -> None:
 
 
 def test_rows_nobody_knows() -> None:
-    assert Scene(Net(), {"x": X}).row_numbers([1, 2]) == "rows 1, 2 of the batch"
-    assert Scene(Net(), {"x": X}, rows=lambda: [5]).row_numbers([1]) == "row 1 of the batch"
-    assert scene(x=X).row(1) == "row 10 of the training set"
+    assert FailureContext(Net(), {"x": X}).row_numbers([1, 2]) == "rows 1, 2 of the batch"
+    assert FailureContext(Net(), {"x": X}, rows=lambda: [5]).row_numbers([1]) == "row 1 of the batch"
+    assert build_context(x=X).row(1) == "row 10 of the training set"
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_rows_nobody_knows() -> None:
     ],
 )
 def test_likely_labels(names: list[str], expected: str | None) -> None:
-    assert likely_labels(names, ["labels"]) == expected
+    assert find_label_column(names, ["labels"]) == expected
 
 
 def test_not_finite() -> None:
@@ -230,7 +230,7 @@ def test_notes_of_a_function() -> None:
         "ostinato: compute_metrics (Metric) was given predictions a tuple of (3, 4) float32, label_ids (3,) int64",
         "ostinato: predictions is a tuple of all outputs besides the loss; predictions[0] is the first",
     ]
-    assert name_of(functools.partial(len)) == "partial"
+    assert get_name(functools.partial(len)) == "partial"
 
 
 # -------------------------------------------------------------------------------------- whose exception it is not

@@ -12,8 +12,8 @@ import torch
 from apis import load_library
 from torch import nn
 
-from ostinato.diagnostics.context import Scene
-from ostinato.diagnostics.model_heads import certain_mistake_in, mistake_in
+from ostinato.diagnostics.context import FailureContext
+from ostinato.diagnostics.model_heads import find_certain_mistake, find_mistake
 
 pytest.importorskip("transformers")
 transformers = load_library("transformers")
@@ -27,13 +27,13 @@ TAGS = torch.zeros(4, 8, dtype=torch.long)
 
 
 def found(model: nn.Module, own_loss: bool = True, **batch: Any) -> str | None:
-    mistake = mistake_in(Scene(model, batch, label_names=("labels",), own_loss=own_loss))
+    mistake = find_mistake(FailureContext(model, batch, label_names=("labels",), own_loss=own_loss))
     return None if mistake is None else type(mistake).__name__
 
 
 def certain(model: nn.Module, **batch: Any) -> str | None:
     """What is said before the model has tried."""
-    mistake = certain_mistake_in(Scene(model, batch, label_names=("labels",)))
+    mistake = find_certain_mistake(FailureContext(model, batch, label_names=("labels",)))
     return None if mistake is None else type(mistake).__name__
 
 

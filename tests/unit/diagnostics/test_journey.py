@@ -86,18 +86,18 @@ def test_no_trace_is_left(tmp_path: Path, mode: bool) -> None:
 
 
 def test_training_after_an_explanation_is_the_same(tmp_path: Path) -> None:
-    def losses(*, explained: bool) -> list[float]:
+    def losses(*, explain_failure: bool) -> list[float]:
         ostinato.set_seed(1)
         built = trainer(
             tmp_path, tiny.seeded(Normed), tiny.regression_rows(), arguments={"logging_steps": 1, "max_steps": 5}
         )
-        if explained:
+        if explain_failure:
             built.explain()
             built.plan()
         built.train()
         return [entry["loss"] for entry in built.state.log_history if "loss" in entry]
 
-    assert losses(explained=True) == losses(explained=False)
+    assert losses(explain_failure=True) == losses(explain_failure=False)
 
 
 def test_a_configuration_that_the_model_changes_is_put_back(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from apis import load_library
 
 from ostinato.data.columns import ColumnChoice
 from ostinato.diagnostics import describe_values
-from ostinato.diagnostics.batch_lint import doubt_about_loss, doubts_about
-from ostinato.diagnostics.context import Scene
-from ostinato.diagnostics.example_row import Reader, read_row
+from ostinato.diagnostics.batch_lint import lint_batch, lint_loss
+from ostinato.diagnostics.context import FailureContext
+from ostinato.diagnostics.example_row import Reader, describe_row
 
 load_library("transformers")
 
@@ -44,7 +44,7 @@ def test_types_in_words(values: list[Any], words: str) -> None:
 def test_why_a_column_is_kept() -> None:
     rows = [{"x": 1, "label": 2, "mine": 3, "gone": 4}]
     choice = ColumnChoice(["x", "label", "mine"], ["gone"], ["x", "labels", "label", "mine"], "data set", "Net")
-    told = {one.name: one.why for one in describe_values.columns_of(rows, choice, ["x", "labels"])}
+    told = {one.name: one.why for one in describe_values.describe_columns(rows, choice, ["x", "labels"])}
     assert told == {
         "x": "forward takes it",
         "label": "the collator makes labels of it",
@@ -60,7 +60,7 @@ def test_a_batch() -> None:
         "labels": torch.tensor([[0, 4, -100], [2, -100, -100]]),
         "names": ["a", "b"],
     }
-    told = describe_values.collated(
+    told = describe_values.describe_batch(
         batch, collator="c", kept=["input_ids", "label", "text"], labels=["labels"], micro_batches=1
     )
     assert told.rows == 2
@@ -81,14 +81,14 @@ def test_a_batch() -> None:
     ],
 )
 def test_numbers_of_labels(labels: torch.Tensor, note: str) -> None:
-    assert describe_values.value_of("labels", labels, is_label=True).note == note
+    assert describe_values.describe_value("labels", labels, is_label=True).note == note
 
 
 def test_share_of_ignored_labels() -> None:
-    assert describe_values.ignored_share(np.array([[1, -100], [-100, -100]])) == 0.75
-    assert describe_values.ignored_share((np.array([1]), np.array([-100]))) == 0.5
-    assert describe_values.ignored_share(np.array([0.5])) is None
-    assert describe_values.ignored_share(None) is None
+    assert describe_values.find_ignored_share(np.array([[1, -100], [-100, -100]])) == 0.75
+    assert describe_values.find_ignored_share((np.array([1]), np.array([-100]))) == 0.5
+    assert describe_values.find_ignored_share(np.array([0.5])) is None
+    assert describe_values.find_ignored_share(None) is None
 
 
 # ---- one row --------------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class Words:
 def test_a_row_of_classes() -> None:
     inputs = {"input_ids": torch.tensor([[5, 6, 0]]), "attention_mask": torch.tensor([[1, 1, 0]])}
     reader = Reader(tokenizer=Words(), class_names={0: "no", 1: "yes"})
-    assert read_row(inputs, np.array([[0.0, 1.0]]), np.array([0]), reader) == (
+    assert describe_row(inputs, np.array([[0.0, 1.0]]), np.array([0]), reader) == (
         ("input", "'w5 w6'"),
         ("label", "0 (no)"),
         ("prediction", "1 (yes)"),
@@ -112,19 +112,19 @@ def test_a_row_of_classes() -> None:
 def test_a_row_of_next_tokens() -> None:
     logits = np.zeros((1, 3, 9))
     logits[0, 0, 4] = logits[0, 1, 7] = logits[0, 2, 8] = 1
-    told = read_row({}, (logits, "state"), np.array([[-100, 6, 7]]), Reader(tokenizer=Words(), shifts=True))
+    told = describe_row({}, (logits, "state"), np.array([[-100, 6, 7]]), Reader(tokenizer=Words(), shifts=True))
     assert told == (("label", "'w6 w7'"), ("prediction", "'w4 w7'"))
 
 
 def test_a_row_of_tags() -> None:
     logits = np.eye(2)[None, [1, 0, 1]]
     reader = Reader(class_names={0: "O", 1: "B"}, classes=2, vocabulary=40)
-    told = read_row({}, logits, np.array([[1, -100, 0]]), reader)
+    told = describe_row({}, logits, np.array([[1, -100, 0]]), reader)
     assert told == (("label", "1 (B), 0 (O)"), ("prediction", "1 (B), 1 (B)"))
 
 
 def test_a_row_of_several_labels() -> None:
-    told = read_row({}, np.array([[-1.0, 2.0, 3.0]]), np.array([[0.0, 0.0, 0.0]]), Reader(several=True))
+    told = describe_row({}, np.array([[-1.0, 2.0, 3.0]]), np.array([[0.0, 0.0, 0.0]]), Reader(several=True))
     assert told == (("label", "none"), ("prediction", "1, 2"))
 
 
@@ -140,7 +140,7 @@ def test_a_row_of_several_labels() -> None:
     ],
 )
 def test_other_rows(predictions: Any, labels: Any, told: Any) -> None:
-    assert read_row({}, predictions, labels, Reader()) == told
+    assert describe_row({}, predictions, labels, Reader()) == told
 
 
 def test_a_tokenizer_that_fails_leaves_numbers() -> None:
@@ -148,7 +148,7 @@ def test_a_tokenizer_that_fails_leaves_numbers() -> None:
         def decode(self, ids: list[int]) -> str:
             raise KeyError(ids[0])
 
-    told = read_row({"input_ids": torch.tensor([[1, 2]])}, None, None, Reader(tokenizer=Broken()))
+    told = describe_row({"input_ids": torch.tensor([[1, 2]])}, None, None, Reader(tokenizer=Broken()))
     assert told == (("input", "1, 2"),)
 
 
@@ -156,8 +156,8 @@ def test_a_tokenizer_that_fails_leaves_numbers() -> None:
 
 
 def doubts(batch: dict[str, Any], *, shifts: bool = True, model: Any = None) -> list[str]:
-    scene = Scene(model or tiny.tied(), batch)
-    return [found.what for found in doubts_about(scene, shifts=shifts, tokenizer=None)]
+    context = FailureContext(model or tiny.tied(), batch)
+    return [found.what for found in lint_batch(context, shifts=shifts, tokenizer=None)]
 
 
 IDS = torch.arange(12).reshape(2, 6)
@@ -203,4 +203,4 @@ def test_nothing_to_learn() -> None:
 
 @pytest.mark.parametrize(("loss", "is_odd"), [(1.0, False), (None, False), (float("nan"), True), (float("inf"), True)])
 def test_a_loss_that_is_no_number(loss: float | None, is_odd: bool) -> None:
-    assert (doubt_about_loss(loss) is not None) is is_odd
+    assert (lint_loss(loss) is not None) is is_odd

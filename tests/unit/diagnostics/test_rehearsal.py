@@ -17,7 +17,7 @@ import ostinato
 from ostinato.core.errors import MetricError
 from ostinato.core.random import RandomState
 from ostinato.diagnostics import eval_dry_run
-from ostinato.diagnostics.eval_dry_run import MetricCheck, Outcome, check_metrics, untouched
+from ostinato.diagnostics.eval_dry_run import MetricCheck, Outcome, check_metrics, preserve_state
 
 # ------------------------------------------------------------------------------------------------- what is decided
 
@@ -143,7 +143,7 @@ def test_untouched_puts_everything_back() -> None:
     model = tiny.seeded(Remembering)
     modes = [module.training for module in model.modules()]
     before, streams, buffer = copy.deepcopy(model.state_dict()), RandomState.capture(), model.seen
-    with untouched(model):
+    with preserve_state(model):
         model.train()
         model(torch.randn(4, 4))
         random.random()
@@ -226,7 +226,7 @@ def test_training_does_not_notice(metric, sharing: bool, sets: int, tmp_path, mo
     monkeypatch.setattr(eval_dry_run, "attempt", noting)
     weights, numbers, events = run()
     assert tried == ([False, True] if metric is one_class_is_too_few else [False]) * sets
-    monkeypatch.setattr(eval_dry_run, "can_rehearse", lambda trainer, sets: False)
+    monkeypatch.setattr(eval_dry_run, "can_check", lambda trainer, sets: False)
     plain_weights, plain_numbers, plain_events = run()
     assert weights.keys() == plain_weights.keys()
     assert all(torch.equal(weights[name], plain_weights[name]) for name in weights)
@@ -355,7 +355,7 @@ def test_no_workers_are_started(tmp_path) -> None:
     trainer.data_collator = collate
     trainer.state.max_steps = 2
     trainer.create_optimizer_and_scheduler(2)
-    assert eval_dry_run.can_rehearse(trainer, [trainer.eval_dataset])
+    assert eval_dry_run.can_check(trainer, [trainer.eval_dataset])
     assert eval_dry_run.attempt(trainer, "eval", None, None, whole=False).metrics["eval_read_elsewhere"] == 0.0
 
 
