@@ -442,7 +442,7 @@ class Trainer(metaclass=TrainerType):
                         self.model = self.call_model_init(trial)
                         self._adopt_model()
                         self.optimizer = self.lr_scheduler = None
-                    with run_journal.journalled(self, trial, checkpoint, _write_report):
+                    with run_journal.write_journal(self, trial, checkpoint, _write_report):
                         return self._inner_training_loop(
                             batch_size=self._train_batch_size,
                             args=self.args,
@@ -767,7 +767,7 @@ class Trainer(metaclass=TrainerType):
     model_preparation_time: float = 0.0
     hub_model_id: str | None = None  # once a repository was asked for
     push_in_progress: PushInProgress | None = None  # the last that did not block
-    _publishing: publisher.Publishing | None = None
+    _publishing: publisher.Publisher | None = None
 
     # ---- after a step (engine/report.py) --------------------------------------------------------------
 
@@ -1186,7 +1186,7 @@ class Trainer(metaclass=TrainerType):
         directory = output_dir if output_dir is not None else str(self._home)
         if self.args.should_save:
             if self._publishing is not None:
-                self._publishing.let_go(Path(directory))
+                self._publishing.release(Path(directory))
             self._save(directory)
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub(commit_message="Model save", blocking=not self.is_in_train)

@@ -382,7 +382,7 @@ def _succeeded(trainer: Trainer, saves: Saves, save: Save) -> None:
         saves.lost_best = None
     if save.publish is not None:
         save.publish()
-    run_journal.saved(trainer, save.target, save.step, perf_counter() - save.begun, is_best=save.is_best)
+    run_journal.record_save(trainer, save.target, save.step, perf_counter() - save.begun, is_best=save.is_best)
 
 
 def _failed(trainer: Trainer, saves: Saves, save: Save, error: BaseException) -> None:

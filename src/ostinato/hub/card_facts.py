@@ -39,16 +39,16 @@ class CardHost(Protocol):
 def create_model_card(trainer: CardHost, asked: CardRequest, name: str | None) -> None:
     """Write README.md into the output directory; the first process does."""
     if trainer.is_world_process_zero():
-        write_card(trainer._home, asked, facts_of(trainer, name))
+        write_card(trainer._home, asked, collect_facts(trainer, name))
 
 
-def facts_of(trainer: CardHost, name: str | None) -> CardFacts:
+def collect_facts(trainer: CardHost, name: str | None) -> CardFacts:
     """Everything a card can say without being told."""
     state = trainer.state
     adapters = getattr(trainer.model, "peft_config", None) or {}
     inner = bare_model(trainer.model)
     base = next((config.base_model_name_or_path for config in adapters.values()), None)
-    base = _on_the_hub(base or getattr(getattr(inner, "config", None), "_name_or_path", None))
+    base = _find_hub_name(base or getattr(getattr(inner, "config", None), "_name_or_path", None))
     is_transformers = any(kind.__module__.partition(".")[0] == "transformers" for kind in type(inner).__mro__)
     tags = []
     if adapters:
@@ -61,7 +61,7 @@ def facts_of(trainer: CardHost, name: str | None) -> CardFacts:
         library_name="peft" if adapters else "transformers" if is_transformers else None,
         base_model=base,
         tags=tuple(tags),
-        dataset=_dataset_of(trainer.train_dataset),
+        dataset=_find_dataset(trainer.train_dataset),
         hyperparameters=collect_hyperparameters(trainer.args, trainer._train_batch_size),
         log_history=state.log_history,
         best_step=state.best_global_step if ReportSettings.of(trainer.args).load_best_at_end else None,
@@ -69,13 +69,13 @@ def facts_of(trainer: CardHost, name: str | None) -> CardFacts:
     )
 
 
-def _on_the_hub(name: Any) -> str | None:
+def _find_hub_name(name: Any) -> str | None:
     """A name, if it is one of the hub's and not of a directory here."""
     is_one = isinstance(name, str) and _REPOSITORY.fullmatch(name) and not Path(name).exists()
     return name if is_one else None
 
 
-def _dataset_of(dataset: Any) -> tuple[str, str | None] | None:
+def _find_dataset(dataset: Any) -> tuple[str, str | None] | None:
     """What `datasets` says where a set is from, if that is more than the format of a file."""
     name, config = getattr(dataset, "builder_name", None), getattr(dataset, "config_name", None)
     if not isinstance(name, str) or name in _FILE_FORMATS:

@@ -18,11 +18,17 @@ from .repository import hub_library
 CARD_NAME = "README.md"
 TAG = "generated_from_trainer"
 
-_OURS = "<!-- Written by the trainer, who knows how this model was made, not what for: please fill in the rest. -->"
+_GENERATED_NOTICE = (
+    "<!-- Written by the trainer, who knows how this model was made, not what for: please fill in the rest. -->"
+)
 # Texts that programs wrote: ours, transformers' and PEFT's. Any other is somebody's own.
-_WRITTEN_BY_PROGRAMS = (_OURS, "generated automatically according to the information the Trainer", "for Model ID")
-_TO_DO = "Nothing has been written here yet."
-_ABOUT_SPEED = (
+_GENERATED_MARKS = (
+    _GENERATED_NOTICE,
+    "generated automatically according to the information the Trainer",
+    "for Model ID",
+)
+_PLACEHOLDER = "Nothing has been written here yet."
+_SPEED_METRICS = (
     "runtime",
     "samples_per_second",
     "steps_per_second",
@@ -92,19 +98,19 @@ def write_card(directory: Path, asked: CardRequest, facts: CardFacts) -> None:
     """Write README.md, or bring the one that is there up to date."""
     library = hub_library("create_model_card")
     path = Path(directory) / CARD_NAME
-    before, text = _existing(library, path)
-    data = library.ModelCardData(**_metadata(before, asked, facts))
-    results = _results(library, asked, facts) or getattr(before, "eval_results", None)
+    before, text = _read_existing(library, path)
+    data = library.ModelCardData(**_merge_metadata(before, asked, facts))
+    results = _build_results(library, asked, facts) or getattr(before, "eval_results", None)
     data.model_name, data.eval_results = facts.name, results or []
     if text is None:
-        text = _text(asked, facts, data.base_model)
+        text = _build_text(asked, facts, data.base_model)
     else:
         note_once(f"{path} was written by somebody: its text is kept, its metadata is brought up to date")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"---\n{data.to_yaml()}\n---\n\n{text.strip()}\n", encoding="utf-8")
 
 
-def _existing(library: Any, path: Path) -> tuple[Any, str | None]:
+def _read_existing(library: Any, path: Path) -> tuple[Any, str | None]:
     """The metadata of the card that is there, and its text if a person wrote it."""
     if not path.is_file():
         return None, None
@@ -113,14 +119,14 @@ def _existing(library: Any, path: Path) -> tuple[Any, str | None]:
     except Exception as error:  # YAML that cannot be read, of any kind: a card is no reason to fail
         warn(f"the metadata of {path} cannot be read and is written anew: {error}")
         return None, None
-    is_somebodys = card.text.strip() and not any(mark in card.text for mark in _WRITTEN_BY_PROGRAMS)
+    is_somebodys = card.text.strip() and not any(mark in card.text for mark in _GENERATED_MARKS)
     return card.data, card.text if is_somebodys else None
 
 
 # ---- what the hub reads --------------------------------------------------------------------------------------------
 
 
-def _metadata(before: Any, asked: CardRequest, facts: CardFacts) -> dict[str, Any]:
+def _merge_metadata(before: Any, asked: CardRequest, facts: CardFacts) -> dict[str, Any]:
     known = {} if before is None else {k: v for k, v in before.to_dict().items() if k != "model-index"}
     found = {
         "library_name": facts.library_name,
@@ -135,13 +141,13 @@ def _metadata(before: Any, asked: CardRequest, facts: CardFacts) -> dict[str, An
     }
     merged = {**found, **known, **{name: value for name, value in said.items() if value}}
     merged["tags"] = list(dict.fromkeys([*as_list(known.get("tags")), *facts.tags, *asked.tags, TAG]))
-    metrics = list(_scores(facts))
+    metrics = list(_find_scores(facts))
     if metrics:
         merged["metrics"] = metrics
     return {name: value for name, value in merged.items() if value is not None}
 
 
-def _results(library: Any, asked: CardRequest, facts: CardFacts) -> list[Any]:
+def _build_results(library: Any, asked: CardRequest, facts: CardFacts) -> list[Any]:
     """The `model-index`: which value of which metric for which task on which data. All of it has to be known."""
     tags = asked.dataset_tags or ([facts.dataset[0]] if facts.dataset is not None else [])
     config = facts.dataset[1] if facts.dataset is not None and not asked.dataset_tags else None
@@ -149,17 +155,17 @@ def _results(library: Any, asked: CardRequest, facts: CardFacts) -> list[Any]:
     found = []
     for task in tasks:
         for place, tag in enumerate(tags):
-            for metric, value in _scores(facts).items():
+            for metric, value in _find_scores(facts).items():
                 found.append(
                     library.EvalResult(
                         task_type=task,
-                        task_name=_in_words(task),
+                        task_name=_title(task),
                         dataset_type=tag,
                         dataset_name=(asked.datasets[place : place + 1] or [tag])[0],
                         dataset_config=config,
                         dataset_args=(asked.dataset_args[place : place + 1] or [None])[0],
                         metric_type=metric,
-                        metric_name=_in_words(metric),
+                        metric_name=_title(metric),
                         metric_value=value,
                     )
                 )
@@ -169,27 +175,27 @@ def _results(library: Any, asked: CardRequest, facts: CardFacts) -> list[Any]:
 # ---- what people read ----------------------------------------------------------------------------------------------
 
 
-def _text(asked: CardRequest, facts: CardFacts, base_model: Any) -> str:
+def _build_text(asked: CardRequest, facts: CardFacts, base_model: Any) -> str:
     base = as_list(base_model)
     of = f"[{base[0]}](https://huggingface.co/{base[0]}), trained further" if base else f"{facts.model_class}, trained"
     names = asked.datasets or asked.dataset_tags or ([facts.dataset[0]] if facts.dataset is not None else [])
     data = " and ".join(names) if names else "data that the trainer has no name for"
-    parts = [_OURS, f"# {facts.name}", f"{of} on {data}."]
-    measured = evaluation(facts)
+    parts = [_GENERATED_NOTICE, f"# {facts.name}", f"{of} on {data}."]
+    measured = find_evaluation(facts)
     if measured:
-        lines = [f"- {_in_words(name)}: {_number(value)}" for name, value in measured.items()]
+        lines = [f"- {_title(name)}: {_format_number(value)}" for name, value in measured.items()]
         parts += ["On the evaluation set:", "\n".join(lines)]
     for title in ("Model description", "Intended uses & limitations", "Training and evaluation data"):
-        parts += [f"## {title}", _TO_DO]
+        parts += [f"## {title}", _PLACEHOLDER]
     parts += ["## Training procedure", "### Training hyperparameters"]
     parts.append("\n".join(f"- {name}: {value}" for name, value in facts.hyperparameters.items()))
-    if table := list(_table(facts)):
+    if table := list(_build_table(facts)):
         parts += ["### Training results", "\n".join(table)]
     parts += ["### Framework versions", "\n".join(f"- {name} {version}" for name, version in facts.versions.items())]
     return "\n\n".join(parts)
 
 
-def _table(facts: CardFacts) -> Iterator[str]:
+def _build_table(facts: CardFacts) -> Iterator[str]:
     """A row for each evaluation during training, with the training loss that was logged last before it."""
     rows: dict[int, dict[str, Any]] = {}
     loss: Any = None
@@ -197,42 +203,47 @@ def _table(facts: CardFacts) -> Iterator[str]:
         if "train_runtime" in entry:
             break
         loss = entry.get("loss", loss)
-        measured = _metrics_in(entry)
+        measured = _find_metrics(entry)
         if measured:
             row = rows.setdefault(entry["step"], {"loss": loss, "epoch": entry.get("epoch")})
             row.update({f"eval_{name}": value for name, value in measured.items()})
     if not rows:
         return
     names = list(dict.fromkeys(name for row in rows.values() for name in row if name.startswith("eval_")))
-    titles = ["Validation Loss" if name == "eval_loss" else _in_words(name.removeprefix("eval_")) for name in names]
+    titles = ["Validation Loss" if name == "eval_loss" else _title(name.removeprefix("eval_")) for name in names]
     yield "| " + " | ".join(["Training Loss", "Epoch", "Step", *titles]) + " |"
     yield "|" + ":---:|" * (3 + len(titles))
     for step, row in rows.items():
-        cells = [_number(row["loss"]), _number(row["epoch"]), str(step), *(_number(row.get(name)) for name in names)]
+        cells = [
+            _format_number(row["loss"]),
+            _format_number(row["epoch"]),
+            str(step),
+            *(_format_number(row.get(name)) for name in names),
+        ]
         yield "| " + " | ".join(cells) + " |"
 
 
-def evaluation(facts: CardFacts) -> dict[str, float]:
+def find_evaluation(facts: CardFacts) -> dict[str, float]:
     """What the model was measured to do: after training, else where its weights are from, else at last."""
     measured: dict[int, dict[str, float]] = {}
-    afterwards: dict[str, float] = {}
+    after_training: dict[str, float] = {}
     is_over = False
     for entry in facts.log_history:
         is_over = is_over or "train_runtime" in entry
-        numbers = _metrics_in(entry)
+        numbers = _find_metrics(entry)
         if numbers:
-            (afterwards if is_over else measured.setdefault(entry["step"], {})).update(numbers)
-    if afterwards or not measured:
-        return afterwards
+            (after_training if is_over else measured.setdefault(entry["step"], {})).update(numbers)
+    if after_training or not measured:
+        return after_training
     return measured.get(facts.best_step or -1) or measured[max(measured)]
 
 
-def _scores(facts: CardFacts) -> dict[str, float]:
+def _find_scores(facts: CardFacts) -> dict[str, float]:
     """What is no loss, and so can be compared with other models."""
-    return {name: value for name, value in evaluation(facts).items() if not name.endswith("loss")}
+    return {name: value for name, value in find_evaluation(facts).items() if not name.endswith("loss")}
 
 
-def _metrics_in(entry: Mapping[str, Any]) -> dict[str, float]:
+def _find_metrics(entry: Mapping[str, Any]) -> dict[str, float]:
     """The finite numbers of an evaluation, without those about its speed."""
     return {
         name.removeprefix("eval_"): value
@@ -240,17 +251,17 @@ def _metrics_in(entry: Mapping[str, Any]) -> dict[str, float]:
         if name.startswith("eval_")
         and isinstance(value, (int, float))
         and math.isfinite(value)
-        and not name.endswith(_ABOUT_SPEED)
+        and not name.endswith(_SPEED_METRICS)
     }
 
 
-def _in_words(name: str) -> str:
+def _title(name: str) -> str:
     """
-    >>> _in_words("text-classification"), _in_words("eval_f1")
+    >>> _title("text-classification"), _title("eval_f1")
     ('Text Classification', 'Eval F1')
     """
     return name.replace("_", " ").replace("-", " ").title()
 
 
-def _number(value: Any) -> str:
+def _format_number(value: Any) -> str:
     return "" if value is None else str(value) if isinstance(value, int) else f"{value:.4f}"

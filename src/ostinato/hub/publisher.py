@@ -33,13 +33,13 @@ from ..core.run_files import JOURNAL_NAME, REPORT_NAME, VERIFY_DIRECTORY
 from ..core.state import TrainerState
 from . import staging
 from .model_card import CARD_NAME
-from .repository import ClientBars, Repository
+from .repository import ClientProgressBars, Repository
 from .uploads import PushInProgress, Upload, Uploads, finish_at_exit
 
-MAKING = 10.0  # seconds that a constructor waits for the repository
+CREATION_TIMEOUT = 10.0  # seconds that a constructor waits for the repository
 
 # What a checkpoint has beside the model. (The card is that of the output directory.)
-_OF_TRAINING = (
+_TRAINING_FILES = (
     *(f"{Path(name).stem}.*" for name in (OPTIMIZER_NAME, SCHEDULER_NAME, SCALER_NAME, LOOP_NAME)),
     "rng-*",
     "rng_state*",
@@ -49,7 +49,7 @@ _OF_TRAINING = (
     CARD_NAME,
 )
 # What an output directory has beside the model, and `_private` things, as in transformers.
-_NOT_PUBLISHED = (
+_PRIVATE_FILES = (
     "_*",
     f"{PREFIX_CHECKPOINT_DIR}-*",
     BEST_MODEL_NAME,
@@ -67,7 +67,7 @@ Source = tuple[Path, tuple[str, ...], bool]  # a folder, what is left out of it,
 
 
 @dataclass(frozen=True)
-class Parcel:
+class Commit:
     """One commit: what is in it, and where it goes."""
 
     sources: tuple[Source, ...]  # the later lie over the earlier
@@ -79,98 +79,98 @@ class Parcel:
 
 @dataclass(frozen=True)
 class Push:
-    """A parcel on its way."""
+    """A commit on its way."""
 
-    parcel: Parcel
+    commit: Commit
     upload: Upload
 
 
-class Publishing:
+class Publisher:
     """The repository of one trainer, what is on its way there, and what is not there yet."""
 
     def __init__(self, repository: Repository, home: Path) -> None:
         self.repository = repository
         self.home = home
         self.uploads = Uploads()
-        self.on_the_way: list[Push] = []
-        self.owed: dict[str, Path] = {}  # by place in the repository: the checkpoint that should be there
+        self.in_progress: list[Push] = []
+        self.pending: dict[str, Path] = {}  # by place in the repository: the checkpoint that should be there
         self.last_error: BaseException | None = None  # of the upload that ended last
-        self._bars = ClientBars()
+        self._bars = ClientProgressBars()
         self._staged: list[staging.Staged] = []
-        self._has_told = self._has_swept = False
+        self._has_warned = self._has_removed_leftovers = False
 
-    def make_repository(self) -> None:
+    def create_repository(self) -> None:
         """Have the repository made; wait a moment for its full name."""
-        upload = self.uploads.start(self.repository.make, patience=MAKING)
+        upload = self.uploads.start(self.repository.make, timeout=CREATION_TIMEOUT)
         self.uploads.wait(upload)
         if upload.error is not None:
             by_hand = self.repository.command(self.home, message="End of training")
-            self._tell(upload.error, more=f"; by hand, after training: {by_hand}")
+            self._warn_once(upload.error, more=f"; by hand, after training: {by_hand}")
 
-    def push(self, parcel: Parcel, *, is_watched: bool = False) -> Push | None:
-        """Put a parcel aside and send it; None if there is no room to do so."""
-        staged = self._stage(parcel.sources)
+    def push(self, commit: Commit, *, is_blocking: bool = False) -> Push | None:
+        """Put a commit aside and send it; None if there is no room to do so."""
+        staged = self._stage(commit.sources)
         if staged is None:
             return None
         send = partial(
             self.repository.upload,
             staged.folder,
-            message=parcel.message,
-            path_in_repo=parcel.place,
-            revision=parcel.revision,
+            message=commit.message,
+            path_in_repo=commit.place,
+            revision=commit.revision,
         )
-        (self._bars.put_back if is_watched else self._bars.put_off)()
-        push = Push(parcel, self.uploads.start(send, size=staged.size, afterwards=lambda: staged.remove()))
-        self.on_the_way.append(push)
+        (self._bars.restore if is_blocking else self._bars.disable)()
+        push = Push(commit, self.uploads.start(send, size=staged.size, on_end=lambda: staged.remove()))
+        self.in_progress.append(push)
         return push
 
-    def settle(self, *, tells: bool = True) -> None:
+    def collect_finished(self, *, warns: bool = True) -> None:
         """Look at what has ended: forget what arrived, tell what did not."""
-        for push in [push for push in self.on_the_way if push.upload.is_done]:
-            self.on_the_way.remove(push)
+        for push in [push for push in self.in_progress if push.upload.is_done]:
+            self.in_progress.remove(push)
             self.last_error = push.upload.error
             if self.last_error is not None:
-                if tells:
-                    self._tell(self.last_error)
+                if warns:
+                    self._warn_once(self.last_error)
                 continue
-            self._has_told = False
-            if push.parcel.checkpoint in (None, self.owed.get(push.parcel.place)):
-                self.owed.pop(push.parcel.place, None)
-        if not self.on_the_way:
-            self._bars.put_back()
+            self._has_warned = False
+            if push.commit.checkpoint in (None, self.pending.get(push.commit.place)):
+                self.pending.pop(push.commit.place, None)
+        if not self.in_progress:
+            self._bars.restore()
 
     def wait(self) -> None:
         """Return once nothing is on its way, or what is has taken too long."""
-        self.uploads.wait(*(push.upload for push in self.on_the_way))
-        self.settle()
+        self.uploads.wait(*(push.upload for push in self.in_progress))
+        self.collect_finished()
 
-    def let_go(self, directory: Path) -> None:
+    def release(self, directory: Path) -> None:
         """Somebody is going to write into `directory`: what is being uploaded stays as it is."""
         for staged in self._staged:
-            staged.let_go(directory)
+            staged.release(directory)
 
-    def command(self, parcel: Parcel) -> str:
-        """What to type to send a parcel by hand."""
-        source, left_out, _ = parcel.sources[-1]
+    def command(self, commit: Commit) -> str:
+        """What to type to send a commit by hand."""
+        source, left_out, _ = commit.sources[-1]
         there = [
             f"{pattern}/*" if any(path.is_dir() for path in source.glob(pattern)) else pattern
             for pattern in left_out
             if any(source.glob(pattern))
         ]
         return self.repository.command(
-            source, path_in_repo=parcel.place, revision=parcel.revision, message=parcel.message, exclude=there
+            source, path_in_repo=commit.place, revision=commit.revision, message=commit.message, exclude=there
         )
 
     def _stage(self, sources: Sequence[Source]) -> staging.Staged | None:
         self._staged = [one for one in self._staged if one.remove.alive]
-        if not self._has_swept:
-            self._has_swept = True
-            staging.sweep(self.home, keep={one.folder for one in self._staged})
+        if not self._has_removed_leftovers:
+            self._has_removed_leftovers = True
+            staging.remove_leftovers(self.home, keep={one.folder for one in self._staged})
         staged = None
         try:
             staged = staging.Staged(self.home)
             for source, left_out, is_sealed in sources:
-                staged.add_folder(source, link_all=is_sealed, leave_out=partial(staging.matches, patterns=left_out))
+                staged.add_folder(source, link_all=is_sealed, exclude=partial(staging.matches, patterns=left_out))
         except OSError as error:
             warn(f"nothing is uploaded: what should be could not be put aside in {self.home}: {error}")
             if staged is not None:
@@ -179,9 +179,9 @@ class Publishing:
         self._staged.append(staged)
         return staged
 
-    def _tell(self, error: BaseException, more: str = "") -> None:
-        if not self._has_told:
-            self._has_told = True
+    def _warn_once(self, error: BaseException, more: str = "") -> None:
+        if not self._has_warned:
+            self._has_warned = True
             warn(
                 f"could not upload to {self.repository.id or self.repository.name}: {self.repository.reason(error)}; "
                 f"training goes on, and the next save tries again (said once){more}"
@@ -195,7 +195,7 @@ class HubHost(Protocol):
     state: TrainerState
     hub_model_id: str | None
     push_in_progress: PushInProgress | None
-    _publishing: Publishing | None
+    _publishing: Publisher | None
 
     @property
     def _home(self) -> Path: ...
@@ -219,8 +219,8 @@ def init_repository(trainer: HubHost, token: str | None) -> None:
     settings = HubSettings.of(trainer.args)
     repository = Repository(settings.name, token if token is not None else settings.token, settings.private)
     repository.check_name()
-    trainer._publishing = publishing = Publishing(repository, trainer._home)
-    publishing.make_repository()
+    trainer._publishing = publishing = Publisher(repository, trainer._home)
+    publishing.create_repository()
     trainer.hub_model_id = repository.id or repository.name
     trainer.push_in_progress = None
 
@@ -231,39 +231,41 @@ def push_from_checkpoint(trainer: HubHost, folder: Path) -> None:
     if not trainer.is_world_process_zero() or settings.strategy == HubStrategy.END:
         return
     publishing = _publishing(trainer)
-    publishing.uploads.give_up_if_late()
-    publishing.settle()
-    publishing.owed[""] = folder
+    publishing.uploads.abandon_if_late()
+    publishing.collect_finished()
+    publishing.pending[""] = folder
     if settings.strategy == HubStrategy.CHECKPOINT:
-        publishing.owed["last-checkpoint"] = folder
+        publishing.pending["last-checkpoint"] = folder
     elif settings.strategy == HubStrategy.ALL_CHECKPOINTS:
-        publishing.owed[folder.name] = folder
-    if settings.always or not publishing.on_the_way:
-        _push_owed(trainer, publishing, settings)
+        publishing.pending[folder.name] = folder
+    if settings.always or not publishing.in_progress:
+        _push_pending(trainer, publishing, settings)
 
 
-def _push_owed(trainer: HubHost, publishing: Publishing, settings: HubSettings) -> None:
-    on_the_way = {(push.parcel.place, push.parcel.checkpoint) for push in publishing.on_the_way}
-    parcels = [
-        _parcel(trainer, publishing, settings, place, folder)
-        for place, folder in sorted(publishing.owed.items(), key=lambda owed: owed[0] != "")  # the model first
-        if folder.is_dir() and (place, folder) not in on_the_way
+def _push_pending(trainer: HubHost, publishing: Publisher, settings: HubSettings) -> None:
+    in_progress = {(push.commit.place, push.commit.checkpoint) for push in publishing.in_progress}
+    commits = [
+        _build_commit(trainer, publishing, settings, place, folder)
+        for place, folder in sorted(
+            publishing.pending.items(), key=lambda pending: pending[0] != ""
+        )  # the model first
+        if folder.is_dir() and (place, folder) not in in_progress
     ]
-    if parcels:
-        _show(trainer, publishing, [publishing.push(parcel) for parcel in parcels])
+    if commits:
+        _expose_progress(trainer, publishing, [publishing.push(commit) for commit in commits])
 
 
-def _parcel(trainer: HubHost, publishing: Publishing, settings: HubSettings, place: str, folder: Path) -> Parcel:
+def _build_commit(trainer: HubHost, publishing: Publisher, settings: HubSettings, place: str, folder: Path) -> Commit:
     """A checkpoint as it is; or, for the top of the repository, its model among what else the run has there."""
     message = _message(trainer, folder, by_epochs=settings.by_epochs)
     if place:
-        return Parcel(((folder, (), True),), f"{message}, checkpoint", place, settings.revision, folder)
-    sources = (_home_of(publishing), (folder, _OF_TRAINING, True))
-    return Parcel(sources, message, place, settings.revision, folder)
+        return Commit(((folder, (), True),), f"{message}, checkpoint", place, settings.revision, folder)
+    sources = (_list_output_files(publishing), (folder, _TRAINING_FILES, True))
+    return Commit(sources, message, place, settings.revision, folder)
 
 
-def _home_of(publishing: Publishing) -> Source:
-    left_out = (*_NOT_PUBLISHED, *(path.name for path in homes_of(publishing.home)))
+def _list_output_files(publishing: Publisher) -> Source:
+    left_out = (*_PRIVATE_FILES, *(path.name for path in homes_of(publishing.home)))
     return publishing.home, left_out, False
 
 
@@ -273,14 +275,14 @@ def finish_current_push(trainer: HubHost) -> None:
     if publishing is None:
         return
     publishing.wait()
-    if publishing.owed and publishing.last_error is None:
-        _push_owed(trainer, publishing, settings)
+    if publishing.pending and publishing.last_error is None:
+        _push_pending(trainer, publishing, settings)
         publishing.wait()
-    if publishing.owed and publishing.last_error is not None:
-        owed, publishing.owed = publishing.owed, {}
-        parcels = [_parcel(trainer, publishing, settings, *one) for one in owed.items() if one[1].is_dir()]
-        gone = [place for place, folder in owed.items() if not folder.is_dir()]
-        _tell_missing(publishing, "training is not harmed, but not everything is on the hub", parcels, gone)
+    if publishing.pending and publishing.last_error is not None:
+        pending, publishing.pending = publishing.pending, {}
+        commits = [_build_commit(trainer, publishing, settings, *one) for one in pending.items() if one[1].is_dir()]
+        gone = [place for place, folder in pending.items() if not folder.is_dir()]
+        _warn_of_missing(publishing, "training is not harmed, but not everything is on the hub", commits, gone)
 
 
 def push_to_hub(
@@ -298,24 +300,26 @@ def push_to_hub(
         publishing.repository.token = token
     card.setdefault("model_name", (publishing.repository.id or settings.name).rpartition("/")[2])
     trainer.create_model_card(**card)
-    publishing.settle()
-    parcel = Parcel((_home_of(publishing),), message, "", revision if revision is not None else settings.revision)
-    push = publishing.push(parcel, is_watched=blocks)
+    publishing.collect_finished()
+    commit = Commit(
+        (_list_output_files(publishing),), message, "", revision if revision is not None else settings.revision
+    )
+    push = publishing.push(commit, is_blocking=blocks)
     if push is None:
         return None
     if not blocks:
-        _show(trainer, publishing, [push])
+        _expose_progress(trainer, publishing, [push])
         finish_at_exit(publishing.uploads, push.upload)
         return push.upload.future
     publishing.uploads.wait(push.upload)
-    publishing.settle(tells=False)
+    publishing.collect_finished(warns=False)
     if push.upload.error is None:
         return push.upload.future.result()
-    _tell_missing(publishing, f"{message!r} is not on the hub, but safe in {publishing.home}", [parcel])
+    _warn_of_missing(publishing, f"{message!r} is not on the hub, but safe in {publishing.home}", [commit])
     return None
 
 
-def _publishing(trainer: HubHost) -> Publishing:
+def _publishing(trainer: HubHost) -> Publisher:
     if trainer._publishing is None:
         trainer.init_hf_repo()
     assert trainer._publishing is not None
@@ -323,22 +327,22 @@ def _publishing(trainer: HubHost) -> Publishing:
     return trainer._publishing
 
 
-def _show(trainer: HubHost, publishing: Publishing, pushes: Sequence[Push | None]) -> None:
+def _expose_progress(trainer: HubHost, publishing: Publisher, pushes: Sequence[Push | None]) -> None:
     sent = [push.upload for push in pushes if push is not None]
     trainer.push_in_progress = PushInProgress(
         [upload.future for upload in sent], wait=partial(publishing.uploads.wait, *sent)
     )
 
 
-def _tell_missing(publishing: Publishing, what: str, parcels: Sequence[Parcel], gone: Sequence[str] = ()) -> None:
+def _warn_of_missing(publishing: Publisher, what: str, commits: Sequence[Commit], gone: Sequence[str] = ()) -> None:
     """What is missing, why, and what to type."""
     lines = [what]
     if publishing.last_error is not None:
         lines = [f"{what}: {publishing.repository.reason(publishing.last_error)}"]
     if gone:
         lines.append(f"deleted here before the hub took it: {', '.join(gone)}")
-    if parcels:
-        lines += ["to finish, logged in (`hf auth login`) or with HF_TOKEN set:", *map(publishing.command, parcels)]
+    if commits:
+        lines += ["to finish, logged in (`hf auth login`) or with HF_TOKEN set:", *map(publishing.command, commits)]
     warn("\n  ".join(lines))
 
 

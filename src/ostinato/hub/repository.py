@@ -13,7 +13,7 @@ from typing import Any
 from ..core.errors import ConfigError, NotSupportedError
 from .uploads import THREAD
 
-_LONGEST = 300  # characters of a reason
+_MAX_LENGTH = 300  # characters of a reason
 
 
 class NoHubLibraryError(NotSupportedError, ImportError):
@@ -102,7 +102,7 @@ class Repository:
         text = f"the hub answered {status}: {said}" if status is not None else f"{type(error).__name__}: {said}"
         if self.token:
             text = text.replace(self.token, "<HUB_TOKEN>")
-        return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+        return text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}…"
 
     def command(
         self,
@@ -126,11 +126,11 @@ class Repository:
     def _api(self) -> Any:
         library = hub_library("push_to_hub")
         for handler in logging.getLogger("huggingface_hub").handlers:
-            handler.addFilter(_not_about_uploads)  # which does nothing if it is there already
+            handler.addFilter(_is_not_about_uploads)  # which does nothing if it is there already
         return library.HfApi(token=self.token, library_name="ostinato")
 
 
-class ClientBars:
+class ClientProgressBars:
     """The client's progress bars, which would garble that of a run: off while uploads are on their way.
 
     They are one switch for the whole process, which saving a model also turns for a moment. Both are done by the
@@ -140,19 +140,19 @@ class ClientBars:
     def __init__(self) -> None:
         self._are_off = False
 
-    def put_off(self) -> None:
+    def disable(self) -> None:
         library = hub_library("push_to_hub")
         decides_itself = library.constants.HF_HUB_DISABLE_PROGRESS_BARS is not None  # the user, by the environment
         if not self._are_off and not decides_itself and not library.utils.are_progress_bars_disabled():
             library.utils.disable_progress_bars()
             self._are_off = True
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         if self._are_off:
             hub_library("push_to_hub").utils.enable_progress_bars()
             self._are_off = False
 
 
-def _not_about_uploads(record: logging.LogRecord) -> bool:
-    """The client tells of every attempt it makes; what becomes of an upload is told by those who began it."""
+def _is_not_about_uploads(record: logging.LogRecord) -> bool:
+    """The client warns of every attempt it makes; what becomes of an upload is told by those who began it."""
     return record.threadName != THREAD or record.levelno >= logging.ERROR

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 PREFIX = ".hub-"
-_WORTH_LINKING = 2**20  # bytes
+_LINK_BYTES = 2**20  # bytes
 _WRITTEN_AT_ONCE = (".safetensors", ".bin", ".pt", ".pth")  # not appended to, as logs are
 
 
@@ -25,7 +25,7 @@ class Staged:
     """A folder that goes with `remove`, or with the program.
 
     >>> staged = Staged(Path("out"))  # doctest: +SKIP
-    >>> staged.add_folder(Path("out/checkpoint-10"), link_all=True, leave_out=str.isupper)  # doctest: +SKIP
+    >>> staged.add_folder(Path("out/checkpoint-10"), link_all=True, exclude=str.isupper)  # doctest: +SKIP
     """
 
     def __init__(self, home: Path) -> None:
@@ -35,15 +35,13 @@ class Staged:
         self._linked: set[tuple[int, int]] = set()
         self.remove = weakref.finalize(self, partial(shutil.rmtree, self.folder, ignore_errors=True))
 
-    def add_folder(
-        self, source: Path, *, link_all: bool, leave_out: Callable[[str], bool] = lambda name: False
-    ) -> None:
+    def add_folder(self, source: Path, *, link_all: bool, exclude: Callable[[str], bool] = lambda name: False) -> None:
         """Everything in a folder but what `leave_out` says of its direct children. `link_all`: nobody writes there."""
-        for path in _files_in(Path(source), leave_out):
+        for path in _list_files(Path(source), exclude):
             target = self.folder / path.relative_to(source)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.unlink(missing_ok=True)
-            is_large = path.stat().st_size >= _WORTH_LINKING
+            is_large = path.stat().st_size >= _LINK_BYTES
             links = is_large and not path.is_symlink() and (link_all or path.suffix in _WRITTEN_AT_ONCE)
             if not (links and self._link(path, target)):
                 shutil.copyfile(path, target)
@@ -57,7 +55,7 @@ class Staged:
         self._linked.add(_identity(path))
         return True
 
-    def let_go(self, directory: Path) -> None:
+    def release(self, directory: Path) -> None:
         """Before somebody writes into `directory`: its files that are linked here lose their name there."""
         if not self.remove.alive or not self._linked or not directory.is_dir():
             return
@@ -66,7 +64,7 @@ class Staged:
                 path.unlink()
 
 
-def sweep(home: Path, keep: set[Path]) -> None:
+def remove_leftovers(home: Path, keep: set[Path]) -> None:
     """Clear away what a program that was killed has left of its uploads."""
     for path in Path(home).glob(f"{PREFIX}*"):
         if path.is_dir() and path not in keep:
@@ -82,14 +80,14 @@ def matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatch(name, pattern) for pattern in patterns)
 
 
-def _files_in(source: Path, leave_out: Callable[[str], bool]) -> Iterator[Path]:
+def _list_files(source: Path, exclude: Callable[[str], bool]) -> Iterator[Path]:
     for path in sorted(source.iterdir()):
-        if leave_out(path.name):
+        if exclude(path.name):
             continue
         if path.is_file():
             yield path
         elif path.is_dir() and not path.is_symlink():
-            yield from _files_in(path, lambda name: False)
+            yield from _list_files(path, lambda name: False)
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -17,21 +17,21 @@ from contextlib import suppress
 from typing import Any
 
 THREAD = "ostinato: uploads"
-PATIENCE = 60.0  # seconds for the smallest upload
-SLOWEST = 500_000  # bytes per second; slower connections are taken for dead ones
+MINIMUM_SECONDS = 60.0  # seconds for the smallest upload
+SLOWEST_BYTES_PER_SECOND = 500_000  # bytes per second; slower connections are taken for dead ones
 
 
-class GivenUpError(TimeoutError):
+class UploadTimeoutError(TimeoutError):
     """An upload that took longer than any that works."""
 
 
 class Upload:
     """Something on its way, and how it ended."""
 
-    def __init__(self, send: Callable[[], Any], *, patience: float, afterwards: Callable[[], None]) -> None:
+    def __init__(self, send: Callable[[], Any], *, timeout: float, on_end: Callable[[], None]) -> None:
         self.future: Future[Any] = Future()
-        self._send, self._patience, self._afterwards = send, patience, afterwards
-        self._must_end: float | None = None
+        self._send, self._timeout, self._on_end = send, timeout, on_end
+        self._deadline: float | None = None
 
     @property
     def is_done(self) -> bool:
@@ -45,12 +45,12 @@ class Upload:
     @property
     def seconds_left(self) -> float:
         """Until it is given up; all of its time if it has not begun."""
-        return self._patience if self._must_end is None else self._must_end - time.monotonic()
+        return self._timeout if self._deadline is None else self._deadline - time.monotonic()
 
     def run(self) -> None:
-        self._must_end = time.monotonic() + self._patience
+        self._deadline = time.monotonic() + self._timeout
         if not self.future.set_running_or_notify_cancel():
-            self._afterwards()
+            self._on_end()
             return
         try:
             result = self._send()
@@ -61,7 +61,7 @@ class Upload:
 
     def end(self, result: Any = None, error: BaseException | None = None) -> None:
         """Whoever is first decides how it ended."""
-        self._afterwards()  # what it needed goes first: who waits for the end finds nothing of it
+        self._on_end()  # what it needed goes first: who waits for the end finds nothing of it
         with suppress(InvalidStateError):
             self.future.set_result(result) if error is None else self.future.set_exception(error)
 
@@ -80,12 +80,14 @@ class Uploads:
         send: Callable[[], Any],
         *,
         size: int = 0,
-        patience: float | None = None,
-        afterwards: Callable[[], None] = lambda: None,
+        timeout: float | None = None,
+        on_end: Callable[[], None] = lambda: None,
     ) -> Upload:
-        """Call `send` behind what is waiting already; `afterwards` is called whatever becomes of it."""
+        """Call `send` behind what is waiting already; `on_end` is called whatever becomes of it."""
         upload = Upload(
-            send, patience=PATIENCE + size / SLOWEST if patience is None else patience, afterwards=afterwards
+            send,
+            timeout=MINIMUM_SECONDS + size / SLOWEST_BYTES_PER_SECOND if timeout is None else timeout,
+            on_end=on_end,
         )
         with self._lock:
             self._queue.append(upload)
@@ -102,24 +104,24 @@ class Uploads:
                 if current is None or current.is_done:
                     time.sleep(0.005)  # the thread is between two
                 elif current.seconds_left <= 0:
-                    self.give_up()
+                    self.abandon()
                 else:
                     wait([current.future], timeout=max(current.seconds_left, 0))
 
-    def give_up_if_late(self) -> None:
+    def abandon_if_late(self) -> None:
         """Free the way for the next if the present one should be done by now."""
         current = self._current
         if current is not None and not current.is_done and current.seconds_left <= 0:
-            self.give_up()
+            self.abandon()
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Leave the present upload to itself, and drop those behind it."""
         with self._lock:
             current, self._current, self._thread = self._current, None, None
             dropped = [*([current] if current is not None else []), *self._queue]
             self._queue.clear()
         for upload in dropped:
-            upload.end(error=GivenUpError("no answer for too long"))
+            upload.end(error=UploadTimeoutError("no answer for too long"))
 
     def _work(self) -> None:
         own = threading.current_thread()

@@ -36,11 +36,11 @@ _PACKAGES = (
     "sklearn",
 )
 _DISTRIBUTIONS = {"sklearn": "scikit-learn"}
-_LONGEST_WORD = 2_000
-_SECONDS_BETWEEN_LOOKS = 0.25  # at the memory: a look takes as long as writing a line of the journal
+_MAX_WORD = 2_000
+_SECONDS_BETWEEN_READS = 0.25  # at the memory: a look takes as long as writing a line of the journal
 
 
-def environment(device: torch.device) -> dict[str, Any]:
+def describe_environment(device: torch.device) -> dict[str, Any]:
     """Python, platform, device, and the versions of what is imported. No name of a host or a user."""
     found: dict[str, Any] = {
         "python": platform.python_version(),
@@ -93,7 +93,7 @@ def _launcher() -> dict[str, Any] | None:
 
 
 def _shortened(word: str) -> str:
-    return word if len(word) <= _LONGEST_WORD else f"{word[:_LONGEST_WORD]}…"
+    return word if len(word) <= _MAX_WORD else f"{word[:_MAX_WORD]}…"
 
 
 def _working_directory() -> str | None:
@@ -103,7 +103,7 @@ def _working_directory() -> str | None:
         return None
 
 
-def code_version() -> dict[str, str] | None:
+def find_code_version() -> dict[str, str] | None:
     """The commit of the repository that the script lies in, read from its files; None if it lies in none.
 
     Whether files were changed since is not known: finding out means running git, which may take long or hang.
@@ -113,11 +113,11 @@ def code_version() -> dict[str, str] | None:
     with suppress(OSError, ValueError):
         for folder in (start.resolve(), *start.resolve().parents):
             if (folder / ".git").exists():
-                return _head_of(folder / ".git")
+                return _read_head(folder / ".git")
     return None
 
 
-def _head_of(git: Path) -> dict[str, str] | None:
+def _read_head(git: Path) -> dict[str, str] | None:
     if git.is_file():  # a worktree or a submodule: the file says where the rest is
         git = (git.parent / git.read_text(encoding="utf-8").partition("gitdir:")[2].strip()).resolve()
     head = (git / "HEAD").read_text(encoding="utf-8").strip()
@@ -150,16 +150,16 @@ class MemoryGauge:
     def __init__(self, device: torch.device) -> None:
         self._device = device if device.type == "cuda" else None
         self._found: dict[str, int] = {}
-        self._looks_again = -math.inf
+        self._next_read = -math.inf
 
     def read(self) -> dict[str, int]:
         """Bytes, as last seen: `rss` of the process (Linux), `device_peak` of torch on a CUDA device so far."""
         now = monotonic()
-        if now >= self._looks_again:
-            self._found, self._looks_again = self._look(), now + _SECONDS_BETWEEN_LOOKS
+        if now >= self._next_read:
+            self._found, self._next_read = self._measure(), now + _SECONDS_BETWEEN_READS
         return self._found
 
-    def _look(self) -> dict[str, int]:
+    def _measure(self) -> dict[str, int]:
         found = {}
         if (resident := resident_bytes()) is not None:
             found["rss"] = resident

@@ -22,10 +22,10 @@ from ..core.state import TrainerControl, TrainerState
 from .writer import JournalFile, as_json, numbers_as_json
 
 VERSION = 1
-_HELD = 100  # notices before the run begins
-_LONGEST = 4_000  # characters of a notice or an error
-_LONGEST_TRACEBACK = 16_000
-_BY_A_SIGNAL = 128
+_MAX_PENDING = 100  # notices before the run begins
+_MAX_TEXT = 4_000  # characters of a notice or an error
+_MAX_TRACEBACK = 16_000
+_SIGNAL_OFFSET = 128
 
 
 class RunView(Protocol):
@@ -34,7 +34,7 @@ class RunView(Protocol):
     run_id: str
     directory: Path
 
-    def beginning(self) -> dict[str, Any]:
+    def describe_start(self) -> dict[str, Any]:
         """Arguments, environment, command, plan: all that is known before the first step."""
         ...
 
@@ -62,8 +62,8 @@ class JournalCallback(QuietCallback):
         self._file: JournalFile | None = None
         self._view: RunView | None = None
         self._run_id, self._head = "", ""  # what every line begins with, up to its time
-        self._begun = False
-        self._held: list[dict[str, Any]] = []  # what was said before the run began
+        self._has_begun = False
+        self._pending: list[dict[str, Any]] = []  # what was said before the run began
         self._best: Any = None
         self._evaluated_at = 0
         self._memory: dict[str, int] = {}
@@ -77,42 +77,42 @@ class JournalCallback(QuietCallback):
     @property
     def has_begun(self) -> bool:
         """Whether anything was written of the last run."""
-        return self._begun
+        return self._has_begun
 
     # ---- the run, as the trainer opens and closes it --------------------------------------------------------------
 
     def open(self, view: RunView) -> None:
         """A run is being opened; nothing is written yet."""
-        self._view, self._begun, self._held, self._run_id = view, False, [], view.run_id
+        self._view, self._has_begun, self._pending, self._run_id = view, False, [], view.run_id
         self._head = f'{{"v":{VERSION},"run":{as_json(view.run_id)},"time":'
 
-    def hear(self, kind: str, text: str) -> None:
+    def record_notice(self, kind: str, text: str) -> None:
         """Something was said to the user."""
-        entry = {"event": kind, "text": remove_keys(text)[:_LONGEST]}
-        if self._begun:
+        entry = {"event": kind, "text": remove_keys(text)[:_MAX_TEXT]}
+        if self._has_begun:
             self._write(entry)
-        elif self._view is not None and len(self._held) < _HELD:
-            self._held.append({**entry, "time": round(time.time(), 3)})
+        elif self._view is not None and len(self._pending) < _MAX_PENDING:
+            self._pending.append({**entry, "time": round(time.time(), 3)})
 
-    def saved(self, path: str, step: int, size: int, seconds: float, *, is_best: bool) -> None:
+    def record_save(self, path: str, step: int, size: int, seconds: float, *, is_best: bool) -> None:
         """A directory of weights is whole on the disk."""
-        if self._begun:
+        if self._has_begun:
             entry = {"event": "save", "step": step, "path": path, "bytes": size, "seconds": round(seconds, 4)}
             self._write({**entry, "best": is_best})
 
-    def broke_off(self, error: BaseException, step: int) -> None:
+    def record_failure(self, error: BaseException, step: int) -> None:
         """Training ended before its end."""
-        if not self._begun or self._view is None:
+        if not self._has_begun or self._view is None:
             return
-        entry = {"step": step, "seconds": _rounded(self._view.seconds()), "rows": self._view.coverage()}
+        entry = {"step": step, "seconds": _round(self._view.seconds()), "rows": self._view.coverage()}
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
-            self._write({"event": "stopped", **entry, "signal": _signal_of(error)})
+            self._write({"event": "stopped", **entry, "signal": _find_signal(error)})
             return
-        self._write({"event": "error", **entry, **_in_words(error)})
+        self._write({"event": "error", **entry, **_describe_error(error)})
 
     def close(self) -> None:
         """The run is over. What comes later (an evaluation of the trained model) is still written down."""
-        self._view, self._held = None, []
+        self._view, self._pending = None, []
         if self._file is not None:
             self._file.close()
 
@@ -125,14 +125,14 @@ class JournalCallback(QuietCallback):
         if self._file is not None:
             self._file.close()
         self._file = JournalFile(view.directory / JOURNAL_NAME)
-        self._begun, self._best, self._evaluated_at = True, state.best_metric, state.global_step
-        self._write({"event": "start", "step": state.global_step, **_told(view)})
-        held, self._held = self._held, []
+        self._has_begun, self._best, self._evaluated_at = True, state.best_metric, state.global_step
+        self._write({"event": "start", "step": state.global_step, **_describe_start(view)})
+        held, self._pending = self._pending, []
         for entry in held:
             self._write(entry)
 
     def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any) -> None:
-        if not self._begun or logs is None:
+        if not self._has_begun or logs is None:
             return
         self._note_best(args, state)
         # Many runs log every step: this one line is put together from its parts, without a dict of all of them.
@@ -148,37 +148,37 @@ class JournalCallback(QuietCallback):
     def on_evaluate(
         self, args: Any, state: TrainerState, control: TrainerControl, metrics: Any = None, **kwargs: Any
     ) -> None:
-        if self._begun:
+        if self._has_begun:
             self._evaluated_at = state.global_step
             entry = {"event": "evaluation", "step": state.global_step, "epoch": state.epoch, "metrics": metrics}
             self._write({**entry, "training": self._view is not None})
 
     def on_predict(self, args: Any, state: TrainerState, control: TrainerControl, metrics: Any, **kwargs: Any) -> None:
-        if self._begun:
+        if self._has_begun:
             self._write({"event": "prediction", "step": state.global_step, "metrics": metrics})
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._note_best(args, state)  # the save itself is told once it is whole
 
     def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if self._begun and self._view is not None:
+        if self._has_begun and self._view is not None:
             self._note_best(args, state)
             entry = {"event": "epoch", "step": state.global_step, "epoch": state.epoch}
             self._write({**entry, "rows": self._view.coverage()})
 
     def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if self._begun and self._view is not None:
+        if self._has_begun and self._view is not None:
             self._note_best(args, state)
             entry = {"event": "end", "step": state.global_step, "epoch": state.epoch, "of_steps": state.max_steps}
             best = state.best_model_checkpoint
             entry["best_checkpoint"] = None if best is None else Path(best).name
-            self._write({**entry, "seconds": _rounded(self._view.seconds()), "memory": self._view.memory()})
+            self._write({**entry, "seconds": _round(self._view.seconds()), "memory": self._view.memory()})
 
     # ---- lines ----------------------------------------------------------------------------------------------------
 
     def _note_best(self, args: Any, state: TrainerState) -> None:
         """An evaluation is judged after its event: the next event tells what came out of it."""
-        if self._begun and state.best_metric is not None and state.best_metric != self._best:
+        if self._has_begun and state.best_metric is not None and state.best_metric != self._best:
             self._best = state.best_metric
             name = args.metric_for_best_model or "loss"
             metric = name if name.startswith("eval_") else f"eval_{name}"
@@ -199,33 +199,33 @@ class JournalCallback(QuietCallback):
             self._file.close()
 
 
-def _told(view: RunView) -> dict[str, Any]:
+def _describe_start(view: RunView) -> dict[str, Any]:
     """A data set or a model of a strange kind may fail to be described; that is no reason not to train."""
     try:
-        return view.beginning()
+        return view.describe_start()
     except Exception as error:
         warn(f"the journal does not tell how this run began: {type(error).__name__}: {error}")
         return {}
 
 
-def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:
+def _round(seconds: Mapping[str, float]) -> dict[str, float]:
     return {purpose: round(part, 4) for purpose, part in seconds.items()}
 
 
-def _signal_of(error: BaseException) -> str:
+def _find_signal(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "SIGINT"
     code = error.code if isinstance(error, SystemExit) else None
-    if isinstance(code, int) and code > _BY_A_SIGNAL and code - _BY_A_SIGNAL in set(Signals):
-        return Signals(code - _BY_A_SIGNAL).name
+    if isinstance(code, int) and code > _SIGNAL_OFFSET and code - _SIGNAL_OFFSET in set(Signals):
+        return Signals(code - _SIGNAL_OFFSET).name
     return "exit"
 
 
-def _in_words(error: BaseException) -> dict[str, Any]:
+def _describe_error(error: BaseException) -> dict[str, Any]:
     """What an error says, and where it came from."""
-    told: dict[str, Any] = {"type": type(error).__name__, "text": remove_keys(str(error))[:_LONGEST]}
+    told: dict[str, Any] = {"type": type(error).__name__, "text": remove_keys(str(error))[:_MAX_TEXT]}
     if isinstance(error, OstinatoError):
-        told.update({name: remove_keys(getattr(error, name))[:_LONGEST] for name in ("what", "why", "fix")})
+        told.update({name: remove_keys(getattr(error, name))[:_MAX_TEXT] for name in ("what", "why", "fix")})
     where = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    told["traceback"] = remove_keys(where)[-_LONGEST_TRACEBACK:]
+    told["traceback"] = remove_keys(where)[-_MAX_TRACEBACK:]
     return told

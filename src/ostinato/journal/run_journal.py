@@ -15,11 +15,11 @@ from ..core.protocols import JournalHost
 from ..core.tree import has_length
 from ..data.columns import has_columns
 from ..data.eval_set import rows_in
-from .environment import MemoryGauge, code_version, command, environment
+from .environment import MemoryGauge, command, describe_environment, find_code_version
 from .journal_callback import JournalCallback
 
 
-def journal_of(trainer: JournalHost) -> JournalCallback | None:
+def find_journal(trainer: JournalHost) -> JournalCallback | None:
     """The journal among the callbacks, if there is one."""
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, JournalCallback):
@@ -28,26 +28,26 @@ def journal_of(trainer: JournalHost) -> JournalCallback | None:
 
 
 @contextmanager
-def journalled(
+def write_journal(
     trainer: JournalHost, trial: Any, checkpoint: str | None, write_page: Callable[..., Any]
 ) -> Iterator[None]:
     """What happens inside is written down, also how it breaks off."""
-    journal = journal_of(trainer)
+    journal = find_journal(trainer)
     if journal is None or not trainer.is_world_process_zero():
         yield
         return
-    view = _View(trainer, Path(trainer._get_output_dir(trial)), checkpoint)
+    view = _RunView(trainer, Path(trainer._get_output_dir(trial)), checkpoint)
     journal.open(view)
     try:
-        with heard_by(journal.hear):
+        with heard_by(journal.record_notice):
             try:
                 yield
             except BaseException as error:
-                journal.broke_off(error, trainer.state.global_step)
+                journal.record_failure(error, trainer.state.global_step)
                 raise
     finally:
         journal.close()
-        if JournalSettings.of(trainer.args).writes_report and journal.has_begun and not view.is_forsaken:
+        if JournalSettings.of(trainer.args).writes_report and journal.has_begun and not view.is_abandoned:
             _try_to_write_page(write_page, view.directory, view.run_id)
 
 
@@ -59,14 +59,14 @@ def _try_to_write_page(write_page: Callable[..., Any], directory: Path, run_id: 
         warn(f"the report of the run could not be written: {error}")
 
 
-def saved(trainer: JournalHost, target: Path, step: int, seconds: float, *, is_best: bool) -> None:
+def record_save(trainer: JournalHost, target: Path, step: int, seconds: float, *, is_best: bool) -> None:
     """A checkpoint, or the best weights, are whole on the disk."""
-    journal = journal_of(trainer)
+    journal = find_journal(trainer)
     if journal is not None:
-        journal.saved(target.name, step, _size_of(target), seconds, is_best=is_best)
+        journal.record_save(target.name, step, _measure_size(target), seconds, is_best=is_best)
 
 
-def _size_of(directory: Path) -> int:
+def _measure_size(directory: Path) -> int:
     try:
         with os.scandir(directory) as entries:
             return sum(entry.stat().st_size for entry in entries if entry.is_file())
@@ -74,7 +74,7 @@ def _size_of(directory: Path) -> int:
         return 0
 
 
-class _View:
+class _RunView:
     """What a journal asks of a run (`callbacks.journal.RunView`)."""
 
     def __init__(self, trainer: JournalHost, directory: Path, checkpoint: str | None) -> None:
@@ -88,11 +88,11 @@ class _View:
         return self.trainer._run
 
     @property
-    def is_forsaken(self) -> bool:
+    def is_abandoned(self) -> bool:
         """Whether the user pressed Ctrl-C twice: then nothing is waited for."""
         return self.trainer._run is not None and self.trainer._run.saves.is_forgotten
 
-    def beginning(self) -> dict[str, Any]:
+    def describe_start(self) -> dict[str, Any]:
         """All that is known before the first step."""
         trainer, run = self.trainer, self.run
         arguments, settings = describe_arguments(trainer.args), JournalSettings.of(trainer.args)
@@ -103,10 +103,10 @@ class _View:
             "arguments": {one.name: one.value for one in arguments},
             "origins": {one.name: str(one.origin) for one in arguments if one.origin.kind != "default"},
             "plan": self._plan(settings),
-            "environment": environment(trainer.strategy.device),
+            "environment": describe_environment(trainer.strategy.device),
             "processes": settings.world_size,
             "command": command(),
-            "code": code_version(),
+            "code": find_code_version(),
         }
 
     def _resumed_from(self) -> dict[str, Any] | None:
@@ -131,7 +131,7 @@ class _View:
             "batches_per_epoch": plan.batches_per_epoch,
             "accumulation": plan.accumulation,
             "rows_per_step": trainer.get_total_train_batch_size(trainer.args),
-            "train_rows": _rows(train),
+            "train_rows": _count_rows(train),
             "eval_rows": {
                 name: len(one) if has_length(one) else None for name, one in sets.items() if one is not None
             },
@@ -155,7 +155,7 @@ class _View:
         counted = {
             "epoch": run.updates.position.epoch,
             "done": run.updates.position.row,
-            "of": _rows(self.trainer.train_dataset),
+            "of": _count_rows(self.trainer.train_dataset),
         }
         return {
             **counted,
@@ -164,6 +164,6 @@ class _View:
         }
 
 
-def _rows(dataset: Any) -> int | None:
+def _count_rows(dataset: Any) -> int | None:
     dataset = rows_in(dataset)
     return len(dataset) if has_length(dataset) else None

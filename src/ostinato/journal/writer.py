@@ -19,7 +19,7 @@ from typing import Any
 from ..core.notices import warn
 
 _DEPTH = 8
-_LONGEST = 4_000  # characters of a text that JSON has no form for
+_MAX_TEXT = 4_000  # characters of a text that JSON has no form for
 _BITS = 10_000  # of an integer: Python refuses to write out much longer ones
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
@@ -156,6 +156,6 @@ def _not_finite(value: float) -> str:
 
 def _as_text(value: Any) -> str:
     try:
-        return str(value)[:_LONGEST]
+        return str(value)[:_MAX_TEXT]
     except Exception:
         return f"<{type(value).__name__}>"

@@ -128,7 +128,7 @@ def test_saves_stay_in_the_background(ours: Api, hub: Hub) -> None:
 
 
 def test_checkpoints_that_are_rotated_away_arrive_whole(ours: Api, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "_WORTH_LINKING", 1)
+    monkeypatch.setattr(staging, "_LINK_BYTES", 1)
     home = ours.output_dir
 
     def gone(request: str) -> None:
@@ -153,7 +153,7 @@ def test_checkpoints_that_are_rotated_away_arrive_whole(ours: Api, hub: Hub, mon
 def test_a_model_that_is_saved_again_does_not_reach_an_upload(
     ours: Api, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staging, "_WORTH_LINKING", 1)
+    monkeypatch.setattr(staging, "_LINK_BYTES", 1)
     trainer = build(ours, push_to_hub=False)
     trainer.train()
     with Held(hub, lambda request: "/preupload/" in request) as held:
@@ -301,8 +301,8 @@ def test_a_token_that_is_wrong(ours: Api, hub: Hub, tmp_path: Path, capsys: pyte
 def test_a_hub_that_never_answers(
     ours: Api, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(uploads, "PATIENCE", 0.3)
-    monkeypatch.setattr(publisher, "MAKING", 0.2)
+    monkeypatch.setattr(uploads, "MINIMUM_SECONDS", 0.3)
+    monkeypatch.setattr(publisher, "CREATION_TIMEOUT", 0.2)
     with Held(hub, lambda request: "agent" not in request) as held:
         trainer = build(ours, hub_always_push=True)
         trainer.train()

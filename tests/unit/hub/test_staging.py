@@ -37,7 +37,7 @@ def is_linked(path: Path) -> bool:
 
 def test_large_files_take_no_room_and_outlive_their_checkpoint(run: Path) -> None:
     staged = Staged(run)
-    staged.add_folder(run / "checkpoint-2", link_all=True, leave_out=nobody)
+    staged.add_folder(run / "checkpoint-2", link_all=True, exclude=nobody)
     assert is_linked(staged.folder / "model.safetensors")
     assert is_linked(staged.folder / "inner" / "vocab.txt")
     assert not is_linked(staged.folder / "config.json")
@@ -50,10 +50,10 @@ def test_large_files_take_no_room_and_outlive_their_checkpoint(run: Path) -> Non
 
 def test_what_may_be_written_to_is_copied_or_let_go(run: Path) -> None:
     staged = Staged(run)
-    staged.add_folder(run, link_all=False, leave_out=lambda name: name.startswith((".", "checkpoint-")))
+    staged.add_folder(run, link_all=False, exclude=lambda name: name.startswith((".", "checkpoint-")))
     assert not is_linked(staged.folder / "log.txt")  # which is appended to
     assert is_linked(staged.folder / "model.safetensors")
-    staged.let_go(run)
+    staged.release(run)
     assert (run / "log.txt").exists()
     assert not (run / "model.safetensors").exists()
     (run / "model.safetensors").write_bytes(b"other")
@@ -63,8 +63,8 @@ def test_what_may_be_written_to_is_copied_or_let_go(run: Path) -> None:
 def test_what_lies_over_what(run: Path) -> None:
     (run / "config.json").write_text("older")
     staged = Staged(run)
-    staged.add_folder(run, link_all=False, leave_out=lambda name: name.startswith((".", "checkpoint-")))
-    staged.add_folder(run / "checkpoint-2", link_all=True, leave_out=nobody)
+    staged.add_folder(run, link_all=False, exclude=lambda name: name.startswith((".", "checkpoint-")))
+    staged.add_folder(run / "checkpoint-2", link_all=True, exclude=nobody)
     assert (staged.folder / "config.json").read_text() == "{}"
     assert (run / "config.json").read_text() == "older"
 
@@ -75,7 +75,7 @@ def test_a_file_system_without_links(run: Path, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(os, "link", refuse)
     staged = Staged(run)
-    staged.add_folder(run / "checkpoint-2", link_all=True, leave_out=nobody)
+    staged.add_folder(run / "checkpoint-2", link_all=True, exclude=nobody)
     assert (staged.folder / "model.safetensors").read_bytes() == LARGE
     assert not is_linked(staged.folder / "model.safetensors")
 
@@ -83,6 +83,6 @@ def test_a_file_system_without_links(run: Path, monkeypatch: pytest.MonkeyPatch)
 def test_what_a_killed_program_left_is_swept(run: Path) -> None:
     left, kept = run / f"{staging.PREFIX}0", Staged(run)
     left.mkdir()
-    staging.sweep(run, keep={kept.folder})
+    staging.remove_leftovers(run, keep={kept.folder})
     assert not left.exists()
     assert kept.folder.exists()

@@ -322,7 +322,7 @@ def test_it_is_as_it_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         trainer.state.num_input_tokens_seen = 5
 
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "")  # as of torchrun
-    monkeypatch.setattr(run_journal, "code_version", lambda: {"commit": "0" * 40, "branch": "main"})
+    monkeypatch.setattr(run_journal, "find_code_version", lambda: {"commit": "0" * 40, "branch": "main"})
     trainer = build(tmp_path, [At(1, count), At(2, lose_a_line), At(5, interrupt)], metric_for_best_model="loss")
     with pytest.raises(KeyboardInterrupt):
         trainer.train()
