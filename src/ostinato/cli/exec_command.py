@@ -1,7 +1,7 @@
 """Run a script that was written for transformers' Trainer on Ostinato's, as it is.
 
   ostinato exec run_glue.py --model_name_or_path bert-base-cased --do_train ...
-  ostinato exec --explain run_glue.py ...         the journey of its first batch, and nothing is trained
+  ostinato exec --explain run_glue.py ...         explain its first batch, and train nothing
   ostinato exec --set isolate_rng=false train.py  other defaults for our own arguments
   ostinato exec -m package.train ...              a module
   torchrun --nproc_per_node 2 -m ostinato exec train.py ...
@@ -33,7 +33,7 @@ SUMMARY = "run a script of transformers' Trainer on ours, unchanged"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--explain", action="store_true", help="show the journey of one batch in place of training")
+    parser.add_argument("--explain", action="store_true", help="explain one batch in place of training")
     parser.add_argument("--format", choices=FORMATS, default="text", help="of --explain")
     parser.add_argument("--list", action="store_true", help="show which names of transformers are which of ours")
     parser.add_argument(
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         options.script,
         lambda trainer: trainer.explain(),
         options.format,
-        failed=lambda journey: bool(journey.mistakes),
+        failed=lambda report: bool(report.mistakes),
     )
 
 

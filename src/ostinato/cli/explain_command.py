@@ -1,7 +1,7 @@
-"""Show the journey of one batch through a script's trainer: columns, batch, outputs, loss, metrics, and mistakes.
+"""Explain one batch of a script's trainer: columns, batch, outputs, loss, metrics, and mistakes.
 
   ostinato explain train.py --learning_rate 1e-4
-  ostinato explain --format json train.py > journey.json
+  ostinato explain --format json train.py > batch.json
 
 The script runs unchanged until its first train(), evaluate() or predict(), which is not carried out. What follows
 the script's name are its own arguments. What it prints goes to standard error.
@@ -13,7 +13,7 @@ import argparse
 
 from .script_runner import add_script, tell
 
-SUMMARY = "show the journey of one batch through a script's trainer"
+SUMMARY = "explain one batch of a script's trainer"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,4 +22,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """1 if the batch does not get to its end."""
-    return tell(options, lambda trainer: trainer.explain(), failed=lambda journey: bool(journey.mistakes))
+    return tell(options, lambda trainer: trainer.explain(), failed=lambda report: bool(report.mistakes))

@@ -1,1 +1,1 @@
-"""What will happen and what went wrong, in words: the journey of a batch, the plan of a run, mistakes by name."""
+"""Explain a batch, plan a run, try it out, and name the mistakes behind exceptions."""

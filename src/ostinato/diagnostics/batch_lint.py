@@ -1,4 +1,4 @@
-"""What works, and is probably not meant: a batch that trains something else than its owner thinks.
+"""Find batches that train without an error and probably do not train what is meant.
 
 These are said by `trainer.explain()` only, and never stop a run.
 """
@@ -20,12 +20,12 @@ _FEW = 4  # labels that may be equal by chance
 
 
 def lint_batch(context: FailureContext, *, shifts: bool, tokenizer: Any) -> list[Finding]:
-    """Whatever looks odd about a batch for its model. `shifts`: the loss compares with the next label."""
+    """Return what is suspicious about a batch. `shifts`: the loss compares each position with the next label."""
     return [found for look in _LINTS for found in look(context, shifts, tokenizer)]
 
 
 def lint_loss(loss: float | None) -> Finding | None:
-    """A loss that is no number."""
+    """Return a finding if the loss is NaN or infinite."""
     if loss is None or math.isfinite(loss):
         return None
     return Finding(
@@ -38,7 +38,7 @@ def lint_loss(loss: float | None) -> Finding | None:
 
 
 def _shifted_twice(context: FailureContext, shifts: bool, tokenizer: Any) -> Iterator[Finding]:
-    """Labels that are the next tokens already, for a model that compares with the next label."""
+    """Find labels that were shifted already, for a model that shifts them itself."""
     ids, labels = _tables(context, "input_ids", "labels")
     if not shifts or ids is None or labels is None:
         return
@@ -54,13 +54,13 @@ def _shifted_twice(context: FailureContext, shifts: bool, tokenizer: Any) -> Ite
 
 
 def _agree(labels: Tensor, ids: Tensor) -> bool:
-    """Whether labels that count are all these tokens, and are enough to be sure."""
+    """Return whether all labels that count equal these tokens, and there are enough to be sure."""
     counts = labels != IGNORED
     return int(counts.sum()) > _FEW and bool((labels == ids)[counts].all())
 
 
 def _learns_padding(context: FailureContext, shifts: bool, tokenizer: Any) -> Iterator[Finding]:
-    """Labels where the mask says that there is nothing."""
+    """Find labels of padding."""
     labels, mask = _tables(context, "labels", "attention_mask")
     decodes = getattr(context.config, "is_encoder_decoder", False)
     if decodes or labels is None or mask is None:
@@ -90,7 +90,7 @@ def _nothing_to_learn(context: FailureContext, shifts: bool, tokenizer: Any) -> 
 
 
 def _tokenizer_too_large(context: FailureContext, shifts: bool, tokenizer: Any) -> Iterator[Finding]:
-    """Tokens that the tokenizer may give, and the model has no embedding for."""
+    """Find a tokenizer with more tokens than the model has embeddings."""
     known, size = _embeddings(context.inner), _length(tokenizer)
     if known is not None and size is not None and size > known:
         yield Finding(
@@ -111,7 +111,7 @@ _LINTS: list[Callable[[FailureContext, bool, Any], Iterator[Finding]]] = [
 
 
 def _tables(context: FailureContext, *names: str) -> tuple[Tensor | None, Tensor | None]:
-    """Two columns with a whole number for every place of a row, if they are such."""
+    """Return two columns of integers of the same shape, or None twice."""
     one, other = (context.columns.get(name) for name in names)
     if not isinstance(one, Tensor) or not isinstance(other, Tensor) or one.shape != other.shape or one.dim() != 2:
         return None, None
@@ -119,7 +119,7 @@ def _tables(context: FailureContext, *names: str) -> tuple[Tensor | None, Tensor
 
 
 def _embeddings(model: Any) -> int | None:
-    """How many tokens a model's table of embeddings has."""
+    """Return how many tokens the model has embeddings for."""
     get = getattr(model, "get_input_embeddings", None)
     try:
         weight = getattr(get() if callable(get) else None, "weight", None)

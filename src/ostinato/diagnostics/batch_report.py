@@ -130,8 +130,8 @@ class Finding:
 class BatchReport(Printable):
     """One batch on its way. `print` it, or take `to_markdown()`, `to_dict()`, `to_json()`.
 
-    >>> journey = trainer.explain()  # doctest: +SKIP
-    >>> journey.loss.mean_over  # doctest: +SKIP
+    >>> report = trainer.explain()  # doctest: +SKIP
+    >>> report.loss.mean_over  # doctest: +SKIP
     '8 labels, one per row'
     """
 
@@ -154,25 +154,25 @@ class BatchReport(Printable):
         return build_page(self)
 
 
-def build_page(journey: BatchReport) -> Page:
-    """Every stage that was reached, then what is wrong."""
-    source = f"one batch of the {journey.data.name}" if journey.data is not None else "one batch"
+def build_page(report: BatchReport) -> Page:
+    """Return the page of a report: every stage that was reached, then what is wrong."""
+    source = f"One batch of the {report.data.name}" if report.data is not None else "One batch"
     told = [
-        journey.data and _data(journey.data),
-        journey.batch and _batch(journey.batch),
-        journey.call and _call(journey.call),
-        journey.outputs and _outputs(journey.outputs),
-        journey.loss and _loss(journey.loss),
-        journey.evaluation and _received(journey.evaluation),
-        journey.evaluation and _example(journey.evaluation),
-        journey.metrics and _fitting(journey.metrics),
-        *map(_finding, journey.findings),
+        report.data and _data(report.data),
+        report.batch and _batch(report.batch),
+        report.call and _call(report.call),
+        report.outputs and _outputs(report.outputs),
+        report.loss and _loss(report.loss),
+        report.evaluation and _received(report.evaluation),
+        report.evaluation and _example(report.evaluation),
+        report.metrics and _fitting(report.metrics),
+        *map(_finding, report.findings),
     ]
-    return Page(f"The journey of {source} through {journey.model}", tuple(section for section in told if section))
+    return Page(f"{source} through {report.model}", tuple(section for section in told if section))
 
 
 def _data(data: DataSet) -> Section:
-    rows = "rows that nobody has counted" if data.rows is None else counted(data.rows, "row")
+    rows = "an unknown number of rows" if data.rows is None else counted(data.rows, "row")
     columns = tuple(
         (column.name, column.kind, f"{'kept' if column.kept else 'LEFT OUT'}: {column.why}") for column in data.columns
     )

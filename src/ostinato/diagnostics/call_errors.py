@@ -16,12 +16,12 @@ from .context import FailureContext, was_entered
 
 
 def no_mapping(error: Exception, context: FailureContext, match: re.Match[str]) -> DataError | None:
-    """A batch that is no dict cannot be passed to a model by name."""
+    """Return the error for a batch that is not a dict."""
     return wrong_batch(context.batch, context.collator)
 
 
 def wrong_call(error: Exception, context: FailureContext, match: re.Match[str]) -> OstinatoError | None:
-    """A TypeError of a call: forward or the loss function do not take what they are given."""
+    """Return the error for a call of forward or of the loss function with arguments it does not take."""
     callee = str(error).partition("(")[0]
     if callee == _full_name(context.inner.forward) and not was_entered(error, context.inner.forward):
         return columns_not_taken(context)
@@ -51,14 +51,14 @@ def _loss_function_call(context: FailureContext) -> LossFunctionError | None:
 
 
 def no_labels_for_loss(error: Exception, context: FailureContext, match: re.Match[str]) -> OstinatoError | None:
-    """A loss function that was handed None in place of labels."""
+    """Return the error for a loss function that got None in place of labels."""
     if context.loss_func is None or "labels" in context.columns or not was_entered(error, context.loss_func):
         return None
     return missing_labels(context, "compute_loss_func got labels=None: the batch has no labels")
 
 
 def no_inputs(error: Exception, context: FailureContext, match: re.Match[str]) -> OstinatoError | None:
-    """transformers' models take their inputs under one of two names, and say so when they get none."""
+    """Return the error for a model of transformers that got none of its inputs."""
     main = getattr(context.inner, "main_input_name", "input_ids")
     if not isinstance(error, ValueError) or not type(context.inner).__module__.startswith("transformers."):
         return None
@@ -94,7 +94,7 @@ def no_gradient(error: Exception, context: FailureContext, match: re.Match[str])
 
 
 def check_weights(model: nn.Module) -> None:
-    """A model must have weights, not only their shapes."""
+    """Raise if the model has shapes and no weights."""
     names = [name for name, parameter in model.named_parameters() if parameter.is_meta]
     if names:
         shown = ", ".join(names[:3]) + (f", … ({len(names)} in all)" if len(names) > 3 else "")

@@ -17,7 +17,7 @@ _LOSS_FUNC = "compute_loss_func=my_loss"
 
 
 def left_out(dataset: Any, taken: Collection[str]) -> list[str]:
-    """The columns of a data set of dicts that do not reach the model, as its first row tells."""
+    """Return the columns of the first row that do not reach the model."""
     try:
         row = dataset[0]
     except Exception:  # a stream, or rows that cannot be read: there is nothing to tell
@@ -26,7 +26,7 @@ def left_out(dataset: Any, taken: Collection[str]) -> list[str]:
 
 
 def columns_not_taken(context: FailureContext) -> DataError | None:
-    """forward was called with a batch that it does not take: it lacks something, or has too much."""
+    """Return the error for a batch that lacks an input of forward, or has one too many."""
     given = list(context.columns)
     labels = [name for name in ("labels", *context.label_names) if name in given and not context.takes(name)]
     if labels:
@@ -39,7 +39,7 @@ def columns_not_taken(context: FailureContext) -> DataError | None:
 
 
 def inputs_lacking(context: FailureContext) -> DataError | None:
-    """Which input no column supplies, or why the column that does is not in the batch."""
+    """Return the error for an input that no column of the batch supplies."""
     given = list(context.columns)
     lacking = missing_inputs(context.inner, given, context.left_out(), context.label_names)
     if lacking is None:
@@ -48,7 +48,7 @@ def inputs_lacking(context: FailureContext) -> DataError | None:
 
 
 def _absent(context: FailureContext, names: Sequence[str]) -> DataError | None:
-    """Columns that the data set has, and the collator left out: text or None in the first row of the batch."""
+    """Return the error for columns of the data set that the collator left out of the batch."""
     rows = context.rows()
     return absent_columns(context.dataset, rows, context.data, names) if rows else None
 
@@ -68,7 +68,7 @@ def _too_much(context: FailureContext, given: list[str]) -> ForwardCallError | N
 
 
 def no_loss_from(context: FailureContext, returned: Sequence[str]) -> ModelOutputError | DataError:
-    """A model that was given a batch, and returned no loss."""
+    """Return the error for a model that returned no loss."""
     what = f"The model did not return a loss from the inputs, only the following keys: {','.join(returned)}"
     if context.label_names and not all(name in context.columns for name in context.label_names):
         wanted = [name for name in context.wanted_labels if name not in context.columns]
@@ -95,7 +95,7 @@ def no_loss_from(context: FailureContext, returned: Sequence[str]) -> ModelOutpu
 
 
 def missing_labels(context: FailureContext, what: str) -> MissingLabelsError:
-    """The batch has no labels; say which column could be meant."""
+    """Return the error for a batch without labels; it names the column that may be meant."""
     wanted = [name for name in context.wanted_labels if name not in context.columns]
     left_out = context.left_out()
     if wanted[0] in left_out:
@@ -142,7 +142,7 @@ USUAL_NAMES = (
 
 
 def find_label_column(names: Iterable[str], wanted: Iterable[str]) -> str | None:
-    """The column that looks like labels, if any: a usual name, or nearly the wanted one.
+    """Return the column that looks like labels: a usual name, or close to the wanted one.
 
     >>> find_label_column(["x", "target"], ["labels"]), find_label_column(["x", "lables"], ["labels"])
     ('target', 'lables')

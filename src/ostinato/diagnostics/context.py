@@ -17,17 +17,17 @@ from ..data.columns import bare_model
 
 
 def nothing() -> None:
-    """The rows of a batch, where nobody knows them."""
+    """Return no row numbers: the default where they are unknown."""
 
 
 def none_left_out() -> list[str]:
-    """The columns left out, where nobody knows them."""
+    """Return no columns: the default where those left out are unknown."""
     return []
 
 
 @dataclass(frozen=True)
 class FailureContext:
-    """A batch on its way through a model, as it came from the data: on the host, under its columns' names."""
+    """A batch as it came from the loader, on the host, and what is known of where it came from."""
 
     model: nn.Module
     batch: Any
@@ -44,7 +44,7 @@ class FailureContext:
 
     @property
     def inner(self) -> Any:
-        """The model whose forward somebody wrote."""
+        """The model without wrappers."""
         return bare_model(self.model)
 
     @property
@@ -65,11 +65,11 @@ class FailureContext:
         return list(self.label_names) or ["labels"]
 
     def parameters(self) -> list[str]:
-        """What forward takes by name."""
+        """Return the names of forward's parameters."""
         return [one.name for one in _parameters(self.inner) if one.kind is not one.VAR_KEYWORD]
 
     def required(self) -> list[str]:
-        """What forward cannot do without."""
+        """Return the names of forward's parameters that have no default."""
         return [
             one.name
             for one in _parameters(self.inner)
@@ -80,11 +80,11 @@ class FailureContext:
         return any(one.name == name or one.kind is one.VAR_KEYWORD for one in _parameters(self.inner))
 
     def row(self, index: int) -> str:
-        """`row 17 of the training set` for the row at `index` of the batch."""
+        """Return where the row at `index` of the batch came from, as in `row 17 of the training set`."""
         return self.row_numbers([index])
 
     def row_numbers(self, indices: Iterable[int]) -> str:
-        """`rows 17, 4 of the training set` for rows of the batch."""
+        """Return where rows of the batch came from, as in `rows 17, 4 of the training set`."""
         chosen = list(indices)
         known = self.rows()
         if known is not None and chosen and max(chosen) < len(known):
@@ -101,7 +101,7 @@ def _parameters(model: Any) -> list[inspect.Parameter]:
 
 
 def in_words(tree: Any) -> str:
-    """The shapes and types of what is in a batch or a prediction.
+    """Return the shapes and types in a batch or a prediction as text.
 
     >>> in_words({"x": torch.ones(4, 2), "n": 3, "names": ["a", "b"]})
     'x (4, 2) float32, n int, names list'
@@ -119,7 +119,7 @@ def in_words(tree: Any) -> str:
 
 
 def kind_of(array: Any) -> str:
-    """`float32`, of a tensor or an array."""
+    """Return the dtype of a tensor or an array, as in `float32`."""
     return str(array.dtype).removeprefix("torch.")
 
 
@@ -128,13 +128,13 @@ def is_integer(column: Any) -> bool:
 
 
 def example_of(context: FailureContext, name: str) -> str:
-    """What the first row of the batch has in a column."""
+    """Return what the first row of the batch has in a column."""
     value = context.columns[name][0]
     return str(value.tolist()) if value.numel() <= 8 else f"{kind_of(value)} values"
 
 
 def column_of(values: Any, columns: Mapping[str, Any]) -> str | None:
-    """The column whose numbers these are, be they reshaped or converted."""
+    """Return the name of the column with these numbers, reshaped or converted."""
     if not isinstance(values, Tensor):
         return None
     for name, column in columns.items():
@@ -151,7 +151,7 @@ def _same_numbers(one: Tensor, other: Tensor) -> bool:
 
 
 def _find_locals(error: Exception, file: str, function: str) -> dict[str, Any]:
-    """The variables of the innermost frame of a function; empty if it is not among the frames."""
+    """Return the variables of the innermost frame of a function; empty if it is not among the frames."""
     for entry in reversed(frames_of(error)):
         code = entry.tb_frame.f_code
         if code.co_name == function and code.co_filename.replace("\\", "/").endswith(file):
@@ -164,7 +164,7 @@ def find_functional_variables(error: Exception, function: str) -> dict[str, Any]
 
 
 def find_failing_layer(error: Exception, context: FailureContext) -> tuple[str, nn.Module, Any] | None:
-    """The name of the torch layer that failed, the layer, and what it was given."""
+    """Return the name of the torch layer that failed, the layer, and its input."""
     for entry in reversed(frames_of(error)):
         values = entry.tb_frame.f_locals
         owner, given = values.get("self"), values.get("input")
@@ -175,7 +175,7 @@ def find_failing_layer(error: Exception, context: FailureContext) -> tuple[str, 
 
 
 def was_entered(error: BaseException, function: Callable[..., Any]) -> bool:
-    """Whether a function was running when the error was raised, as opposed to not callable with what it was given."""
+    """Return whether the function was running when the error was raised; False if its call itself failed."""
     function = inspect.unwrap(function)
     if not inspect.isroutine(function):
         function = type(function).__call__  # an object that can be called

@@ -1,4 +1,4 @@
-"""What rows, batches and outputs look like: names, shapes, types, and what can be said about their numbers."""
+"""Describe rows, batches and outputs by names, shapes, types and ranges."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NO_NAME = "(no name)"
 def describe_columns(
     rows: Sequence[Mapping[str, Any]], choice: ColumnChoice, parameters: Collection[str]
 ) -> list[Column]:
-    """Every column of some rows: what it holds, whether it is kept, and why.
+    """Describe every column of some rows: what it holds, whether it is kept, and why.
 
     `parameters` are those of the model's forward.
     """
@@ -53,7 +53,7 @@ def _why(name: str, choice: ColumnChoice, parameters: Collection[str]) -> str:
 
 
 def in_words(values: Sequence[Any]) -> str:
-    """The type of a column, from some of its values.
+    """Return the type of a column, from some of its values.
 
     >>> in_words([[1, 2, 3], [4, 5]]), in_words(["a"]), in_words([0.5, 1.5]), in_words([torch.ones(2, 3)])
     ('list of 2 to 3 int', 'text', 'float', '(2, 3) float32')
@@ -80,7 +80,7 @@ def in_words(values: Sequence[Any]) -> str:
 def describe_batch(
     batch: Mapping[str, Any], *, collator: str, kept: Iterable[str], labels: Collection[str], micro_batches: int
 ) -> BatchSummary:
-    """A batch, and which of the columns `kept` for the model are not in it."""
+    """Describe a batch, and which of the columns `kept` for the model are not in it."""
     meter = PaddingMeter(batches=1)
     meter.add_batch(batch)
     missing = [name for name in kept if name not in batch and not (name in _BECOMES_LABELS and "labels" in batch)]
@@ -96,7 +96,7 @@ def describe_batch(
 
 
 def describe_value(name: str, value: Any, note: str = "", *, is_label: bool = False) -> Value:
-    """A tensor by its shape and type; of labels also the numbers in it."""
+    """Describe a tensor by its shape and type; labels also by their range."""
     if isinstance(value, (Tensor, np.ndarray)):
         return Value(name, tuple(value.shape), kind_of(value), note or (_numbers(value) if is_label else ""))
     return Value(name, None, _contents(value), note)
@@ -109,7 +109,7 @@ def _contents(value: Any) -> str:
 
 
 def _numbers(labels: Any) -> str:
-    """`0 to 2`, of labels"""
+    """Return the range of labels, as in `0 to 2`."""
     labels = torch.as_tensor(labels) if not isinstance(labels, Tensor) else labels
     if labels.dtype == torch.bool or labels.is_complex() or not labels.numel():
         return ""
@@ -123,7 +123,7 @@ def _numbers(labels: Any) -> str:
 
 
 def find_ignored_share(labels: Any) -> float | None:
-    """How many of some labels are -100, of all; None if they cannot be."""
+    """Return the share of labels that are -100; None if they are not integers."""
     arrays = [
         np.asarray(one) for one in (labels if isinstance(labels, (tuple, list)) else [labels]) if one is not None
     ]
@@ -137,7 +137,7 @@ def find_ignored_share(labels: Any) -> float | None:
 
 
 def describe_outputs(outputs: Any, roles: Mapping[str, str]) -> Outputs:
-    """What a model returned; `roles` say what counts as what, by name or place."""
+    """Describe what a model returned; `roles` gives the use of each output, by name or index."""
     kind = type(outputs).__name__
     if isinstance(outputs, Mapping):
         values = [describe_value(str(name), value, roles.get(str(name), "")) for name, value in outputs.items()]
@@ -151,5 +151,5 @@ def describe_outputs(outputs: Any, roles: Mapping[str, str]) -> Outputs:
 
 
 def list_output_names(outputs: Any) -> list[str]:
-    """The names of outputs as `describe_outputs` has them."""
+    """Return the names of outputs as `describe_outputs` has them."""
     return [value.name for value in describe_outputs(outputs, {}).values]

@@ -1,4 +1,4 @@
-"""Mistakes, before they cost anything and by their names: what the explainers need to know of a trainer."""
+"""Explain failures of a trainer's training and evaluation, and check its first batch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .model_heads import find_certain_mistake
 
 
 def check_first_batch(trainer: BatchHost, loader: Any, batch: Batch, epoch: int, number: int) -> None:
-    """Look at the first batch before anything is computed from it."""
+    """Raise if the first batch cannot work; note how much of it is padding."""
     if batch is None and (mistake := wrong_batch(batch, trainer.data_collator)):
         raise mistake
     if epoch == number == 0 and has_no_rows(batch):
@@ -48,7 +48,7 @@ def check_first_batch(trainer: BatchHost, loader: Any, batch: Batch, epoch: int,
 
 
 def build_context(trainer: BatchHost, batch: Any, loader: Any, data: str, epoch: int, number: int) -> FailureContext:
-    """A batch, and all that is known of where it came from and what is done with it."""
+    """Return what is known of a batch: where it came from and what is done with it."""
     settings = BatchSettings.of(trainer.args)
     return FailureContext(
         model=trainer.model,
@@ -74,7 +74,7 @@ def _uses_model_loss(trainer: BatchHost) -> bool:
 
 
 def find_dropped_columns(loader: Any, taken: list[str], *, removes: bool) -> list[str]:
-    """The columns of a data set that do not reach the model."""
+    """Return the columns of a data set that do not reach the model."""
     dataset = getattr(loader, "dataset", None)
     if not isinstance(loader, data_loader.Loader) or isinstance(dataset, Mixture):
         return []
@@ -84,7 +84,7 @@ def find_dropped_columns(loader: Any, taken: list[str], *, removes: bool) -> lis
 
 
 def explain_training_failure(trainer: BatchHost, error: Exception, run: Run) -> Exception:
-    """What to raise when training has failed: the mistake by its name, or the user's exception with notes."""
+    """Return what to raise when training has failed: a named error, or the user's exception with notes."""
     state, update, reason = trainer.state, run.updates.current, error
     reports_late = "device-side assert" in str(error)
     if update is not None and run.micro_batch is not None and (run.is_computing or reports_late):
@@ -108,7 +108,7 @@ def describe_training_memory(trainer: BatchHost) -> Memory:
 
 
 def find_newest_checkpoint(trainer: BatchHost) -> str | None:
-    """The newest checkpoint that this run has written, if it can be resumed from."""
+    """Return the name of the newest checkpoint of this run that can be resumed from."""
     own = trainer._run_home.checkpoints(trainer._home) if not SaveSettings.of(trainer.args).only_model else []
     return own[-1].name if own else None
 
@@ -116,7 +116,7 @@ def find_newest_checkpoint(trainer: BatchHost) -> str | None:
 def explain_evaluation_failure(
     trainer: BatchHost, error: Exception, current_batch: CurrentBatch, loader: Any, data: str
 ) -> Exception:
-    """The same for an evaluation or a prediction."""
+    """Return what to raise when an evaluation or a prediction has failed."""
     return explain_evaluation(
         error,
         build_context(trainer, current_batch.batch, loader, data, 0, current_batch.number),
@@ -129,7 +129,7 @@ def explain_evaluation_failure(
 
 
 def report_missing_labels(trainer: BatchHost, loader: Any, data: str, batch: Batch) -> None:
-    """Tell that metrics are wanted, and that the batches have no labels to call them with."""
+    """Raise or note that metrics are wanted and the batches have no labels."""
     by_name = request.asked_of(as_run_host(trainer), request.read_request(loader).options).function is None
     context = build_context(trainer, batch, loader, data, 0, 0)
     report_labels(context, is_mistake=data != "prediction set", by_name=by_name)

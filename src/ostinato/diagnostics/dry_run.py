@@ -1,4 +1,4 @@
-"""A whole rehearsal: a training batch, two evaluation batches, a save and a load, and no trace of any.
+"""Try a training batch, two evaluation batches, a save and a load, and restore everything.
 
 What is tried is what will be done: the trainer's own override points are called, in the run's own directory. What
 they change is noted down before and put back after: weights, buffers, gradients, modes, optimizer, schedule, random
@@ -40,7 +40,7 @@ EVALUATION_BATCHES = 2
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What a rehearsal found out; a part that was not tried is None."""
+    """The times and sizes that a rehearsal measured; a part that was not tried is None."""
 
     train_seconds: float | None  # forward and backward of one micro-batch
     eval_seconds: float | None  # of the batches that were evaluated, with the metric function
@@ -61,7 +61,7 @@ class Rehearsal:
 
 
 def rehearse_alone(trainer: DryRunHost) -> Rehearsal:
-    """Open a run as `train` would, rehearse it, and put everything back."""
+    """Open a run as `train` would, rehearse it, and restore everything."""
     settings, host = DryRunSettings.of(trainer.args), as_run_host(trainer)
     home = Path(trainer._get_output_dir(None))
     was_there = home.is_dir()
@@ -78,7 +78,7 @@ def rehearse_alone(trainer: DryRunHost) -> Rehearsal:
 
 
 def rehearse_run(trainer: DryRunHost, run: Run) -> Rehearsal:
-    """The same for a run that is open and has taken no step."""
+    """Rehearse a run that is open and has taken no step."""
     with preserve_trainer(trainer, run.updates.loader):
         return _try_all(trainer, run)
 
@@ -94,7 +94,7 @@ def _try_all(trainer: DryRunHost, run: Run) -> Rehearsal:
 
 
 def _time(attempt: Any) -> float | None:
-    """How long an attempt took; None if there was nothing to try."""
+    """Return how long an attempt took; None if there was nothing to try."""
     started = time.perf_counter()
     return time.perf_counter() - started if attempt() else None
 
@@ -141,7 +141,7 @@ def _try_micro_batch(trainer: DryRunHost, loader: Any, batch: Any) -> None:
 
 
 def _without_workers(loader: Any) -> Any:
-    """One batch is read faster than workers start. A loader of the user's stays as it is."""
+    """Return the loader without workers, which start slower than one batch is read; a user's loader unchanged."""
     if isinstance(loader, data_loader.Loader):
         loader.num_workers, loader.pin_memory = 0, False
     return loader
@@ -235,7 +235,7 @@ def _changed_weights_error(model: nn.Module, changed: list[str]) -> CheckpointEr
 
 @contextmanager
 def preserve_trainer(trainer: DryRunHost, *memories: Any) -> Iterator[None]:
-    """Whatever happens inside, trainer, model, optimizer, schedule, random streams and `memories` are as they were."""
+    """Restore trainer, model, optimizer, schedule, random streams and `memories` on exit."""
     model, handler, objective = trainer.model, trainer.callback_handler, trainer.objective
     attributes = [(thing, dict(vars(thing))) for thing in (trainer, handler, objective)]
     parameters = [(one, one.detach().clone(), one.grad) for one in model.parameters()]
@@ -268,7 +268,7 @@ def preserve_trainer(trainer: DryRunHost, *memories: Any) -> Iterator[None]:
 
 
 def _is_same_state(one: Any, other: Any) -> bool:
-    """Whether two states hold the same, bit for bit."""
+    """Return whether two states are equal, bit for bit."""
     if isinstance(one, Tensor):
         return isinstance(other, Tensor) and one.dtype == other.dtype and _is_same(one, other)
     if isinstance(one, dict):
@@ -283,5 +283,5 @@ def _is_same_state(one: Any, other: Any) -> bool:
 
 
 def _copy_state(state: Any) -> Any:
-    """A state of its own: tensors copied, the rest too."""
+    """Return a deep copy of a state."""
     return tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, Tensor) else copy.deepcopy(leaf), state)

@@ -52,7 +52,7 @@ STATEFUL_OVERRIDES = (
 
 
 def check_first_evaluation(trainer: DryRunHost, ignore_keys: list[str] | None) -> None:
-    """Try metrics on the first batch of the first evaluation; leaves no trace."""
+    """Try metrics on the first batch of the first evaluation, and restore everything."""
     sets = list_eval_sets(trainer.eval_dataset)
     if not can_check(trainer, list(sets.values())):
         return
@@ -72,7 +72,7 @@ def list_eval_sets(eval_dataset: Any) -> dict[str | None, Any]:
 def build_metric_check(
     trainer: DryRunHost, sets: dict[str | None, Any], ignore_keys: list[str] | None, first: int = 1
 ) -> MetricCheck:
-    """What there is to try: the first batches of each set."""
+    """Return the check of the first batches of each set."""
     names = {"eval" if name is None else f"eval_{name}": name for name in sets}
     return MetricCheck(
         prefixes=list(names),
@@ -96,7 +96,7 @@ class _Attempts:
 
 
 def can_check(trainer: DryRunHost, sets: list[Any]) -> bool:
-    """Whether there is anything to try, and trying it cannot change anything."""
+    """Return whether there is anything to try, and trying it can be undone."""
     settings = DryRunSettings.of(trainer.args)
     return (
         settings.evaluates
@@ -111,7 +111,7 @@ def can_check(trainer: DryRunHost, sets: list[Any]) -> bool:
 
 
 def memories(trainer: DryRunHost, sets: list[Any]) -> list[Any]:
-    """Whatever an evaluation calls that may remember it."""
+    """Return the objects that an evaluation calls and that may keep state."""
     functions = [trainer.data_collator, trainer.preprocess_logits_for_metrics, *request.memories(as_run_host(trainer))]
     return [*functions, *map(rows_in, sets), getattr(trainer.model, "config", None)]
 
@@ -153,7 +153,7 @@ def attempt(
 def evaluate_with_own_loop(
     trainer: DryRunHost, prefix: str, name: str | None, ignore_keys: list[str] | None, *, whole: bool, first: int
 ) -> Outcome:
-    """The same by a loop that a subclass has overridden: it is given a loader of the first rows alone."""
+    """Evaluate through the loop of a subclass, with a loader of the first rows alone."""
     evaluated, handler = list_eval_sets(trainer.eval_dataset)[name], trainer.callback_handler
     settings, host = DryRunSettings.of(trainer.args), as_run_host(trainer)
     if not whole:
@@ -176,7 +176,7 @@ def evaluate_with_own_loop(
 
 
 def take_first_rows(rows: Any, count: int) -> Any:
-    """The first so many rows of a data set.
+    """Return the first `count` rows of a data set.
 
     >>> take_first_rows([1, 2, 3], 2)[:]
     [1, 2]
@@ -188,7 +188,7 @@ def take_first_rows(rows: Any, count: int) -> Any:
 
 
 def find_best_metric(trainer: DryRunHost) -> str | None:
-    """The metric that decides about the best model, or about the learning rate."""
+    """Return the metric that decides on the best model or the learning rate."""
     best = DryRunSettings.of(trainer.args).best_metric
     return "loss" if best is None and schedulers.steps_on_metric(trainer.lr_scheduler) else best
 
@@ -203,7 +203,7 @@ SPEED = ("runtime", "samples_per_second", "steps_per_second")
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an attempt went: its metrics, or what it raised, and whether a metric function raised it."""
+    """The metrics of an attempt, or what it raised, and whether a metric function raised it."""
 
     metrics: Mapping[str, Any]
     error: Exception | None = None
@@ -212,7 +212,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class MetricCheck:
-    """What is rehearsed."""
+    """The evaluation sets to try, and how."""
 
     prefixes: Sequence[str]  # of the metrics' names, one for each evaluation set
     attempt: Callable[[str, bool], Outcome]  # (prefix, whether on the whole set)
@@ -239,12 +239,12 @@ def _try_set(check: MetricCheck, prefix: str) -> Mapping[str, Any]:
 
 
 def _is_certain(error: Exception | None) -> bool:
-    """Whether more rows would change nothing."""
+    """Return whether an error does not depend on how many rows there are."""
     return isinstance(error, AT_ONCE) and not isinstance(error, TooFewRowsError)
 
 
 def _check_wanted(check: MetricCheck, wanted: str, known: dict[str, Any]) -> None:
-    """The metric that decides must be there, and be a number."""
+    """Raise unless the metric that decides is returned, and is a number."""
     name = wanted if wanted.startswith("eval_") else f"eval_{wanted}"
     if name in {f"{prefix}_{measured}" for prefix in check.prefixes for measured in SPEED}:
         return
@@ -283,7 +283,7 @@ def _shortened(value: Any) -> str:
 
 @contextmanager
 def preserve_state(model: nn.Module, *memories: Any) -> Iterator[None]:
-    """Whatever is computed inside leaves the model, the random streams and these objects as they were."""
+    """Restore the model, the random streams and these objects on exit."""
     modes = [(module, module.training) for module in model.modules()]
     buffers = [(m, name, b) for m, _ in modes for name, b in m._buffers.items() if b is not None]
     with undisturbed(), hearing(None), unchanged(*memories), warnings.catch_warnings():

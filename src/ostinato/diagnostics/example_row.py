@@ -1,4 +1,4 @@
-"""One row as a person reads it: the text of its tokens, the names of its classes, what was predicted."""
+"""Describe one row for people: the text of its tokens, the names of its classes, what was predicted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Lines = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Reader:
-    """How numbers are read: by a tokenizer, by the names of classes, and by what the model means with its logits."""
+    """What turns numbers into text: a tokenizer, class names, and the meaning of logits."""
 
     tokenizer: Any = None  # anything with `decode`
     class_names: Mapping[Any, str] | None = None  # config.id2label
@@ -30,7 +30,7 @@ class Reader:
 
 
 def describe_row(inputs: Mapping[str, Any], predictions: Any, labels: Any, reader: Reader) -> Lines:
-    """The first row of a batch, its label, and what was predicted for it.
+    """Describe the first row of a batch, its label, and what was predicted for it.
 
     >>> describe_row({}, np.array([[0.1, 0.9]]), np.array([0]), Reader(class_names={0: "no", 1: "yes"}))
     (('label', '0 (no)'), ('prediction', '1 (yes)'))
@@ -74,7 +74,7 @@ def _of_label(label: Any, reader: Reader) -> str:
 
 
 def _of_logits(logits: np.ndarray, label: Any, reader: Reader) -> str:
-    """What logits say, in the form that the label has."""
+    """Describe logits in the form of the label."""
     label = np.asarray(label)
     if logits.dtype.kind in "iu":  # somebody has chosen already
         return _of_label(logits, reader)
@@ -97,7 +97,7 @@ def _sequence(numbers: np.ndarray, reader: Reader) -> str:
 
 
 def _text(ids: np.ndarray, reader: Reader) -> str:
-    """Tokens as text; as numbers, where nothing can read them."""
+    """Return tokens as text, or as numbers without a tokenizer."""
     if reader.tokenizer is None:
         return _numbers(ids)
     try:

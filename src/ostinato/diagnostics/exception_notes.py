@@ -1,4 +1,4 @@
-"""Lines below an exception that is the user's own: where it happened, with what, and what is safe."""
+"""Add notes to the user's own exceptions: where it happened, with what, and which checkpoint is safe."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Memory:
 
 
 def note_batch(error: BaseException, context: FailureContext, where: str, memory: Memory) -> None:
-    """Which batch it was."""
+    """Note which batch failed, and a hint where the message is known."""
     rows = first_dimension(context.batch)
     which = f", {context.row_numbers(range(rows))}" if rows and context.rows() else f" of the {context.data}"
     add_note(error, f"ostinato: {where}{which}: {in_words(context.columns)}")
@@ -83,7 +83,7 @@ _HINTS = [
 
 
 def note_function(error: BaseException, name: str, function: Callable[..., Any], given: Mapping[str, Any]) -> None:
-    """What a function of the user's was given."""
+    """Note what a function of the user's was given."""
     add_note(error, f"ostinato: {name} ({get_name(function)}) was given {in_words(given)}")
     if isinstance(given.get("predictions"), tuple):
         add_note(
@@ -93,7 +93,7 @@ def note_function(error: BaseException, name: str, function: Callable[..., Any],
 
 
 def get_name(function: Any) -> str:
-    """What a function is called, or the class of a callable object.
+    """Return the name of a function, or of the class of a callable object.
 
     >>> get_name(len), get_name(lambda p: p)
     ('len', '<lambda>')
@@ -102,5 +102,5 @@ def get_name(function: Any) -> str:
 
 
 def note_checkpoint(error: BaseException, checkpoint: str) -> None:
-    """What is safe on the disk."""
+    """Note the checkpoint from which training can be resumed."""
     add_note(error, f"ostinato: {checkpoint} is whole: train(resume_from_checkpoint=True) goes on from there")

@@ -47,7 +47,7 @@ _GENERATOR = "its rows can be read only once, and training needs them: nothing i
 
 
 def explain_batch(trainer: ExplainHost, dataset: Any = None) -> BatchReport:
-    """The journey of one batch: of `dataset`, else of the training set, else of the evaluation set."""
+    """Explain one batch of `dataset`, else of the training set, else of the evaluation set."""
     source = choose_source(trainer, dataset)
     explainer = _BatchExplainer(trainer, source)
     with preserve_everything(trainer, dataset):
@@ -61,7 +61,7 @@ def explain_batch(trainer: ExplainHost, dataset: Any = None) -> BatchReport:
 
 @contextmanager
 def preserve_everything(trainer: ExplainHost, dataset: Any = None) -> Iterator[None]:
-    """Weights, buffers, modes, random streams, notices, and what the user's objects remember, stay as they are."""
+    """Restore weights, buffers, modes, random streams, notices and the user's objects on exit."""
     sets = trainer.eval_dataset
     functions = [trainer.data_collator, trainer.preprocess_logits_for_metrics, *request.memories(as_run_host(trainer))]
     orders = [
@@ -82,7 +82,7 @@ def preserve_everything(trainer: ExplainHost, dataset: Any = None) -> Iterator[N
 
 @dataclass
 class _BatchExplainer:
-    """Goes from stage to stage, and writes down what is there."""
+    """Follows a batch from stage to stage and records what it finds."""
 
     trainer: ExplainHost
     source: Source
@@ -100,7 +100,7 @@ class _BatchExplainer:
         return BatchSettings.of(self.trainer.args)
 
     def run(self) -> None:
-        """As far as it goes; whatever stops it is written down, too."""
+        """Run the stages until one fails, and record why."""
         stages: list[tuple[Stage, Callable[[], None]]] = [
             ("data set", self._describe_data),
             ("batch", self._describe_batch),
@@ -210,7 +210,7 @@ class _BatchExplainer:
             self.findings += filter(None, [lint_loss(described.value)])
 
     def _loss(self) -> Tensor | None:
-        """The loss as training or evaluation compute it; evaluation can do without."""
+        """Return the loss as training or evaluation compute it; an evaluation may have none."""
         trainer = self.trainer
         inputs = trainer._prepare_inputs(dict(self.batch))
         model = uncompiled(trainer._wrap_model(trainer.model, training=False))
@@ -241,7 +241,7 @@ class _BatchExplainer:
         )
 
     def _find_roles(self, outputs: Any) -> dict[str, str]:
-        """Which outputs count as loss, and which as predictions."""
+        """Return which outputs are the loss, and which are predictions."""
         names = describe_values.list_output_names(outputs)
         is_models = self.context is not None and self.context.own_loss
         if isinstance(outputs, Tensor):
@@ -298,14 +298,14 @@ class _BatchExplainer:
 
 
 class _Stop(Exception):
-    """The way ends here, and nothing is wrong."""
+    """Ends an explanation without a mistake."""
 
 
 # ---- in words -------------------------------------------------------------------------------------------------------
 
 
 def _describe_mean(batch: Mapping[str, Any], *, shifts: bool) -> str:
-    """What the loss of a batch is a mean over."""
+    """Return what the loss of a batch is a mean over."""
     labels = batch.get("labels")
     count = count_targets(labels, shifted=shifts)
     rows = next((len(one) for one in batch.values() if isinstance(one, Tensor) and one.dim() > 0), 0)
@@ -351,7 +351,7 @@ def choose_source(trainer: ExplainHost, dataset: Any) -> Source:
 
 
 def choose_eval_source(trainer: ExplainHost, name: str | None = None) -> Source:
-    """The evaluation set of this name, the only one, or the first of several."""
+    """Return the evaluation set of this name, the only one, or the first of several."""
     sets = trainer.eval_dataset
     if name is not None and (not isinstance(sets, dict) or name not in sets):
         raise usage_errors.no_such_evaluation_set(name, sets)
@@ -369,7 +369,7 @@ def choose_eval_source(trainer: ExplainHost, name: str | None = None) -> Source:
 
 
 def can_reread(dataset: Any) -> bool:
-    """Whether reading a batch does not take it away from training."""
+    """Return whether a batch can be read without taking it from training."""
     if isinstance(dataset, DataLoader):
         dataset = dataset.dataset
     if not is_iterable(dataset):
@@ -380,7 +380,7 @@ def can_reread(dataset: Any) -> bool:
 
 
 def read_first_batch(loader: Any) -> Any:
-    """The first batch, read in this process: starting workers for one batch would take longer than it."""
+    """Return the first batch, read in this process: workers start slower than one batch is read."""
     before = loader.num_workers, loader.pin_memory
     loader.num_workers, loader.pin_memory = 0, False
     batches = iter(loader)
@@ -400,7 +400,7 @@ def read_first_batch(loader: Any) -> Any:
 
 
 def read_rows(dataset: Any) -> list[Any]:
-    """Some rows, as the data set gives them; none if they cannot be read: the loader will say why."""
+    """Return some rows of the data set; none if they cannot be read, which the loader will report."""
     try:
         if isinstance(dataset, Mixture):
             return [part[0] for part in dataset.sets.values()]
@@ -412,7 +412,7 @@ def read_rows(dataset: Any) -> list[Any]:
 
 
 def merge_columns(rows: list[Any]) -> Any:
-    """A row with all the columns that any of these has."""
+    """Return a row with all columns that any of these rows has."""
     merged: dict[str, Any] = {}
     for row in rows:
         merged.update(row if isinstance(row, Mapping) else {})

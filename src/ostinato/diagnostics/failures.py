@@ -1,4 +1,4 @@
-"""Why a batch made the model, its loss or the backward pass fail: the mistake by its name, if it has one.
+"""Name the mistake for which a batch made the model, its loss or the backward pass fail.
 
 What torch says and the tensors in the frames it was raised from tell which column was meant. Where they do not, the
 user's exception stays as it is.
@@ -28,7 +28,7 @@ Named = tuple[OstinatoError, bool]
 
 
 def explain_failure(error: Exception, context: FailureContext, where: str, memory: Memory) -> Exception:
-    """What to raise when a batch has failed: the mistake by its name, or the user's exception with a note."""
+    """Return what to raise when a batch has failed: a named error, or the user's exception with a note."""
     try:
         named = name_mistake(error, context)
         if named is None and not isinstance(error, OstinatoError):
@@ -43,7 +43,7 @@ def explain_failure(error: Exception, context: FailureContext, where: str, memor
 
 
 def name_mistake(error: Exception, context: FailureContext) -> Named | None:
-    """The mistake behind an exception, and whether the exception itself is worth reading; None if it has no name."""
+    """Return the error behind an exception, and whether the exception is worth showing; None if unknown."""
     if isinstance(error, NoLossError):
         return no_loss_from(context, error.returned), False
     if isinstance(error, OstinatoError):

@@ -1,4 +1,4 @@
-"""Runs compared moment by moment: everything a step depends on as fingerprints, and the first that differs.
+"""Compare runs step by step: fingerprints of all that a step depends on, and the first that differs.
 
 Fingerprints, because two runs cannot be in memory at once. Two values have the same one if and only if they are the
 same, bit for bit.
@@ -22,7 +22,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 @dataclass
 class StepRecord:
-    """A step of a run: what it begins with, and what comes of it. In the order in which things happen."""
+    """What a step begins with and what it computes, in the order in which it happens."""
 
     step: int
     weights: dict[str, str] = field(default_factory=dict)  # parameters and buffers, before the step
@@ -34,7 +34,7 @@ class StepRecord:
     loss: float | None = None  # None in the last moment, which has no step any more
 
     def begin(self, model: nn.Module, optimizer: Any, parts: Mapping[str, Any], callbacks: Mapping[str, Any]) -> None:
-        """Note what the step depends on. `parts` are the schedule and whatever else has a state of plain values."""
+        """Record what the step depends on. `parts` are the schedule and others with a state of plain values."""
         self.weights = weights_of(model)
         self.optimizer = optimizer_of(optimizer, model)
         self.schedule = dict(fingerprints(parts))
@@ -44,7 +44,7 @@ class StepRecord:
 
 @dataclass(frozen=True, order=True)
 class Difference:
-    """Something in which two runs are not the same, and when it showed: the earlier comes first."""
+    """Something in which two runs differ, and when; sorts by time."""
 
     moment: int
     place: int
@@ -52,7 +52,7 @@ class Difference:
 
 
 def first_difference(whole: Sequence[StepRecord], repeated: Sequence[StepRecord]) -> Difference | None:
-    """The first thing in which a run that was loaded and repeated is not the run as it was; None if it is.
+    """Return the first difference between a run and its repetition; None if they are equal.
 
     >>> first_difference([StepRecord(4, loss=0.5)], [StepRecord(4, loss=0.25)]).text
     'the loss of step 4 is 0.25 instead of 0.5'
@@ -93,7 +93,7 @@ def _differs(before: Mapping[str, str], after: Mapping[str, str], text: str) -> 
 
 
 def weights_of(model: nn.Module) -> dict[str, str]:
-    """Parameters, and the buffers that are saved with them."""
+    """Yield parameters, and the buffers that are saved with them."""
     saved = set(model.state_dict())
     found = {f"the parameter {name}": one for name, one in model.named_parameters()}
     found |= {f"the buffer {name}": one for name, one in model.named_buffers() if name in saved}
@@ -101,7 +101,7 @@ def weights_of(model: nn.Module) -> dict[str, str]:
 
 
 def optimizer_of(optimizer: Any, model: nn.Module) -> dict[str, str]:
-    """What an optimizer remembers of each parameter, and the settings of its groups."""
+    """Yield an optimizer's state of each parameter, and the settings of its groups."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     found: dict[str, str] = {}
     for number, group in enumerate(optimizer.param_groups):
@@ -115,7 +115,7 @@ def optimizer_of(optimizer: Any, model: nn.Module) -> dict[str, str]:
 
 
 def fingerprints(tree: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Every value in nested containers, by where it is. What is neither a number nor text is left out."""
+    """Yield the fingerprint of every number and text in nested containers, by its path."""
     if isinstance(tree, Mapping):
         for key, value in tree.items():
             yield from fingerprints(value, f"{path}.{key}" if path else str(key))
@@ -127,7 +127,7 @@ def fingerprints(tree: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def fingerprint(value: Any) -> str:
-    """The same for the same value, whatever its type and wherever it lies.
+    """Return a digest that is equal for equal values, on any device.
 
     >>> fingerprint(torch.tensor([0.0])) == fingerprint(torch.tensor([-0.0]))
     False

@@ -1,4 +1,4 @@
-"""Metric functions that cannot be called, or would never be."""
+"""Explain metric functions that cannot be called, or never would be."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def explain_evaluation(
     number: int,
     memory: Memory,
 ) -> Exception:
-    """What to raise when an evaluation has failed while it was `doing` something: the model, or one of `functions`."""
+    """Return what to raise when an evaluation has failed while `doing` something: the model, or one of `functions`."""
     function = functions.get(doing)
     if function is not None:
         return explain_metric_function(error, doing, function, given)
@@ -51,7 +51,7 @@ def explain_evaluation(
 def explain_metric_function(
     error: Exception, doing: str, function: Callable[..., Any], given: Mapping[str, Any]
 ) -> Exception:
-    """What to raise when a metric function has failed: its own exception with a note, or that it cannot be called."""
+    """Return what to raise when a metric function has failed: its exception with a note, or a named error."""
     if isinstance(error, OstinatoError):
         return error
     if isinstance(error, TypeError) and not was_entered(error, function):
@@ -74,7 +74,7 @@ def _signature(function: Callable[..., Any]) -> str:
 
 
 def report_labels(context: FailureContext, *, is_mistake: bool, by_name: bool = False) -> None:
-    """Metrics are wanted, and the batches have no labels to compare with: raise where that must be a mistake.
+    """Raise or note that metrics are wanted and the batches have no labels.
 
     `by_name`: they were asked for by name, and there is no function that would be called.
     """
@@ -89,7 +89,7 @@ def report_labels(context: FailureContext, *, is_mistake: bool, by_name: bool = 
 
 
 def find_missing_labels(context: FailureContext, *, by_name: bool = False) -> MetricFunctionError | None:
-    """Metrics are wanted, and the batches have no labels: an error if a column looks like them."""
+    """Return the error for batches without labels if another column looks like them."""
     candidate = find_label_column([*context.columns, *context.left_out()], context.label_names)
     if candidate is None:
         return None

@@ -1,4 +1,4 @@
-"""What `compute_metrics` would be given for a batch, and which metrics fit."""
+"""Describe what `compute_metrics` would be given for a batch, and suggest metrics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .hosts import ExplainHost
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One batch, evaluated: on the host."""
+    """The results of one evaluated batch, on the host."""
 
     batch: Mapping[str, Any]
     predictions: Any
@@ -37,7 +37,7 @@ class Evaluated:
 
 
 def evaluate(trainer: ExplainHost, batch: Mapping[str, Any]) -> Evaluated:
-    """One batch as an evaluation sees it."""
+    """Evaluate one batch."""
     model = uncompiled(trainer._wrap_model(trainer.model, training=False))
     model.eval()
     with torch.no_grad(), trainer.precision.forward(trainer.model):
@@ -51,7 +51,7 @@ def evaluate(trainer: ExplainHost, batch: Mapping[str, Any]) -> Evaluated:
 def received(
     trainer: ExplainHost, evaluated: Evaluated, asked: MetricSpec, *, data: str, rows: int | None
 ) -> MetricInputs:
-    """What the metric function is given, by the example of one batch."""
+    """Describe what the metric function is given, by the example of one batch."""
     include = MetricInputSettings.of(trainer.args).include
     values = _parts("predictions", evaluated.predictions, _notes(trainer, evaluated))
     values += _parts("label_ids", evaluated.labels, trainer.label_names, are_labels=True)
@@ -81,7 +81,7 @@ def _inputs(trainer: ExplainHost, batch: Mapping[str, Any]) -> list[Value]:
 
 
 def _kept(trainer: ExplainHost, evaluated: Evaluated, rows: int | None) -> Forecast | None:
-    """What all rows will take, if they are like those of this batch."""
+    """Estimate the memory that all rows take, from those of this batch."""
     settings = MetricInputSettings.of(trainer.args)
     if rows is None or evaluated.predictions is None or evaluated.labels is None or settings.by_batch:
         return None
@@ -91,13 +91,13 @@ def _kept(trainer: ExplainHost, evaluated: Evaluated, rows: int | None) -> Forec
 
 
 def _notes(trainer: ExplainHost, evaluated: Evaluated) -> Sequence[str]:
-    """What each of the predictions is."""
+    """Return what each of the predictions is."""
     function = trainer.preprocess_logits_for_metrics
     return evaluated.names if function is None else [f"made by {get_name(function)}"]
 
 
 def _parts(name: str, parts: Any, notes: Sequence[str], *, are_labels: bool = False) -> list[Value]:
-    """One array, or each of several with what there is to say of it."""
+    """Describe one array, or each of several."""
     if parts is None:
         return []
     if isinstance(parts, (tuple, list)):
@@ -110,7 +110,7 @@ def _parts(name: str, parts: Any, notes: Sequence[str], *, are_labels: bool = Fa
 
 
 def _when(trainer: ExplainHost, evaluated: Evaluated, asked: MetricSpec, data: str, rows: int | None) -> str:
-    """When the metric function is called, and with what."""
+    """Return when the metric function is called, and with what."""
     settings, names = MetricInputSettings.of(trainer.args), ", ".join(in_use(asked))
     if not asked:
         return "compute_metrics is not given; for this batch it would get numpy arrays:"
@@ -147,7 +147,7 @@ def _reader(trainer: ExplainHost, evaluated: Evaluated) -> Reader:
 
 
 def fitting(trainer: ExplainHost, labels: Any, asked: MetricSpec) -> SuggestedMetrics:
-    """The metrics in use, and those that suit the model and its labels."""
+    """Return the metrics in use, and those that suit the model and its labels."""
     facts = facts_of(
         bare_model(trainer.model),
         labels=labels,
@@ -161,7 +161,7 @@ def fitting(trainer: ExplainHost, labels: Any, asked: MetricSpec) -> SuggestedMe
 
 
 def in_use(asked: MetricSpec) -> tuple[str, ...]:
-    """The names of the metrics in use, or of the function that computes them."""
+    """Return the names of the metrics in use, or of the function that computes them."""
     function = () if asked.function is None else (get_name(asked.function),)
     streams = (name for stream in asked.streams for name in stream.keys or (stream.name,))
     return (*function, *streams, *(("'auto'",) if asked.auto else ()))

@@ -1,4 +1,4 @@
-"""What the heads of transformers' models want of a batch, looked up on the host.
+"""Check a batch against what the heads of transformers' models expect, on the host.
 
 Only classes of transformers itself are judged: a model of one's own may mean something else by any name or number.
 Even among these some take what others refuse (DeBERTa: negative labels, floats for classes). So before anything has
@@ -44,13 +44,13 @@ class Head:
 
     @property
     def takes_any_number(self) -> bool:
-        """Whether labels are not the numbers of classes: a regression, or a number for each class."""
+        """Return whether labels are not class numbers: a regression, or a number for each class."""
         other = self.problem not in (None, "single_label_classification")
         return self.kind == "rows" and (self.classes == 1 or other)
 
     @property
     def outcomes(self) -> str:
-        """`has 3 classes, 0 to 2`"""
+        """Return the classes as text, as in `has 3 classes, 0 to 2`."""
         if self.kind in ("words", "translation"):
             return f"predicts {self.classes} tokens, 0 to {self.classes - 1}"
         what = "choices" if self.kind == "choices" else "classes"
@@ -65,7 +65,7 @@ class Head:
 
 
 def find_certain_mistake(context: FailureContext) -> DataError | None:
-    """What cannot work, found before it is tried: devices report it late and in riddles, or compute nonsense of it."""
+    """Return what cannot work before it is tried: devices report it late and unclearly, or not at all."""
     found, subject = _tokens_out_of_range(context), _labels_of(context)
     if found is not None or subject is None:
         return found
@@ -76,13 +76,13 @@ def find_certain_mistake(context: FailureContext) -> DataError | None:
 
 
 def find_mistake(context: FailureContext) -> DataError | None:
-    """What is wrong with a batch that has failed, for a model that is understood; None if nobody can tell."""
+    """Return what is wrong with a batch that has failed; None if the model is not known well enough."""
     found, subject = _tokens_out_of_range(context), _labels_of(context)
     return found if found is not None or subject is None else _CHECKS[subject[0].kind](context, *subject)
 
 
 def _labels_of(context: FailureContext) -> tuple[Head, Tensor] | None:
-    """The head, and the labels it is given, if both are known."""
+    """Return the head and the labels it is given, if both are known."""
     head, labels = _head_of(context), context.columns.get("labels")
     if head is None or not context.own_loss or not isinstance(labels, Tensor):
         return None
@@ -117,7 +117,7 @@ def _is_text_only(context: FailureContext) -> bool:
 
 
 def _rows_of(model: Any, getter: str) -> int | None:
-    """The number of tokens a table of embeddings knows, if it is a plain one."""
+    """Return how many tokens an embedding table has, if it is a plain one."""
     get = getattr(model, getter, None)
     try:
         weight = getattr(get() if callable(get) else None, "weight", None)
@@ -141,7 +141,7 @@ def _tokens_out_of_range(context: FailureContext) -> OutOfRangeError | None:
 
 
 def tokens_out_of_range(context: FailureContext, name: str, ids: Tensor, known: int) -> OutOfRangeError:
-    """Tokens beyond the table of embeddings."""
+    """Return the error for tokens beyond the embedding table."""
     wrong, rows = _culprits(ids, (ids < 0) | (ids >= known))
     return OutOfRangeError(
         what=f"token {wrong} in column {name!r} is out of range: {context.name} knows {known} tokens, "
@@ -173,7 +173,7 @@ def _rows_head(context: FailureContext, head: Head, labels: Tensor) -> DataError
 
 
 def _several_of(context: FailureContext, head: Head, labels: Tensor) -> DataError | None:
-    """Any number of classes per row: a float for each."""
+    """Check labels of several classes per row: a float for each."""
     rows, example = _length(context), f"[1.0, {', '.join(['0.0'] * (min(head.classes, 3) - 1))}]"
     if not labels.is_floating_point():
         if labels.dim() != 2:
@@ -278,7 +278,7 @@ def _range(context: FailureContext, head: Head, labels: Tensor) -> OutOfRangeErr
 def labels_out_of_range(
     context: FailureContext, name: str, labels: Tensor, wrong: Tensor, outcomes: str, fix: str
 ) -> OutOfRangeError:
-    """Labels that are no classes of the model."""
+    """Return the error for labels that are not classes of the model."""
     value, rows = _culprits(labels, wrong)
     counted = labels[labels != IGNORED]
     if value < 0:
@@ -292,13 +292,13 @@ def labels_out_of_range(
 
 
 def _culprits(values: Tensor, wrong: Tensor) -> tuple[int, list[int]]:
-    """The first wrong number, and the rows of the batch in which there are any."""
+    """Return the first wrong number, and the rows of the batch that have one."""
     rows = wrong.reshape(len(wrong), -1).any(dim=1).nonzero().flatten().tolist()
     return int(values[wrong][0]), rows
 
 
 def _length(context: FailureContext) -> int | None:
-    """The rows of the batch, by the input that decides."""
+    """Return the number of rows in the batch, by the main input."""
     main: Any = context.columns.get(getattr(context.inner, "main_input_name", "input_ids"))
     return main.shape[0] if isinstance(main, Tensor) and main.dim() > 0 else None
 

@@ -49,7 +49,7 @@ _WORTH_SAYING = 0.05
 
 
 def build_run_plan(trainer: PlanHost) -> RunPlan:
-    """What `train()` would do now."""
+    """Return what `train()` would do now."""
     settings = RunPlanSettings.of(trainer.args)
     with explain_batch.preserve_everything(trainer):
         trainer._train_batch_size = settings.train_batch_size
@@ -110,7 +110,7 @@ def _batch(trainer: PlanHost, plan: Plan, loader: Any) -> BatchPlan:
 
 
 def _share(meter: PaddingMeter, *, cut: bool) -> float | None:
-    """What is padding, of the tokens of batches as they will be."""
+    """Return the share of padding in the tokens of the batches."""
     tokens = meter.split if cut else meter.padded
     return 1 - meter.real / tokens if tokens else None
 
@@ -135,7 +135,7 @@ def _describe_order(trainer: PlanHost) -> str:
 
 
 def _padding(trainer: PlanHost, plan: Plan, loader: Any) -> PaddingMeter:
-    """Of the rows that the first batches will have, where they are known; they are read, and not collated."""
+    """Measure the padding of the first batches, where their rows are known; rows are read and not collated."""
     meter, size = PaddingMeter(), RunPlanSettings.of(trainer.args).train_batch_size
     if LoaderSettings.of(trainer.args).packs:
         return meter
@@ -179,7 +179,7 @@ def _schedule(trainer: PlanHost, steps: int) -> Schedule:
 
 
 def _rates(settings: ScheduleSettings, peak: float, steps: int) -> tuple[Rate, ...]:
-    """The rate at a few steps; none where it follows a metric."""
+    """Return the rate at a few steps; none where it follows a metric."""
     placeholder = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=peak)
     schedule = schedulers.build_schedule(settings, placeholder)
     if not isinstance(schedule, LambdaLR) or steps < 1:
@@ -207,7 +207,7 @@ def _computing(trainer: PlanHost) -> Computing:
 
 
 def _duration(trainer: PlanHost, plan: Plan, evaluations: Evaluations, checkpoints: Checkpoints) -> Duration:
-    """From what was measured: a run of this trainer, or a rehearsal."""
+    """Estimate the duration from an earlier run of this trainer, or from a rehearsal."""
     runs = [entry for entry in trainer.state.log_history if entry.get("train_steps_per_second")]
     if runs:
         each = 1 / runs[-1]["train_steps_per_second"]
@@ -231,7 +231,7 @@ def _duration(trainer: PlanHost, plan: Plan, evaluations: Evaluations, checkpoin
 
 
 def _callbacks(trainer: PlanHost) -> tuple[str, ...]:
-    """Callbacks that may stop a run: the user's own, and early stopping."""
+    """Return the callbacks that may stop a run: the user's own, and early stopping."""
     ours = __name__.partition(".")[0]
     kinds = (type(one) for one in trainer.callback_handler.callbacks)
     return tuple(kind.__name__ for kind in kinds if kind is EarlyStoppingCallback or not _is_of(kind, ours))
@@ -242,7 +242,7 @@ def _is_of(kind: type, package: str) -> bool:
 
 
 def _remarks(trainer: PlanHost, plan: Plan, intervals: TrainerState, checkpoints: Checkpoints) -> tuple[str, ...]:
-    """What is probably not meant."""
+    """Return what is probably not meant."""
     settings, found = RunPlanSettings.of(trainer.args), []
     warmup = ScheduleSettings.of(trainer.args, plan.max_steps).warmup_steps
     if warmup >= plan.max_steps > 0 and trainer.lr_scheduler is None:
@@ -266,7 +266,7 @@ def _remarks(trainer: PlanHost, plan: Plan, intervals: TrainerState, checkpoints
 
 
 def _plan_evaluations(trainer: PlanHost, plan: Plan, intervals: TrainerState) -> Evaluations:
-    """When a run evaluates, and how much."""
+    """Return when a run evaluates, and how much."""
     settings, evaluated = RunPlanSettings.of(trainer.args), eval_dry_run.list_eval_sets(trainer.eval_dataset)
     sets = {name or "eval_dataset": one for name, one in evaluated.items() if one is not None}
     rows = tuple((name, len(rows_in(one)) if has_length(rows_in(one)) else None) for name, one in sets.items())
@@ -288,7 +288,7 @@ def _plan_evaluations(trainer: PlanHost, plan: Plan, intervals: TrainerState) ->
 
 
 def _eval_batches(trainer: PlanHost, evaluated: Any) -> int | None:
-    """How many batches an evaluation set makes, over all processes at once."""
+    """Return how many batches an evaluation set has, counting those of all processes once."""
     rows = rows_in(evaluated)
     if isinstance(rows, DataLoader):
         return len(rows) if has_length(rows) else None
@@ -298,27 +298,27 @@ def _eval_batches(trainer: PlanHost, evaluated: Any) -> int | None:
 
 
 def _metrics(trainer: PlanHost) -> tuple[str, ...]:
-    """The names of all metrics, of whichever evaluation set."""
+    """Return the names of the metrics of all evaluation sets."""
     sets = eval_dry_run.list_eval_sets(trainer.eval_dataset).values()
     specs = [request.asked_of(as_run_host(trainer), one if isinstance(one, EvalSet) else None) for one in sets]
     return tuple(dict.fromkeys(name for spec in specs for name in metric_preview.in_use(spec)))
 
 
 def _times(steps: int, interval: int, first: float = 0) -> int:
-    """How often something is due that is due every `interval` steps and at the last one, from step `first` on."""
+    """Return how often something happens every `interval` steps and at the last one, from step `first` on."""
     every, before = max(int(interval), 1), max(math.ceil(first), 1) - 1
     return max(steps // every - before // every, 0) + bool(steps % every and steps > before)
 
 
 def _epochs(plan: Plan, first: float = 0) -> int | None:
-    """How many epochs end, from epoch `first` on; None if nobody knows how long one is."""
+    """Return how many epochs end, from epoch `first` on; None if their length is unknown."""
     if plan.epochs == sys.maxsize:
         return None
     return max(plan.epochs - (max(math.ceil(first), 1) - 1), 0)
 
 
 def _plan_checkpoints(trainer: PlanHost, plan: Plan, intervals: TrainerState, evaluations: int | None) -> Checkpoints:
-    """When a run saves, how large a checkpoint is, and how many lie there at once."""
+    """Return when a run saves, how large a checkpoint is, and how many exist at once."""
     settings, planned = SaveSettings.of(trainer.args), RunPlanSettings.of(trainer.args)
     directory = Path(trainer._get_output_dir(None))
     best = planned.best_metric
@@ -349,7 +349,7 @@ def _plan_checkpoints(trainer: PlanHost, plan: Plan, intervals: TrainerState, ev
 
 
 def _checkpoint_bytes(trainer: PlanHost, *, only_model: bool) -> int:
-    """As far as the optimizer's settings tell: what a rehearsal has saved was without the optimizer's averages."""
+    """Estimate the size from the optimizer's settings: a rehearsal saves before the optimizer has a state."""
     if only_model:
         return space.forecast_bytes(trainer.model, None)
     if trainer.optimizer is not None:
@@ -363,7 +363,7 @@ def _checkpoint_bytes(trainer: PlanHost, *, only_model: bool) -> int:
 
 
 def _free(directory: Path) -> int | None:
-    """What is free on the disk that a directory is on, or would be."""
+    """Return the free bytes on the disk of a directory that may not exist yet."""
     place = directory.absolute()
     existing = next((level for level in (place, *place.parents) if level.is_dir()), place)
     try:
@@ -373,7 +373,7 @@ def _free(directory: Path) -> int | None:
 
 
 def _plan_logs(trainer: PlanHost, plan: Plan, intervals: TrainerState) -> Logs:
-    """When a run reports its numbers."""
+    """Return when a run reports its numbers."""
     settings = RunPlanSettings.of(trainer.args)
     to = settings.report_to
     if settings.logging_strategy == IntervalStrategy.NO:
@@ -387,7 +387,7 @@ def _plan_logs(trainer: PlanHost, plan: Plan, intervals: TrainerState) -> Logs:
 
 
 def _choose_optimizer(trainer: PlanHost) -> tuple[Any, dict[str, Any]]:
-    """The optimizer that would be made, and the arguments to make it with."""
+    """Return the optimizer class that would be used, and its arguments."""
     if trainer.optimizer_cls_and_kwargs is not None:
         return trainer.optimizer_cls_and_kwargs
     return trainer.get_optimizer_cls_and_kwargs(trainer.args, trainer.model)

@@ -1,4 +1,4 @@
-"""Looking on without being noticed: what a model is called with and returns; notices that are not said."""
+"""Record a call of a model, suppress notices, and turn exceptions into findings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONGEST = 300
 
 @dataclass
 class RecordedCall:
-    """The first call of a model while somebody looked on."""
+    """The first call of a model while it was recorded."""
 
     given: dict[str, Any] | None = None
     outputs: Any = None
@@ -31,7 +31,7 @@ class RecordedCall:
 
 @contextmanager
 def record_call(model: nn.Module) -> Iterator[RecordedCall]:
-    """What the model is called with, whoever calls it.
+    """Record what the model is called with and returns, whoever calls it.
 
     >>> import torch
     >>> layer = nn.Linear(2, 1)
@@ -64,7 +64,7 @@ def record_call(model: nn.Module) -> Iterator[RecordedCall]:
 
 @contextmanager
 def suppress_notices() -> Iterator[None]:
-    """Notices inside are not said, and can be said again later."""
+    """Suppress notices; those given once can be given again later."""
 
     def nobody(record: logging.LogRecord) -> bool:
         return False
@@ -78,7 +78,7 @@ def suppress_notices() -> Iterator[None]:
 
 
 def build_finding(error: Exception, stage: Stage) -> Finding:
-    """An exception as the end of a journey: what, why and fix of ours; of another, its message and its place."""
+    """Return an exception as a finding: what, why and fix of ours; the message and place of another."""
     notes = [str(note).removeprefix("ostinato: ") for note in getattr(error, "__notes__", ())]
     if isinstance(error, OstinatoError):
         return Finding(stage, error.what, "; ".join([error.why, *notes] if error.why else notes), error.fix)
@@ -88,7 +88,7 @@ def build_finding(error: Exception, stage: Stage) -> Finding:
 
 
 def _place(error: Exception) -> str:
-    """Where an exception was raised: in the user's own code, if it came through there."""
+    """Return where an exception was raised: in the user's own code, if it came through there."""
     theirs = [entry for entry in frames_of(error) if not is_ours(entry)]
     own = [entry for entry in theirs if "site-packages" not in entry.tb_frame.f_code.co_filename] or theirs
     if not own:

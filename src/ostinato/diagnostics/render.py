@@ -1,4 +1,4 @@
-"""A page that tells something: sections of aligned rows, as plain text, Markdown, HTML or a tree for a terminal."""
+"""Render sections of aligned rows as plain text, Markdown, HTML or a tree for a terminal."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """What is told, before it has a form."""
+    """A title and sections, before they are rendered."""
 
     title: str
     sections: tuple[Section, ...]
 
 
 class Printable:
-    """Data with a page to read: a frozen dataclass that says in `page` how it is told.
+    """A frozen dataclass that can be rendered; `page` says how.
 
     >>> print(trainer.plan())  # doctest: +SKIP
     >>> trainer.plan().to_json()  # doctest: +SKIP
     """
 
     def page(self) -> Page:
-        """What is told, section by section."""
+        """Return the page to render."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -60,15 +60,15 @@ class Printable:
         return str(self)
 
     def to_markdown(self) -> str:
-        """The page as Markdown, with a table for every section."""
+        """Return the page as Markdown, with a table for every section."""
         return as_markdown(self.page())
 
     def to_dict(self) -> dict[str, Any]:
-        """The facts behind the page, as plain data."""
+        """Return the data behind the page, as plain dicts and lists."""
         return _plain(self)
 
     def to_json(self, indent: int | None = 2) -> str:
-        """The same as JSON."""
+        """Return the data behind the page as JSON."""
         return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
 
     def _repr_html_(self) -> str:  # what a notebook shows of a value
@@ -79,7 +79,7 @@ class Printable:
 
 
 def _plain(value: Any) -> Any:
-    """Dataclasses as dicts, tuples as lists, and what JSON does not know as text."""
+    """Return dataclasses as dicts, tuples as lists, and what JSON does not know as text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {one.name: _plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
     if isinstance(value, dict):
@@ -97,7 +97,7 @@ def _plain(value: Any) -> Any:
 
 
 def as_text(page: Page, width: int = WIDTH) -> str:
-    """The page in lines of at most `width` characters, as far as words allow.
+    """Render the page in lines of at most `width` characters, as far as words allow.
 
     >>> print(as_text(Page("Title", (Section("rows", "two", (("a", "1"), ("bc", "2"))),))))
     Title
@@ -128,7 +128,7 @@ def _heading(section: Section, number: int, widest: int, width: int) -> list[str
 
 
 def _widths(rows: Sequence[tuple[str, ...]], width: int) -> list[int]:
-    """How wide each column is: as its widest cell, unless the widest columns have to make room for the others."""
+    """Return the width of each column: that of its widest cell, unless wide columns have to make room."""
     count = max((len(row) for row in rows), default=0)
     widths = [max((len(row[place]) for row in rows if len(row) > place), default=0) for place in range(count)]
     room = width - len(_INDENT) - len(_GAP) * (count - 1)
@@ -152,7 +152,7 @@ def _row(row: tuple[str, ...], widths: list[int]) -> Iterator[str]:
 
 
 def as_markdown(page: Page) -> str:
-    """The page for a README, an issue or a chat."""
+    """Render the page for a README, an issue or a chat."""
     blocks = [f"# {page.title}"]
     for number, section in enumerate(page.sections, start=1):
         blocks.append(f"## {_SIGNS[section.mark] or number}. {section.title}")
@@ -181,7 +181,7 @@ def _escaped(text: str) -> str:
 
 
 def as_html(page: Page) -> str:
-    """The page for a notebook."""
+    """Render the page for a notebook."""
     parts = [f"<h4>{html.escape(page.title)}</h4>"]
     for number, section in enumerate(page.sections, start=1):
         head = f"{_SIGNS[section.mark] or number}. {section.title}"
@@ -199,7 +199,7 @@ def as_html(page: Page) -> str:
 
 
 def as_tree(page: Page) -> Tree:
-    """The page for a terminal, in colours."""
+    """Render the page for a terminal, in colours."""
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
     from rich.tree import Tree  # noqa: PLC0415
@@ -230,7 +230,7 @@ _SHOWN_NAMES = 8
 
 
 def listed(names: Sequence[str], most: int = _SHOWN_NAMES) -> str:
-    """`a, b and 3 more`
+    """Join names, as in `a, b and 3 more`.
 
     >>> listed(["a", "b", "c"], most=2)
     'a, b and 1 more'
@@ -240,7 +240,7 @@ def listed(names: Sequence[str], most: int = _SHOWN_NAMES) -> str:
 
 
 def counted(number: int, word: str) -> str:
-    """`1 row`, `24,000 rows`
+    """Return a number with its noun, as in `24,000 rows`.
 
     >>> counted(1, "row"), counted(24_000, "row"), counted(2, "batch")
     ('1 row', '24,000 rows', '2 batches')
@@ -249,7 +249,7 @@ def counted(number: int, word: str) -> str:
 
 
 def percent(share: float | None) -> str:
-    """`27 %`
+    """Return a share in percent, as in `27 %`.
 
     >>> percent(0.274), percent(0.001)
     ('27 %', 'less than 1 %')
@@ -259,7 +259,7 @@ def percent(share: float | None) -> str:
 
 
 def small_percent(share: float) -> str:
-    """A share that may be very small, as that of adapters in a large model.
+    """Return a share that may be very small in percent.
 
     >>> small_percent(0.0357), small_percent(0.00064), small_percent(0.0000001)
     ('3.57 %', '0.06 %', 'less than 0.01 %')

@@ -166,7 +166,7 @@ Row = tuple[str, str, str]
 
 
 def build_page(plan: RunPlan) -> Page:
-    """Subject by subject."""
+    """Return the page of a plan, subject by subject."""
     sections = [
         Section("length", counted(plan.length.steps, "step"), _rows(plan, _LENGTH)),
         Section("batch", f"{counted(plan.batch.rows, 'row')} for every step", _rows(plan, _BATCH)),
@@ -182,7 +182,7 @@ def build_page(plan: RunPlan) -> Page:
 
 
 class _Line(NamedTuple):
-    """A name, what is told of a plan (nothing if there is nothing to tell), and the arguments that change it."""
+    """A name, the text for a plan (empty: the line is left out), and the arguments that change it."""
 
     name: str
     text: Callable[[RunPlan], str]
@@ -195,7 +195,7 @@ def _rows(plan: RunPlan, lines: Sequence[_Line]) -> tuple[Row, ...]:
 
 
 def _arguments(plan: RunPlan, names: tuple[str, ...]) -> str:
-    """Those that are set, with their values; one alone in any case."""
+    """Return the arguments that are set, with their values; the first one in any case."""
     known = plan.arguments
     told = [name for name in names if known.get(name, name) is not None] or names[:1]
     return ", ".join(f"{name}={known[name]!r}" if name in known else name for name in told)
@@ -207,7 +207,7 @@ def _arguments(plan: RunPlan, names: tuple[str, ...]) -> str:
 def _epochs(plan: RunPlan) -> str:
     length = plan.length
     if length.epochs is None:
-        return "nobody knows how long an epoch is"
+        return "unknown: the data set has no length"
     per_epoch = "" if length.steps_per_epoch is None else f" of {counted(length.steps_per_epoch, 'step')}"
     return f"{length.epochs:g}{per_epoch}"
 
@@ -412,7 +412,7 @@ def _durations(plan: RunPlan) -> tuple[Row, ...]:
 
 
 def short(number: int) -> str:
-    """A large number as people say it.
+    """Return a large number in words.
 
     >>> short(950), short(12_500), short(109_482_240)
     ('950', '12.5 thousand', '109.5 million')
@@ -424,7 +424,7 @@ def short(number: int) -> str:
 
 
 def in_time(seconds: float) -> str:
-    """A duration as people say it.
+    """Return a duration in words.
 
     >>> in_time(0.0123), in_time(75), in_time(7300)
     ('12 ms', '1 min 15 s', '2 h 1 min')

@@ -42,7 +42,7 @@ def label_range(error: Exception, context: FailureContext, match: re.Match[str])
 
 
 def gathered_label(error: Exception, context: FailureContext, match: re.Match[str]) -> OstinatoError | None:
-    """A loss that picks the label's entry out of the logits, as label smoothing does."""
+    """Name a label out of range in a loss that indexes the logits by it, as label smoothing does."""
     value, classes = int(match[1]), int(match[2])
     name = _column_with(context, value)
     if name is None or value < classes:
@@ -55,7 +55,7 @@ def gathered_label(error: Exception, context: FailureContext, match: re.Match[st
 
 
 def _column_with(context: FailureContext, value: int) -> str | None:
-    """The labels that hold a number."""
+    """Return the name of the labels that hold a number."""
     names = [*context.wanted_labels, *context.columns]
     return next(
         (
@@ -131,7 +131,7 @@ def _of_wrong_type(
 
 
 def backward_type(error: Exception, context: FailureContext, match: re.Match[str]) -> OstinatoError | None:
-    """Found on the way back: the types of predictions and labels differ, and no frame knows their names."""
+    """Name labels of a wrong type that only the backward pass has found; no frame knows their name."""
     name = next((name for name in context.wanted_labels if is_integer(context.columns.get(name))), None)
     if name is None or match[1] not in ("Long", "Int"):
         return None
@@ -162,7 +162,7 @@ def index_range(error: Exception, context: FailureContext, match: re.Match[str])
 
 
 def _too_many_positions(context: FailureContext, length: int, positions: int) -> OutOfRangeError | None:
-    """A table of positions is asked for more places than it has; it is indexed by counting, not by a column."""
+    """Return the error for more tokens than positions; positions are counted, not read from a column."""
     name = getattr(context.inner, "main_input_name", "input_ids")
     tokens: Any = context.columns.get(name)
     if not isinstance(tokens, Tensor) or tokens.dim() < 2 or tokens.shape[-1] != length or length <= positions:
@@ -237,7 +237,7 @@ def index_type(error: Exception, context: FailureContext, match: re.Match[str]) 
 
 
 def no_tensor(error: Exception, context: FailureContext, match: re.Match[str]) -> OstinatoError | None:
-    """A layer that was given a list, an array or text."""
+    """Name a column that reaches a layer as a list, an array or text."""
     kind = match[1].rpartition(".")[2]
     name = next((name for name, column in context.columns.items() if type(column).__name__ == kind), None)
     if name is None or kind == "NoneType":

@@ -1,4 +1,4 @@
-"""Whether a run can be resumed: it is trained, saved, loaded and trained again, and compared bit by bit.
+"""Verify that a run can be resumed: train, save, load, train again, and compare bit by bit.
 
 Both times by `train`, with the trainer's own methods, data and callbacks, in a directory that goes afterwards. In
 between everything is put back to how it was before: a new process that loads the checkpoint begins there, too.
@@ -67,7 +67,7 @@ class ResumeReport:
 
 
 def verify_resume(trainer: VerifyHost, steps: int) -> ResumeReport:
-    """Train so many steps, save, train as many more; load, and train these again; compare. Leaves no trace."""
+    """Train `steps`, save, train as many more; load, train these again, compare, and restore everything."""
     if steps < 1:
         raise usage_errors.no_steps_to_verify(steps)
     if not can_be_put_back(trainer.train_dataset, trainer.data_collator, trainer.sampler, trainer.batch_sampler):
@@ -83,7 +83,7 @@ def verify_resume(trainer: VerifyHost, steps: int) -> ResumeReport:
 
 
 def _find_first_difference(trainer: VerifyHost, own: Difference | None) -> str | None:
-    """The first that any process found; what differs in one of them differs in all a little later."""
+    """Return the first difference that any process found; others follow from it."""
     found = [(one, rank) for rank, one in enumerate(trainer.strategy.gather_objects(own)) if one is not None]
     if not found:
         return None
@@ -95,7 +95,7 @@ def _find_first_difference(trainer: VerifyHost, own: Difference | None) -> str |
 
 
 def _train_once(trainer: VerifyHost, directory: Path, steps: int, checkpoint: Path | None) -> list[StepRecord]:
-    """Train to the end of the comparison, from the start or from the checkpoint; the records since the checkpoint."""
+    """Train to the end of the comparison, from the start or the checkpoint; return the records since then."""
     with _preserve_run(trainer), silenced():
         longest = max(_planned_steps(trainer), 2 * steps)
         trainer.args = verification_arguments(trainer.args, directory, steps, longest)
@@ -117,14 +117,14 @@ def _planned_steps(trainer: VerifyHost) -> int:
 
 
 class _TemporaryRunHome(RunHome):
-    """Has nothing that anybody could go on from: it will be gone by then."""
+    """Offers no checkpoints to resume from: they are temporary."""
 
     def checkpoints(self, directory: Path) -> list[Path]:
         return []
 
 
 class _StepRecorder(QuietCallback):
-    """Notes every record from step `first` on. First among callbacks: what they change shows in the next record."""
+    """Records every step from `first` on. The first callback: what others change shows in the next record."""
 
     def __init__(self, trainer: VerifyHost, first: int) -> None:
         self.trainer, self.first = trainer, first
@@ -163,7 +163,7 @@ def _without_shapes(state: dict[str, Any]) -> dict[str, Any]:
 
 
 class _SaveAndStop(QuietCallback):
-    """Saves and stops when it is time to. Last among the callbacks, so that it has the last word."""
+    """Saves once and stops the run. The last callback, so that its decisions hold."""
 
     def __init__(self, recorder: _StepRecorder, save: int, stop: int) -> None:
         self.recorder, self.save, self.stop = recorder, save, stop
@@ -180,7 +180,7 @@ class _SaveAndStop(QuietCallback):
 
 @contextmanager
 def _temporary_directory(trainer: VerifyHost) -> Iterator[Path]:
-    """An empty directory for both runs, in the output directory, where nobody else is; it goes afterwards."""
+    """Provide an empty, locked directory inside the output directory, and remove it on exit."""
     output_dir, leads = Path(trainer._get_output_dir(None)), SaveSettings.of(trainer.args).writes_here
     directory, existed = output_dir / VERIFY_DIRECTORY, output_dir.is_dir()
     with ExitStack() as alone:
@@ -206,7 +206,7 @@ def _remove(directory: Path) -> None:
 
 @contextmanager
 def _preserve_run(trainer: VerifyHost) -> Iterator[None]:
-    """`preserve_trainer`, and also what callbacks, the modules of the model and a trainer of the user's remember."""
+    """Restore what `preserve_trainer` does, and the state of callbacks, modules and a subclass of Trainer."""
     callbacks = [one for one in trainer.callback_handler.callbacks if not isinstance(one, _REPORTERS)]
     containers = [one for one in vars(trainer).values() if isinstance(one, (list, dict, set, deque))]
     modules = list(trainer.model.modules())

@@ -1,4 +1,4 @@
-"""What a trainer knows of its model, for the card that goes with it."""
+"""Collect what a trainer knows of its model, for the model card."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class CardHost(Protocol):
 
 
 def create_model_card(trainer: CardHost, asked: CardRequest, name: str | None) -> None:
-    """Write README.md into the output directory; the first process does."""
+    """Write README.md into the output directory, in the first process."""
     if trainer.is_world_process_zero():
         write_card(trainer._home, asked, collect_facts(trainer, name))
 
 
 def collect_facts(trainer: CardHost, name: str | None) -> CardFacts:
-    """Everything a card can say without being told."""
+    """Return the facts of a card that the caller does not have to give."""
     state = trainer.state
     adapters = getattr(trainer.model, "peft_config", None) or {}
     inner = bare_model(trainer.model)
@@ -70,13 +70,13 @@ def collect_facts(trainer: CardHost, name: str | None) -> CardFacts:
 
 
 def _find_hub_name(name: Any) -> str | None:
-    """A name, if it is one of the hub's and not of a directory here."""
+    """Return a name if it is one of the hub and not a local directory."""
     is_one = isinstance(name, str) and _REPOSITORY.fullmatch(name) and not Path(name).exists()
     return name if is_one else None
 
 
 def _find_dataset(dataset: Any) -> tuple[str, str | None] | None:
-    """What `datasets` says where a set is from, if that is more than the format of a file."""
+    """Return the origin that `datasets` gives, if that is more than a file format."""
     name, config = getattr(dataset, "builder_name", None), getattr(dataset, "config_name", None)
     if not isinstance(name, str) or name in _FILE_FORMATS:
         return None
@@ -84,7 +84,7 @@ def _find_dataset(dataset: Any) -> tuple[str, str | None] | None:
 
 
 def _versions(*, is_adapter: bool) -> dict[str, str]:
-    """Of the libraries that are in use."""
+    """Return the versions of the libraries in use."""
     ours = __name__.partition(".")[0]
     used = {"Ostinato": ours, **{name: one for name, one in _LIBRARIES.items() if name != "PEFT" or is_adapter}}
     return {name: sys.modules[module].__version__ for name, module in used.items() if module in sys.modules}

@@ -1,4 +1,4 @@
-"""The README.md of a model: what the hub reads of it (its metadata), and what people do.
+"""Write the README.md of a model: metadata for the hub, and text for people.
 
 What a card that is there already says in its metadata is kept, unless the caller says otherwise; text that somebody
 wrote is kept too.
@@ -55,7 +55,7 @@ _TASKS = {
 
 @dataclass(frozen=True)
 class CardRequest:
-    """What the caller says of the model; it goes before anything found out or written down before."""
+    """What the caller says of the model; it takes precedence over everything else."""
 
     language: list[str] = field(default_factory=list)
     license: str | None = None
@@ -84,7 +84,7 @@ class CardFacts:
 
 
 def as_list(value: str | Sequence[str] | None) -> list[str]:
-    """One or several, or none.
+    """Return one value, several or None as a list.
 
     >>> as_list("en"), as_list(None), as_list(["en", "fr"])
     (['en'], [], ['en', 'fr'])
@@ -95,7 +95,7 @@ def as_list(value: str | Sequence[str] | None) -> list[str]:
 
 
 def write_card(directory: Path, asked: CardRequest, facts: CardFacts) -> None:
-    """Write README.md, or bring the one that is there up to date."""
+    """Write README.md, or update the existing one."""
     library = hub_library("create_model_card")
     path = Path(directory) / CARD_NAME
     before, text = _read_existing(library, path)
@@ -111,7 +111,7 @@ def write_card(directory: Path, asked: CardRequest, facts: CardFacts) -> None:
 
 
 def _read_existing(library: Any, path: Path) -> tuple[Any, str | None]:
-    """The metadata of the card that is there, and its text if a person wrote it."""
+    """Return the metadata of the existing card, and its text if a person wrote it."""
     if not path.is_file():
         return None, None
     try:
@@ -148,7 +148,7 @@ def _merge_metadata(before: Any, asked: CardRequest, facts: CardFacts) -> dict[s
 
 
 def _build_results(library: Any, asked: CardRequest, facts: CardFacts) -> list[Any]:
-    """The `model-index`: which value of which metric for which task on which data. All of it has to be known."""
+    """Return the `model-index`: the value of each metric, for which task and data; all have to be known."""
     tags = asked.dataset_tags or ([facts.dataset[0]] if facts.dataset is not None else [])
     config = facts.dataset[1] if facts.dataset is not None and not asked.dataset_tags else None
     tasks = asked.tasks or [task for ending, task in _TASKS.items() if facts.model_class.endswith(ending)][:1]
@@ -196,7 +196,7 @@ def _build_text(asked: CardRequest, facts: CardFacts, base_model: Any) -> str:
 
 
 def _build_table(facts: CardFacts) -> Iterator[str]:
-    """A row for each evaluation during training, with the training loss that was logged last before it."""
+    """Yield a row for each evaluation during training, with the training loss last logged before it."""
     rows: dict[int, dict[str, Any]] = {}
     loss: Any = None
     for entry in facts.log_history:
@@ -224,7 +224,7 @@ def _build_table(facts: CardFacts) -> Iterator[str]:
 
 
 def find_evaluation(facts: CardFacts) -> dict[str, float]:
-    """What the model was measured to do: after training, else where its weights are from, else at last."""
+    """Return the metrics after training, else of the step its weights are from, else the last ones."""
     measured: dict[int, dict[str, float]] = {}
     after_training: dict[str, float] = {}
     is_over = False
@@ -239,12 +239,12 @@ def find_evaluation(facts: CardFacts) -> dict[str, float]:
 
 
 def _find_scores(facts: CardFacts) -> dict[str, float]:
-    """What is no loss, and so can be compared with other models."""
+    """Return the metrics that are not a loss, and so compare with other models."""
     return {name: value for name, value in find_evaluation(facts).items() if not name.endswith("loss")}
 
 
 def _find_metrics(entry: Mapping[str, Any]) -> dict[str, float]:
-    """The finite numbers of an evaluation, without those about its speed."""
+    """Return the finite numbers of an evaluation, without those about its speed."""
     return {
         name.removeprefix("eval_"): value
         for name, value in entry.items()

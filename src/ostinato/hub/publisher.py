@@ -1,4 +1,4 @@
-"""A model and its checkpoints on the hub: when they are uploaded, what is said of it, and what is left to be done.
+"""Upload a model and its checkpoints to the hub, and report what could not be uploaded.
 
 Nothing here stops a run. What is uploaded is put aside first (`hub.staging`), in the thread that trains, and
 sent in another. How that ended is looked at when the next save comes, or at the end: what the hub did not take is told
@@ -68,7 +68,7 @@ Source = tuple[Path, tuple[str, ...], bool]  # a folder, what is left out of it,
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit: what is in it, and where it goes."""
+    """One commit: its content, and where it goes."""
 
     sources: tuple[Source, ...]  # the later lie over the earlier
     message: str
@@ -79,14 +79,14 @@ class Commit:
 
 @dataclass(frozen=True)
 class Push:
-    """A commit on its way."""
+    """A commit that is being uploaded."""
 
     commit: Commit
     upload: Upload
 
 
 class Publisher:
-    """The repository of one trainer, what is on its way there, and what is not there yet."""
+    """The repository of one trainer, uploads in progress, and checkpoints still to upload."""
 
     def __init__(self, repository: Repository, home: Path) -> None:
         self.repository = repository
@@ -100,7 +100,7 @@ class Publisher:
         self._has_warned = self._has_removed_leftovers = False
 
     def create_repository(self) -> None:
-        """Have the repository made; wait a moment for its full name."""
+        """Create the repository; wait a short time for its full name."""
         upload = self.uploads.start(self.repository.make, timeout=CREATION_TIMEOUT)
         self.uploads.wait(upload)
         if upload.error is not None:
@@ -108,7 +108,7 @@ class Publisher:
             self._warn_once(upload.error, more=f"; by hand, after training: {by_hand}")
 
     def push(self, commit: Commit, *, is_blocking: bool = False) -> Push | None:
-        """Put a commit aside and send it; None if there is no room to do so."""
+        """Stage a commit and upload it; return None if there is no disk space."""
         staged = self._stage(commit.sources)
         if staged is None:
             return None
@@ -125,7 +125,7 @@ class Publisher:
         return push
 
     def collect_finished(self, *, warns: bool = True) -> None:
-        """Look at what has ended: forget what arrived, tell what did not."""
+        """Remove uploads that have ended, and warn of those that failed."""
         for push in [push for push in self.in_progress if push.upload.is_done]:
             self.in_progress.remove(push)
             self.last_error = push.upload.error
@@ -140,17 +140,17 @@ class Publisher:
             self._bars.restore()
 
     def wait(self) -> None:
-        """Return once nothing is on its way, or what is has taken too long."""
+        """Wait until no upload is in progress, or the last has taken too long."""
         self.uploads.wait(*(push.upload for push in self.in_progress))
         self.collect_finished()
 
     def release(self, directory: Path) -> None:
-        """Somebody is going to write into `directory`: what is being uploaded stays as it is."""
+        """Unlink staged files from `directory` before it is written to, so that uploads stay as they are."""
         for staged in self._staged:
             staged.release(directory)
 
     def command(self, commit: Commit) -> str:
-        """What to type to send a commit by hand."""
+        """Return the command that uploads a commit."""
         source, left_out, _ = commit.sources[-1]
         there = [
             f"{pattern}/*" if any(path.is_dir() for path in source.glob(pattern)) else pattern
@@ -213,7 +213,7 @@ class HubHost(Protocol):
 
 
 def init_repository(trainer: HubHost, token: str | None) -> None:
-    """Make the repository, or find it, and remember its name; a hub that does not answer is told."""
+    """Create or find the repository and store its name; warn if the hub does not answer."""
     if not trainer.is_world_process_zero():
         return
     settings = HubSettings.of(trainer.args)
@@ -226,7 +226,7 @@ def init_repository(trainer: HubHost, token: str | None) -> None:
 
 
 def push_from_checkpoint(trainer: HubHost, folder: Path) -> None:
-    """Upload what a save has left, unless another upload is on its way: then the next save, or the end, does it."""
+    """Upload a saved checkpoint, unless another upload is in progress: then the next save, or the end, does."""
     settings = HubSettings.of(trainer.args)
     if not trainer.is_world_process_zero() or settings.strategy == HubStrategy.END:
         return
@@ -256,7 +256,7 @@ def _push_pending(trainer: HubHost, publishing: Publisher, settings: HubSettings
 
 
 def _build_commit(trainer: HubHost, publishing: Publisher, settings: HubSettings, place: str, folder: Path) -> Commit:
-    """A checkpoint as it is; or, for the top of the repository, its model among what else the run has there."""
+    """Return the commit of a checkpoint, or of its model and the run's other files for the repository's root."""
     message = _message(trainer, folder, by_epochs=settings.by_epochs)
     if place:
         return Commit(((folder, (), True),), f"{message}, checkpoint", place, settings.revision, folder)
@@ -270,7 +270,7 @@ def _list_output_files(publishing: Publisher) -> Source:
 
 
 def finish_current_push(trainer: HubHost) -> None:
-    """Wait for what is on its way, send what was passed over meanwhile, and say what is missing and how to add it."""
+    """Wait for uploads, upload what was skipped meanwhile, and warn of what is missing and how to add it."""
     publishing, settings = trainer._publishing, HubSettings.of(trainer.args)
     if publishing is None:
         return
@@ -288,7 +288,7 @@ def finish_current_push(trainer: HubHost) -> None:
 def push_to_hub(
     trainer: HubHost, message: str, token: str | None, revision: str | None, card: dict[str, Any], *, blocks: bool
 ) -> Any:
-    """Save the model, write its card, upload both; what the commit is, or None if the hub did not take it."""
+    """Save the model, write its card, upload both; return the commit, or None if the upload failed."""
     settings = HubSettings.of(trainer.args)
     if trainer.is_world_process_zero() and (trainer._publishing is None or trainer.hub_model_id is None):
         trainer.init_hf_repo(token=token)
@@ -335,7 +335,7 @@ def _expose_progress(trainer: HubHost, publishing: Publisher, pushes: Sequence[P
 
 
 def _warn_of_missing(publishing: Publisher, what: str, commits: Sequence[Commit], gone: Sequence[str] = ()) -> None:
-    """What is missing, why, and what to type."""
+    """Warn of what is missing, why, and with which command to add it."""
     lines = [what]
     if publishing.last_error is not None:
         lines = [f"{what}: {publishing.repository.reason(publishing.last_error)}"]
@@ -347,7 +347,7 @@ def _warn_of_missing(publishing: Publisher, what: str, commits: Sequence[Commit]
 
 
 def _message(trainer: HubHost, folder: Path, *, by_epochs: bool) -> str:
-    """By the checkpoint's own state: training may be a step further by now."""
+    """Return the commit message, from the checkpoint's own state: training may be a step further."""
     if not by_epochs:
         return f"Training in progress, step {step_of(folder.name) or trainer.state.global_step}"
     path = folder / TRAINER_STATE_NAME

@@ -1,4 +1,4 @@
-"""The Hugging Face hub, through huggingface_hub: a repository, and how folders get into it."""
+"""A repository on the Hugging Face hub, through huggingface_hub."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NoHubLibraryError(NotSupportedError, ImportError):
 
 
 def hub_library(needed_by: str) -> Any:
-    """huggingface_hub, or an error that says what needs it."""
+    """Return huggingface_hub, or raise an error that says what needs it."""
     try:
         for part in ("utils", "constants"):  # its attributes once they are imported
             import_module(f"huggingface_hub.{part}")
@@ -39,7 +39,7 @@ def hub_library(needed_by: str) -> Any:
 
 @dataclass
 class Repository:
-    """A model's repository on the hub, which may not be there yet.
+    """A model's repository on the hub, which may not exist yet.
 
     >>> repository = Repository("somebody/model", token=None)
     >>> repository.upload(Path("out"), message="End of training")  # doctest: +SKIP
@@ -51,7 +51,7 @@ class Repository:
     id: str | None = None  # `owner/name`, once the hub has said so
 
     def check_name(self) -> None:
-        """Raise unless the hub could have a repository of this name."""
+        """Raise unless the name is valid for the hub."""
         library = hub_library("push_to_hub")
         try:
             library.utils.validate_repo_id(self.name)
@@ -63,14 +63,14 @@ class Repository:
             ) from error
 
     def make(self) -> str:
-        """The repository's full name; it is made if it is not there."""
+        """Return the repository's full name; create it if it does not exist."""
         if self.id is None:
             self.id = self._api().create_repo(self.name, private=self.private, exist_ok=True).repo_id
         assert self.id is not None
         return self.id
 
     def upload(self, folder: Path, *, message: str, path_in_repo: str = "", revision: str | None = None) -> Any:
-        """Make one commit of a folder; a branch that is not there is made of `main`."""
+        """Upload a folder as one commit; create the branch from `main` if it does not exist."""
         api, missing = self._api(), hub_library("push_to_hub").utils.RevisionNotFoundError
 
         def send() -> Any:
@@ -91,7 +91,7 @@ class Repository:
             return send()
 
     def reason(self, error: BaseException) -> str:
-        """Why the hub did not take something, in one line and without the token."""
+        """Return why the hub refused something, in one line and without the token."""
         status = getattr(getattr(error, "response", None), "status_code", None)
         while status is None and error.__cause__ is not None:  # of "could not upload this file" the reason behind it
             error = error.__cause__
@@ -113,7 +113,7 @@ class Repository:
         message: str,
         exclude: Sequence[str] = (),
     ) -> str:
-        """What to type to upload a folder by hand. It makes the repository too."""
+        """Return the command that creates the repository and uploads a folder."""
         words = ["hf", "upload", self.id or self.name, str(folder), path_in_repo or "."]
         for pattern in exclude:
             words += ["--exclude", pattern]
@@ -131,7 +131,7 @@ class Repository:
 
 
 class ClientProgressBars:
-    """The client's progress bars, which would garble that of a run: off while uploads are on their way.
+    """The client's progress bars, disabled during uploads because they would garble that of a run.
 
     They are one switch for the whole process, which saving a model also turns for a moment. Both are done by the
     thread that trains, so that neither finds the other's half done.
@@ -154,5 +154,5 @@ class ClientProgressBars:
 
 
 def _is_not_about_uploads(record: logging.LogRecord) -> bool:
-    """The client warns of every attempt it makes; what becomes of an upload is told by those who began it."""
+    """Return whether to keep a record: the client logs every attempt, and we report how an upload ended."""
     return record.threadName != THREAD or record.levelno >= logging.ERROR

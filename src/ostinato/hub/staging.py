@@ -1,4 +1,4 @@
-"""Files as they are now, kept for an upload while training goes on.
+"""Keep files as they are now, for an upload beside training.
 
 An upload takes minutes, in which checkpoints are rotated away and models written over. It reads from a folder of its
 own, in the directory of the run, where the files have second names (hard links, which take no room and outlive the
@@ -22,7 +22,7 @@ _WRITTEN_AT_ONCE = (".safetensors", ".bin", ".pt", ".pth")  # not appended to, a
 
 
 class Staged:
-    """A folder that goes with `remove`, or with the program.
+    """A folder that exists until `remove`, or until the program ends.
 
     >>> staged = Staged(Path("out"))  # doctest: +SKIP
     >>> staged.add_folder(Path("out/checkpoint-10"), link_all=True, exclude=str.isupper)  # doctest: +SKIP
@@ -36,7 +36,7 @@ class Staged:
         self.remove = weakref.finalize(self, partial(shutil.rmtree, self.folder, ignore_errors=True))
 
     def add_folder(self, source: Path, *, link_all: bool, exclude: Callable[[str], bool] = lambda name: False) -> None:
-        """Everything in a folder but what `leave_out` says of its direct children. `link_all`: nobody writes there."""
+        """Add a folder, without the direct children that `exclude` names. `link_all`: it is not written to."""
         for path in _list_files(Path(source), exclude):
             target = self.folder / path.relative_to(source)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ class Staged:
         return True
 
     def release(self, directory: Path) -> None:
-        """Before somebody writes into `directory`: its files that are linked here lose their name there."""
+        """Unlink files of `directory` that are linked here, before they are written to."""
         if not self.remove.alive or not self._linked or not directory.is_dir():
             return
         for path in directory.iterdir():
@@ -65,14 +65,14 @@ class Staged:
 
 
 def remove_leftovers(home: Path, keep: set[Path]) -> None:
-    """Clear away what a program that was killed has left of its uploads."""
+    """Remove the folders of uploads whose program was killed."""
     for path in Path(home).glob(f"{PREFIX}*"):
         if path.is_dir() and path not in keep:
             shutil.rmtree(path, ignore_errors=True)
 
 
 def matches(name: str, patterns: tuple[str, ...]) -> bool:
-    """Whether a name is one of those meant.
+    """Return whether a name matches one of the patterns.
 
     >>> matches("rng-0.json", ("rng-*", "loop.*"))
     True

@@ -1,4 +1,4 @@
-"""Uploads beside training: one after the other, in a thread that nobody has to wait for.
+"""Upload beside training, one after the other, in a daemon thread.
 
 The client library waits for an answer for as long as it takes, and its own background threads are waited for when the
 program ends. Here every upload has a time by which it must be done, which grows with its size; what is not done then
@@ -22,11 +22,11 @@ SLOWEST_BYTES_PER_SECOND = 500_000  # bytes per second; slower connections are t
 
 
 class UploadTimeoutError(TimeoutError):
-    """An upload that took longer than any that works."""
+    """An upload that took longer than its time limit."""
 
 
 class Upload:
-    """Something on its way, and how it ended."""
+    """An upload and its result."""
 
     def __init__(self, send: Callable[[], Any], *, timeout: float, on_end: Callable[[], None]) -> None:
         self.future: Future[Any] = Future()
@@ -44,7 +44,7 @@ class Upload:
 
     @property
     def seconds_left(self) -> float:
-        """Until it is given up; all of its time if it has not begun."""
+        """Seconds until the time limit; all of them if it has not started."""
         return self._timeout if self._deadline is None else self._deadline - time.monotonic()
 
     def run(self) -> None:
@@ -60,14 +60,14 @@ class Upload:
             self.end(result=result)
 
     def end(self, result: Any = None, error: BaseException | None = None) -> None:
-        """Whoever is first decides how it ended."""
+        """Set the result; the first call decides."""
         self._on_end()  # what it needed goes first: who waits for the end finds nothing of it
         with suppress(InvalidStateError):
             self.future.set_result(result) if error is None else self.future.set_exception(error)
 
 
 class Uploads:
-    """A queue and the thread that works it off, which is there while there is something to do."""
+    """A queue of uploads, and a thread that exists while there are any."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -83,7 +83,7 @@ class Uploads:
         timeout: float | None = None,
         on_end: Callable[[], None] = lambda: None,
     ) -> Upload:
-        """Call `send` behind what is waiting already; `on_end` is called whatever becomes of it."""
+        """Queue a call of `send`; `on_end` is called whether or not it succeeds."""
         upload = Upload(
             send,
             timeout=MINIMUM_SECONDS + size / SLOWEST_BYTES_PER_SECOND if timeout is None else timeout,
@@ -97,7 +97,7 @@ class Uploads:
         return upload
 
     def wait(self, *uploads: Upload) -> None:
-        """Return once they are done, or given up."""
+        """Wait until the uploads are done or abandoned."""
         for upload in uploads:
             while not upload.is_done:
                 current = self._current
@@ -109,13 +109,13 @@ class Uploads:
                     wait([current.future], timeout=max(current.seconds_left, 0))
 
     def abandon_if_late(self) -> None:
-        """Free the way for the next if the present one should be done by now."""
+        """Abandon the current upload if its time limit has passed."""
         current = self._current
         if current is not None and not current.is_done and current.seconds_left <= 0:
             self.abandon()
 
     def abandon(self) -> None:
-        """Leave the present upload to itself, and drop those behind it."""
+        """Abandon the current upload, and drop those behind it."""
         with self._lock:
             current, self._current, self._thread = self._current, None, None
             dropped = [*([current] if current is not None else []), *self._queue]
@@ -138,29 +138,29 @@ class Uploads:
 
 
 class PushInProgress:
-    """What is on its way to the hub, under the name that transformers gives it."""
+    """Uploads in progress, under the name that transformers gives them."""
 
     def __init__(self, jobs: Iterable[Future[Any]] = (), wait: Callable[[], None] = lambda: None) -> None:
         self.jobs = list(jobs)
         self._wait = wait
 
     def is_done(self) -> bool:
-        """Whether nothing of it is on its way any more; it may have failed."""
+        """Return whether all uploads have ended; they may have failed."""
         return all(job.done() for job in self.jobs)
 
     def wait_until_done(self) -> None:
-        """Wait, for as long as something that works would take."""
+        """Wait for the uploads, within their time limits."""
         self._wait()
 
     def cancel(self) -> None:
-        """Forget what has not begun yet."""
+        """Cancel the uploads that have not started."""
         for job in self.jobs:
             job.cancel()
         self.jobs = [job for job in self.jobs if not job.cancelled()]
 
 
 def finish_at_exit(uploads: Uploads, upload: Upload) -> None:
-    """Wait for an upload, for as long as its time lasts, when the program ends."""
+    """Wait for an upload, within its time limit, when the program ends."""
 
     def finish() -> None:
         uploads.wait(upload)

@@ -1,4 +1,4 @@
-"""Under which circumstances a run takes place: versions, machine, code, command. Asked for once; no program is run."""
+"""Describe the environment of a run: versions, machine, code, command. No program is run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SECONDS_BETWEEN_READS = 0.25  # at the memory: a look takes as long as writing 
 
 
 def describe_environment(device: torch.device) -> dict[str, Any]:
-    """Python, platform, device, and the versions of what is imported. No name of a host or a user."""
+    """Return Python, platform, device, and the versions of imported packages; no host or user name."""
     found: dict[str, Any] = {
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -71,7 +71,7 @@ def _versions() -> dict[str, str]:
 
 
 def command() -> dict[str, Any]:
-    """How this process was started: what to type to start it again."""
+    """Return the command that started this process."""
     words = list(getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv])
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     return {
@@ -84,7 +84,7 @@ def command() -> dict[str, Any]:
 
 
 def _launcher() -> dict[str, Any] | None:
-    """Who started the processes of a run, if it was torchrun: it tells each of them how many there are."""
+    """Return the launcher, if it was torchrun, and its number of processes."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
     counts = {"nodes": "GROUP_WORLD_SIZE", "per_node": "LOCAL_WORLD_SIZE"}
@@ -104,7 +104,7 @@ def _working_directory() -> str | None:
 
 
 def find_code_version() -> dict[str, str] | None:
-    """The commit of the repository that the script lies in, read from its files; None if it lies in none.
+    """Return the commit of the script's repository, read from its files; None outside of a repository.
 
     Whether files were changed since is not known: finding out means running git, which may take long or hang.
     """
@@ -145,7 +145,7 @@ def _is_commit(text: str) -> bool:
 
 
 class MemoryGauge:
-    """How much memory the process and its device use. It looks a few times a second, however often it is asked."""
+    """The memory that the process and its device use, measured at most a few times a second."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device if device.type == "cuda" else None
@@ -153,7 +153,7 @@ class MemoryGauge:
         self._next_read = -math.inf
 
     def read(self) -> dict[str, int]:
-        """Bytes, as last seen: `rss` of the process (Linux), `device_peak` of torch on a CUDA device so far."""
+        """Return the last measured bytes: `rss` of the process (Linux), `device_peak` of torch on a CUDA device."""
         now = monotonic()
         if now >= self._next_read:
             self._found, self._next_read = self._measure(), now + _SECONDS_BETWEEN_READS

@@ -1,4 +1,4 @@
-"""The journal of a run: one line of JSON for every event, in `events.jsonl` in its directory (docs/journal.md).
+"""Write one line of JSON for every event of a run to `events.jsonl` (docs/journal.md).
 
 It is told what happens, like any callback, and cannot influence it. What only the trainer knows it asks of a
 `RunView`, which it is given when a run opens and lets go of when the run is over.
@@ -29,25 +29,25 @@ _SIGNAL_OFFSET = 128
 
 
 class RunView(Protocol):
-    """What a journal asks of the run that it is the journal of."""
+    """What a journal reads from its run."""
 
     run_id: str
     directory: Path
 
     def describe_start(self) -> dict[str, Any]:
-        """Arguments, environment, command, plan: all that is known before the first step."""
+        """Return all that is known before the first step: arguments, environment, command, plan."""
         ...
 
     def seconds(self) -> dict[str, float]:
-        """Where the time went so far, by purpose."""
+        """Return the seconds spent so far, by purpose."""
         ...
 
     def memory(self) -> dict[str, int]:
-        """Bytes in use."""
+        """Return the bytes in use."""
         ...
 
     def coverage(self) -> dict[str, Any]:
-        """The rows of the present epoch that are done."""
+        """Return how many rows of the current epoch are done."""
         ...
 
 
@@ -82,12 +82,12 @@ class JournalCallback(QuietCallback):
     # ---- the run, as the trainer opens and closes it --------------------------------------------------------------
 
     def open(self, view: RunView) -> None:
-        """A run is being opened; nothing is written yet."""
+        """Prepare for a run; nothing is written yet."""
         self._view, self._has_begun, self._pending, self._run_id = view, False, [], view.run_id
         self._head = f'{{"v":{VERSION},"run":{as_json(view.run_id)},"time":'
 
     def record_notice(self, kind: str, text: str) -> None:
-        """Something was said to the user."""
+        """Record a notice or warning."""
         entry = {"event": kind, "text": remove_keys(text)[:_MAX_TEXT]}
         if self._has_begun:
             self._write(entry)
@@ -95,13 +95,13 @@ class JournalCallback(QuietCallback):
             self._pending.append({**entry, "time": round(time.time(), 3)})
 
     def record_save(self, path: str, step: int, size: int, seconds: float, *, is_best: bool) -> None:
-        """A directory of weights is whole on the disk."""
+        """Record that a checkpoint or model is complete on the disk."""
         if self._has_begun:
             entry = {"event": "save", "step": step, "path": path, "bytes": size, "seconds": round(seconds, 4)}
             self._write({**entry, "best": is_best})
 
     def record_failure(self, error: BaseException, step: int) -> None:
-        """Training ended before its end."""
+        """Record that training failed or was stopped."""
         if not self._has_begun or self._view is None:
             return
         entry = {"step": step, "seconds": _round(self._view.seconds()), "rows": self._view.coverage()}
@@ -111,7 +111,7 @@ class JournalCallback(QuietCallback):
         self._write({"event": "error", **entry, **_describe_error(error)})
 
     def close(self) -> None:
-        """The run is over. What comes later (an evaluation of the trained model) is still written down."""
+        """End the run. Later events (an evaluation of the trained model) are still recorded."""
         self._view, self._pending = None, []
         if self._file is not None:
             self._file.close()
@@ -177,7 +177,7 @@ class JournalCallback(QuietCallback):
     # ---- lines ----------------------------------------------------------------------------------------------------
 
     def _note_best(self, args: Any, state: TrainerState) -> None:
-        """An evaluation is judged after its event: the next event tells what came out of it."""
+        """Record a new best metric: an evaluation is compared after its event, so the next event tells."""
         if self._has_begun and state.best_metric is not None and state.best_metric != self._best:
             self._best = state.best_metric
             name = args.metric_for_best_model or "loss"
@@ -200,7 +200,7 @@ class JournalCallback(QuietCallback):
 
 
 def _describe_start(view: RunView) -> dict[str, Any]:
-    """A data set or a model of a strange kind may fail to be described; that is no reason not to train."""
+    """Return what is known at the start; a data set or model that cannot be described does not stop training."""
     try:
         return view.describe_start()
     except Exception as error:
@@ -222,7 +222,7 @@ def _find_signal(error: BaseException) -> str:
 
 
 def _describe_error(error: BaseException) -> dict[str, Any]:
-    """What an error says, and where it came from."""
+    """Return the message of an error, and where it came from."""
     told: dict[str, Any] = {"type": type(error).__name__, "text": remove_keys(str(error))[:_MAX_TEXT]}
     if isinstance(error, OstinatoError):
         told.update({name: remove_keys(getattr(error, name))[:_MAX_TEXT] for name in ("what", "why", "fix")})

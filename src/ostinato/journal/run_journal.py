@@ -1,4 +1,4 @@
-"""The journal of a trainer's run: opened with it, told what no event tells, closed with it; then comes the page."""
+"""Open and close the journal of a trainer's run, and write its report afterwards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .journal_callback import JournalCallback
 
 
 def find_journal(trainer: JournalHost) -> JournalCallback | None:
-    """The journal among the callbacks, if there is one."""
+    """Return the journal among the callbacks, if there is one."""
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, JournalCallback):
             return callback
@@ -31,7 +31,7 @@ def find_journal(trainer: JournalHost) -> JournalCallback | None:
 def write_journal(
     trainer: JournalHost, trial: Any, checkpoint: str | None, write_page: Callable[..., Any]
 ) -> Iterator[None]:
-    """What happens inside is written down, also how it breaks off."""
+    """Record the run inside, also how it fails; then write its report."""
     journal = find_journal(trainer)
     if journal is None or not trainer.is_world_process_zero():
         yield
@@ -52,7 +52,7 @@ def write_journal(
 
 
 def _try_to_write_page(write_page: Callable[..., Any], directory: Path, run_id: str) -> None:
-    """The page of the run, made from its journal; whatever goes wrong with it is said and does no harm."""
+    """Write the report of the run from its journal; warn if that fails."""
     try:
         write_page(directory, run_id=run_id)
     except Exception as error:
@@ -60,7 +60,7 @@ def _try_to_write_page(write_page: Callable[..., Any], directory: Path, run_id: 
 
 
 def record_save(trainer: JournalHost, target: Path, step: int, seconds: float, *, is_best: bool) -> None:
-    """A checkpoint, or the best weights, are whole on the disk."""
+    """Record that a checkpoint or the best weights are complete on the disk."""
     journal = find_journal(trainer)
     if journal is not None:
         journal.record_save(target.name, step, _measure_size(target), seconds, is_best=is_best)
@@ -75,7 +75,7 @@ def _measure_size(directory: Path) -> int:
 
 
 class _RunView:
-    """What a journal asks of a run (`callbacks.journal.RunView`)."""
+    """What a journal reads from a run, through its trainer."""
 
     def __init__(self, trainer: JournalHost, directory: Path, checkpoint: str | None) -> None:
         self.trainer, self.directory, self.checkpoint = trainer, directory, checkpoint
@@ -93,7 +93,7 @@ class _RunView:
         return self.trainer._run is not None and self.trainer._run.saves.is_forgotten
 
     def describe_start(self) -> dict[str, Any]:
-        """All that is known before the first step."""
+        """Return all that is known before the first step."""
         trainer, run = self.trainer, self.run
         arguments, settings = describe_arguments(trainer.args), JournalSettings.of(trainer.args)
         return {
@@ -142,15 +142,15 @@ class _RunView:
         }
 
     def seconds(self) -> dict[str, float]:
-        """Where the time went so far, by purpose."""
+        """Return the seconds spent so far, by purpose."""
         return self.run.ledger.seconds()
 
     def memory(self) -> dict[str, int]:
-        """Bytes in use."""
+        """Return the bytes in use."""
         return self.gauge.read()
 
     def coverage(self) -> dict[str, Any]:
-        """The rows of the present epoch that are done."""
+        """Return how many rows of the current epoch are done."""
         run = self.run
         counted = {
             "epoch": run.updates.position.epoch,

@@ -1,4 +1,4 @@
-"""A file to which whole lines are appended, and which never stops whoever appends them.
+"""Append whole lines to a file without ever raising.
 
 A line is written by one `os.write` to a descriptor opened with O_APPEND: the system puts it at the end in one piece,
 also when two processes write. A killed process therefore loses nothing that it has written. Nothing is flushed to the
@@ -39,11 +39,11 @@ class JournalFile:
         self._has_warned = False
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        """Write one line. A disk that does not take it is said once; what was missed is told when it does again."""
+        """Write one line. Warn once if the disk does not take it, and record later how many lines are missing."""
         self.append_line(as_json(entry))
 
     def append_line(self, line: str) -> None:
-        """The same for an entry that is JSON already."""
+        """Write one line that is JSON already."""
         try:
             if self._descriptor is None:
                 self._open()
@@ -60,7 +60,7 @@ class JournalFile:
                 warn(f"the journal {self.path} could not be written, and has a gap now: {error.strerror or error}")
 
     def close(self) -> None:
-        """Let go of the file; the next line opens it again."""
+        """Close the file; the next line opens it again."""
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
             try:
@@ -90,7 +90,7 @@ class JournalFile:
 
 
 def as_json(value: Any) -> str:
-    """JSON on one line; what JSON has no form for becomes text.
+    """Return a value as JSON on one line; what JSON has no form for becomes text.
 
     >>> as_json({"loss": float("nan"), "path": Path("out")})
     '{"loss":"NaN","path":"out"}'
@@ -104,7 +104,7 @@ def as_json(value: Any) -> str:
 
 
 def numbers_as_json(numbers: Any) -> str:
-    """The same, in half the time for a dict of finite numbers.
+    """Return a dict as JSON, in half the time if it holds finite numbers.
 
     >>> numbers_as_json({"loss": 0.5, "tokens": 128})
     '{"loss":0.5,"tokens":128}'
@@ -130,7 +130,7 @@ def _quoted(name: str) -> str:
 
 
 def plain(value: Any, depth: int = _DEPTH) -> Any:
-    """The same in numbers, texts, lists and dicts. NaN and the infinities become the texts by which they are known."""
+    """Return a value as numbers, texts, lists and dicts; NaN and the infinities become texts."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):

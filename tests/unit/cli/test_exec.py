@@ -108,7 +108,7 @@ def test_other_defaults(house: Path) -> None:
 
 def test_the_journey_in_place_of_training(house: Path) -> None:
     ended = execute(house, "--explain", "training.py")
-    assert ended.stdout.startswith("The journey of one batch of the training set through Net"), ended.stderr
+    assert ended.stdout.startswith("One batch of the training set through Net"), ended.stderr
     assert "trained" not in ended.stdout + ended.stderr
     assert ended.returncode == 0
 

@@ -48,7 +48,7 @@ def test_explain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = write(tmp_path, "print('hello')\nmake().train()\nprint('trained')")
     assert main(["explain", script]) == 0
     told = capsys.readouterr()
-    assert told.out.startswith("The journey of one batch of the training set through Net")
+    assert told.out.startswith("One batch of the training set through Net")
     assert "hello" in told.err
     assert "trained" not in told.err + told.out
     assert not (tmp_path / "out").exists()
@@ -70,7 +70,7 @@ def test_json_is_all_there_is_on_standard_output(
 
 def test_markdown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "--format", "markdown", write(tmp_path, "make().train()")]) == 0
-    assert capsys.readouterr().out.startswith("# The journey of one batch")
+    assert capsys.readouterr().out.startswith("# One batch")
 
 
 @pytest.mark.parametrize("start", ["train()", "evaluate()", "predict(rows)"])
@@ -103,7 +103,7 @@ def test_a_subclass_that_trains_in_its_own_way(tmp_path: Path, capsys: pytest.Ca
 def test_a_script_that_catches_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     body = "try:\n    make().train()\nexcept BaseException:\n    pass\nmake().train()"
     assert main(["explain", write(tmp_path, body)]) == 0
-    assert capsys.readouterr().out.count("The journey") == 1
+    assert capsys.readouterr().out.count("One batch") == 1
 
 
 def test_a_mistake_makes_the_command_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

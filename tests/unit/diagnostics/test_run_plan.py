@@ -146,7 +146,7 @@ def test_a_stream_has_no_epochs(tmp_path: Path) -> None:
     plan = built.plan()
     assert (plan.length.steps, plan.length.epochs, plan.length.rows) == (5, None, None)
     assert plan.checkpoints.count is None
-    assert "nobody knows how long an epoch is" in str(plan)
+    assert "unknown: the data set has no length" in str(plan)
 
 
 def test_a_given_optimizer_and_schedule(tmp_path: Path) -> None:
