@@ -528,9 +528,15 @@ class Trainer(metaclass=TrainerType):
             return output
 
     def rehearse(self) -> dry_run.Rehearsal:
-        """Try a training batch, two evaluation batches with their metrics, a save and a load, and leave no trace.
+        """Try a training batch, two evaluation batches with their metrics, a save and a load, and restore everything.
 
-        Raises what a later step would raise. `rehearse=True` does the same before the first step of every `train`.
+        `rehearse=True` does the same before the first step of every `train`.
+
+        Returns:
+            How long each part took, and what could not be tried.
+
+        Raises:
+            Exception: What training, evaluating, saving or loading would raise later.
 
         >>> trainer.rehearse()  # doctest: +SKIP
         Rehearsal(train_seconds=0.04, eval_seconds=0.02, save_seconds=0.11, load_seconds=0.03, ...)
@@ -543,8 +549,17 @@ class Trainer(metaclass=TrainerType):
     def verify_resume(self, steps: int = 3) -> verifying.ResumeReport:
         """Find out whether a resumed run repeats this one bit for bit, and if not, what differs first.
 
-        Trains so many steps, saves, trains as many more; loads, trains these again, and compares every step. Then
-        everything is put back: no trace is left in the trainer, the model or `output_dir`.
+        Trains `steps`, saves, trains as many more; loads, trains these again, and compares every step. The trainer,
+        the model and `output_dir` are left as they were.
+
+        Args:
+            steps: How many steps to train before the checkpoint, and how many to compare.
+
+        Returns:
+            Whether the runs are equal, and the first difference.
+
+        Raises:
+            ConfigError: `steps` is less than 1, or the data cannot be read twice.
 
         >>> trainer.verify_resume()  # doctest: +SKIP
         ResumeReport(equal=True, steps=3, first_difference=None, seconds=0.4)
@@ -573,9 +588,15 @@ class Trainer(metaclass=TrainerType):
         return explain_batch.explain_batch(self, dataset)
 
     def plan(self) -> RunPlan:
-        """What `train` will do: steps, batches, rates, evaluations, checkpoints, time, and what changes each.
+        """Return what `train` will do: steps, batches, rates, evaluations, checkpoints, time, and what changes each.
 
         Nothing is computed or written. Times are known after `rehearse`.
+
+        Returns:
+            A plan to print or to read as data.
+
+        Raises:
+            ConfigError: The arguments contradict one another, or there is no training set.
 
         >>> print(trainer.plan())  # doctest: +SKIP
         >>> trainer.plan().length.steps  # doctest: +SKIP

@@ -28,7 +28,7 @@ class DataSet:
 
     name: str  # "training set"
     kind: str  # "list", "Dataset", "stream"
-    rows: int | None  # None: nobody knows
+    rows: int | None  # None: unknown
     columns: tuple[Column, ...] = ()
     note: str = ""
 
@@ -50,7 +50,7 @@ class BatchSummary:
     collator: str
     rows: int | None
     values: tuple[Value, ...]
-    padding: float | None = None  # of all tokens; None: nobody can tell
+    padding: float | None = None  # of all tokens; None: unknown
     saved_by_cutting: float | None = None  # of all tokens, by `split_by_length`
     micro_batches: int = 1  # into which it is cut
     left_out: tuple[str, ...] = ()  # columns that the model takes, and the collator does not pass on
@@ -101,7 +101,7 @@ class MetricInputs:
     ignored: float | None = None  # labels that are -100, of all
     example: tuple[tuple[str, str], ...] = ()  # the first row, as a person reads it
     rows: int | None = None  # of the whole set
-    bytes: int | None = None  # that are kept of all rows; None: nobody knows, or nothing is kept
+    bytes: int | None = None  # that are kept of all rows; None: unknown, or nothing is kept
     spills: bool = False  # these are more than memory is meant to hold: they go to a temporary file
 
 

@@ -1,8 +1,8 @@
 """Try a training batch, two evaluation batches, a save and a load, and restore everything.
 
-What is tried is what will be done: the trainer's own override points are called, in the run's own directory. What
-they change is noted down before and put back after: weights, buffers, gradients, modes, optimizer, schedule, random
-streams, the trainer's attributes, and what collators, metric functions and data sets remember.
+The trainer's own override points are called, in the run's own directory. What they change is saved before and restored
+after: weights, buffers, gradients, modes, optimizer, schedule, random streams, the trainer's attributes, and the state
+of collators, metric functions and data sets.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ def evaluate_with_own_loop(
     if not whole:
         rows = take_first_rows(rows_in(evaluated), first * settings.eval_batch_size * settings.world_size)
         evaluated = replace(evaluated, dataset=rows) if isinstance(evaluated, EvalSet) else rows
-    callbacks, handler.callbacks = handler.callbacks, []  # nobody hears of it
+    callbacks, handler.callbacks = handler.callbacks, []  # no callback is called
     try:
         wanted = request.resolve_request(host, evaluated, only_metrics=True)
         loader = trainer.get_eval_dataloader(evaluated)

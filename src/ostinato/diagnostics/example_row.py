@@ -76,7 +76,7 @@ def _of_label(label: Any, reader: Reader) -> str:
 def _of_logits(logits: np.ndarray, label: Any, reader: Reader) -> str:
     """Describe logits in the form of the label."""
     label = np.asarray(label)
-    if logits.dtype.kind in "iu":  # somebody has chosen already
+    if logits.dtype.kind in "iu":  # classes, not logits
         return _of_label(logits, reader)
     if reader.several and label.ndim == 1:
         return _names(np.flatnonzero(logits > 0), reader) or "none"

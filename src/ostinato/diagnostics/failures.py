@@ -1,7 +1,7 @@
 """Name the mistake for which a batch made the model, its loss or the backward pass fail.
 
-What torch says and the tensors in the frames it was raised from tell which column was meant. Where they do not, the
-user's exception stays as it is.
+The message of torch and the tensors in the frames of the traceback show which column is meant. Where they do not, the
+user's exception is left unchanged.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Evaluated:
     predictions: Any
     labels: Any
     loss: Any
-    names: tuple[str, ...]  # of the predictions, as the model calls them; none where nobody knows
+    names: tuple[str, ...]  # of the predictions, as the model calls them; none where they are unknown
 
 
 def evaluate(trainer: ExplainHost, batch: Mapping[str, Any]) -> Evaluated:

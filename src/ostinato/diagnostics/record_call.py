@@ -66,15 +66,15 @@ def record_call(model: nn.Module) -> Iterator[RecordedCall]:
 def suppress_notices() -> Iterator[None]:
     """Suppress notices; those given once can be given again later."""
 
-    def nobody(record: logging.LogRecord) -> bool:
+    def reject_all(record: logging.LogRecord) -> bool:
         return False
 
-    notices.logger.addFilter(nobody)
+    notices.logger.addFilter(reject_all)
     try:
         with unchanged(notices._said), notices.unheard():
             yield
     finally:
-        notices.logger.removeFilter(nobody)
+        notices.logger.removeFilter(reject_all)
 
 
 def build_finding(error: Exception, stage: Stage) -> Finding:

@@ -15,7 +15,7 @@ class Length:
     """How long a run is."""
 
     steps: int
-    rows: int | None  # of the training set; None: nobody knows
+    rows: int | None  # of the training set; None: unknown
     epochs: float | None
     steps_per_epoch: int | None
 
@@ -88,7 +88,7 @@ class Evaluations:
     """When, and of what."""
 
     when: str
-    count: int | None  # in the whole run; None: nobody knows
+    count: int | None  # in the whole run; None: unknown
     rows: tuple[tuple[str, int | None], ...]  # of every set
     batches: int | None
     bytes: int | None = (

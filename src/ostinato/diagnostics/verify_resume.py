@@ -1,7 +1,7 @@
 """Verify that a run can be resumed: train, save, load, train again, and compare bit by bit.
 
-Both times by `train`, with the trainer's own methods, data and callbacks, in a directory that goes afterwards. In
-between everything is put back to how it was before: a new process that loads the checkpoint begins there, too.
+Both runs use `train`, with the trainer's own methods, data and callbacks, in a temporary directory. In between
+everything is restored, as a new process that loads the checkpoint would begin.
 """
 
 from __future__ import annotations

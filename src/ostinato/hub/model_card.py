@@ -1,7 +1,6 @@
 """Write the README.md of a model: metadata for the hub, and text for people.
 
-What a card that is there already says in its metadata is kept, unless the caller says otherwise; text that somebody
-wrote is kept too.
+The metadata of an existing card is kept, unless the caller overrides it; so is text that a person wrote.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ TAG = "generated_from_trainer"
 _GENERATED_NOTICE = (
     "<!-- Written by the trainer, who knows how this model was made, not what for: please fill in the rest. -->"
 )
-# Texts that programs wrote: ours, transformers' and PEFT's. Any other is somebody's own.
+# Texts that programs wrote: ours, transformers' and PEFT's. Any other was written by a person.
 _GENERATED_MARKS = (
     _GENERATED_NOTICE,
     "generated automatically according to the information the Trainer",
@@ -105,7 +104,7 @@ def write_card(directory: Path, asked: CardRequest, facts: CardFacts) -> None:
     if text is None:
         text = _build_text(asked, facts, data.base_model)
     else:
-        note_once(f"{path} was written by somebody: its text is kept, its metadata is brought up to date")
+        note_once(f"{path} was edited by hand: its text is kept, its metadata is updated")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"---\n{data.to_yaml()}\n---\n\n{text.strip()}\n", encoding="utf-8")
 
@@ -119,8 +118,8 @@ def _read_existing(library: Any, path: Path) -> tuple[Any, str | None]:
     except Exception as error:  # YAML that cannot be read, of any kind: a card is no reason to fail
         warn(f"the metadata of {path} cannot be read and is written anew: {error}")
         return None, None
-    is_somebodys = card.text.strip() and not any(mark in card.text for mark in _GENERATED_MARKS)
-    return card.data, card.text if is_somebodys else None
+    is_own_text = card.text.strip() and not any(mark in card.text for mark in _GENERATED_MARKS)
+    return card.data, card.text if is_own_text else None
 
 
 # ---- what the hub reads --------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Upload a model and its checkpoints to the hub, and report what could not be uploaded.
 
-Nothing here stops a run. What is uploaded is put aside first (`hub.staging`), in the thread that trains, and
-sent in another. How that ended is looked at when the next save comes, or at the end: what the hub did not take is told
-once, tried again with the next save, and at last told with the command that finishes it.
+Nothing here stops a run. Files are staged in the training thread (`hub.staging`) and uploaded in another. Results are
+collected at the next save, or at the end. A failed upload gives one warning and is tried again with the next save;
+what is still missing at the end is reported with the command that uploads it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _PRIVATE_FILES = (
 )
 
 
-Source = tuple[Path, tuple[str, ...], bool]  # a folder, what is left out of it, whether nobody writes there
+Source = tuple[Path, tuple[str, ...], bool]  # a folder, what is left out of it, whether it is never written to
 
 
 @dataclass(frozen=True)

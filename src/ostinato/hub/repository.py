@@ -45,7 +45,7 @@ class Repository:
     >>> repository.upload(Path("out"), message="End of training")  # doctest: +SKIP
     """
 
-    name: str  # `owner/name`, or the name alone: of whoever the token belongs to
+    name: str  # `owner/name`, or the name alone: of the owner of the token
     token: str | None = field(default=None, repr=False)
     private: bool | None = None
     id: str | None = None  # `owner/name`, once the hub has said so

@@ -1,8 +1,8 @@
 """Keep files as they are now, for an upload beside training.
 
-An upload takes minutes, in which checkpoints are rotated away and models written over. It reads from a folder of its
-own, in the directory of the run, where the files have second names (hard links, which take no room and outlive the
-first name) or, where they are small or may be written to in place, are copies.
+An upload takes minutes, in which checkpoints are deleted and models overwritten. It reads from a folder of its own in
+the run's directory. Files there are hard links, which take no space and outlive the original name, or copies where
+they are small or may be written to in place.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Upload beside training, one after the other, in a daemon thread.
 
 The client library waits for an answer for as long as it takes, and its own background threads are waited for when the
-program ends. Here every upload has a time by which it must be done, which grows with its size; what is not done then
-is given up by those who wait for it, and the thread, which is a daemon, dies with the program.
+program ends. Here every upload has a time limit, which grows with its size. An upload that exceeds it is abandoned,
+and its daemon thread ends with the program.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Write one line of JSON for every event of a run to `events.jsonl` (docs/journal.md).
 
-It is told what happens, like any callback, and cannot influence it. What only the trainer knows it asks of a
-`RunView`, which it is given when a run opens and lets go of when the run is over.
+The journal is a callback and cannot influence the run. What only the trainer knows it reads from a `RunView`, which it
+holds while the run is open.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class JournalCallback(QuietCallback):
     def _append(self, line: str) -> None:
         assert self._file is not None
         self._file.append_line(line)
-        if self._view is None:  # after the run nobody closes it
+        if self._view is None:  # after the run, nothing else closes it
             self._file.close()
 
 
