@@ -150,10 +150,10 @@ def test_help_is_readable(task: str, capsys: pytest.CaptureFixture[str], monkeyp
     titles = [line[:-1] for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
     assert all(len(line) <= 100 for line in text.splitlines())
     assert titles[:3] == ["options", "Command arguments", "Data arguments"]
-    assert titles.index("Model arguments") < titles.index("Run") < titles.index("Schedule")
+    assert titles.index("Model arguments") < titles.index("Run arguments") < titles.index("Schedule arguments")
     assert len(titles) == len(set(titles))
     assert "--config FILE" in text
-    assert f"(default: runs/{task})" in text
+    assert f"(default: runs/{task})" in " ".join(text.split())
     assert "(default: None)" not in text
 
 

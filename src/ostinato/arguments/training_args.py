@@ -23,7 +23,7 @@ from ..core.world import World, wait_for_everyone
 from .derive import derive
 from .describe import describe_arguments, format_descriptions
 from .fields.checkpoints import CheckpointArguments, HubArguments
-from .fields.data import DataArguments, ReproducibilityArguments
+from .fields.data import DataLoaderArguments, ReproducibilityArguments
 from .fields.evaluation import BestModelArguments, EvaluationArguments
 from .fields.extensions import ExtensionArguments
 from .fields.hardware import DeviceArguments, MemoryArguments, ParallelismArguments, PrecisionArguments
@@ -43,7 +43,7 @@ class TrainingArguments(
     ExtensionArguments,
     ScriptArguments,
     ParallelismArguments,
-    DataArguments,
+    DataLoaderArguments,
     DeviceArguments,
     ReproducibilityArguments,
     BestModelArguments,

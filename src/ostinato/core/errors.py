@@ -20,6 +20,7 @@ Each error is also the built-in type that transformers or torch raises in its pl
     │   ├── UnresolvedTypeError(RuntimeError)                an annotation whose names cannot be resolved
     │   ├── EarlyStoppingError(AssertionError)               early stopping without the arguments it needs
     │   ├── CompileError(RuntimeError)                       a compiler that cannot be used
+    │   ├── ProcessesMissingError(RuntimeError)              processes of a run that did not join in time
     │   └── LossFunctionError(TypeError)                     a compute_loss_func that cannot be called
     ├── DataError(ValueError)                                a data set, row or batch that the model cannot take
     │   ├── RowsError                                        rows that do not make a batch

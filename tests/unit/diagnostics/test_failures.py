@@ -278,7 +278,7 @@ def test_reading_is_not_blamed_on_the_batch_before(method: str, tmp_path) -> Non
 def test_the_batch_in_hand_is_let_go(tmp_path) -> None:
     trainer = trainer_of(tmp_path, tiny.regression_rows(8))
     trainer.train()
-    assert trainer._run.current_batch is None
+    assert not trainer._run.is_computing
 
 
 def test_the_right_micro_batch_is_named(tmp_path) -> None:

@@ -18,7 +18,7 @@ from ..resume_rules import (
 
 
 @dataclass
-class DataArguments:
+class DataLoaderArguments:
     """Data loading: workers, columns and the order of rows."""
 
     dataloader_drop_last: bool = argument(

@@ -25,7 +25,7 @@ class RunArguments:
     """Output directory, batch size and length of a run."""
 
     output_dir: str | None = argument(
-        None, help="Directory for all files of a run. Default: trainer_output.", on_resume=None
+        None, help="Directory for all files of a run. Not given: trainer_output.", on_resume=None
     )
     per_device_train_batch_size: int = argument(
         8,
