@@ -24,10 +24,11 @@ LAYERS = [
 ]
 LAYER = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}
 MAY_IMPORT_DISTRIBUTED = {"strategies", "checkpoint"}
-# Packages that still name Trainer for type checkers; every other one declares a Protocol.
-MAY_NAME_TRAINER = {"engine", "evaluation"}
 # Packages that get frozen settings, with the modules of callbacks, which get `args` by transformers' contract.
-GETS_SETTINGS = {"loss", "data", "metrics", "optim", "strategies", "checkpoint", "diagnostics", "hub", "journal"}
+GETS_SETTINGS = {
+    *("loss", "data", "metrics", "optim", "strategies", "checkpoint", "journal", "evaluation", "hub", "engine"),
+    "diagnostics",
+}
 IS_CALLBACK = {"journal.journal_callback"}
 # Rooms whose third parties are optional and imported where they are used; rich is paid for by those who see a bar.
 MAY_IMPORT_LATE = {"trackers", "hub", "tasks", "cli"}
@@ -81,11 +82,9 @@ def test_doors_only_lead_down(path: Path) -> None:
     if here in ("__init__", "__main__"):
         return
     assert here in LAYER, f"{here} has no place in the house"
-    at_run_time = own_imports(path)
     for target, line in own_imports(path, typing_too=True):
         there = target.split(".")[0]
-        names_trainer = here in MAY_NAME_TRAINER and there == "trainer" and (target, line) not in at_run_time
-        if there == here or names_trainer:
+        if there == here:
             continue
         assert LAYER[there] < LAYER[here], (
             f"{dotted(path)}:{line} imports {target}: {here} may not open a door to {there}"

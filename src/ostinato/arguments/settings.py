@@ -225,6 +225,62 @@ class ReportSettings:
 
 
 @dataclass(frozen=True)
+class RunSettings:
+    """What a run is set up with: its length, its seeds, and what is done with its data and gradients."""
+
+    epochs: float
+    max_steps: int
+    accumulation: int
+    batch_size: int
+    max_grad_norm: float | None
+    max_tokens_per_batch: int | None
+    seed: int
+    data_seed: int  # `seed` where none is given
+    isolate_rng: bool
+    rank: int
+    skip_bad_rows: bool
+    ignore_data_skip: bool
+    nonfinite_patience: int
+    gradient_checkpointing: bool
+    gradient_checkpointing_kwargs: Any
+    counts_tokens: bool
+    peak_flops: float | None
+    mixed_precision: str
+    workers: int
+    output_dir: str | None
+    save_on_each_node: bool
+    saves_after_epochs: bool  # a checkpoint is due at the end of an epoch, after its evaluation
+
+    @classmethod
+    def of(cls, args: TrainingArguments) -> RunSettings:
+        saves = args.eval_strategy if args.save_strategy == SaveStrategy.BEST else args.save_strategy
+        return cls(
+            epochs=args.num_train_epochs,
+            max_steps=args.max_steps,
+            accumulation=args.gradient_accumulation_steps,
+            batch_size=args.train_batch_size,
+            max_grad_norm=args.max_grad_norm,
+            max_tokens_per_batch=args.max_tokens_per_batch,
+            seed=args.seed,
+            data_seed=args.seed if args.data_seed is None else args.data_seed,
+            isolate_rng=args.isolate_rng,
+            rank=args.process_index,
+            skip_bad_rows=args.skip_bad_rows,
+            ignore_data_skip=args.ignore_data_skip,
+            nonfinite_patience=args.nonfinite_patience,
+            gradient_checkpointing=args.gradient_checkpointing,
+            gradient_checkpointing_kwargs=args.gradient_checkpointing_kwargs,
+            counts_tokens=args.include_num_input_tokens_seen != "no",
+            peak_flops=args.peak_flops,
+            mixed_precision="bf16" if args.bf16 else "fp16" if args.fp16 else "no",
+            workers=args.dataloader_num_workers,
+            output_dir=args.output_dir,
+            save_on_each_node=args.save_on_each_node,
+            saves_after_epochs=saves == "epoch",
+        )
+
+
+@dataclass(frozen=True)
 class SaveSettings:
     """When checkpoints are written, and how many are kept."""
 
@@ -236,6 +292,8 @@ class SaveSettings:
     errors: str  # of the disk: warn goes on, raise ends the run
     rank: int = 0
     world_size: int = 1
+    load_best_at_end: bool = False
+    push_to_hub: bool = False
 
     @classmethod
     def of(cls, args: TrainingArguments) -> SaveSettings:
@@ -248,6 +306,8 @@ class SaveSettings:
             errors=args.save_errors,
             rank=args.process_index,
             world_size=args.world_size,
+            load_best_at_end=args.load_best_model_at_end,
+            push_to_hub=args.push_to_hub,
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -13,12 +12,10 @@ from ..core.errors import ConfigError
 from ..core.protocols import Strategy
 from .loop import AGREE_EVERY
 from .run import Run
-
-if TYPE_CHECKING:
-    from ..trainer import Trainer
+from .run_host import RunHost
 
 
-def attach_control_file(trainer: Trainer, run: Run) -> None:
+def attach_control_file(trainer: RunHost, run: Run) -> None:
     """Tell those who obey a file with whom they do, and those who stop a run how often it listens."""
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, TimeLimitCallback):

@@ -7,15 +7,16 @@ import dataclasses
 import json
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..arguments import usage_errors
 from ..arguments.resume_diff import Change, find_changes, format_changes, summarize_changes
 from ..arguments.resume_rules import ResumeContext
+from ..arguments.settings import RunSettings, arguments_json
 from ..checkpoint import identity
 from ..checkpoint.callback_tensors import load_tensor_states
 from ..checkpoint.layouts import open_checkpoint
-from ..core.choices import ResumeMode, SaveStrategy
+from ..core.choices import ResumeMode
 from ..core.notices import note
 from ..core.random import set_seed
 from ..core.state import ExportableState, TrainerState
@@ -26,12 +27,10 @@ from ..optim import schedulers
 from .plan import Plan
 from .resume_plan import Resumed
 from .run import Run
-
-if TYPE_CHECKING:
-    from ..trainer import Trainer
+from .run_host import RunHost
 
 
-def checkpoint_to_resume(trainer: Trainer, wanted: str | bool | None, mode: ResumeMode) -> str | None:
+def checkpoint_to_resume(trainer: RunHost, wanted: str | bool | None, mode: ResumeMode) -> str | None:
     """The directory behind `resume_from_checkpoint`; None starts afresh."""
     trainer._run_home.verified = None
     if wanted is None or wanted is False:
@@ -48,10 +47,10 @@ def checkpoint_to_resume(trainer: Trainer, wanted: str | bool | None, mode: Resu
     return found
 
 
-def _newest(trainer: Trainer) -> str | None:
+def _newest(trainer: RunHost) -> str | None:
     """The newest whole checkpoint. One process reads them all and tells the others, unless each node has its own."""
-    args, run_home = trainer.args, trainer._run_home
-    if trainer.strategy.size == 1 or args.save_on_each_node:
+    settings, run_home = RunSettings.of(trainer.args), trainer._run_home
+    if trainer.strategy.size == 1 or settings.save_on_each_node:
         found = run_home.newest_whole(trainer._home)
         return None if found is None else str(found)
     answer, failure = "-", None
@@ -70,12 +69,12 @@ def _newest(trainer: Trainer) -> str | None:
     return chosen[1:]
 
 
-def forks(trainer: Trainer) -> bool:
+def forks(trainer: RunHost) -> bool:
     """Whether the checkpoint gives its weights to a run of its own."""
     return trainer._resume_mode in (ResumeMode.FORK, ResumeMode.FORK_WITH_OPTIMIZER)
 
 
-def read_checkpoint(trainer: Trainer, checkpoint: str, plan: Plan, loader: Any) -> Resumed:
+def read_checkpoint(trainer: RunHost, checkpoint: str, plan: Plan, loader: Any) -> Resumed:
     """What a checkpoint tells of the run, and how long the run will be from there on."""
     opened = open_checkpoint(checkpoint, verified=trainer._run_home.verified == Path(checkpoint))
     state = opened.state()
@@ -91,9 +90,9 @@ def read_checkpoint(trainer: Trainer, checkpoint: str, plan: Plan, loader: Any) 
         progress,
         plan,
         batching_of(loader),
-        epochs=trainer.args.num_train_epochs,
-        max_steps=trainer.args.max_steps,
-        processes=trainer.args.world_size,
+        epochs=RunSettings.of(trainer.args).epochs,
+        max_steps=RunSettings.of(trainer.args).max_steps,
+        processes=trainer.strategy.size,
         keeps_order=not any(one.reorders for one in _changed_arguments(trainer, arguments, state, plan)),
     )
     if trainer._resume_mode == ResumeMode.EXTEND and resumed.plan.max_steps <= state.max_steps:
@@ -102,7 +101,7 @@ def read_checkpoint(trainer: Trainer, checkpoint: str, plan: Plan, loader: Any) 
 
 
 def _changed_arguments(
-    trainer: Trainer, before: dict[str, Any], state: TrainerState, plan: Plan
+    trainer: RunHost, before: dict[str, Any], state: TrainerState, plan: Plan
 ) -> tuple[Change, ...]:
     """The arguments that are not those of the checkpoint; called before optimizer and schedule are made."""
     schedule_is_theirs = trainer.lr_scheduler is not None and not trainer._created_lr_scheduler
@@ -110,7 +109,7 @@ def _changed_arguments(
     context = ResumeContext(
         steps_before=state.max_steps,
         steps_now=plan.max_steps,
-        processes=trainer.args.world_size,
+        processes=trainer.strategy.size,
         own_optimizer=optimizer_is_theirs
         or trainer.optimizer_cls_and_kwargs is not None
         or trainer._is_overridden("create_optimizer"),
@@ -119,10 +118,10 @@ def _changed_arguments(
         own_order=trainer.sampler is not None or trainer.batch_sampler is not None,
         best=state.best_metric,
     )
-    return tuple(find_changes(type(trainer.args), before, json.loads(trainer.args.to_json_string()), context))
+    return tuple(find_changes(type(trainer.args), before, json.loads(arguments_json(trainer.args)), context))
 
 
-def resume(trainer: Trainer, resumed: Resumed, run: Run) -> None:
+def resume(trainer: RunHost, resumed: Resumed, run: Run) -> None:
     """Load everything; the random streams come last, when the data stand where they stood."""
     checkpoint, state = resumed.checkpoint, trainer.state
     trainer._load_from_checkpoint(checkpoint)
@@ -132,11 +131,11 @@ def resume(trainer: Trainer, resumed: Resumed, run: Run) -> None:
     load_tensor_states(trainer, checkpoint)
     run.restore(resumed.progress)
     run.saves.checkpoint = Path(checkpoint)
-    if trainer.args.ignore_data_skip:
+    if RunSettings.of(trainer.args).ignore_data_skip:
         run.updates.position.restart_epoch()
         note("ignore_data_skip=True: the epoch starts again with its first batch; this is not the same run any more")
     if resumed.has_other_processes:
-        run.updates.restore_streams = partial(set_seed, trainer.args.seed + state.global_step)
+        run.updates.restore_streams = partial(set_seed, RunSettings.of(trainer.args).seed + state.global_step)
     else:
         run.updates.restore_streams = partial(trainer._load_rng_state, checkpoint)
     extends = trainer._resume_mode == ResumeMode.EXTEND
@@ -149,7 +148,7 @@ def resume(trainer: Trainer, resumed: Resumed, run: Run) -> None:
         note("nothing is left to do; resume_mode='extend' with a larger max_steps or num_train_epochs goes on")
 
 
-def _other_rate(trainer: Trainer, *, at_once: bool) -> list[str]:
+def _other_rate(trainer: RunHost, *, at_once: bool) -> list[str]:
     """A line on a learning rate that the present schedule would not have here; `at_once` sets it.
 
     The rate of the next step is part of the optimizer's state. Left alone, the present schedule takes over one step
@@ -167,7 +166,7 @@ def _other_rate(trainer: Trainer, *, at_once: bool) -> list[str]:
     return [f"learning rate: step {step} still has {before:.4g}; the present schedule, {now:.4g} there, follows it"]
 
 
-def fork(trainer: Trainer, checkpoint: str, run: Run) -> None:
+def fork(trainer: RunHost, checkpoint: str, run: Run) -> None:
     """Begin a new run with the weights of a checkpoint and, if asked for, with what its optimizer remembers."""
     opened = open_checkpoint(checkpoint, verified=trainer._run_home.verified == Path(checkpoint))
     step, owner = opened.state().global_step, identity.read_run_id(checkpoint)
@@ -190,13 +189,12 @@ def fork(trainer: Trainer, checkpoint: str, run: Run) -> None:
     note(f"forked from {checkpoint}, step {step}: its {what}; everything else begins anew, as run {run_id}")
 
 
-def saves_after_epochs(trainer: Trainer) -> bool:
+def saves_after_epochs(trainer: RunHost) -> bool:
     """Whether checkpoints are written when an epoch has ended, after its last step."""
-    args = trainer.args
-    return (args.eval_strategy if args.save_strategy == SaveStrategy.BEST else args.save_strategy) == "epoch"
+    return RunSettings.of(trainer.args).saves_after_epochs
 
 
-def load_callback_state(trainer: Trainer) -> None:
+def load_callback_state(trainer: RunHost) -> None:
     """Callbacks with a state go on where they were."""
     saved = copy.deepcopy(trainer.state.stateful_callbacks)
     for callback in trainer.callback_handler.callbacks:

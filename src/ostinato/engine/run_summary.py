@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
+from ..arguments.settings import RunSettings
 from ..checkpoint.background import ShowSaving
 from ..data.columns import bare_model
 from ..data.sizes import has_length
@@ -15,33 +16,31 @@ from ..progress.callback import ProgressCallback
 from ..progress.messages import ObservedRun, describe_run
 from ..progress.notebook import NotebookProgressCallback
 from .run import Run
-
-if TYPE_CHECKING:
-    from ..trainer import Trainer
+from .run_host import RunHost
 
 
-def attach_progress(trainer: Trainer, run: Run) -> None:
+def attach_progress(trainer: RunHost, run: Run) -> None:
     """Give those who show progress something to look at."""
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, (ProgressCallback, NotebookProgressCallback)):
             callback.watch(watched(trainer, run))
 
 
-def skipping(trainer: Trainer) -> Callable[[int | None, int, str], bool] | None:
+def skipping(trainer: RunHost) -> Callable[[int | None, int, str], bool] | None:
     """What shows how far a stream is read again, up to where the run stood."""
     bars = [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, ProgressCallback)]
     return bars[0].show_skipping if bars else None
 
 
-def saving(trainer: Trainer) -> ShowSaving | None:
+def saving(trainer: RunHost) -> ShowSaving | None:
     """What shows that training stands still for a save."""
     bars = [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, ProgressCallback)]
     return bars[0].show_saving if bars else None
 
 
-def watched(trainer: Trainer, run: Run) -> ObservedRun:
+def watched(trainer: RunHost, run: Run) -> ObservedRun:
     """What progress may look at."""
-    args, model, device = trainer.args, bare_model(trainer.model), trainer.strategy.device
+    settings, model, device = RunSettings.of(trainer.args), bare_model(trainer.model), trainer.strategy.device
     parameters = list(model.parameters())
     logged_at, before = (
         run.meters.loss.last_step,
@@ -56,9 +55,7 @@ def watched(trainer: Trainer, run: Run) -> ObservedRun:
     def expected() -> float | None:
         rehearsed = trainer._rehearsed
         each = None if rehearsed is None else rehearsed.train_seconds
-        return (
-            None if each is None else each * args.gradient_accumulation_steps * (run.plan.max_steps - run.origin.step)
-        )
+        return None if each is None else each * settings.accumulation * (run.plan.max_steps - run.origin.step)
 
     return ObservedRun(
         header=describe_run(
@@ -68,23 +65,23 @@ def watched(trainer: Trainer, run: Run) -> ObservedRun:
             precision_of(trainer, parameters),
             num_rows(run.updates.loader),
             run.plan.max_steps,
-            args.train_batch_size * args.gradient_accumulation_steps * run.updates.processes,
+            settings.batch_size * settings.accumulation * run.updates.processes,
         ),
-        results=str(args.output_dir),
+        results=str(settings.output_dir),
         seconds=run.ledger.seconds,
         first_loss=first_loss,
-        workers=args.dataloader_num_workers,
+        workers=settings.workers,
         cores=os.cpu_count() or 1,
         expected=expected,
     )
 
 
-def precision_of(trainer: Trainer, parameters: list[nn.Parameter]) -> str:
+def precision_of(trainer: RunHost, parameters: list[nn.Parameter]) -> str:
     """The numbers that are computed with, in a word."""
-    args = trainer.args
-    if args.bf16:
+    precision = RunSettings.of(trainer.args).mixed_precision
+    if precision == "bf16":
         return "bf16"
-    if args.fp16 and trainer.strategy.device.type != "cpu":  # on a CPU it has no effect
+    if precision == "fp16" and trainer.strategy.device.type != "cpu":  # on a CPU it has no effect
         return "fp16"
     return str(parameters[0].dtype).removeprefix("torch.") if parameters else "float32"
 

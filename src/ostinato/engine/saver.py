@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..arguments.settings import SaveSettings
 from ..callbacks.events import IGNORED
@@ -31,9 +31,7 @@ from ..core.notices import note, warn
 from ..core.state import TrainerState
 from ..journal import run_journal
 from .plan import Plan
-
-if TYPE_CHECKING:
-    from ..trainer import Trainer
+from .run_host import RunHost
 
 WRITE_PARTS = ("save_model", "_save", "_save_optimizer_and_scheduler", "_save_scaler", "_save_rng_state")
 LOOK_AFTER = ("_save_checkpoint", "_maybe_log_save_evaluate", "_determine_best_metric")
@@ -47,13 +45,14 @@ _SLACK = 2**20  # a forecast that is a little too small would cost the memory of
 # ---- the directory of a run ----------------------------------------------------------------------------------------
 
 
-def writes_checkpoints(trainer: Trainer) -> bool:
+def writes_checkpoints(trainer: RunHost) -> bool:
     """Whether this run leaves anything in its directory."""
-    return trainer.args.save_strategy != SaveStrategy.NO or trainer.args.load_best_model_at_end
+    settings = SaveSettings.of(trainer.args)
+    return settings.strategy != SaveStrategy.NO or settings.load_best_at_end
 
 
 @contextmanager
-def locked_run_directory(trainer: Trainer, trial: Any) -> Iterator[None]:
+def locked_run_directory(trainer: RunHost, trial: Any) -> Iterator[None]:
     """The directory can be written to, this is the only run in it, and nothing is being written when it ends."""
     if trainer._run is not None:
         trainer._run.saves.bury()
@@ -69,7 +68,7 @@ def locked_run_directory(trainer: Trainer, trial: Any) -> Iterator[None]:
                 trainer._run.saves.memory.clear()
 
 
-def check_space(trainer: Trainer, plan: Plan, trial: Any) -> None:
+def check_space(trainer: RunHost, plan: Plan, trial: Any) -> None:
     """Compare what the checkpoints will take with what the disk has."""
     settings, state = SaveSettings.of(trainer.args), trainer.state
     if settings.strategy == SaveStrategy.NO or not trainer.is_world_process_zero():
@@ -84,7 +83,7 @@ def check_space(trainer: Trainer, plan: Plan, trial: Any) -> None:
     )
 
 
-def prepare(trainer: Trainer) -> None:
+def prepare(trainer: RunHost) -> None:
     """Have the memory for snapshots ready before the first of them, where any are going to be taken."""
     run, settings = trainer._run, SaveSettings.of(trainer.args)
     assert run is not None
@@ -101,7 +100,7 @@ def prepare(trainer: Trainer) -> None:
     saves.prepare(reserve)
 
 
-def _forecast(trainer: Trainer, *, only_model: bool) -> int:
+def _forecast(trainer: RunHost, *, only_model: bool) -> int:
     return space.forecast_bytes(trainer.model, None if only_model else space.state_factor(trainer.optimizer))
 
 
@@ -126,7 +125,7 @@ class Save:
         return self.best == str(self.target)
 
 
-def save_checkpoint(trainer: Trainer, trial: Any) -> None:
+def save_checkpoint(trainer: RunHost, trial: Any) -> None:
     """`checkpoint-N`, which appears whole or not at all."""
     wait_for_last(trainer)
     settings, run_dir = SaveSettings.of(trainer.args), Path(trainer._get_output_dir(trial=trial))
@@ -145,11 +144,11 @@ def save_checkpoint(trainer: Trainer, trial: Any) -> None:
     drops_best = best == str(target) and trainer._run_home.owns(run_dir / BEST_MODEL_NAME)
     tidy = partial(_tidy, trainer, run_dir, settings.total_limit, best, drops_best=drops_best)
     needs_tidying = drops_best or settings.total_limit is not None
-    publish = partial(trainer._push_from_checkpoint, str(target)) if trainer.args.push_to_hub else None
+    publish = partial(trainer._push_from_checkpoint, str(target)) if settings.push_to_hub else None
     carry_out(trainer, Save(target, step, best, settings.only_model, parts, tidy if needs_tidying else None, publish))
 
 
-def take_for_best(trainer: Trainer, trial: Any) -> None:
+def take_for_best(trainer: RunHost, trial: Any) -> None:
     """Point to the checkpoint of this step as the best, where it was written before the step was evaluated.
 
     So it is where evaluation is due at the end of an epoch, and a checkpoint at its last step.
@@ -164,25 +163,25 @@ def take_for_best(trainer: Trainer, trial: Any) -> None:
     if run.saves.failed_step is not None:  # the disk did not take it
         return
     trainer.state.best_model_checkpoint = str(target)
-    if trainer.args.should_save:
+    if SaveSettings.of(trainer.args).writes_here:
         drops_best = trainer._run_home.owns(run_dir / BEST_MODEL_NAME)
         _tidy(trainer, run_dir, SaveSettings.of(trainer.args).total_limit, str(target), drops_best=drops_best)
 
 
-def keep_best_weights(trainer: Trainer, trial: Any) -> None:
+def keep_best_weights(trainer: RunHost, trial: Any) -> None:
     """The best model is not a resume point: its weights are kept apart when no checkpoint is due."""
     wait_for_last(trainer)
     target = Path(trainer._get_output_dir(trial)) / BEST_MODEL_NAME
 
     def parts(directory: Path, write: TensorWriter | None) -> None:
         write_weights(trainer, directory, write, as_evaluated=True)
-        if trainer.args.should_save:
+        if SaveSettings.of(trainer.args).writes_here:
             trainer.state.save_to_json(directory / TRAINER_STATE_NAME)
 
     carry_out(trainer, Save(target, trainer.state.global_step, str(target), only_model=True, parts=parts, tidy=None))
 
 
-def _tidy(trainer: Trainer, run_dir: Path, limit: int | None, best: str | None, *, drops_best: bool) -> None:
+def _tidy(trainer: RunHost, run_dir: Path, limit: int | None, best: str | None, *, drops_best: bool) -> None:
     """A new checkpoint is there: without what it replaces."""
     try:
         if drops_best:  # it is the best now: the weights kept apart for an earlier one are not needed any more
@@ -195,7 +194,7 @@ def _tidy(trainer: Trainer, run_dir: Path, limit: int | None, best: str | None, 
 # ---- on which way --------------------------------------------------------------------------------------------------
 
 
-def carry_out(trainer: Trainer, save: Save) -> None:
+def carry_out(trainer: RunHost, save: Save) -> None:
     """Write a directory, or begin to; a disk that does not take it is reported as `save_errors` says."""
     run = trainer._run
     assert run is not None
@@ -210,22 +209,22 @@ def carry_out(trainer: Trainer, save: Save) -> None:
             _by_snapshot(trainer, run.saves, save, later=False)
 
 
-def _shown(trainer: Trainer, saves: Saves, save: Save) -> AbstractContextManager[Any]:
+def _shown(trainer: RunHost, saves: Saves, save: Save) -> AbstractContextManager[Any]:
     """Training stands still for it: where it is large, that can be seen."""
     large = saves.show is not None and _forecast(trainer, only_model=save.only_model) >= _WORTH_PREPARING
     return saves.showing(save.target.name) if large else nullcontext()
 
 
-def _writes_by_hooks(trainer: Trainer) -> bool:
+def _writes_by_hooks(trainer: RunHost) -> bool:
     return trainer.strategy.size > 1 or any(map(trainer._is_overridden, WRITE_PARTS))
 
 
-def is_read_immediately(trainer: Trainer) -> bool:
+def is_read_immediately(trainer: RunHost) -> bool:
     """Whether anybody but us may look at a checkpoint right after it was saved."""
     handler = trainer.callback_handler
     if any(map(trainer._is_overridden, LOOK_AFTER)):
         return True
-    if trainer.args.push_to_hub and trainer._is_overridden("_push_from_checkpoint"):
+    if SaveSettings.of(trainer.args).push_to_hub and trainer._is_overridden("_push_from_checkpoint"):
         return True
     if type(handler) is not CallbackHandler or {"on_save", "call_event"} & vars(handler).keys():
         return True
@@ -238,8 +237,8 @@ def is_read_immediately(trainer: Trainer) -> bool:
     return False
 
 
-def _by_hooks(trainer: Trainer, saves: Saves, save: Save) -> None:
-    leads = trainer.args.should_save
+def _by_hooks(trainer: RunHost, saves: Saves, save: Save) -> None:
+    leads = SaveSettings.of(trainer.args).writes_here
     try:
         with (
             _already_best(trainer.state, save.best),
@@ -256,7 +255,7 @@ def _by_hooks(trainer: Trainer, saves: Saves, save: Save) -> None:
         save.tidy()
 
 
-def _by_snapshot(trainer: Trainer, saves: Saves, save: Save, *, later: bool) -> None:
+def _by_snapshot(trainer: RunHost, saves: Saves, save: Save, *, later: bool) -> None:
     run_home, snapshot = trainer._run_home, Snapshot(saves.memory if later else None)
 
     def take() -> None:
@@ -341,7 +340,7 @@ def _already_best(state: TrainerState, best: str | None) -> Iterator[None]:
 # ---- what follows --------------------------------------------------------------------------------------------------
 
 
-def wait_for_last(trainer: Trainer) -> None:
+def wait_for_last(trainer: RunHost) -> None:
     """Return once nothing is being written; say so if that took long."""
     run = trainer._run
     if run is None:
@@ -355,7 +354,7 @@ def wait_for_last(trainer: Trainer) -> None:
         )
 
 
-def step_of_best(trainer: Trainer) -> int | None:
+def step_of_best(trainer: RunHost) -> int | None:
     """When the best weights on the disk were taken; an even better one may have found no room there."""
     state, run = trainer.state, trainer._run
     if run is None or run.saves.lost_best is None:
@@ -364,7 +363,7 @@ def step_of_best(trainer: Trainer) -> int | None:
     return TrainerState.load_from_json(Path(state.best_model_checkpoint or "") / TRAINER_STATE_NAME).global_step
 
 
-def let_finish(trainer: Trainer) -> None:
+def let_finish(trainer: RunHost) -> None:
     """Wait for a save on the way out, whatever the reason is; its failure does not hide that reason."""
     run = trainer._run
     if run is None:
@@ -375,7 +374,7 @@ def let_finish(trainer: Trainer) -> None:
         warn(f"while the last checkpoint was awaited: {error}")
 
 
-def _succeeded(trainer: Trainer, saves: Saves, save: Save) -> None:
+def _succeeded(trainer: RunHost, saves: Saves, save: Save) -> None:
     trainer.state.best_model_checkpoint = save.best
     saves.failure = saves.failed_step = None
     if save.is_best:
@@ -385,7 +384,7 @@ def _succeeded(trainer: Trainer, saves: Saves, save: Save) -> None:
     run_journal.record_save(trainer, save.target, save.step, perf_counter() - save.begun, is_best=save.is_best)
 
 
-def _failed(trainer: Trainer, saves: Saves, save: Save, error: BaseException) -> None:
+def _failed(trainer: RunHost, saves: Saves, save: Save, error: BaseException) -> None:
     """A disk that does not take a checkpoint is told, and training goes on; anything else is raised."""
     if not _is_refusal_everywhere(trainer, error):
         raise error
@@ -401,7 +400,7 @@ def _failed(trainer: Trainer, saves: Saves, save: Save, error: BaseException) ->
     warn(save_errors.in_one_line(refusal, before))
 
 
-def _is_refusal_everywhere(trainer: Trainer, error: BaseException) -> bool:
+def _is_refusal_everywhere(trainer: RunHost, error: BaseException) -> bool:
     """Whether no process failed for another reason than its disk; all of them have to go the same way."""
     refused = refused_by_disk(error)
     if trainer.strategy.size == 1:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ..arguments import usage_errors
-from ..arguments.settings import ReportSettings
+from ..arguments.settings import ReportSettings, RunSettings
 from ..checkpoint.background import Saves
 from ..checkpoint.run_directory import best_of_run
 from ..core.logged_numbers import hearing
@@ -38,16 +38,14 @@ from .meters import LossMeter, Meters
 from .plan import Plan
 from .resume_plan import Resumed
 from .run import Run, RunOptions
+from .run_host import RunHost
 from .special_tokens import align_special_tokens
 from .updates import UpdateReader
 from .utilization import peak_of
 
-if TYPE_CHECKING:
-    from ..trainer import Trainer
-
 
 def open_run(
-    trainer: Trainer,
+    trainer: RunHost,
     checkpoint: str | None,
     trial: Any,
     ignore_keys: list[str] | None,
@@ -61,9 +59,9 @@ def open_run(
     """
     align_special_tokens(trainer.model, trainer.processing_class)
     loader = trainer.get_train_dataloader()
-    if trainer.args.isolate_rng and isinstance(loader, data_loader.Loader):
-        seed = trainer.args.seed if trainer.args.data_seed is None else trainer.args.data_seed
-        loader.row_streams = RowStreams(seed, trainer.args.process_index)
+    settings = RunSettings.of(trainer.args)
+    if settings.isolate_rng and isinstance(loader, data_loader.Loader):
+        loader.row_streams = RowStreams(settings.data_seed, settings.rank)
     plan = plan_for(trainer, loader)
     resumed = None
     if checkpoint is not None and not resume.forks(trainer):
@@ -103,7 +101,7 @@ def open_run(
             processes=trainer.strategy.size,
             ledger=ledger,
             cuts=cuts_batches(loader),
-            skipped=SkippedRows() if trainer.args.skip_bad_rows else None,
+            skipped=SkippedRows() if settings.skip_bad_rows else None,
             inspect=partial(inspect, loader),
             report_empty=partial(report_empty_batch, loader, "training set"),
             show_skipping=run_summary.skipping(trainer),
@@ -118,7 +116,7 @@ def open_run(
             counts_for_all=trainer.is_world_process_zero(),
         ),
         guard=NonFiniteGuard(
-            patience=trainer.args.nonfinite_patience,
+            patience=settings.nonfinite_patience,
             rows_of=partial(rows_of, loader),
             blame=not_finite,
             judges_loss=trainer.strategy.size == 1,
@@ -142,11 +140,11 @@ def open_run(
     return run
 
 
-def counting_tokens(trainer: Trainer) -> Callable[[list[Batch]], None] | None:
+def counting_tokens(trainer: RunHost) -> Callable[[list[Batch]], None] | None:
     """What counts the input tokens of an update; None where nobody asked for it."""
-    if trainer.args.include_num_input_tokens_seen == "no":
+    if not RunSettings.of(trainer.args).counts_tokens:
         return None
-    count, alone = trainer._token_counter(), trainer.args.world_size == 1
+    count, alone = trainer._token_counter(), trainer.strategy.size == 1
 
     def each(batches: list[Batch]) -> None:
         for batch in batches:
@@ -160,63 +158,63 @@ def counting_tokens(trainer: Trainer) -> Callable[[list[Batch]], None] | None:
     return each if trainer._is_overridden("_track_num_input_tokens") else together
 
 
-def source_losses(trainer: Trainer, loader: Any) -> SourceLosses | None:
+def source_losses(trainer: RunHost, loader: Any) -> SourceLosses | None:
     """Where the losses of each set of a mixture are added up."""
     mixture = getattr(loader, "dataset", None)
     return SourceLosses(mixture.sets, trainer.strategy.device) if isinstance(mixture, Mixture) else None
 
 
-def opening_scale(trainer: Trainer) -> Scale:
+def opening_scale(trainer: RunHost) -> Scale:
     """What is known of the loss before it was ever computed."""
     if trainer.loss_is_scaled_for_ga is not None:
         return "share" if trainer.loss_is_scaled_for_ga else "mean"
     return "unknown" if trainer._loss_signature().takes_num_items else "mean"
 
 
-def plan_for(trainer: Trainer, loader: Any) -> Plan:
+def plan_for(trainer: RunHost, loader: Any) -> Plan:
     """How many steps a loader makes, and of what."""
-    args, batches = trainer.args, len(loader) if has_length(loader) else None
-    if batches is None and args.max_steps <= 0:
+    settings, batches = RunSettings.of(trainer.args), len(loader) if has_length(loader) else None
+    if batches is None and settings.max_steps <= 0:
         raise usage_errors.no_number_of_batches(loader)
     if (
         batches is not None
-        and args.world_size > 1
+        and trainer.strategy.size > 1
         and (has_own_batches(trainer, loader) or trainer.sampler is not None)
     ):
-        check_equal_batches(batches, trainer.strategy.sum, args.world_size)
+        check_equal_batches(batches, trainer.strategy.sum, trainer.strategy.size)
     return Plan.for_length(
         batches,
-        epochs=args.num_train_epochs,
-        max_steps=args.max_steps,
-        accumulation=1 if cuts_updates(loader) else args.gradient_accumulation_steps,
-        max_grad_norm=args.max_grad_norm,
+        epochs=settings.epochs,
+        max_steps=settings.max_steps,
+        accumulation=1 if cuts_updates(loader) else settings.accumulation,
+        max_grad_norm=settings.max_grad_norm,
         rows_per_update=rows_per_update(trainer, loader, batches),
         rows_per_epoch=rows_per_epoch(trainer, loader) if batches is not None else None,
         varying=getattr(loader, "batches_in", None),
     )
 
 
-def has_own_batches(trainer: Trainer, loader: Any) -> bool:
+def has_own_batches(trainer: RunHost, loader: Any) -> bool:
     """Whether batches are the user's, or as many rows as fit, and not so many rows each."""
-    own = trainer.batch_sampler is not None or trainer.args.max_tokens_per_batch is not None
+    own = trainer.batch_sampler is not None or RunSettings.of(trainer.args).max_tokens_per_batch is not None
     return own or loader is trainer.train_dataset
 
 
-def rows_per_epoch(trainer: Trainer, loader: Any) -> int:
+def rows_per_epoch(trainer: RunHost, loader: Any) -> int:
     """The rows that one pass goes through."""
     if trainer.sampler is not None and not is_dealt_out(trainer.sampler):
         return len(trainer.sampler)
     return trainer.num_examples(loader)
 
 
-def rows_per_update(trainer: Trainer, loader: Any, batches: int | None) -> int:
+def rows_per_update(trainer: RunHost, loader: Any, batches: int | None) -> int:
     """The rows of one optimizer step, on average where batches differ."""
     if not batches or not has_own_batches(trainer, loader):
         return trainer.get_total_train_batch_size(trainer.args)
-    return round(rows_per_epoch(trainer, loader) / batches * trainer.args.gradient_accumulation_steps)
+    return round(rows_per_epoch(trainer, loader) / batches * RunSettings.of(trainer.args).accumulation)
 
 
-def opening_state(trainer: Trainer, plan: Plan, resumed: Resumed | None, trial: Any) -> TrainerState:
+def opening_state(trainer: RunHost, plan: Plan, resumed: Resumed | None, trial: Any) -> TrainerState:
     """A fresh state, or the one a checkpoint holds."""
     state = TrainerState(stateful_callbacks=trainer._callback_states()) if resumed is None else resumed.state
     if resumed is not None and state.best_model_checkpoint is not None:
@@ -230,11 +228,12 @@ def opening_state(trainer: Trainer, plan: Plan, resumed: Resumed | None, trial: 
     return state
 
 
-def enable_gradient_checkpointing(trainer: Trainer) -> None:
+def enable_gradient_checkpointing(trainer: RunHost) -> None:
     """Compute activations again in the backward pass, where it is asked for."""
-    if not trainer.args.gradient_checkpointing:
+    settings = RunSettings.of(trainer.args)
+    if not settings.gradient_checkpointing:
         return
     enable = getattr(trainer.model, "gradient_checkpointing_enable", None)
     if not callable(enable):
         raise usage_errors.no_gradient_checkpointing(trainer.model)
-    enable(gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs)
+    enable(gradient_checkpointing_kwargs=settings.gradient_checkpointing_kwargs)

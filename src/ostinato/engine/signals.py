@@ -12,24 +12,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from signal import Signals
-from typing import TYPE_CHECKING
 
 import torch
 
+from ..arguments.settings import SaveSettings
 from ..core.choices import SaveStrategy
 from ..core.notices import note
 from ..core.stop_request import Interrupted, StopSignals
 from .report import save_step
 from .run import Run
-
-if TYPE_CHECKING:
-    from ..trainer import Trainer
+from .run_host import RunHost
 
 _WITHOUT_SIGNAL = 1  # less than any signal that is listened to
 
 
 @contextmanager
-def stoppable(trainer: Trainer, run: Run) -> Iterator[None]:
+def stoppable(trainer: RunHost, run: Run) -> Iterator[None]:
     """While entered, signals are obeyed at the next step; the block has to return when `run.stop.stopping` is set."""
     with StopSignals() as stop:
         if run.updates.processes > 1:
@@ -49,7 +47,7 @@ def stoppable(trainer: Trainer, run: Run) -> Iterator[None]:
         stop.leave()
 
 
-def breaks_off(trainer: Trainer) -> Callable[[], bool] | None:
+def breaks_off(trainer: RunHost) -> Callable[[], bool] | None:
     """Tells an evaluation whether to break off; None if nobody may ask for it."""
     run = trainer._run
     if run is None or not trainer.is_in_train:
@@ -59,7 +57,7 @@ def breaks_off(trainer: Trainer) -> Callable[[], bool] | None:
     return lambda: run.stop.stopping
 
 
-def _agree(trainer: Trainer, run: Run, stop: StopSignals) -> bool:
+def _agree(trainer: RunHost, run: Run, stop: StopSignals) -> bool:
     """Processes stop together, whichever of them was asked to."""
     asked = _WITHOUT_SIGNAL if stop.is_asked else 0
     own = torch.tensor([asked if stop.received is None else int(stop.received)])
@@ -74,11 +72,11 @@ def _name(stop: StopSignals) -> str:
     return (stop.why or "asked to stop") if stop.received is None else stop.received.name
 
 
-def _saved(trainer: Trainer, run: Run) -> str:
+def _saved(trainer: RunHost, run: Run) -> str:
     """Save where it was stopped; what to say of it."""
-    step, args = trainer.state.global_step, trainer.args
+    step, settings = trainer.state.global_step, SaveSettings.of(trainer.args)
     where = f"stopped after step {step} of {trainer.state.max_steps}"
-    if args.save_strategy == SaveStrategy.NO:
+    if settings.strategy == SaveStrategy.NO:
         return f"{where}; nothing was saved, because save_strategy is 'no'"
     if step == run.origin.step and run.origin.interrupted_evaluation is None:
         return f"{where}; there is nothing new to save"
@@ -89,12 +87,12 @@ def _saved(trainer: Trainer, run: Run) -> str:
         run.saves.wait()
     if run.saves.failure is not None:
         return f"{where}; the checkpoint could not be written"
-    if args.save_only_model:
+    if settings.only_model:
         return f"{where}, and saved {checkpoint}: its weights only, because of save_only_model"
     return f"{where}, and saved {checkpoint} in {trainer._home}; train(resume_from_checkpoint=True) goes on from there"
 
 
-def _is_saved(trainer: Trainer, checkpoint: str) -> bool:
+def _is_saved(trainer: RunHost, checkpoint: str) -> bool:
     """Whether it is there already, in the eyes of the first process: all of them have to save, or none."""
     own = checkpoint in [path.name for path in trainer._run_home.checkpoints(trainer._home)]
     return trainer.strategy.broadcast_object(own)

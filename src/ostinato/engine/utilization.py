@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
+from ..arguments.settings import RunSettings
 from ..core.device_peaks import known_peak
 from .run import Run
+from .run_host import RunHost
 from .run_summary import precision_of
-
-if TYPE_CHECKING:
-    from ..trainer import Trainer
 
 _NUMBERS = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16"}
 
 
-def peak_of(trainer: Trainer) -> float | None:
+def peak_of(trainer: RunHost) -> float | None:
     """Operations a second of all devices together, as far as it is known; None also where nobody counts tokens."""
-    args, device = trainer.args, trainer.strategy.device
-    if args.include_num_input_tokens_seen == "no":
+    settings, device = RunSettings.of(trainer.args), trainer.strategy.device
+    if not settings.counts_tokens:
         return None
-    peak = args.peak_flops
+    peak = settings.peak_flops
     if peak is None and device.type == "cuda":
         precision = precision_of(trainer, list(trainer.model.parameters()))
         in_float32 = "fp32" if torch.get_float32_matmul_precision() == "highest" else "tf32"
         peak = known_peak(torch.cuda.get_device_name(device), _NUMBERS.get(precision, in_float32))
-    return None if peak is None else peak * args.world_size
+    return None if peak is None else peak * trainer.strategy.size
 
 
-def utilization(trainer: Trainer, run: Run, tokens_per_second: float) -> float | None:
+def utilization(trainer: RunHost, run: Run, tokens_per_second: float) -> float | None:
     """The share of the devices' peak that goes into the model's operations (MFU); None where it cannot be told.
 
     Recomputed layers and padding are no work of the model's; waiting for data is time in which it could have worked.
