@@ -132,12 +132,75 @@ class Trainer(metaclass=TrainerType):
     Subclass it and override a method to change one thing; every method may call `super()`.
     """
 
-    # What a subclass states of its loss. True: divided for accumulation already; False: a mean; None: found out.
-    loss_is_scaled_for_ga: bool | None = None
-    _places_model: bool | None = None  # None: as the arguments say
+    # ---- attributes ----------------------------------------------------------------------------------
+    # Every one is declared here. Those of the first three groups may be read and replaced by users at any time.
 
+    # what it was given
+    args: TrainingArguments
+    model: nn.Module
+    model_init: Callable[..., nn.Module] | None
+    processing_class: Any
+    data_collator: Callable[[list[Any]], dict[str, Any]]
+    train_dataset: Any
+    eval_dataset: Any
+    sampler: Any
+    batch_sampler: Any
+    compute_metrics: Any
+    train_metrics: Any
+    preprocess_logits_for_metrics: Callable[[Any, Any], Any] | None
+    optimizer: Any  # None until a run makes one
+    lr_scheduler: Any
+    optimizer_cls_and_kwargs: tuple[type[torch.optim.Optimizer], dict[str, Any]] | None
+    neftune_noise_alpha: float | None
+
+    # what is known of the model's labels and loss
     label_names: list[str]
     can_return_loss: bool
+    loss_is_scaled_for_ga: bool | None = None  # stated by a subclass; True: divided for accumulation; None: found out
+    objective: Objective
+
+    # where a run stands
+    state: TrainerState
+    control: TrainerControl
+    callback_handler: CallbackHandler
+    is_in_train: bool
+    model_wrapped: nn.Module  # what the loop calls: compiled, replicated
+    current_flos: float  # since they were last moved into the state
+    current_gradient_accumulation_steps: int
+    model_preparation_time: float = 0.0
+    hp_name: Callable[[Any], str] | None
+    hp_search_backend: Any
+    hub_model_id: str | None = None  # once a repository was asked for
+    push_in_progress: PushInProgress | None = None  # the last that did not block
+
+    # parts
+    world: World
+    strategy: Strategy
+    precision: Precision
+    accelerator: AcceleratorView  # a view on the strategy, for subclasses
+    _memory_tracker: MemoryTracker
+    _run: Run | None  # the present run, or the last
+    _run_home: RunHome  # its directory
+    _train_window: MetricWindow | None
+    _publishing: publisher.Publisher | None = None
+    _compiled: called_model.Compiled | None = None
+
+    # what it remembers
+    _metrics_asked: Any
+    _trial: Any
+    _train_batch_size: int
+    _signature_columns: list[str] | None
+    _created_lr_scheduler: bool
+    _eval_dataloaders: dict[str, DataLoader[Any]]
+    _output_names: OutputNames
+    _places_model: bool | None = None  # set by hand; None: as the arguments say
+    _rehearsed: dry_run.Rehearsal | None = None  # the last that succeeded
+    _resume_mode: ResumeMode = ResumeMode.RESUME  # of the last `train`
+    _split_is_checked: bool = False
+    _found: dict[str, Any] = {}  # what the model itself says of labels and loss
+    _loss_shifts_labels: bool | None = None
+    _known_signature: tuple[Any, LossSignature] | None = None
+    _initial_num_input_tokens_seen: int = 0
 
     def __init__(
         self,
@@ -188,13 +251,13 @@ class Trainer(metaclass=TrainerType):
         check_order(args, train_dataset, sampler, batch_sampler, is_mixture=is_mixture)
         self._seed()
         self.model_init = model_init
-        self.hp_name: Callable[[Any], str] | None = None
-        self.hp_search_backend: Any = None
-        self._trial: Any = None
-        self.model: nn.Module = model if model is not None else self.call_model_init()
+        self.hp_name = None
+        self.hp_search_backend = None
+        self._trial = None
+        self.model = model if model is not None else self.call_model_init()
         self.world = World.from_environment()
         self.strategy = strategy or choose_strategy(self.world, self._choose_device(), ReplicaSettings.of(args))
-        self.precision: Precision = choose_precision(PrecisionSettings.of(args, self.strategy.device.type))
+        self.precision = choose_precision(PrecisionSettings.of(args, self.strategy.device.type))
         self.create_accelerator_and_postprocess()
 
         self.processing_class = processing_class if tokenizer is None else self._renamed(tokenizer, processing_class)
@@ -209,8 +272,8 @@ class Trainer(metaclass=TrainerType):
         self.train_metrics = train_metrics
         measuring_training.check_asked(train_metrics)
         self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
-        self.optimizer: Any = optimizers[0]
-        self.lr_scheduler: Any = optimizers[1]
+        self.optimizer = optimizers[0]
+        self.lr_scheduler = optimizers[1]
         self.optimizer_cls_and_kwargs = optimizer_cls_and_kwargs
         self.neftune_noise_alpha = args.neftune_noise_alpha
 
@@ -249,12 +312,12 @@ class Trainer(metaclass=TrainerType):
         self.current_flos = 0.0
         self.current_gradient_accumulation_steps = args.gradient_accumulation_steps
         self._train_batch_size = args.train_batch_size
-        self._signature_columns: list[str] | None = None
+        self._signature_columns = None
         self._created_lr_scheduler = False
-        self._eval_dataloaders: dict[str, DataLoader[Any]] = {}
-        self._run: Run | None = None
+        self._eval_dataloaders = {}
+        self._run = None
         self._run_home = RunHome()
-        self._train_window: MetricWindow | None = None
+        self._train_window = None
         self._output_names = OutputNames()
         if args.push_to_hub:
             self.init_hf_repo()
@@ -776,19 +839,6 @@ class Trainer(metaclass=TrainerType):
         if self._known_signature is None or self._known_signature[0] is not key:
             self._known_signature = (key, LossSignature.of(function))
         return self._known_signature[1]
-
-    _compiled: called_model.Compiled | None = None
-    _rehearsed: dry_run.Rehearsal | None = None  # the last that succeeded
-    _resume_mode = ResumeMode.RESUME  # of the last `train`
-    _split_is_checked = False
-    _found: dict[str, Any] = {}  # what the model itself says of labels and loss
-    _loss_shifts_labels: bool | None = None
-    _known_signature: tuple[Any, LossSignature] | None = None
-    _initial_num_input_tokens_seen = 0
-    model_preparation_time: float = 0.0
-    hub_model_id: str | None = None  # once a repository was asked for
-    push_in_progress: PushInProgress | None = None  # the last that did not block
-    _publishing: publisher.Publisher | None = None
 
     # ---- after a step (engine/report.py) --------------------------------------------------------------
 
