@@ -1,4 +1,4 @@
-"""How the processes of a run come to obey the same commands, and to stop, after the same step."""
+"""Agreement between the processes of a run: all follow the same commands, and stop, after the same step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from .run_host import RunHost
 
 
 def attach_control_file(trainer: RunHost, run: Run) -> None:
-    """Tell those who obey a file with whom they do, and those who stop a run how often it listens."""
+    """Connect the callbacks that depend on other processes to the run.
+
+    A `ControlFileCallback` gets the processes it acts with. A `TimeLimitCallback` gets the number of steps between two
+    checks for a stop.
+    """
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, TimeLimitCallback):
             callback.reckon_with(1 if run.updates.processes == 1 else AGREE_EVERY)
@@ -28,7 +32,7 @@ def attach_control_file(trainer: RunHost, run: Run) -> None:
 
 
 def _check_all_have(own: int, strategy: Strategy) -> None:
-    """One that waits for the others' answers, where they have none to give, would wait for ever."""
+    """Raise if the numbers of control file callbacks differ: a process would wait for ever for an answer."""
     counts = strategy.gather(torch.tensor([own])).tolist()
     if len(set(counts)) > 1:
         raise ConfigError(
@@ -43,7 +47,7 @@ class _Alone(Processes):
     run: Run
 
     def have_waited(self, seconds: float) -> None:
-        """Its clocks stood still: speeds are those of training."""
+        """Leave the wait out of the run's clocks, so that speeds are those of training."""
         self.run.started += seconds
         self.run.ledger.began += seconds
 
@@ -54,7 +58,7 @@ class _Several(_Alone):
     ask_every = AGREE_EVERY
 
     def told_by_first(self, text: str) -> str:
-        # One flag first: most of the time there is no text.
+        # Exchange one flag first: most of the time there is no text.
         if not self.strategy.any(self.strategy.rank == 0 and bool(text)):
             return ""
         return self.strategy.broadcast_object(text)

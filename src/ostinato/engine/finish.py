@@ -1,4 +1,4 @@
-"""The end of a run: final numbers, the best model, one last event."""
+"""The end of a run: final numbers, the best model, the last event."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .run import Run
 
 
 def finish(trainer: Any, run: Run) -> TrainOutput:
-    """Sum up, load the best model if asked, log, and say goodbye."""
+    """Compute the final numbers, load the best model if requested, log, and emit `on_train_end`."""
     run.saves.wait()
     if run.options.settings.load_best_at_end and trainer.state.best_model_checkpoint is not None:
         trainer._load_best_model()
     train_loss = mean_loss(run, trainer.state.global_step, keep_bad=run.options.settings.nonfinite_in_train_loss)
-    steps = trainer.state.global_step - run.origin.step  # what was done in the time: a resumed run did only the rest
+    steps = trainer.state.global_step - run.origin.step  # of this call: the time is, too, if the run was resumed
     rows = round(run.plan.rows * steps / max(run.plan.max_steps, 1))
     metrics = speed_metrics("train", run.started, num_samples=rows, num_steps=steps, now=time.time())
     trainer.store_flos()
@@ -29,7 +29,7 @@ def finish(trainer: Any, run: Run) -> TrainOutput:
     trainer._memory_tracker.stop_and_update_metrics(metrics)
     if run.updates.skipped is not None and (line := run.updates.skipped.summary()):
         note(line)
-    empty = int(trainer.strategy.sum(torch.tensor(run.updates.empty_batches)))  # the first process speaks for all
+    empty = int(trainer.strategy.sum(torch.tensor(run.updates.empty_batches)))  # the first process reports for all
     if empty:
         note(f"batches without rows, which counted for nothing: {empty}")
     if run.guard.overflows:
@@ -46,7 +46,7 @@ def finish(trainer: Any, run: Run) -> TrainOutput:
 
 
 def mean_loss(run: Run, steps: int, *, keep_bad: bool) -> float:
-    """The mean loss over all steps; skipped ones count as NaN only if the user wants to see them."""
+    """Return the mean loss over all steps. Skipped steps make it NaN with `keep_bad`, and are left out otherwise."""
     if keep_bad and run.guard.refused:
         return float("nan")
     finite = steps - run.guard.refused - run.meters.steps_without_loss

@@ -1,4 +1,4 @@
-"""Numbers that are not numbers: seen at once, named, and kept away from the weights."""
+"""Detection of NaN and infinite numbers: they are reported at once and do not reach the weights."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from ..core.protocols import Batch
 
 
 class NonFiniteInputError(DataError, NonFiniteError):
-    """NaN or infinity in the data of the very first step."""
+    """NaN or infinity in the data of the first step."""
 
 
 @dataclass
 class NonFiniteGuard:
-    """Skips updates with a NaN or infinite loss or gradient, and gives up after `patience` of them in a row."""
+    """Skip updates with a NaN or infinite loss or gradient, and raise after `patience` of them in a row."""
 
     patience: int
     rows_of: Callable[[int, range], list[int] | None]  # (epoch, batch numbers) -> dataset indices, where known
-    # Which inputs are not finite themselves, in words: given the batches and their rows.
+    # Describes which inputs are not finite themselves, given the batches and their rows.
     blame: Callable[[Sequence[Batch], list[int] | None], str] = lambda batches, rows: ""
     judges_loss: bool = True  # False with several processes: all must decide alike, and only the norm is shared
     in_a_row: int = 0
     first_step: int = 0
     refused: int = 0  # in the whole run
-    overflows: int = 0  # the same: steps that were skipped because of how gradients are scaled
+    overflows: int = 0  # in the whole run: steps that were skipped because of the scale of gradients
 
     def passes(self, grad_norm: Tensor | float | None, losses: list[Tensor]) -> bool:
-        """Whether everything is finite. One look at one number."""
+        """Return whether everything is finite. Reads one number from the device."""
         verdict = grad_norm if grad_norm is not None else 0.0
         if self.judges_loss:
             for loss in losses:
@@ -44,7 +44,10 @@ class NonFiniteGuard:
         return finite
 
     def let_overflow(self, step: int) -> None:
-        """Count a step that float16's gradients made void: part of finding their scale, and no fault. Said once."""
+        """Count a step that was skipped because float16 gradients overflowed.
+
+        This is part of finding their scale, and no error. It is reported once.
+        """
         self.overflows += 1
         if self.overflows == 1:
             note(
@@ -53,12 +56,12 @@ class NonFiniteGuard:
             )
 
     def progress(self) -> dict[str, int]:
-        """Return what a resumed run has to know of earlier steps."""
+        """Return the counts of earlier steps that a resumed run needs."""
         counts = {"in_a_row": self.in_a_row, "first_step": self.first_step}
         return {**counts, "all": self.refused, "overflows": self.overflows}
 
     def restore(self, progress: Mapping[str, int]) -> None:
-        """Go on counting where a saved run stood."""
+        """Continue the counts of a saved run."""
         self.in_a_row, self.first_step, self.refused = progress["in_a_row"], progress["first_step"], progress["all"]
         self.overflows = progress.get("overflows", 0)
 
@@ -72,7 +75,7 @@ class NonFiniteGuard:
         batches: range,
         contents: Sequence[Batch] = (),
     ) -> None:
-        """Say which step and rows it was; raise when the patience is used up."""
+        """Report the step and its rows; raise after `patience` such steps in a row."""
         self.in_a_row += 1
         self.refused += 1
         if self.in_a_row == 1:
@@ -83,7 +86,7 @@ class NonFiniteGuard:
         if inputs:
             where += f" ({inputs})"
         found = f"loss {', '.join(f'{loss:g}' for loss in losses)}, gradient norm {grad_norm:g}"
-        if inputs and step == 1:  # nothing is lost yet, and the data are to blame
+        if inputs and step == 1:  # no step is lost yet, and the data are the cause
             raise NonFiniteInputError(
                 what=f"step 1: {found}: the data are not finite",
                 why=inputs,

@@ -1,4 +1,4 @@
-"""How much arithmetic a run has done, for the log."""
+"""The number of floating-point operations of a run, for the log."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from ..core.protocols import Batch
 
 @dataclass
 class FlopCounter:
-    """Adds up `floating_point_ops`. Where that is a function of the input's shape alone it is asked once per shape:
+    """Add up `floating_point_ops`.
 
-    transformers' models walk over all their parameters to answer.
+    Where the number depends on the input's shape alone, it is computed once per shape: transformers' models walk over
+    all their parameters to compute it.
     """
 
-    count: Callable[[Batch], float] | None  # None: the model does not say
-    by_shape_of: str | None  # the input on whose shape alone the answer depends
+    count: Callable[[Batch], float] | None  # None: the model does not state it
+    by_shape_of: str | None  # the input whose shape alone decides the number
     known: dict[Any, float] = field(default_factory=dict)
-    total: float = 0.0  # since somebody last took it
+    total: float = 0.0  # since the last `take()`
 
     def add(self, batch: Batch) -> None:
         if self.count is None:
@@ -35,7 +36,7 @@ class FlopCounter:
         self.total += self.known[shape]
 
     def per_token(self, batch: Batch, main_input: str) -> float | None:
-        """The operations for one of a batch's tokens, padding counted as one; None where the model does not say."""
+        """Return the operations per token of a batch, padding included; None if the model does not state them."""
         tokens = _input(batch, main_input)
         if self.count is None or not isinstance(tokens, Tensor) or tokens.numel() == 0:
             return None
@@ -43,25 +44,31 @@ class FlopCounter:
         return operations / tokens.numel() or None
 
     def take(self) -> float:
-        """What has been counted since the last time."""
+        """Return the count since the last call, and reset it."""
         total, self.total = self.total, 0.0
         return total
 
 
 def tells_operations(model: Any) -> bool:
-    """Whether anything can be said about the model's arithmetic."""
+    """Return whether the operations of the model can be counted."""
     return callable(getattr(model, "floating_point_ops", None)) or input_that_decides(model) is not None
 
 
 def input_that_decides(model: Any) -> str | None:
-    """The input whose shape alone decides the operations: transformers' models name it. None: each batch is asked."""
+    """Return the input whose shape alone decides the operations; transformers' models name it.
+
+    None means that the operations are computed for each batch.
+    """
     if callable(getattr(model, "floating_point_ops", None)) or not callable(getattr(model, "num_parameters", None)):
         return None
     return getattr(model, "main_input_name", None)
 
 
 def operations(model: Any, inputs: Batch) -> int:
-    """Six per parameter and token, forward and backward together (Kaplan et al., 2020), or what the model says."""
+    """Return the operations that the model states, or else six per parameter and token.
+
+    Six covers forward and backward together (Kaplan et al., 2020).
+    """
     stated = getattr(model, "floating_point_ops", None)
     if callable(stated):
         return int(stated(inputs))  # type: ignore[call-overload]
@@ -72,5 +79,5 @@ def operations(model: Any, inputs: Batch) -> int:
 
 
 def _input(batch: Any, name: str) -> Any:
-    """One input of a batch; None if there is none, as in batches that a subclass makes into inputs itself."""
+    """Return one input of a batch; None if there is none, as in batches that a subclass turns into inputs itself."""
     return batch.get(name) if isinstance(batch, Mapping) else None

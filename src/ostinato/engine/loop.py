@@ -13,7 +13,7 @@
         on_epoch_end
         log, evaluate, save if asked
 
-Where to start is not a question here: `run.epochs` and `run.updates` begin where the state left off.
+The loop does not decide where to start: `run.epochs` and `run.updates` begin where the state left off.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ..core.protocols import TrainHooks
 from .run import Run
 from .updates import Update
 
-AGREE_EVERY = 10  # steps: processes have to ask one another whether to stop, and asking takes time
+AGREE_EVERY = 10  # steps between two checks whether to stop: with several processes, each check takes time
 
 
 def train(trainer: TrainHooks, run: Run) -> None:
-    """Take optimizer steps until the plan is fulfilled or a callback asks to stop."""
+    """Take optimizer steps until the plan is complete or a callback requests a stop."""
     for epoch in run.epochs(trainer.state):
         emit(trainer, "on_epoch_begin")
         run.parameters.refresh(trainer.model_wrapped)
@@ -42,7 +42,7 @@ def train(trainer: TrainHooks, run: Run) -> None:
             report(trainer, run, epoch)
             if trainer.control.should_epoch_stop or trainer.control.should_training_stop or run.stop.stopping:
                 break
-        if run.stop.stopping:  # the epoch is not over: a resumed run goes on inside it
+        if run.stop.stopping:  # the epoch is not over: a resumed run continues inside it
             return
         emit(trainer, "on_epoch_end")
         run.updates.position.close_epoch()
@@ -52,9 +52,9 @@ def train(trainer: TrainHooks, run: Run) -> None:
 
 
 def accumulate_gradients(trainer: TrainHooks, run: Run, update: Update) -> bool:
-    """Forward and backward over every micro-batch; processes exchange gradients on the last one.
+    """Run forward and backward for every micro-batch; processes exchange gradients on the last one.
 
-    False if a callback asked to stop in between: the update is given up.
+    Return False if a callback requested a stop in between: the update is then discarded.
     """
     trainer.current_gradient_accumulation_steps = len(update.batches)
     run.updates.current = update
@@ -77,11 +77,11 @@ def accumulate_gradients(trainer: TrainHooks, run: Run, update: Update) -> bool:
 
 
 def update_weights(trainer: TrainHooks, run: Run, update: Update) -> None:
-    """Clip, step, schedule, clear."""
+    """Clip gradients, take the optimizer step, step the schedule, and clear gradients."""
     trainer.precision.unscale(trainer.optimizer)
     run.grad_norm = trainer._clip_grad_norm(trainer.model_wrapped)
     emit(trainer, "on_pre_optimizer_step")
-    # A number that is not finite must not reach the weights.
+    # Numbers that are not finite must not reach the weights.
     step_or_skip = trainer.precision.step if run.is_finite(trainer, update) else trainer.precision.skip
     stepped = step_or_skip(trainer.optimizer)
     emit(trainer, "on_optimizer_step")
@@ -92,7 +92,7 @@ def update_weights(trainer: TrainHooks, run: Run, update: Update) -> None:
 
 
 def report(trainer: TrainHooks, run: Run, epoch: int) -> None:
-    """Log, evaluate and save, if a callback asked for it."""
+    """Log, evaluate and save, if a callback requested it."""
     if run.saves.landed:
         run.saves.settle()
     control = trainer.control

@@ -22,20 +22,20 @@ from .updates import Update
 
 @dataclass
 class LossMeter:
-    """Sums losses on the device: one look at the number per log, none per step."""
+    """Sum of losses, kept on the device: it is read once per log, not once per step."""
 
     device: torch.device
     pending: Tensor = field(init=False)  # since the last log
     total: float = 0.0  # up to the last log
     last_step: int = 0  # the step of the last log
-    held: list[Tensor] = field(default_factory=list)  # of the update at hand
-    poisoned: bool = False  # the window since the last log holds a number that is not finite
+    held: list[Tensor] = field(default_factory=list)  # of the current update
+    poisoned: bool = False  # a loss since the last log was not finite
 
     def __post_init__(self) -> None:
         self.pending = torch.zeros((), device=self.device)
 
     def hold(self, loss: Tensor) -> None:
-        """Keep a micro-batch's loss until its update turns out to be finite."""
+        """Keep a micro-batch's loss until its update is known to be finite."""
         if not isinstance(loss, Tensor):
             as_tensor(loss, "training_step")
         self.held.append(loss)
@@ -46,12 +46,12 @@ class LossMeter:
         self.held.clear()
 
     def reject(self) -> None:
-        """Leave the held losses out of the sum, and say in the next log that they were not numbers."""
+        """Leave the held losses out of the sum; the next log reports NaN."""
         self.held.clear()
         self.poisoned = True
 
     def drain(self, pending: Tensor, step: int, mean_over_processes: Callable[[Tensor], Tensor]) -> float:
-        """The mean loss per step since the previous drain. Empties `pending`, which an override may have supplied."""
+        """Return the mean loss per step since the last drain. Empty `pending`, which an override may have supplied."""
         amount = mean_over_processes(pending).item()
         pending -= pending
         steps, self.last_step = step - self.last_step, step
@@ -64,20 +64,20 @@ class LossMeter:
 
 @dataclass
 class Meters:
-    """What is added up between two logs. An update counts once it is committed."""
+    """The numbers that are added up between two logs. An update counts once it is committed."""
 
     loss: LossMeter
-    objective: Objective  # which notes the named losses of an update
+    objective: Objective  # records the named losses of an update
     flops: FlopCounter
-    count_tokens: Callable[[list[Batch]], None] | None = None  # of an update, where tokens are counted at all
+    count_tokens: Callable[[list[Batch]], None] | None = None  # of an update; None: tokens are not counted
     sources: SourceLosses | None = None  # of a mixture: the losses of each of its sets
     tracked: Tracked = field(default_factory=Tracked)  # numbers that were reported since the last log
     window: MetricWindow | None = None  # metrics of the training batches since the last log
-    counts_for_all: bool = True  # what was added up over all processes before is kept by the first of them
-    steps_without_loss: int = 0  # taken by another library, whose checkpoint does not tell their losses
+    counts_for_all: bool = True  # sums that already cover all processes are kept by the first process
+    steps_without_loss: int = 0  # steps taken by another library, whose checkpoint does not hold their losses
 
     def commit(self, update: Update) -> None:
-        """Let the numbers of an update count."""
+        """Count the numbers of an update."""
         if self.sources is not None and len(update.sources) == len(self.loss.held):
             for source, loss, divisor in zip(update.sources, self.loss.held, update.divisors, strict=True):
                 self.sources.hold(source, loss, 1 / divisor)
@@ -95,7 +95,7 @@ class Meters:
         return losses
 
     def _commit_tracked(self) -> None:
-        """Add up the named losses of the update's micro-batches; they weigh as one step."""
+        """Add up the named losses of the update's micro-batches, which count as one step."""
         parts = self.objective.parts
         for more in parts[1:]:
             for name, share in more.items():
@@ -104,7 +104,7 @@ class Meters:
         parts.clear()
 
     def progress(self, strategy: Strategy) -> dict[str, Any]:
-        """Return what a resumed run has to know of the running numbers."""
+        """Return the running numbers that a resumed run needs."""
         return {
             "pending_loss": strategy.mean(self.loss.pending).detach().cpu(),
             "sources": None if self.sources is None else self.sources.progress(strategy.mean),
@@ -117,7 +117,7 @@ class Meters:
         }
 
     def restore(self, progress: Mapping[str, Any]) -> None:
-        """Go on with the numbers of a saved run."""
+        """Continue with the numbers of a saved run."""
         loss = self.loss
         loss.pending += progress["pending_loss"].to(loss.pending.device)
         loss.total, loss.last_step = progress["total_loss"], progress["last_logged_step"]

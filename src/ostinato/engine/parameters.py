@@ -9,23 +9,24 @@ from torch import Tensor, nn
 
 
 class ModelParameters:
-    """Remembers a model's parameters. Walking over its modules twice a step would cost more than clipping does."""
+    """A list of a model's parameters. Walking over the modules twice per step would cost more than clipping does."""
 
     def __init__(self) -> None:
         self.all: list[nn.Parameter] = []
-        self._seen: list[Any] = []  # what was found in the model when they were noted
+        self._seen: list[Any] = []  # what the model held when they were listed
 
     def refresh(self, model: nn.Module) -> None:
-        """Note the model's parameters, where any of them is another than before.
+        """List the model's parameters again if any of them was replaced.
 
-        Done at the start of an epoch and after every report, so that a module added by a callback is soon known.
+        This happens at the start of an epoch and after every report, so that a module added by a callback is soon
+        included.
         """
         present = _list_slots(model)
         if len(present) != len(self._seen) or any(map(is_not, present, self._seen)):
             self.all, self._seen = list(model.parameters()), present
 
     def gradients(self) -> list[Tensor]:
-        """Return the gradients there are."""
+        """Return the gradients that are present."""
         return [parameter.grad for parameter in self.all if parameter.grad is not None]
 
     def clear_gradients(self) -> None:
@@ -35,7 +36,7 @@ class ModelParameters:
 
 
 def _list_slots(model: nn.Module) -> list[Any]:
-    """Return what its modules have in the places of parameters. `parameters()` takes many times as long."""
+    """Return the entries of all modules' parameter slots. `parameters()` takes many times as long."""
     found: list[Any] = []
     seen = {model}  # modules may be shared
     waiting = [model]

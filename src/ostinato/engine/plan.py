@@ -1,4 +1,4 @@
-"""The arithmetic of a run: how many steps and epochs it has, and of how many batches."""
+"""The arithmetic of a run: the number of its steps, epochs and batches."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ..data.step_schedule import AnyCourse
 
 @dataclass(frozen=True)
 class Plan:
-    """The arithmetic of a run, settled before the first batch."""
+    """The arithmetic of a run, fixed before the first batch."""
 
     max_steps: int
     epochs: int
     batches_per_epoch: int
     accumulation: int
     max_grad_norm: float  # infinity when clipping is off: the norm is still measured
-    rows: int  # that training will see, for the speed it reports
-    varying: Callable[[int], int] | None = None  # the batches of each epoch, where they are not equally many
+    rows: int  # that training will read, for the reported speed
+    varying: Callable[[int], int] | None = None  # the batches of each epoch, where the number differs
 
     def batches_in(self, epoch: int) -> int:
-        """How many batches a process sees in an epoch."""
+        """Return the number of batches that a process reads in an epoch."""
         return self.batches_per_epoch if self.varying is None else self.varying(epoch)
 
     @classmethod
@@ -41,9 +41,9 @@ class Plan:
         rows_per_epoch: int | None,
         varying: Callable[[int], int] | None = None,
     ) -> Plan:
-        """From the number of batches a process sees per epoch; None when nobody knows it.
+        """Build a plan from the number of batches that a process reads per epoch; None if it is unknown.
 
-        `varying` tells it of every epoch, where it is not always the same.
+        `varying` returns the number for each epoch, where it is not always the same.
         """
         if batches is None:
             steps, whole_epochs = max_steps, sys.maxsize
@@ -63,7 +63,7 @@ class Plan:
         )
 
     def going_on(self, base: AnyCourse | None, *, epochs: float, max_steps: int) -> Plan:
-        """The plan of a run whose steps were cut in another way before `base`: steps taken plus steps left."""
+        """Return the plan of a run whose steps were divided differently before `base`: steps taken plus steps left."""
         if base is None:
             return self
         if max_steps > 0:

@@ -1,4 +1,4 @@
-"""Where a run stands in its data."""
+"""The position of a run in its data."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from ..data.user_loaders import generators_of
 
 @dataclass
 class Place:
-    """Where a run stands in its data: it is saved in every checkpoint."""
+    """The position of a run in its data, which every checkpoint holds."""
 
     epoch: int = 0
     batch: int = 0  # the number within the epoch of the next batch to train on
-    row: int | None = None  # the rows of the epoch that are done, over all processes; None: nobody counts them
-    group: int | None = None  # the rows that the order of the epoch keeps together, if it goes by length
-    courses: list[AnyCourse] = field(default_factory=list)  # how the run has gone through its data
+    row: int | None = None  # the rows of the epoch that are done, over all processes; None: not counted
+    group: int | None = None  # the rows that the order of the epoch keeps together, if it depends on length
+    courses: list[AnyCourse] = field(default_factory=list)  # the step schedules that the run has followed
     processes: int | None = None
     workers: int | None = None  # that share a stream
-    data: Any = None  # what a stream itself says of where it stands
+    data: Any = None  # the stream's own state of its position
     rows_per_batch: int | None = None  # of a stream
     stream: Tensor | None = None  # torch's generator when the epoch began: some orders are drawn from it
-    generators: list[Tensor] = field(default_factory=list)  # the same of those that belong to the loader
-    before_read: RandomState | None = None  # the random streams before the next batch, which is read ahead, was read
+    generators: list[Tensor] = field(default_factory=list)  # the same for generators that belong to the loader
+    before_read: RandomState | None = None  # the random streams before the next batch was read, which happens ahead
 
     @classmethod
     def of(cls, saved: Mapping[str, Any], batching: Batching | None) -> Place:
-        """A place out of a checkpoint; older ones tell less of it."""
+        """Build a position from a checkpoint; older checkpoints hold fewer fields."""
         streams, batches_in = saved["before_read"], getattr(getattr(batching, "sampler", None), "batches_in", None)
         place = cls(
             **{
@@ -47,7 +47,7 @@ class Place:
         )
         if batching is not None and place.courses:
             present = place.course(batching, 1, 0)
-            if place.courses[-1].counts != present.counts:  # what was counted is not what is counted now
+            if place.courses[-1].counts != present.counts:  # the unit of counting has changed
                 place.row = place.batch * batching.rows_per_batch
                 place.row = min(place.row, batching.rows) if batching.rows else place.row
                 present = place.course(batching, 1, 0)
@@ -55,21 +55,21 @@ class Place:
         return place
 
     def saved(self) -> dict[str, Any]:
-        """What a checkpoint holds of it."""
+        """Return the values that a checkpoint holds."""
         courses = [saved_course(course) for course in self.courses]
         return {**dataclasses.asdict(dataclasses.replace(self, courses=[])), "courses": courses}
 
     @property
     def inside(self) -> bool:
-        """Whether some of the epoch is done."""
+        """Whether a part of the epoch is done."""
         return self.batch > 0 or bool(self.row)
 
     def course(self, batching: Batching, accumulation: int, step: int) -> AnyCourse:
-        """How the run goes on from here."""
+        """Return the step schedule from this position on."""
         return batching.course(accumulation, step=step, epoch=self.epoch, row=self.row or 0, group=self.group)
 
     def record_schedule(self, present: AnyCourse) -> None:
-        """Remember the course if it is not what the last one leads to."""
+        """Record the step schedule, unless the last one leads to it."""
         last = self.courses[-1] if self.courses else None
         at_end = present.batches_left(present.row, present.epoch) == 0
         here = (present.epoch + 1, 0) if at_end else (present.epoch, present.row)
@@ -77,22 +77,22 @@ class Place:
             self.courses.append(present)
 
     def base(self, present: AnyCourse) -> AnyCourse | None:
-        """Where steps were last cut in another way than before; None if they never were."""
+        """Return the step schedule at which steps were last divided differently; None if they never were."""
         past = [*self.courses, present]
         changes = [after for before, after in itertools.pairwise(past) if not after.is_like(before)]
         return changes[-1] if changes else None
 
     def restart_epoch(self) -> None:
-        """Go back to the first row of the epoch."""
+        """Return to the first row of the epoch."""
         self.batch, self.row = 0, None if self.row is None else 0
 
     def mark(self, loader: Any) -> None:
-        """An epoch begins."""
+        """Record the state of the generators at the start of an epoch."""
         self.stream = torch.get_rng_state()
         self.generators = [generator.get_state() for generator in generators_of(loader)]
 
     def rewind(self, loader: Any) -> None:
-        """Let an order that is drawn from the global generator, or from the loader's own, be drawn again as it was."""
+        """Reset the global generator and the loader's own, so that an order drawn from them is drawn as before."""
         if self.stream is not None:
             torch.set_rng_state(self.stream)
         for generator, state in zip(generators_of(loader), self.generators, strict=False):

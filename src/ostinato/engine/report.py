@@ -1,4 +1,4 @@
-"""What happens after a step: logs, evaluation, checkpoints."""
+"""The work after a step: logs, evaluation, checkpoints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def report_step(
     model: nn.Module,
     learning_rate: float | None,
 ) -> None:
-    """Honour the control's requests, in the order log, evaluate, save."""
+    """Carry out the control's requests, in the order log, evaluate, save."""
     if trainer.control.should_log and trainer.state.global_step > run.meters.loss.last_step:
         trainer.log(step_logs(trainer, run, tr_loss, grad_norm, learning_rate), run.started)
     if trainer.control.should_evaluate:
@@ -31,7 +31,7 @@ def report_step(
 def step_logs(
     trainer: ReportHooks, run: Run, tr_loss: Tensor, grad_norm: Tensor | float | None, learning_rate: float | None
 ) -> dict[str, float]:
-    """The numbers of the steps since the last log."""
+    """Return the numbers of the steps since the last log."""
     logs = {"loss": run.meters.loss.drain(tr_loss, trainer.state.global_step, trainer.strategy.mean)}
     if run.meters.sources is not None:
         losses = run.meters.sources.drain(trainer.strategy.mean)
@@ -46,7 +46,7 @@ def step_logs(
 
 
 def evaluate_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
-    """Evaluate and remember the best. A failing evaluation does not cost the checkpoint that was due."""
+    """Evaluate and record the best metric. If the evaluation fails, a checkpoint that was due is still written."""
     try:
         with isolate(enabled=run.options.settings.isolate_rng), run.ledger.spending("evaluation"):
             metrics = trainer._evaluate(run.options.trial, run.options.ignore_keys)
@@ -64,7 +64,7 @@ def evaluate_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
 
 
 def begin(trainer: ReportHooks, run: Run) -> None:
-    """Evaluate before the first step, where it is asked for, or where a run was stopped inside an evaluation."""
+    """Evaluate before the first step, if requested, or if the run was stopped inside an evaluation."""
     if run.options.settings.evaluates_first:
         with isolate(enabled=run.options.settings.isolate_rng), run.ledger.spending("evaluation"):
             trainer._evaluate(run.options.trial, run.options.ignore_keys, skip_scheduler=True)
@@ -76,7 +76,7 @@ def begin(trainer: ReportHooks, run: Run) -> None:
 
 
 def save_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
-    """Write a checkpoint, or begin to, and tell. There is nothing to tell of one that the disk did not take."""
+    """Write a checkpoint, or begin to, and emit `on_save`; no event follows if the disk did not accept it."""
     with isolate(enabled=run.options.settings.isolate_rng), run.ledger.spending("saving"), run.saves.deferring():
         trainer._save_checkpoint(model, run.options.trial)
     if run.saves.failed_step is None:

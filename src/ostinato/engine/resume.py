@@ -1,4 +1,4 @@
-"""Going on from a checkpoint: which one, what it says of the run, and putting it all back."""
+"""Resuming from a checkpoint: find it, read the state of its run, and restore everything."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .run_host import RunHost
 
 
 def checkpoint_to_resume(trainer: RunHost, wanted: str | bool | None, mode: ResumeMode) -> str | None:
-    """The directory behind `resume_from_checkpoint`; None starts afresh."""
+    """Return the directory that `resume_from_checkpoint` names; None for a new run."""
     trainer._run_home.verified = None
     if wanted is None or wanted is False:
         if mode != ResumeMode.RESUME:
@@ -48,7 +48,10 @@ def checkpoint_to_resume(trainer: RunHost, wanted: str | bool | None, mode: Resu
 
 
 def _newest(trainer: RunHost) -> str | None:
-    """The newest whole checkpoint. One process reads them all and tells the others, unless each node has its own."""
+    """Return the newest complete checkpoint.
+
+    One process reads them all and broadcasts the result, unless each node has its own.
+    """
     settings, run_home = RunSettings.of(trainer.args), trainer._run_home
     if trainer.strategy.size == 1 or settings.save_on_each_node:
         found = run_home.newest_whole(trainer._home)
@@ -58,7 +61,7 @@ def _newest(trainer: RunHost) -> str | None:
         try:
             found = run_home.newest_whole(trainer._home)
             answer = "-" if found is None else f"+{found}"
-        except Exception as error:  # the others are waiting
+        except Exception as error:  # the other processes are waiting
             failure = error
     chosen = trainer.strategy.broadcast_object(answer)
     if failure is not None:
@@ -70,12 +73,12 @@ def _newest(trainer: RunHost) -> str | None:
 
 
 def forks(trainer: RunHost) -> bool:
-    """Whether the checkpoint gives its weights to a run of its own."""
+    """Return whether a new run starts from the checkpoint's weights."""
     return trainer._resume_mode in (ResumeMode.FORK, ResumeMode.FORK_WITH_OPTIMIZER)
 
 
 def read_checkpoint(trainer: RunHost, checkpoint: str, plan: Plan, loader: Any) -> Resumed:
-    """What a checkpoint tells of the run, and how long the run will be from there on."""
+    """Return the state of the run in a checkpoint, and its plan from there on."""
     opened = open_checkpoint(checkpoint, verified=trainer._run_home.verified == Path(checkpoint))
     state = opened.state()
     progress = opened.loop_state(
@@ -103,7 +106,7 @@ def read_checkpoint(trainer: RunHost, checkpoint: str, plan: Plan, loader: Any) 
 def _changed_arguments(
     trainer: RunHost, before: dict[str, Any], state: TrainerState, plan: Plan
 ) -> tuple[Change, ...]:
-    """The arguments that are not those of the checkpoint; called before optimizer and schedule are made."""
+    """Return the arguments that differ from the checkpoint's. Called before optimizer and schedule are created."""
     schedule_is_theirs = trainer.lr_scheduler is not None and not trainer._created_lr_scheduler
     optimizer_is_theirs = trainer.optimizer is not None and trainer._run is None
     context = ResumeContext(
@@ -122,7 +125,7 @@ def _changed_arguments(
 
 
 def resume(trainer: RunHost, resumed: Resumed, run: Run) -> None:
-    """Load everything; the random streams come last, when the data stand where they stood."""
+    """Load everything. The random streams come last, once the data are at their earlier position."""
     checkpoint, state = resumed.checkpoint, trainer.state
     trainer._load_from_checkpoint(checkpoint)
     trainer._load_optimizer_and_scheduler(checkpoint)
@@ -149,10 +152,10 @@ def resume(trainer: RunHost, resumed: Resumed, run: Run) -> None:
 
 
 def _other_rate(trainer: RunHost, *, at_once: bool) -> list[str]:
-    """A line on a learning rate that the present schedule would not have here; `at_once` sets it.
+    """Return a line about a learning rate that is not the present schedule's; `at_once` sets the schedule's rate.
 
-    The rate of the next step is part of the optimizer's state. Left alone, the present schedule takes over one step
-    later, as it does in transformers.
+    The rate of the next step is part of the optimizer's state. Without `at_once`, the present schedule takes over one
+    step later, as it does in transformers.
     """
     jump = schedulers.rate_of_schedule(trainer.lr_scheduler, trainer.optimizer)
     if jump is None:
@@ -167,7 +170,7 @@ def _other_rate(trainer: RunHost, *, at_once: bool) -> list[str]:
 
 
 def fork(trainer: RunHost, checkpoint: str, run: Run) -> None:
-    """Begin a new run with the weights of a checkpoint and, if asked for, with what its optimizer remembers."""
+    """Start a new run with the weights of a checkpoint and, if requested, with its optimizer's averages."""
     opened = open_checkpoint(checkpoint, verified=trainer._run_home.verified == Path(checkpoint))
     step, owner = opened.state().global_step, identity.read_run_id(checkpoint)
     trainer._load_from_checkpoint(checkpoint)
@@ -190,12 +193,12 @@ def fork(trainer: RunHost, checkpoint: str, run: Run) -> None:
 
 
 def saves_after_epochs(trainer: RunHost) -> bool:
-    """Whether checkpoints are written when an epoch has ended, after its last step."""
+    """Return whether checkpoints are written at the end of an epoch, after its last step."""
     return RunSettings.of(trainer.args).saves_after_epochs
 
 
 def load_callback_state(trainer: RunHost) -> None:
-    """Callbacks with a state go on where they were."""
+    """Restore the state of callbacks that have one."""
     saved = copy.deepcopy(trainer.state.stateful_callbacks)
     for callback in trainer.callback_handler.callbacks:
         if not isinstance(callback, ExportableState):

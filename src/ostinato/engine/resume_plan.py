@@ -1,4 +1,4 @@
-"""What a checkpoint says of a run, and what becomes of it under other settings."""
+"""The state of a run in its checkpoint, and the effect of changed settings on it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from .position import Place
 
 @dataclass(frozen=True)
 class Resumed:
-    """A run as its checkpoint has it, and how long it will be from there on."""
+    """A run as its checkpoint holds it, and its plan from there on."""
 
     checkpoint: str
     state: TrainerState
     progress: Mapping[str, Any]
     plan: Plan
-    changes: list[str]  # what is other than before, and what follows from it: one line each
+    changes: list[str]  # what differs from before, and what follows from it: one line each
     has_other_processes: bool
-    arguments: tuple[Change, ...] = ()  # that are other than before
+    arguments: tuple[Change, ...] = ()  # those that differ from before
 
     @classmethod
     def at(
@@ -40,9 +40,9 @@ class Resumed:
         processes: int,
         keeps_order: bool = True,
     ) -> Resumed:
-        """`plan` is that of a run that starts anew with the present settings.
+        """Build it from `plan`, which is the plan of a new run with the present settings.
 
-        `keeps_order` says that the rows of an epoch still come in the order they came in.
+        `keeps_order` states that the rows of an epoch still come in their earlier order.
         """
         place, changes = Place.of(progress["place"], batching), []
         if batching is not None and place.courses:
@@ -63,7 +63,7 @@ class Resumed:
 def _changes(
     before: AnyCourse, now: AnyCourse, plan: Plan, planned: int, *, stays: bool, keeps_order: bool
 ) -> list[str]:
-    """One line on steps that are cut in another way, none if they are not."""
+    """Return one line if steps are divided differently than before, else none."""
     if before.is_like(now):
         return []
     if before.counts != now.counts:

@@ -1,4 +1,4 @@
-"""What lives exactly as long as one call to `train()`."""
+"""The objects that live exactly as long as one call to `train()`."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ from .updates import MicroBatch, Update, UpdateReader
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a run is told when it starts."""
+    """The options with which a run starts."""
 
     settings: ReportSettings
     steps_schedule: bool = True  # False for a schedule that waits for a metric
-    report_always: bool = False  # the report is overridden, and wants every step
+    report_always: bool = False  # the report is overridden and needs every step
     trial: Any = None
     ignore_keys: list[str] | None = None
-    peak_flops: float | None = None  # operations a second of all devices, where tokens are counted and it is known
+    peak_flops: float | None = None  # operations per second of all devices, where tokens are counted and it is known
 
 
 @dataclass(frozen=True)
 class InterruptedEvaluation:
-    """An evaluation that was broken off, and whether a checkpoint was to follow it."""
+    """An evaluation that was interrupted, and whether a checkpoint was to follow it."""
 
     save: bool
 
 
 @dataclass
 class Origin:
-    """Where a run comes from."""
+    """The start of a run: its step, and the checkpoint it was forked from."""
 
-    step: int = 0  # it starts after
-    forked_from: dict[str, Any] | None = None  # the checkpoint whose weights it began with, if any
-    interrupted_evaluation: InterruptedEvaluation | None = None  # to be made up for
+    step: int = 0  # the last step before this run
+    forked_from: dict[str, Any] | None = None  # the checkpoint whose weights it started with, if any
+    interrupted_evaluation: InterruptedEvaluation | None = None  # to be repeated
 
 
 @dataclass
 class StopState:
-    """Whether a run goes on."""
+    """Whether a run continues."""
 
-    stopping: bool = False  # it was asked to stop, and is going to
+    stopping: bool = False  # a stop was requested and will follow
     agree: Callable[[], bool] | None = None  # asks all processes, where there are several
     is_over: bool = False  # an evaluation before the first step ended it
 
     def request(self) -> None:
-        """Ask the run to stop after its step."""
+        """Request that the run stop after its step."""
         self.stopping = True
 
 
@@ -75,7 +75,7 @@ class Run:
     meters: Meters
     guard: NonFiniteGuard
     saves: Saves = field(default_factory=Saves)  # the checkpoint being written, if any
-    ledger: TimeLedger = field(default_factory=TimeLedger)  # where the time goes
+    ledger: TimeLedger = field(default_factory=TimeLedger)  # where the time is spent
     parameters: ModelParameters = field(default_factory=ModelParameters)
     origin: Origin = field(default_factory=Origin)
     stop: StopState = field(default_factory=StopState)
@@ -98,7 +98,7 @@ class Run:
         return update.number_of(position)
 
     def is_finite(self, trainer: TrainHooks, update: Update) -> bool:
-        """Return whether an update may reach the weights; its losses are counted, or left out and named."""
+        """Return whether an update may reach the weights. Its losses are counted, or left out and reported."""
         finite = self.guard.passes(self.grad_norm, self.meters.loss.held)
         if finite or self._overflowed(trainer):
             self.meters.commit(update)
@@ -107,7 +107,7 @@ class Run:
         return finite
 
     def _overflowed(self, trainer: TrainHooks) -> bool:
-        """Return whether gradients are not finite only because of their scale. All processes answer alike."""
+        """Return whether gradients are not finite only because of their scale. All processes return the same."""
         if not trainer.precision.overflowed(trainer.optimizer):
             return False
         loss = self.meters.loss
@@ -128,7 +128,7 @@ class Run:
         )
 
     def progress(self, strategy: Strategy) -> dict[str, Any]:
-        """Return what a resumed run has to know besides the trainer's state: running sums, and its position."""
+        """Return what a resumed run needs besides the trainer's state: running sums, and its position."""
         interrupted, skipped = self.origin.interrupted_evaluation, self.updates.skipped
         return {
             "place": self.updates.position_to_save().saved(),
@@ -140,7 +140,7 @@ class Run:
         }
 
     def restore(self, progress: Mapping[str, Any]) -> None:
-        """Go on where a saved run stood."""
+        """Continue from the position and the numbers of a saved run."""
         self.updates.restore(progress)
         self.meters.restore(progress)
         owed = progress.get("owed")

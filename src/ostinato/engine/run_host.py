@@ -1,4 +1,4 @@
-"""What is asked of a trainer to set a run up, save it, resume it and stop it."""
+"""The members of a trainer that setting up, saving, resuming and stopping a run use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What progress is shown of: the run in words, its first loss, its time."""
+"""The facts about a run that progress displays show: a description, the first loss, the time."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ from .run_host import RunHost
 
 
 def attach_progress(trainer: RunHost, run: Run) -> None:
-    """Give those who show progress something to look at."""
+    """Give the run's facts to the callbacks that show progress."""
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, (ProgressCallback, NotebookProgressCallback)):
             callback.watch(watched(trainer, run))
 
 
 def skipping(trainer: RunHost) -> Callable[[int | None, int, str], bool] | None:
-    """What shows how far a stream is read again, up to where the run stood."""
+    """Return the function that shows how far a stream is read again, up to the run's position, if there is one."""
     bars = [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, ProgressCallback)]
     return bars[0].show_skipping if bars else None
 
 
 def saving(trainer: RunHost) -> ShowSaving | None:
-    """What shows that training stands still for a save."""
+    """Return the function that shows that training waits for a save; None if there is none."""
     bars = [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, ProgressCallback)]
     return bars[0].show_saving if bars else None
 
 
 def watched(trainer: RunHost, run: Run) -> ObservedRun:
-    """What progress may look at."""
+    """Return the facts that progress displays may read."""
     settings, model, device = RunSettings.of(trainer.args), bare_model(trainer.model), trainer.strategy.device
     parameters = list(model.parameters())
     logged_at, before = (
         run.meters.loss.last_step,
         run.meters.loss.pending.clone(),
-    )  # of the run that this one goes on with
+    )  # of the run that this one continues
 
     def first_loss() -> float | None:
-        """Of several processes, each knows the loss of its own rows only."""
+        """Return the first loss; None with several processes, as each knows the loss of its own rows only."""
         is_known = run.meters.loss.last_step > logged_at or run.updates.processes > 1
         return None if is_known else (run.meters.loss.pending - before).item()
 
@@ -77,7 +77,7 @@ def watched(trainer: RunHost, run: Run) -> ObservedRun:
 
 
 def precision_of(trainer: RunHost, parameters: list[nn.Parameter]) -> str:
-    """The numbers that are computed with, in a word."""
+    """Return the name of the number format used for computing."""
     precision = RunSettings.of(trainer.args).mixed_precision
     if precision == "bf16":
         return "bf16"
@@ -87,6 +87,6 @@ def precision_of(trainer: RunHost, parameters: list[nn.Parameter]) -> str:
 
 
 def num_rows(loader: Any) -> int | None:
-    """The rows of a loader's data set; None where nobody can tell."""
+    """Return the number of rows of a loader's data set; None if it is unknown."""
     dataset: Any = getattr(loader, "dataset", None)
     return len(dataset) if has_length(dataset) else None

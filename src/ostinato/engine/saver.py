@@ -1,8 +1,8 @@
-"""When and how checkpoints and the best weights are written while a model trains, and what follows from it.
+"""When and how checkpoints and the best weights are written during training, and what follows from it.
 
-A save takes one of three ways. *Later*: the tensors are copied, and written while training goes on. *Now*: somebody
-looks at the directory next, so they are written first. *By hooks*: somebody overrides a method that writes a part, or
-there are several processes, and every part is written by its method. The files are the same.
+A save takes one of three ways. *Later*: the tensors are copied, and written while training continues. *Now*: the
+directory is read next, so they are written first. *By hooks*: a method that writes a part is overridden, or there are
+several processes, and every part is written by its method. The files are the same.
 """
 
 from __future__ import annotations
@@ -35,31 +35,34 @@ from .run_host import RunHost
 
 WRITE_PARTS = ("save_model", "_save", "_save_optimizer_and_scheduler", "_save_scaler", "_save_rng_state")
 LOOK_AFTER = ("_save_checkpoint", "_maybe_log_save_evaluate", "_determine_best_metric")
-# Rooms whose callbacks do not read the files of a checkpoint in `on_save`.
+# Packages whose callbacks do not read the files of a checkpoint in `on_save`.
 _OURS = tuple(f"{__name__.partition('.')[0]}.{room}." for room in ("callbacks", "progress", "journal"))
 _LONG_WAIT = 1.0  # seconds
 _WORTH_PREPARING = 64 * 2**20  # bytes
-_SLACK = 2**20  # a forecast that is a little too small would cost the memory of a whole file
+_SLACK = 2**20  # a forecast that is slightly too small would cost the memory of a whole file
 
 
 # ---- the directory of a run ----------------------------------------------------------------------------------------
 
 
 def writes_checkpoints(trainer: RunHost) -> bool:
-    """Whether this run leaves anything in its directory."""
+    """Return whether this run writes anything into its directory."""
     settings = SaveSettings.of(trainer.args)
     return settings.strategy != SaveStrategy.NO or settings.load_best_at_end
 
 
 @contextmanager
 def locked_run_directory(trainer: RunHost, trial: Any) -> Iterator[None]:
-    """The directory can be written to, this is the only run in it, and nothing is being written when it ends."""
+    """Hold the lock of the run's directory while entered.
+
+    The directory is writable, no other run uses it, and no save is in progress on exit.
+    """
     if trainer._run is not None:
         trainer._run.saves.bury()
     with ExitStack() as locked_run_directory:
         if writes_checkpoints(trainer) and trainer.is_world_process_zero():
             locked_run_directory.enter_context(trainer._run_home.occupied(Path(trainer._get_output_dir(trial))))
-        trainer.strategy.barrier()  # nobody looks for checkpoints while leftovers are swept
+        trainer.strategy.barrier()  # checkpoints must not be looked for while leftovers are deleted
         try:
             yield
         finally:
@@ -69,7 +72,7 @@ def locked_run_directory(trainer: RunHost, trial: Any) -> Iterator[None]:
 
 
 def check_space(trainer: RunHost, plan: Plan, trial: Any) -> None:
-    """Compare what the checkpoints will take with what the disk has."""
+    """Compare the size of the expected checkpoints with the free space on the disk."""
     settings, state = SaveSettings.of(trainer.args), trainer.state
     if settings.strategy == SaveStrategy.NO or not trainer.is_world_process_zero():
         return
@@ -84,7 +87,7 @@ def check_space(trainer: RunHost, plan: Plan, trial: Any) -> None:
 
 
 def prepare(trainer: RunHost) -> None:
-    """Have the memory for snapshots ready before the first of them, where any are going to be taken."""
+    """Reserve the memory for snapshots before the first of them, if any will be taken."""
     run, settings = trainer._run, SaveSettings.of(trainer.args)
     assert run is not None
     if not writes_checkpoints(trainer) or _writes_by_hooks(trainer) or is_read_immediately(trainer):
@@ -109,15 +112,15 @@ def _forecast(trainer: RunHost, *, only_model: bool) -> int:
 
 @dataclass(frozen=True)
 class Save:
-    """One directory to be written, and what follows once it is there."""
+    """One directory to write, and the actions that follow once it exists."""
 
     target: Path
     step: int
-    best: str | None  # the directory of the best model from then on
+    best: str | None  # the directory of the best model once this one exists
     only_model: bool
     parts: Callable[[Path, TensorWriter | None], None]
-    tidy: Callable[[], None] | None  # deletes what is not needed any more
-    publish: Callable[[], None] | None = None  # begins to upload it
+    tidy: Callable[[], None] | None  # deletes what is no longer needed
+    publish: Callable[[], None] | None = None  # starts its upload
     begun: float = field(default_factory=perf_counter)
 
     @property
@@ -126,7 +129,7 @@ class Save:
 
 
 def save_checkpoint(trainer: RunHost, trial: Any) -> None:
-    """`checkpoint-N`, which appears whole or not at all."""
+    """Write `checkpoint-N`, which appears whole or not at all."""
     wait_for_last(trainer)
     settings, run_dir = SaveSettings.of(trainer.args), Path(trainer._get_output_dir(trial=trial))
     trainer.store_flos()
@@ -149,9 +152,9 @@ def save_checkpoint(trainer: RunHost, trial: Any) -> None:
 
 
 def take_for_best(trainer: RunHost, trial: Any) -> None:
-    """Point to the checkpoint of this step as the best, where it was written before the step was evaluated.
+    """Record the checkpoint of this step as the best, if it was written before the step was evaluated.
 
-    So it is where evaluation is due at the end of an epoch, and a checkpoint at its last step.
+    This happens when evaluation is due at the end of an epoch, and a checkpoint at its last step.
     """
     run, run_dir = trainer._run, Path(trainer._get_output_dir(trial))
     target = run_dir / f"{retention.PREFIX_CHECKPOINT_DIR}-{trainer.state.global_step}"
@@ -160,7 +163,7 @@ def take_for_best(trainer: RunHost, trial: Any) -> None:
     if os.path.realpath(run.saves.checkpoint) != os.path.realpath(target):
         return
     wait_for_last(trainer)
-    if run.saves.failed_step is not None:  # the disk did not take it
+    if run.saves.failed_step is not None:  # the disk did not accept it
         return
     trainer.state.best_model_checkpoint = str(target)
     if SaveSettings.of(trainer.args).writes_here:
@@ -169,7 +172,7 @@ def take_for_best(trainer: RunHost, trial: Any) -> None:
 
 
 def keep_best_weights(trainer: RunHost, trial: Any) -> None:
-    """The best model is not a resume point: its weights are kept apart when no checkpoint is due."""
+    """Write the best weights to a directory of their own: the best model is not a resume point."""
     wait_for_last(trainer)
     target = Path(trainer._get_output_dir(trial)) / BEST_MODEL_NAME
 
@@ -182,9 +185,9 @@ def keep_best_weights(trainer: RunHost, trial: Any) -> None:
 
 
 def _tidy(trainer: RunHost, run_dir: Path, limit: int | None, best: str | None, *, drops_best: bool) -> None:
-    """A new checkpoint is there: without what it replaces."""
+    """Delete what a new checkpoint replaces."""
     try:
-        if drops_best:  # it is the best now: the weights kept apart for an earlier one are not needed any more
+        if drops_best:  # it is the best now: weights kept for an earlier best are no longer needed
             atomic.discard(run_dir / BEST_MODEL_NAME)
         retention.rotate(run_dir, limit, keep=[best or ""], run_id=trainer._run_home.run_id)
     except OSError as error:  # too many checkpoints are no reason to stop a run
@@ -195,7 +198,7 @@ def _tidy(trainer: RunHost, run_dir: Path, limit: int | None, best: str | None, 
 
 
 def carry_out(trainer: RunHost, save: Save) -> None:
-    """Write a directory, or begin to; a disk that does not take it is reported as `save_errors` says."""
+    """Write a directory, or begin to. A disk that does not accept it is reported as `save_errors` says."""
     run = trainer._run
     assert run is not None
     run.saves.failed_step = None
@@ -210,7 +213,7 @@ def carry_out(trainer: RunHost, save: Save) -> None:
 
 
 def _shown(trainer: RunHost, saves: Saves, save: Save) -> AbstractContextManager[Any]:
-    """Training stands still for it: where it is large, that can be seen."""
+    """Return a context that shows a large save, for which training waits."""
     large = saves.show is not None and _forecast(trainer, only_model=save.only_model) >= _WORTH_PREPARING
     return saves.showing(save.target.name) if large else nullcontext()
 
@@ -220,7 +223,7 @@ def _writes_by_hooks(trainer: RunHost) -> bool:
 
 
 def is_read_immediately(trainer: RunHost) -> bool:
-    """Whether anybody but us may look at a checkpoint right after it was saved."""
+    """Return whether code outside of this package may read a checkpoint right after it was saved."""
     handler = trainer.callback_handler
     if any(map(trainer._is_overridden, LOOK_AFTER)):
         return True
@@ -274,7 +277,7 @@ def _by_snapshot(trainer: RunHost, saves: Saves, save: Save, *, later: bool) -> 
                 atomic.publish(save.target)
 
     def appear() -> Path | None:
-        """What has the name already may be looked at: it is replaced in between two steps, not during one."""
+        """Publish the directory between two steps, not during one: an existing one of that name may be in use."""
         if not atomic.scratch_of(save.target).exists():
             return None
         with _or_nothing(save.target):
@@ -319,7 +322,7 @@ def _tidy_up(save: Save, replaced: Path | None) -> None:
 
 @contextmanager
 def _or_nothing(target: Path) -> Iterator[None]:
-    """What was written for `target` goes if the block fails."""
+    """Delete what was written for `target` if the block fails."""
     try:
         yield
     except BaseException:
@@ -329,7 +332,7 @@ def _or_nothing(target: Path) -> Iterator[None]:
 
 @contextmanager
 def _already_best(state: TrainerState, best: str | None) -> Iterator[None]:
-    """The state as it will be once the directory is there, which is what is written down in it."""
+    """Set the state, while entered, to what it will be once the directory exists: this is what is written into it."""
     before, state.best_model_checkpoint = state.best_model_checkpoint, best
     try:
         yield
@@ -341,7 +344,7 @@ def _already_best(state: TrainerState, best: str | None) -> Iterator[None]:
 
 
 def wait_for_last(trainer: RunHost) -> None:
-    """Return once nothing is being written; say so if that took long."""
+    """Return once no save is in progress; report a long wait."""
     run = trainer._run
     if run is None:
         return
@@ -355,7 +358,7 @@ def wait_for_last(trainer: RunHost) -> None:
 
 
 def step_of_best(trainer: RunHost) -> int | None:
-    """When the best weights on the disk were taken; an even better one may have found no room there."""
+    """Return the step of the best weights on the disk; a later, better model may not have fitted there."""
     state, run = trainer.state, trainer._run
     if run is None or run.saves.lost_best is None:
         return state.best_global_step
@@ -364,7 +367,7 @@ def step_of_best(trainer: RunHost) -> int | None:
 
 
 def let_finish(trainer: RunHost) -> None:
-    """Wait for a save on the way out, whatever the reason is; its failure does not hide that reason."""
+    """Wait for a save before `train()` ends for any reason; a failure of the save does not hide that reason."""
     run = trainer._run
     if run is None:
         return
@@ -385,7 +388,7 @@ def _succeeded(trainer: RunHost, saves: Saves, save: Save) -> None:
 
 
 def _failed(trainer: RunHost, saves: Saves, save: Save, error: BaseException) -> None:
-    """A disk that does not take a checkpoint is told, and training goes on; anything else is raised."""
+    """Report a disk that does not accept a checkpoint, so that training continues; raise any other error."""
     if not _is_refusal_everywhere(trainer, error):
         raise error
     refusal = save_errors.not_saved(save.target, error, needed=_forecast(trainer, only_model=save.only_model))
@@ -401,7 +404,7 @@ def _failed(trainer: RunHost, saves: Saves, save: Save, error: BaseException) ->
 
 
 def _is_refusal_everywhere(trainer: RunHost, error: BaseException) -> bool:
-    """Whether no process failed for another reason than its disk; all of them have to go the same way."""
+    """Return whether no process failed for another reason than its disk; all processes get the same answer."""
     refused = refused_by_disk(error)
     if trainer.strategy.size == 1:
         return refused

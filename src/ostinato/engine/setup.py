@@ -1,4 +1,4 @@
-"""Everything that is settled before the first step of a run."""
+"""The set-up of a run before its first step."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def open_run(
     while_training: ExitStack,
     inspect: Callable[[Any, Batch, int, int], None],
 ) -> Run:
-    """Settle everything before the first step: loader, plan, placement, optimizer, schedule, state.
+    """Build everything that the first step needs: loader, plan, placement, optimizer, schedule, state.
 
-    `inspect` looks at the first batch before anything is computed from it: given the loader, the batch, its epoch and
-    its number.
+    `inspect` is called with the loader, the first batch, its epoch and its number, before anything is computed from
+    it.
     """
     align_special_tokens(trainer.model, trainer.processing_class)
     loader = trainer.get_train_dataloader()
@@ -134,14 +134,14 @@ def open_run(
     handler.model, handler.train_dataloader = trainer.model, loader
     handler.optimizer, handler.lr_scheduler = trainer.optimizer, trainer.lr_scheduler
     trainer.model_wrapped.zero_grad()
-    trainer.model_wrapped.train()  # all of it: around parts that were loaded for use it may say that it is already
+    trainer.model_wrapped.train()  # always: its flag may be set although parts loaded for inference are in eval mode
     run_summary.attach_progress(trainer, run)
     agreement.attach_control_file(trainer, run)
     return run
 
 
 def counting_tokens(trainer: RunHost) -> Callable[[list[Batch]], None] | None:
-    """What counts the input tokens of an update; None where nobody asked for it."""
+    """Return a function that counts the input tokens of an update; None if they are not counted."""
     if not RunSettings.of(trainer.args).counts_tokens:
         return None
     count, alone = trainer._token_counter(), trainer.strategy.size == 1
@@ -151,7 +151,7 @@ def counting_tokens(trainer: RunHost) -> Callable[[list[Batch]], None] | None:
             trainer._track_num_input_tokens(batch)
 
     def together(batches: list[Batch]) -> None:
-        # Summed up first: processes may cut their batches into different numbers of micro-batches.
+        # Summed first: processes may split their batches into different numbers of micro-batches.
         own = sum(map(count, batches))
         trainer.state.num_input_tokens_seen += own if alone else int(trainer.strategy.sum(torch.tensor(own)))
 
@@ -159,20 +159,20 @@ def counting_tokens(trainer: RunHost) -> Callable[[list[Batch]], None] | None:
 
 
 def source_losses(trainer: RunHost, loader: Any) -> SourceLosses | None:
-    """Where the losses of each set of a mixture are added up."""
+    """Return the meter for the losses of each set of a mixture; None without a mixture."""
     mixture = getattr(loader, "dataset", None)
     return SourceLosses(mixture.sets, trainer.strategy.device) if isinstance(mixture, Mixture) else None
 
 
 def opening_scale(trainer: RunHost) -> Scale:
-    """What is known of the loss before it was ever computed."""
+    """Return the scale of the loss as far as it is known before the first forward."""
     if trainer.loss_is_scaled_for_ga is not None:
         return "share" if trainer.loss_is_scaled_for_ga else "mean"
     return "unknown" if trainer._loss_signature().takes_num_items else "mean"
 
 
 def plan_for(trainer: RunHost, loader: Any) -> Plan:
-    """How many steps a loader makes, and of what."""
+    """Return the plan for a loader: the number of steps, and their batches."""
     settings, batches = RunSettings.of(trainer.args), len(loader) if has_length(loader) else None
     if batches is None and settings.max_steps <= 0:
         raise usage_errors.no_number_of_batches(loader)
@@ -195,27 +195,27 @@ def plan_for(trainer: RunHost, loader: Any) -> Plan:
 
 
 def has_own_batches(trainer: RunHost, loader: Any) -> bool:
-    """Whether batches are the user's, or as many rows as fit, and not so many rows each."""
+    """Return whether batches are the user's, or hold as many rows as fit, instead of a fixed number of rows."""
     own = trainer.batch_sampler is not None or RunSettings.of(trainer.args).max_tokens_per_batch is not None
     return own or loader is trainer.train_dataset
 
 
 def rows_per_epoch(trainer: RunHost, loader: Any) -> int:
-    """The rows that one pass goes through."""
+    """Return the number of rows in one epoch."""
     if trainer.sampler is not None and not is_dealt_out(trainer.sampler):
         return len(trainer.sampler)
     return trainer.num_examples(loader)
 
 
 def rows_per_update(trainer: RunHost, loader: Any, batches: int | None) -> int:
-    """The rows of one optimizer step, on average where batches differ."""
+    """Return the number of rows of one optimizer step; the average, if batches differ."""
     if not batches or not has_own_batches(trainer, loader):
         return trainer.get_total_train_batch_size(trainer.args)
     return round(rows_per_epoch(trainer, loader) / batches * RunSettings.of(trainer.args).accumulation)
 
 
 def opening_state(trainer: RunHost, plan: Plan, resumed: Resumed | None, trial: Any) -> TrainerState:
-    """A fresh state, or the one a checkpoint holds."""
+    """Return a new state, or the one in a checkpoint."""
     state = TrainerState(stateful_callbacks=trainer._callback_states()) if resumed is None else resumed.state
     if resumed is not None and state.best_model_checkpoint is not None:
         state.best_model_checkpoint = best_of_run(resumed.checkpoint, state.best_model_checkpoint)
@@ -229,7 +229,7 @@ def opening_state(trainer: RunHost, plan: Plan, resumed: Resumed | None, trial: 
 
 
 def enable_gradient_checkpointing(trainer: RunHost) -> None:
-    """Compute activations again in the backward pass, where it is asked for."""
+    """Enable the recomputation of activations in the backward pass, if requested."""
     settings = RunSettings.of(trainer.args)
     if not settings.gradient_checkpointing:
         return

@@ -1,9 +1,9 @@
-"""A signal that asks a run to stop: it finishes its step, saves, says where, and leaves with a code of its own.
+"""Stop signals: the run finishes its step, saves, reports where it stopped, and exits with a code of its own.
 
-Inside an evaluation it does not wait for the end: the evaluation is broken off, the checkpoint says that it is owed,
-and the resumed run makes up for it before its next step.
+A signal during an evaluation does not wait for its end: the evaluation is interrupted, the checkpoint records this,
+and the resumed run repeats the evaluation before its next step.
 
-`core.stopping.ask_to_stop` asks for the same without a signal: `train` then returns, as at its end.
+`core.stopping.ask_to_stop` requests the same without a signal: `train` then returns, as at its end.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ from .report import save_step
 from .run import Run
 from .run_host import RunHost
 
-_WITHOUT_SIGNAL = 1  # less than any signal that is listened to
+_WITHOUT_SIGNAL = 1  # smaller than any signal that is handled
 
 
 @contextmanager
 def stoppable(trainer: RunHost, run: Run) -> Iterator[None]:
-    """While entered, signals are obeyed at the next step; the block has to return when `run.stop.stopping` is set."""
+    """Act on stop signals at the next step while entered.
+
+    The block has to return when `run.stop.stopping` is set.
+    """
     with StopSignals() as stop:
         if run.updates.processes > 1:
             run.stop.agree = partial(_agree, trainer, run, stop)
@@ -38,7 +41,7 @@ def stoppable(trainer: RunHost, run: Run) -> Iterator[None]:
             with suppress(Interrupted):
                 yield
         except KeyboardInterrupt:
-            if stop.received is not None:  # the second Ctrl-C: nothing is waited for
+            if stop.received is not None:  # the second Ctrl-C: exit without waiting
                 run.saves.forget()
             raise
         if run.stop.stopping:
@@ -48,7 +51,7 @@ def stoppable(trainer: RunHost, run: Run) -> Iterator[None]:
 
 
 def breaks_off(trainer: RunHost) -> Callable[[], bool] | None:
-    """Tells an evaluation whether to break off; None if nobody may ask for it."""
+    """Return a function that says whether to interrupt an evaluation; None if it cannot be interrupted."""
     run = trainer._run
     if run is None or not trainer.is_in_train:
         return None
@@ -58,7 +61,7 @@ def breaks_off(trainer: RunHost) -> Callable[[], bool] | None:
 
 
 def _agree(trainer: RunHost, run: Run, stop: StopSignals) -> bool:
-    """Processes stop together, whichever of them was asked to."""
+    """Return whether any process was asked to stop: all of them stop together."""
     asked = _WITHOUT_SIGNAL if stop.is_asked else 0
     own = torch.tensor([asked if stop.received is None else int(stop.received)])
     signal = int(trainer.strategy.gather(own).max())
@@ -73,7 +76,7 @@ def _name(stop: StopSignals) -> str:
 
 
 def _saved(trainer: RunHost, run: Run) -> str:
-    """Save where it was stopped; what to say of it."""
+    """Save at the step at which the run stopped; return the message about it."""
     step, settings = trainer.state.global_step, SaveSettings.of(trainer.args)
     where = f"stopped after step {step} of {trainer.state.max_steps}"
     if settings.strategy == SaveStrategy.NO:
@@ -93,6 +96,6 @@ def _saved(trainer: RunHost, run: Run) -> str:
 
 
 def _is_saved(trainer: RunHost, checkpoint: str) -> bool:
-    """Whether it is there already, in the eyes of the first process: all of them have to save, or none."""
+    """Return whether the first process finds the checkpoint on disk: all processes have to save, or none."""
     own = checkpoint in [path.name for path in trainer._run_home.checkpoints(trainer._home)]
     return trainer.strategy.broadcast_object(own)

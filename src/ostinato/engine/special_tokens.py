@@ -1,4 +1,4 @@
-"""The tokenizer's special tokens in the configs of the model that is trained with it."""
+"""The tokenizer's special tokens in the configs of the trained model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def align_special_tokens(model: nn.Module, processing_class: Any) -> None:
     """Write the tokenizer's eos, bos and pad into the model's config and generation config, as transformers does.
 
     A classifier finds the end of a row by `config.pad_token_id`; generated texts end at the eos that was trained.
-    A token that the tokenizer does not have leaves the configs as they are.
+    A token that the tokenizer does not have leaves the configs unchanged.
     """
     tokenizer = _find_tokenizer(processing_class)
     config = None if tokenizer is None else _find_text_config(model)
@@ -49,19 +49,19 @@ def _find_tokenizer(processing_class: Any) -> Any:
 
 
 def _is_of_transformers(thing: Any, module: str, kind: str) -> bool:
-    # There is no instance of a class whose module is not loaded; so nothing is imported here.
+    # A class whose module is not loaded has no instances, so nothing is imported here.
     cls = getattr(sys.modules.get(f"transformers.{module}"), kind, None)
     return cls is not None and isinstance(thing, cls)
 
 
 def _find_text_config(model: nn.Module) -> Any:
-    """Return the config of the part that reads and writes text; None if the model has none, or several."""
+    """Return the config of the part that reads and writes text; None if the model has none or several."""
     find = getattr(getattr(model, "config", None), "get_text_config", None)
     if not callable(find):
         return None
     try:
         return find()
-    except ValueError:  # such as an encoder of texts beside a decoder of sounds
+    except ValueError:  # such as a text encoder beside an audio decoder
         note_once("special tokens: the model's configs stay as they are, since several of them are for text")
         return None
 

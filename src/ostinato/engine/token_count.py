@@ -1,4 +1,4 @@
-"""How many input tokens a run has seen."""
+"""The number of input tokens that a run has read."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..core.notices import note_once
 from ..core.protocols import Batch
 from ..core.tree import read
 
-FEW = 1024  # numbers that are counted one by one before an operation of torch has begun
+FEW = 1024  # below this size, counting in Python is faster than one torch operation
 
 
 class TokenCounter:
-    """The elements of a batch's main input; with `mode="non_padding"` those that are not padding.
+    """Count the elements of a batch's main input; with `mode="non_padding"`, those that are not padding.
 
     >>> import torch
     >>> count = TokenCounter("input_ids", mode="non_padding", pad_token_id=0)
@@ -29,7 +29,7 @@ class TokenCounter:
         self.counts_padding = mode != "non_padding"
 
     def __call__(self, batch: Batch) -> int:
-        # Asking an abstract class takes longer, and nearly every batch is a dict.
+        # A check against an abstract class takes longer, and nearly every batch is a dict.
         tokens: Any = batch.get(self.main_input) if type(batch) is dict or isinstance(batch, Mapping) else None
         if not isinstance(tokens, Tensor):
             name = self.main_input

@@ -1,4 +1,4 @@
-"""Read the micro-batches of one optimizer step after another, from where the run stands in its data."""
+"""The updates of a run: the micro-batches of one optimizer step after another, from the run's position on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ..data.skip_progress import Show
 from .plan import Plan
 from .position import Place
 
-_NOTHING: Any = object()  # a collator may return anything, None too
+_NOTHING: Any = object()  # a sentinel, since a collator may return anything, None too
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,15 @@ class Update:
 
     batches: list[Batch]
     num_items: Tensor | int | None
-    divisors: list[float]  # what turns each micro-batch's mean into its share of the step
+    divisors: list[float]  # turn each micro-batch's mean into its share of the step
     epoch_progress: float  # the epoch, counted in batches, once this update is applied
     epoch: int
     first_batch: int  # its number within the epoch
-    sizes: list[int] | None = None  # how many micro-batches each of its batches was cut into; None: they are uncut
-    sources: Sequence[str] = ()  # of a mixture: the set that each micro-batch comes from
+    sizes: list[int] | None = None  # the number of micro-batches that each batch was split into; None: not split
+    sources: Sequence[str] = ()  # of a mixture: the set of each micro-batch
 
     def number_of(self, micro_batch: int) -> int:
-        """The number within the epoch of the batch that a micro-batch is, or is cut from."""
+        """Return the number, within the epoch, of the batch that a micro-batch is or belongs to."""
         if self.sizes is None:
             return self.first_batch + micro_batch
         return self.first_batch + next(
@@ -74,29 +74,29 @@ class Update:
 
 @dataclass
 class UpdateReader:
-    """Groups the batches of a loader into optimizer steps, and knows which of them were taken."""
+    """Group the batches of a loader into optimizer steps, and keep the position among them."""
 
     plan: Plan
     loader: Any
-    weigh: Callable[[list[Batch], list[bool]], list[float]]  # micro-batches, which only pad -> divisors
+    weigh: Callable[[list[Batch], list[bool]], list[float]]  # micro-batches, which are padding -> divisors
     processes: int
-    ledger: TimeLedger  # where the time goes
-    cuts: bool = False  # batches come in micro-batches
-    skipped: SkippedRows | None = None  # rows that could not be read, where that does not end the run
-    # Looks at the first batch, given its epoch and number, before anything is computed from it.
+    ledger: TimeLedger  # where the time is spent
+    cuts: bool = False  # batches come as micro-batches
+    skipped: SkippedRows | None = None  # rows that could not be read, if that does not end the run
+    # Called with the first batch, its epoch and number, before anything is computed from it.
     inspect: Callable[[Batch, int, int], None] | None = None
-    # Hears of a batch without rows, its epoch and its number.
+    # Called with a batch without rows, its epoch and its number.
     report_empty: Callable[[Batch, int, int], None] = lambda batch, epoch, number: None
-    show_skipping: Show | None = None  # shows how far a stream is read again, up to where the run stood
+    show_skipping: Show | None = None  # shows how far a stream is read again, up to the run's position
     position: Place = field(default_factory=Place)
-    restore_streams: Callable[[], None] | None = None  # of a checkpoint; waits until the data stand where they stood
+    restore_streams: Callable[[], None] | None = None  # of a checkpoint; called once the data are at its position
     current: Update | None = None  # the one being computed, or the last
-    reader: Any = None  # the loader, or what is left of its epoch
+    reader: Any = None  # the loader, or the rest of its epoch
     taken: CountedBatches = field(default_factory=lambda: CountedBatches(iter(())))  # of the update being fetched
-    _rows: int = 0  # of an epoch, and of a batch over all processes, where they can be counted
+    _rows: int = 0  # of an epoch; below, of a batch over all processes; where they can be counted
     _rows_per_batch: int = 0
     empty_batches: int = 0  # of this process, and of this call
-    _void: list[bool] = field(default_factory=list)  # which micro-batches of the update count for nothing
+    _void: list[bool] = field(default_factory=list)  # which micro-batches of the update do not count
 
     def __post_init__(self) -> None:
         self._batching = batching_of(self.loader)
@@ -106,14 +106,14 @@ class UpdateReader:
         self._settle_place()
 
     def restore(self, progress: Mapping[str, Any]) -> None:
-        """Go on where a saved run stood."""
+        """Continue from the position of a saved run."""
         self.position = Place.of(progress["place"], self._batching)
         self._settle_place()
         if self.skipped is not None and progress.get("skipped_rows"):
             self.skipped.restore(progress["skipped_rows"])
 
     def read(self, trainer: TrainHooks, epoch: int) -> Iterator[Update]:
-        """Group the loader's batches into optimizer steps, leaving out those already taken."""
+        """Group the loader's batches into optimizer steps, without those already done."""
         asked = perf_counter()
         begin_epoch(self.loader, epoch)
         in_epoch, accumulation = self.plan.batches_in(epoch), self.plan.accumulation
@@ -159,14 +159,14 @@ class UpdateReader:
         self._put_streams_back()
 
     def record_schedule(self, step: int) -> None:
-        """Remember how the run goes on from here, where `step` steps are taken."""
+        """Record the step schedule from here on, after `step` steps."""
         if self._batching is not None:
             if not self.position.inside:
                 self.position.group = self._batching.group
             self.position.record_schedule(self.position.course(self._batching, self.plan.accumulation, step))
 
     def _rest_of_epoch(self, epoch: int) -> Any:
-        """What a resumed run has not seen yet of the epoch it was stopped in."""
+        """Return the rest of the epoch in which a resumed run was stopped."""
         position, replay = self.position, Replay(self.position.before_read, self._put_streams_back)
         if position.batch >= self.plan.batches_in(epoch):
             return []
@@ -177,9 +177,10 @@ class UpdateReader:
         return start_at(self.loader, begin, replay, self.show_skipping)
 
     def _settle_place(self) -> None:
-        """Rows are what counts where they can be counted: batches may have another size than those of a checkpoint.
+        """Derive the batch number from the rows, where rows can be counted.
 
-        The batches that are left of an epoch get the last numbers in it.
+        Batches may have another size than those of a checkpoint. The batches that are left of an epoch get the last
+        numbers in it.
         """
         position, batching = self.position, self._batching
         if batching is None:
@@ -197,7 +198,7 @@ class UpdateReader:
         position.batch = max(self.plan.batches_in(position.epoch) - left, 0)
 
     def _inspected(self, batches: Iterator[Batch], epoch: int, number: int) -> Iterator[Batch]:
-        """The same batches, the very first of the run looked at."""
+        """Return the same batches, after passing the first batch of the run to `inspect`."""
         if self.inspect is None:
             return batches
         inspect, self.inspect = self.inspect, None
@@ -215,7 +216,7 @@ class UpdateReader:
 
     @contextmanager
     def streams_to_go_on_with(self) -> Iterator[None]:
-        """While entered, the random streams are those of the next step, also where they wait to be put back."""
+        """Set the random streams, while entered, to those of the next step, even if they are not yet restored."""
         if self.restore_streams is None:
             yield
             return
@@ -224,7 +225,7 @@ class UpdateReader:
             yield
 
     def _ended_early(self, trainer: TrainHooks, seen: int) -> None:
-        """A stream that gives nothing at all would be asked forever."""
+        """Stop the run if a stream yields nothing at all: it would be read again forever."""
         if seen == 0:
             note_once(
                 f"the training data gave no batch at all at step {trainer.state.global_step} of "
@@ -233,7 +234,7 @@ class UpdateReader:
             trainer.control.should_training_stop = True
 
     def _find_padding_batches(self, count: int) -> list[bool]:
-        """Which of the next batches only keep this process in step with the others; their rows count nowhere."""
+        """Return which of the next batches are padding batches."""
         if self.processes == 1:
             return [False] * count
         sizes = self.taken.sizes if self.cuts else [1] * count
@@ -242,7 +243,7 @@ class UpdateReader:
         return [is_void for is_void, size in zip(void, sizes, strict=True) for _ in range(size)]
 
     def _leave_out_empty(self, samples: list[Batch], epoch: int, first: int) -> None:
-        """Let micro-batches without rows count for nothing, as padding batches do."""
+        """Mark micro-batches without rows, which do not count, as padding batches do not."""
         for index, batch in enumerate(samples):
             if has_no_rows(batch):
                 self.report_empty(batch, epoch, first if self.cuts else first + index)
@@ -250,7 +251,7 @@ class UpdateReader:
                 self._void[index] = True
 
     def _has_rows(self, trainer: TrainHooks, samples: list[Batch], skipped: SkippedRows) -> bool:
-        """Whether there is anything to compute a step from; takes note of rows that could not be read."""
+        """Return whether there are rows to compute a step from; record rows that could not be read."""
         bad = tuple(self.taken.skipped)
         if self.processes == 1:
             skipped.add(bad)
@@ -262,15 +263,15 @@ class UpdateReader:
         return any_rows > 0
 
     def without_padding_batches(self, batches: list[Batch]) -> list[Batch]:
-        """The next batches that count."""
+        """Return the batches without the padding batches among them."""
         return [
             batch for batch, void in zip(batches, self._find_padding_batches(len(batches)), strict=True) if not void
         ]
 
     def position_to_save(self) -> Place:
-        """Return the position as a resumed run has to know it. Saving changes nothing of the run's own."""
+        """Return the position that a resumed run needs. Saving does not change the run's own."""
         if self.reader is None and self.position.inside:
-            return self.position  # as a checkpoint has it: nothing was read since
+            return self.position  # as in the checkpoint: nothing was read since
         return dataclasses.replace(
             self.position,
             before_read=getattr(self.reader, "before_read", None),

@@ -1,4 +1,4 @@
-"""How much of what its devices could do a run gets out of them: the model's own operations, for real tokens."""
+"""The share of the devices' peak that a run uses: the model's own operations, for real tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NUMBERS = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16
 
 
 def peak_of(trainer: RunHost) -> float | None:
-    """Operations a second of all devices together, as far as it is known; None also where nobody counts tokens."""
+    """Return the operations per second of all devices together; None if unknown, or if tokens are not counted."""
     settings, device = RunSettings.of(trainer.args), trainer.strategy.device
     if not settings.counts_tokens:
         return None
@@ -27,9 +27,9 @@ def peak_of(trainer: RunHost) -> float | None:
 
 
 def utilization(trainer: RunHost, run: Run, tokens_per_second: float) -> float | None:
-    """The share of the devices' peak that goes into the model's operations (MFU); None where it cannot be told.
+    """Return the share of the devices' peak that the model's operations use (MFU); None if it is unknown.
 
-    Recomputed layers and padding are no work of the model's; waiting for data is time in which it could have worked.
+    Recomputed layers and padding do not count as work of the model. Time spent waiting for data counts as time.
     """
     if run.options.peak_flops is None or run.updates.current is None:
         return None
