@@ -1,1 +1,1 @@
-"""Evaluate and predict: the loop, one step of it, the metrics it computes, the rows it keeps."""
+"""Evaluation and prediction: the loop, one step of it, its metrics, and the rows it keeps."""

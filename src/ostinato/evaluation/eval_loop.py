@@ -1,10 +1,10 @@
 """The evaluation loop, shared by `evaluate` and `predict`.
 
-for each batch:                (what is in hand is noted down, for whoever has to explain a failure)
+for each batch:                (the current batch is recorded, so that a failure can be explained)
     prediction_step            loss, logits, labels of this process's rows
     preprocess_logits          the user's, if any: before anything is kept
-    gather                     the rows of every process; stand-in rows of an uneven last batch are dropped
-    streaming metrics          see the batch (evaluation/metric_run.py); where they are all, nothing else is kept
+    gather                     the rows of every process; padding rows of an uneven last batch are dropped
+    streaming metrics          read the batch (evaluation/metric_run.py); with no other metrics, nothing else is kept
     to the host                nothing stays on the device
 join the batches               ragged widths are filled with -100
 compute_metrics
@@ -39,26 +39,26 @@ _KEPT = (*_PREDICTIONS, "inputs")
 
 
 class PredictionShapeError(ModelOutputError, RuntimeError):
-    """Predictions of different batches that cannot be put together (transformers raises RuntimeError here)."""
+    """Predictions of different batches that cannot be joined (transformers raises RuntimeError here)."""
 
 
 def mean_loss(losses: np.ndarray | None, weights: np.ndarray | None) -> float | None:
-    """The mean over all that the losses average, whatever the batches were.
+    """Return the mean over everything that the losses average, however it was batched.
 
-    One loss for each row, and what that row's share of the batch's mean stands for.
+    There is one loss for each row, and the weight of that row's share of the batch's mean.
     """
     if losses is None or weights is None or not len(losses):
         return None
     if np.all(weights == weights[0]):
         return losses.mean().item()
-    counted = weights > 0  # a batch without any label has a mean of nothing, which is not a number
+    counted = weights > 0  # a batch without any label has a mean of nothing, which is NaN
     return float(np.average(losses[counted].astype(np.float64), weights=weights[counted]))
 
 
 def evaluation_loop(
     trainer: EvalHooks, model: nn.Module, dataloader: Any, plan: EvalPlan, current_batch: CurrentBatch | None = None
 ) -> EvalLoopOutput:
-    """Run the model over `dataloader`, keep what the plan asks for, and compute metrics."""
+    """Run the model over `dataloader`, keep what the plan requires, and compute metrics."""
     measuring = Measuring(function=trainer.compute_metrics) if plan.measuring is None else plan.measuring
     current_batch, kept, tracked = current_batch or CurrentBatch(), _KeptRows(plan), Tracked()
     on_host = trainer.strategy.device.type == "cpu"
@@ -81,7 +81,7 @@ def evaluation_loop(
 
 
 def _number_batches(dataloader: Any) -> Iterator[tuple[int, Batch, bool]]:
-    """Yield each batch with its number and whether it is the last, which asks for the final result of a metric."""
+    """Yield each batch with its number and whether it is the last, after which a metric returns its final result."""
     batches = iter(dataloader)
     inputs, number = next(batches, None), 0
     while inputs is not None:
@@ -91,7 +91,7 @@ def _number_batches(dataloader: Any) -> Iterator[tuple[int, Batch, bool]]:
 
 
 class _KeptRows:
-    """What an evaluation keeps of its batches, and what is made of it at the end."""
+    """The rows that an evaluation keeps of its batches, and the result made from them."""
 
     def __init__(self, plan: EvalPlan) -> None:
         self.plan, self.store, self.rows = plan, plan.store(), 0
@@ -101,7 +101,7 @@ class _KeptRows:
     def add(
         self, part: Mapping[str, Any], measuring: Measuring, current_batch: CurrentBatch, *, is_last: bool
     ) -> None:
-        """Take a batch off the device; show it to a metric function that wants each of them."""
+        """Move a batch off the device; pass it to a metric function that takes each batch."""
         plan, self.about = self.plan, part["about"]
         part = _on_host(part, everything=plan.keep_predictions or measuring.function is not None)
         if plan.metric_per_batch:
@@ -111,7 +111,7 @@ class _KeptRows:
         self.store.add({name: part.get(name) for name in self.names}, part["rows"])
 
     def summarize(self, measuring: Measuring, current_batch: CurrentBatch) -> EvalLoopOutput:
-        """Join the batches, call the metric function with all rows, and name what was measured."""
+        """Join the batches, call the metric function with all rows, and name the results."""
         plan, store = self.plan, self.store
         logits = _joined(store, "logits", plan, plan.prediction_padding)
         labels, inputs = (_joined(store, name, plan) for name in ("labels", "inputs"))
@@ -129,7 +129,7 @@ class _KeptRows:
 
 
 def _add_tracked(output: EvalLoopOutput, tracked: dict[str, float], prefix: str) -> EvalLoopOutput:
-    """The numbers that were reported while it went on are among its metrics."""
+    """Add the numbers that were tracked during the evaluation to its metrics."""
     if not tracked:
         return output
     reported, measured = named(tracked, {}, prefix), output.metrics or {}
@@ -146,7 +146,7 @@ def _predict(
     measuring: Measuring,
     current_batch: CurrentBatch,
 ) -> dict[str, Any]:
-    """One batch, gathered over the processes, where the model left it."""
+    """Return the results of one batch, gathered over the processes, on the device that they are on."""
     if has_no_rows(inputs):
         plan.without_rows(inputs, current_batch.number)
     strategy, rows = trainer.strategy, first_dimension(inputs)
@@ -163,7 +163,7 @@ def _predict(
         current_batch.doing, current_batch.given = "logits", {"logits": logits, "labels": labels}
         logits = trainer.preprocess_logits_for_metrics(logits, labels)
         current_batch.doing, current_batch.given = "other", None
-        about["output_names"] = None  # whatever it returned has no names
+        about["output_names"] = None  # its result has no names
         if logits is None and wants_metrics and labels is not None:
             raise _nothing_kept()
     real = plan.real_rows(current_batch.number)
@@ -176,7 +176,7 @@ def _predict(
 
 
 def _gathered(part: dict[str, Any], strategy: Strategy, real: int, plan: EvalPlan) -> dict[str, Any]:
-    """Cut stand-in rows, and exchange."""
+    """Cut padding rows, and gather over the processes."""
     if strategy.size == 1:
         return part
     padding = {"logits": plan.prediction_padding}
@@ -187,7 +187,7 @@ def _gathered(part: dict[str, Any], strategy: Strategy, real: int, plan: EvalPla
 
 
 def _on_host(part: Mapping[str, Any], *, everything: bool) -> dict[str, Any]:
-    """What is kept of a batch leaves the device at once."""
+    """Move what is kept of a batch off the device at once."""
     names = _KEPT if everything else _LOSSES
     return {**{name: numpify(part[name]) for name in names}, "rows": part["rows"]}
 
@@ -233,7 +233,7 @@ def speed_metrics(
     *,
     now: float,
 ) -> dict[str, float]:
-    """How long it took, and per second: `{split}_runtime`, `{split}_samples_per_second`, …"""
+    """Return the runtime, and amounts per second: `{split}_runtime`, `{split}_samples_per_second`, …"""
     runtime = now - start_time
     result = {f"{split}_runtime": round(runtime, 4)}
     if runtime == 0:

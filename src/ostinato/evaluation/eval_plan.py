@@ -1,4 +1,4 @@
-"""Plan an evaluation: what it computes and keeps, in which precision it runs, and what its loss stands for."""
+"""The plan of an evaluation: what it computes and keeps, its number format, and the weight of its loss."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ PADDING = -100
 
 @dataclass(frozen=True)
 class EvalPlan:
-    """What one evaluation keeps and computes."""
+    """The values that one evaluation keeps and computes."""
 
     loss_only: bool
     keep_inputs: bool
     keep_losses: bool
-    metric_per_batch: bool  # `batch_eval_metrics`: compute_metrics sees each batch and sums up at the end
-    join_batches: bool  # False hands compute_metrics lists with one entry per batch
+    metric_per_batch: bool  # `batch_eval_metrics`: compute_metrics gets each batch, and returns the result at the end
+    join_batches: bool  # False: compute_metrics gets lists with one entry per batch
     main_input: str
     prefix: str
     ignore_keys: list[str] | None
-    weigh: Callable[[Any], float]  # what the mean loss of a batch stands for
+    weigh: Callable[[Any], float]  # the weight of a batch's mean loss
     real_rows: Callable[[int], int | None]  # rows of batch k on this process that are not padding
     preparation_time: float | None  # of the model, when nothing was trained before
-    tells: bool = True  # callbacks hear of every batch
+    tells: bool = True  # callbacks are called for every batch
     prediction_padding: float = PADDING  # behind predictions that are shorter than those of other batches
-    without_rows: Callable[[Any, int], None] = lambda batch, number: None  # of a batch that has none, and its number
-    without_labels: Callable[[Any], None] = lambda batch: None  # metrics are wanted, and a batch has no labels
+    without_rows: Callable[[Any, int], None] = lambda batch, number: None  # gets a batch without rows, and its number
+    without_labels: Callable[[Any], None] = lambda batch: None  # gets a batch without labels, if metrics are wanted
     measuring: Measuring | None = None  # None: the trainer's compute_metrics
-    keep_predictions: bool = True  # False: nobody but the metrics wants them
-    about: Callable[[Any], dict[str, Any]] = lambda logits: {}  # what `EvalPrediction` can tell of these logits
-    breaks_off: Callable[[], bool] | None = None  # whether the run has to stop, asked before every batch
-    store: Callable[[], RowStore] = RowStore  # where rows are kept: in memory, or in files where they are too many
+    keep_predictions: bool = True  # False: only the metrics need them
+    about: Callable[[Any], dict[str, Any]] = lambda logits: {}  # the facts about these logits for `EvalPrediction`
+    breaks_off: Callable[[], bool] | None = None  # whether the run has to stop; called before every batch
+    store: Callable[[], RowStore] = RowStore  # where rows are kept: in memory, or in files if they are too large
 
 
 def plan_evaluation(
@@ -66,17 +66,17 @@ def plan_evaluation(
     without_labels: Callable[[Batch], None],
     breaks_off: Callable[[], bool] | None,
 ) -> EvalPlan:
-    """Return what one evaluation keeps and computes.
+    """Return the plan of one evaluation.
 
     Args:
         host: the trainer.
-        loader: what is evaluated; it carries its request.
+        loader: the batches to evaluate; it carries its request.
         loss_only: keep no predictions; None: as the arguments say.
-        ignore_keys: outputs of the model that are no predictions.
+        ignore_keys: outputs of the model that are not predictions.
         prefix: of the names of its metrics.
-        data: what the evaluated set is called in messages.
-        without_labels: called with a batch that metrics are wanted of and that has no labels.
-        breaks_off: asked before every batch whether the run has to stop.
+        data: the name of the evaluated set in messages.
+        without_labels: called with a batch that has no labels although metrics are wanted.
+        breaks_off: called before every batch; returns whether the run has to stop.
     """
     settings, request = EvaluationSettings.of(host.args), read_request(loader)
     loss_only = settings.loss_only if loss_only is None else loss_only
@@ -100,7 +100,7 @@ def plan_evaluation(
         without_rows=lambda batch, number: report_empty_batch(loader, data, batch, 0, number),
         without_labels=without_labels,
         measuring=metrics,
-        # A subclass that overrides the loop and measures nothing in it will measure what it is handed.
+        # A subclass that overrides the loop and measures nothing in it computes metrics from the result.
         keep_predictions=not request.only_metrics or (not metrics and host._is_overridden("evaluation_loop")),
         about=partial(about, host),
         breaks_off=breaks_off,
@@ -110,10 +110,10 @@ def plan_evaluation(
 
 @contextmanager
 def prepare_model(host: EvalHost, model: nn.Module) -> Iterator[None]:
-    """Put the model into evaluation mode, with the weights and the number format that it is evaluated with.
+    """Put the model into evaluation mode, with the weights and the number format of evaluation.
 
-    Random numbers are isolated also outside of training: evaluating a model before it is trained must not change how
-    it is trained.
+    Random numbers are isolated outside of training too: evaluating a model before training must not change the
+    training.
     """
     settings = EvaluationSettings.of(host.args)
     model.eval()
@@ -127,12 +127,12 @@ def prepare_model(host: EvalHost, model: nn.Module) -> Iterator[None]:
 
 
 def weigh_batch(host: EvalHost, inputs: Batch) -> float:
-    """Return how much the mean loss of a batch counts."""
+    """Return the weight of a batch's mean loss."""
     return weigh(inputs, shifted=host._shifts_labels(inputs), labels_are=host._labels_are)
 
 
 def average_sets(metrics: dict[str, float], names: list[str], prefix: str) -> dict[str, float]:
-    """Return the mean of the losses of several evaluation sets, each counting alike; nothing if one has none.
+    """Return the mean of the losses of several evaluation sets, with equal weights; nothing if one has no loss.
 
     >>> average_sets({"eval_a_loss": 1.0, "eval_b_loss": 3.0}, ["a", "b"], "eval")
     {'eval_loss': 2.0}

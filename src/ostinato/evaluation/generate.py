@@ -1,4 +1,4 @@
-"""What a model writes for one batch, instead of what it answers when it is told the labels."""
+"""Generation for one batch: the ids that a model writes without access to the labels."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from ..core.protocols import Batch
 
-# Not given, these stand for what the model's own generation config says.
+# If these are None, the model's own generation config decides.
 _UNSET_BY_NONE = ("max_length", "max_new_tokens", "num_beams")
-_UNCONFIGURED_WIDTH = 20  # where `generate` stops when nobody says where
+_UNCONFIGURED_WIDTH = 20  # the limit of `generate` if none is configured
 
 
 def generate(model: nn.Module, inputs: Batch, options: Mapping[str, Any], *, label_names: Collection[str]) -> Tensor:
-    """The ids that `model` writes for each row, as wide as the longest of the batch."""
+    """Return the ids that `model` generates for each row, as wide as the longest of the batch."""
     write: Any = model.generate
     given = generation_inputs(inputs, label_names, wanted=inspect.signature(write).parameters)
     with torch.no_grad():
@@ -27,10 +27,10 @@ def generate(model: nn.Module, inputs: Batch, options: Mapping[str, Any], *, lab
 
 
 def generation_inputs(inputs: Batch, label_names: Collection[str], wanted: Collection[str] = ()) -> Batch:
-    """What of a batch is given to `generate`: nothing that tells the answer.
+    """Return the part of a batch that is passed to `generate`: nothing that reveals the labels.
 
-    Labels are left out, unless `generate` asks for them by name. What the decoder reads is left out if it was made of
-    the labels, which shows in its shape; otherwise it is the beginning of a text that the model goes on with.
+    Labels are left out, unless `generate` has parameters of their names. Decoder inputs are left out if they were made
+    from the labels, which shows in their shape; otherwise they are the beginning of a text that the model continues.
 
     >>> row = torch.ones(1, 3)
     >>> list(generation_inputs({"input_ids": row, "labels": row, "decoder_input_ids": row}, ["labels"]))
@@ -44,13 +44,16 @@ def generation_inputs(inputs: Batch, label_names: Collection[str], wanted: Colle
 
 
 def _meant(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options `generate` gets. No process waits for another while it writes, so that none has to keep step."""
+    """Return the options for `generate`.
+
+    No process waits for another during generation, so `synced_gpus` is left out.
+    """
     unset = {name for name in _UNSET_BY_NONE if options.get(name) is None} | {"synced_gpus"}
     return {name: value for name, value in options.items() if name not in unset}
 
 
 def widened(ids: Tensor, width: int, filler: int) -> Tensor:
-    """The same rows with `filler` at their ends, up to `width`; never shortened.
+    """Return the rows with `filler` appended up to `width`; they are never shortened.
 
     >>> widened(torch.tensor([[5, 6]]), 4, 0).tolist()
     [[5, 6, 0, 0]]
@@ -59,7 +62,7 @@ def widened(ids: Tensor, width: int, filler: int) -> Tensor:
 
 
 def configured_width(model: nn.Module) -> int:
-    """How wide the model's own configuration lets a text become; options of one evaluation do not change it."""
+    """Return the width limit of the model's own configuration; options of one evaluation do not change it."""
     settings = getattr(model, "generation_config", None)
     more: int | None = getattr(settings, "max_new_tokens", None)
     longest: int | None = getattr(settings, "max_length", None)
@@ -67,7 +70,10 @@ def configured_width(model: nn.Module) -> int:
 
 
 def filler_of(processing_class: Any, model: nn.Module) -> int | None:
-    """The id that stands behind the end of a text: the tokenizer's padding or end, or the model's; None if unknown."""
+    """Return the id that follows the end of a text: the tokenizer's padding or eos, or the model's.
+
+    Return None if it is unknown.
+    """
     config, generation = getattr(model, "config", None), getattr(model, "generation_config", None)
     tokenizer = getattr(processing_class, "tokenizer", processing_class)  # a processor has one inside
     for owner, name in (

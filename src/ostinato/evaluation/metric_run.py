@@ -1,7 +1,7 @@
-"""What an evaluation measures besides the loss: a function over all rows, and metrics that see batch after batch.
+"""The metrics of an evaluation besides the loss: a function over all rows, and metrics updated batch by batch.
 
 The function is the user's `compute_metrics`: it is called once, with everything (or, with `batch_eval_metrics`, with
-every batch). Streaming metrics take in each batch as it comes, where it is, and nothing is kept for them.
+every batch). Streaming metrics take each batch as it comes, on its device, and nothing is kept for them.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from .metric_spec import same_name
 
 
 class MetricResultError(MetricError, TypeError):
-    """What a metric function returned is not a dict (transformers raises TypeError here)."""
+    """A result of a metric function that is not a dict (transformers raises TypeError here)."""
 
 
 @dataclass
 class CurrentBatch:
-    """What an evaluation is busy with."""
+    """The batch that an evaluation is working on, and what it is doing with it."""
 
     batch: Any = None
     number: int = 0
     doing: Literal["model", "logits", "metrics", "other"] = "other"
     given: Any = None  # to the user's function
-    function: Callable[..., Any] | None = None  # which is busy with it, if it is not the trainer's
-    # The logits of the batch before, where they lie in main memory. Held until the next are there, as a plain loop
-    # holds them: memory that is freed at once goes back to the system, and is fetched anew for every batch.
+    function: Callable[..., Any] | None = None  # the one that is running, if it is not the trainer's
+    # The logits of the previous batch, if they are in main memory. They are held until the next ones exist, as in a
+    # plain loop: memory that is freed at once goes back to the system, and is allocated again for every batch.
     previous: Any = None
 
 
 @dataclass
 class Measuring:
-    """One evaluation's metrics, while it goes on."""
+    """The metrics of one evaluation while it runs."""
 
     function: Callable[..., Any] | None = None  # compute_metrics
     streams: Sequence[Stream] = ()
-    choose: Callable[[EvalPrediction], Sequence[Stream]] | None = None  # "auto": by the first batch
-    known: Callable[[], Mapping[str, Any]] = dict  # what the trainer knows, for options that were left open
+    choose: Callable[[EvalPrediction], Sequence[Stream]] | None = None  # "auto": chooses by the first batch
+    known: Callable[[], Mapping[str, Any]] = dict  # the trainer's values for options that were left open
     processes: int = 1
     _open: list[Stream] = field(default_factory=list)
     _results: dict[str, Any] = field(default_factory=dict)
@@ -61,9 +61,9 @@ class Measuring:
         return bool(self.streams) or self.choose is not None
 
     def add(self, part: Mapping[str, Any], current_batch: CurrentBatch, *, with_losses: bool = False) -> None:
-        """Show a batch to the metrics that stream; one without labels has nothing to compare with.
+        """Pass a batch to the streaming metrics; a batch without labels has nothing to compare with.
 
-        Where there are none by name, those see it that take all there is (`update(prediction)`).
+        If there are no labels by name, only metrics that take the whole prediction get it (`update(prediction)`).
         """
         if not self.streams_anything or part["logits"] is None or part["labels"] is None:
             return
@@ -88,7 +88,7 @@ class Measuring:
         return wanted
 
     def add_to_function(self, part: Mapping[str, Any], current_batch: CurrentBatch, *, is_last: bool) -> None:
-        """`batch_eval_metrics`: the function sees tensors of one batch; its last call returns the result."""
+        """Call the function with the tensors of one batch (`batch_eval_metrics`); its last call returns the result."""
         if self.function is None or part["logits"] is None or part["labels"] is None:
             return
         names = {"predictions": "logits", "label_ids": "labels", "inputs": "inputs", "losses": "losses"}
@@ -96,17 +96,17 @@ class Measuring:
         result = self._called(current_batch, given, part["about"], compute_result=is_last)
         if is_last:
             _check_result(result)
-        if isinstance(result, Mapping):  # the last batch may be one without labels, for which it is not called
+        if isinstance(result, Mapping):  # the function is not called for a last batch without labels
             self._results = dict(result)
 
     def all_rows(self, given: dict[str, Any], about: Mapping[str, Any], current_batch: CurrentBatch) -> None:
-        """Show everything to the function."""
+        """Call the function with all rows."""
         result = self._called(current_batch, given, about)
         _check_result(result)
         self._results = dict(result)
 
     def result(self, current_batch: CurrentBatch) -> dict[str, Any]:
-        """All that was measured, by name."""
+        """Return all results by name."""
         for stream in self._open:
             current_batch.doing, current_batch.given, current_batch.function = "metrics", {}, stream.metric.compute
             found = stream.result(processes=self.processes)
@@ -119,7 +119,7 @@ class Measuring:
         return self._results
 
     def close(self) -> None:
-        """The next evaluation starts with nothing, also where this one failed."""
+        """Close the metrics, so that the next evaluation starts empty, even if this one failed."""
         for stream in self._open:
             stream.close()
         self._open = []
@@ -133,7 +133,7 @@ class Measuring:
 
 
 def _check_result(metrics: Any) -> None:
-    """A metric function returns numbers under names."""
+    """Raise unless a metric function returned a dict with strings as keys."""
     if not isinstance(metrics, Mapping):
         example = "value" if not isinstance(metrics, float) else f"{metrics:.4g}"
         raise MetricResultError(
@@ -164,7 +164,7 @@ def _as_tensors(tree: Any) -> Any:
 
 
 def named(metrics: Mapping[str, Any], known: Mapping[str, float | None], prefix: str) -> dict[str, float]:
-    """Plain Python numbers under `prefix_…` names, what the loop itself knows among them."""
+    """Return plain Python numbers under `prefix_…` names, including the values that the loop itself knows."""
     named = {name: _plain(value) for name, value in metrics.items()}
     named.update({f"{prefix}_{name}": value for name, value in known.items() if value is not None})
     for name in list(named):

@@ -1,4 +1,4 @@
-"""What was asked for as `compute_metrics=` and `metrics=`: a function, names, streaming metrics, or "auto"."""
+"""The parsed `compute_metrics=` and `metrics=`: a function, names, streaming metrics, or "auto"."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class MetricSpec:
-    """A function that sees all rows at the end, metrics that see every batch, and whether fitting ones are chosen."""
+    """The requested metrics.
+
+    A function gets all rows at the end, streaming metrics get every batch, and `auto` chooses metrics that fit.
+    """
 
     function: Callable[..., Any] | None = None
     streams: tuple[Stream, ...] = ()
@@ -27,7 +30,7 @@ class MetricSpec:
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """All names that will be measured; None where only an evaluation can tell."""
+        """All names of results; None if only an evaluation can determine them."""
         known = [stream.keys for stream in self.streams]
         if self.function is not None or self.auto or None in known:
             return None
@@ -35,12 +38,12 @@ class MetricSpec:
 
     @property
     def directions(self) -> dict[str, bool]:
-        """Whether more is better, by name, where that is known."""
+        """Whether greater is better, by name, where it is known."""
         return {name: better for stream in self.streams for name, better in stream.directions.items()}
 
 
 def asked(compute_metrics: Any = None, metrics: Any = None) -> MetricSpec:
-    """Understand both arguments, or say what is wrong with them.
+    """Parse both arguments; raise if one is invalid.
 
     >>> asked(metrics=["f1", ("accuracy", {"name": "hits"})]).names
     ('f1', 'hits')
@@ -75,7 +78,7 @@ def _is_auto(entry: Any) -> bool:
 
 
 def _is_pair(given: Any) -> bool:
-    """`("f1", {"average": "macro"})`, or a name and a metric."""
+    """Return whether it is a pair: `("f1", {"average": "macro"})`, or a name and a metric."""
     return isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str) and not isinstance(given[1], str)
 
 
@@ -110,7 +113,7 @@ def _check_names(streams: tuple[Stream, ...]) -> None:
 
 
 def same_name(name: str, who: str) -> MetricError:
-    """Two results under one name."""
+    """Return the error for two results with one name."""
     return MetricError(
         what=f"{who} give the result {name!r}",
         why="each number needs a name of its own, under which it is logged and compared",

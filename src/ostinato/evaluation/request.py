@@ -1,4 +1,4 @@
-"""Which metrics a trainer computes: what was asked for, what the trainer knows of them, and what "auto" finds."""
+"""The metrics that a trainer computes: those requested, the options it knows for them, and the choice of "auto"."""
 
 from __future__ import annotations
 
@@ -24,14 +24,17 @@ from .metric_spec import MetricSpec, asked
 
 @dataclass(frozen=True)
 class EvalRequest:
-    """What an evaluation is for. Its loader carries it, since the signature of `evaluation_loop` is transformers'."""
+    """The purpose of an evaluation.
+
+    Its loader carries it, since the signature of `evaluation_loop` is that of transformers.
+    """
 
     options: EvalSet | None = None  # of the set that is evaluated
-    only_metrics: bool = False  # nobody gets to see the predictions
+    only_metrics: bool = False  # predictions are not returned
 
 
 class RequestedLoader:
-    """A loader of the user's own that takes no attributes, with its request."""
+    """A loader of the user's own that accepts no attributes, with its request."""
 
     def __init__(self, batches: Any, eval_request: EvalRequest) -> None:
         self._batches, self.eval_request = batches, eval_request
@@ -66,12 +69,12 @@ def attach_request(loader: Any, request: EvalRequest) -> Any:
 
 
 def read_request(loader: Any) -> EvalRequest:
-    """Return the request that a loader carries; one of a subclass's own loop may carry none."""
+    """Return the request that a loader carries; a loader of a subclass's own loop may carry none."""
     return getattr(loader, "eval_request", None) or EvalRequest()
 
 
 def name_evaluated_set(description: str, prefix: str, sets: Any) -> str:
-    """Return what an evaluated set is called in messages; one of several has the name under which it was given.
+    """Return the name of an evaluated set in messages; one of several has the name under which it was given.
 
     >>> name_evaluated_set("Evaluation", "eval_news", {"news": [], "mail": []})
     "evaluation set 'news'"
@@ -84,11 +87,11 @@ def name_evaluated_set(description: str, prefix: str, sets: Any) -> str:
     return f"evaluation set {name!r}" if isinstance(sets, dict) and name in sets else "evaluation set"
 
 
-# ---- what was asked for ---------------------------------------------------------------------------------------------
+# ---- requested metrics ----------------------------------------------------------------------------------------------
 
 
 def check_asked(host: EvalHost) -> None:
-    """Whatever is wrong with metrics asked for by name is told in the constructor."""
+    """Raise if requested metrics are invalid. Called in the constructor."""
     asked(host.compute_metrics, host._metrics_asked)
     for options in _options_of(host).values():
         if options is not None:
@@ -96,32 +99,32 @@ def check_asked(host: EvalHost) -> None:
 
 
 def asked_of(host: EvalHost, options: EvalSet | None = None) -> MetricSpec:
-    """What an evaluation computes: what its set asks for, else what the trainer does. Read at the moment of use."""
+    """Return the metrics of a set, or else the trainer's. Read at the moment of use."""
     if options is not None and options.measures:
         return asked(options.compute_metrics, options.metrics)
     return asked(host.compute_metrics, host._metrics_asked)
 
 
 def measures_anything(host: EvalHost) -> bool:
-    """Whether any evaluation set has a metric besides its loss."""
+    """Return whether any evaluation set has a metric besides its loss."""
     return any(asked_of(host, options) for options in _options_of(host).values())
 
 
 def memories(host: EvalHost) -> list[Any]:
-    """Metric functions and objects, which may remember what they were given."""
+    """Return metric functions and objects, which may hold state from earlier calls."""
     sets = [options for options in _options_of(host).values() if options is not None]
     own = [part for one in sets for part in (one.compute_metrics, one.metrics, one.data_collator)]
     return [host.compute_metrics, host._metrics_asked, *own]
 
 
 def _options_of(host: EvalHost) -> dict[str | None, EvalSet | None]:
-    """The options of every evaluation set, by its name."""
+    """Return the options of every evaluation set, by its name."""
     sets = host.eval_dataset if isinstance(host.eval_dataset, dict) else {None: host.eval_dataset}
     return {name: one if isinstance(one, EvalSet) else None for name, one in sets.items()}
 
 
 def check_best_metric(host: EvalHost) -> None:
-    """`metric_for_best_model` must be among what is measured, and the better direction must be the metric's."""
+    """Raise unless `metric_for_best_model` is measured; set the better direction from the metric."""
     measured = {name: asked_of(host, options) for name, options in _options_of(host).items()}
     known = {name: one.names for name, one in measured.items()}
     if not host._may_add_metrics() and None not in known.values():
@@ -138,12 +141,12 @@ def check_best_metric(host: EvalHost) -> None:
 
 
 def decide_loss_only(host: EvalHost, request: EvalRequest) -> bool | None:
-    """Return True where nothing is measured, so that no predictions are kept; else None: as the arguments say."""
+    """Return True if there are no metrics, so that no predictions are kept; else None: as the arguments say."""
     return None if asked_of(host, request.options) else True
 
 
 def build_measuring(host: EvalHost, request: EvalRequest) -> Measuring:
-    """Return the metrics of the evaluation that begins."""
+    """Return the metrics of the evaluation that starts."""
     wanted = asked_of(host, request.options)
     return Measuring(
         function=wanted.function,
@@ -155,7 +158,7 @@ def build_measuring(host: EvalHost, request: EvalRequest) -> Measuring:
 
 
 def about(host: EvalHost, logits: Any) -> dict[str, Any]:
-    """What an `EvalPrediction` can tell besides its arrays."""
+    """Return what an `EvalPrediction` holds besides its arrays."""
     return {
         "output_names": host._output_names.of(logits),
         "shifts_labels": bool(host._loss_shifts_labels),
@@ -164,7 +167,7 @@ def about(host: EvalHost, logits: Any) -> dict[str, Any]:
 
 
 def known_to(host: EvalHost) -> dict[str, Any]:
-    """What metrics may have left open."""
+    """Return the trainer's values for options that metrics may have left open."""
     decodes = callable(getattr(host.processing_class, "batch_decode", None))
     return {
         "shift": host._loss_shifts_labels,
@@ -177,7 +180,7 @@ def known_to(host: EvalHost) -> dict[str, Any]:
 
 
 def fitting(host: EvalHost, prediction: EvalPrediction) -> Sequence[Stream]:
-    """The metrics that fit the model and the labels of its first batch, and why, in one line."""
+    """Return the metrics that fit the model and the labels of its first batch; report the reason in one line."""
     choice = suits(
         facts_of(
             bare_model(host.model),
@@ -203,7 +206,7 @@ def fitting(host: EvalHost, prediction: EvalPrediction) -> Sequence[Stream]:
 
 def _chosen(choice: Choice, names: list[str]) -> Choice:
     options: Mapping[str, Mapping[str, Any]] = {
-        # whether labels are shifted is known better from the model's loss than from its name
+        # the model's loss says more reliably than its name whether labels are shifted
         name: {option: value for option, value in choice.options.get(name, {}).items() if option != "shift"}
         for name in names
     }
@@ -211,6 +214,6 @@ def _chosen(choice: Choice, names: list[str]) -> Choice:
 
 
 def _has_scores(prediction: EvalPrediction) -> bool:
-    """Whether there are logits, as opposed to the tokens that were made of them."""
+    """Return whether there are logits, as opposed to tokens made from them."""
     shape, wanted = (tuple(getattr(part, "shape", ())) for part in (prediction.logits, prediction.label_ids))
     return len(shape) == len(wanted) + 1

@@ -1,4 +1,4 @@
-"""Loss, logits and labels of one batch."""
+"""The prediction step: loss, logits and labels of one batch."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from .eval_plan import weigh_batch
 
 @dataclass(frozen=True)
 class StepInputs:
-    """The labels of a batch, and how its loss is computed.
+    """The labels of a batch, and the way its loss is computed.
 
-    Labels are () where there are none by name and the loss needs none, and None where they are missing.
+    Labels are () if there are none by name and the loss needs none, and None if they are missing.
     """
 
     labels: Any
     has_loss: bool
     keywords: dict[str, Any]  # of compute_loss
-    returns_outputs: bool  # compute_loss gives the model's outputs beside the loss
-    weight: float  # how much the mean loss counts
+    returns_outputs: bool  # compute_loss returns the model's outputs beside the loss
+    weight: float  # of the mean loss
 
 
 def plan_step(host: EvalHost, inputs: Batch, *, can_return_loss: bool) -> StepInputs:
-    """Look at a batch on its device before its prediction step."""
+    """Determine labels and loss arguments of a batch on its device, before its prediction step."""
     label_names = host.label_names
     has_labels = bool(label_names) and all(inputs.get(name) is not None for name in label_names)
     wants_loss = inputs.get("return_loss")
@@ -69,18 +69,18 @@ def _loss_keywords(host: EvalHost, inputs: Batch) -> dict[str, Any]:
 
 
 def _count_targets(host: EvalHost, inputs: Batch) -> Tensor | None:
-    """Return how many targets a batch has, if the loss wants to know."""
+    """Return the number of targets of a batch, if the loss takes it."""
     if not host.objective.wants_count or "labels" not in inputs:
         return None
     if host.strategy.size > 1 and host._is_overridden("compute_loss"):
-        return None  # a subclass that is told a count may multiply by the number of processes, as transformers does
+        return None  # given a count, a subclass may multiply by the number of processes, as transformers does
     return count_targets(inputs["labels"], shifted=host._shifts_labels(inputs))
 
 
 def read_loss(host: EvalHost, step: StepInputs, result: Any) -> tuple[Tensor | None, Any]:
-    """Return the loss, and the outputs where `compute_loss` returned them.
+    """Return the loss, and the outputs if `compute_loss` returned them.
 
-    The named losses that a loss is made of are tracked, each weighted as the loss is.
+    The named losses that make up a loss are tracked, with the weight of the loss.
     """
     source = host._loss_source()
     loss, outputs = loss_and_outputs(result, source) if step.returns_outputs else (result, None)
@@ -95,7 +95,7 @@ def collect_step(
 ) -> tuple[Tensor | None, Any, Any]:
     """Return loss, logits and labels of one batch, detached; logits are the outputs that are not the loss.
 
-    What the model calls them is noted in `names`, since a user's own step returns these three and no more.
+    The model's names for them are recorded in `names`, since a user's own step returns these three values only.
     """
     logits = _single(detach(logits_of(outputs, ignore_keys, has_loss=loss is not None)))
     names.note(logits, names_of(outputs, ignore_keys, has_loss=loss is not None))
@@ -103,7 +103,7 @@ def collect_step(
 
 
 def logits_of(outputs: Any, ignore_keys: list[str], *, has_loss: bool) -> tuple[Any, ...]:
-    """Everything a model returns besides its loss. A bare tensor is logits."""
+    """Return all outputs of a model besides its loss. A bare tensor is logits."""
     if isinstance(outputs, Mapping):
         hidden = _hidden(outputs, ignore_keys, has_loss=has_loss)
         return tuple(value for name, value in outputs.items() if name not in hidden)
@@ -113,7 +113,7 @@ def logits_of(outputs: Any, ignore_keys: list[str], *, has_loss: bool) -> tuple[
 
 
 def names_of(outputs: Any, ignore_keys: list[str], *, has_loss: bool) -> tuple[str, ...] | None:
-    """What a model calls that; None where it has no names for it.
+    """Return the model's names of the outputs besides its loss; None if they have no names.
 
     >>> names_of({"loss": 1, "logits": 2, "hidden": 3}, [], has_loss=True)
     ('logits', 'hidden')
@@ -129,7 +129,7 @@ def _hidden(outputs: Mapping[Any, Any], ignore_keys: list[str], *, has_loss: boo
 
 
 class OutputNames:
-    """What the outputs of the last batch are called. Holds for the very object that the step returned.
+    """The names of the last batch's outputs. They are valid for the very object that the step returned.
 
     >>> names, logits = OutputNames(), torch.ones(2)
     >>> names.note(logits, ("logits",))
@@ -141,17 +141,17 @@ class OutputNames:
         self._of: tuple[int, tuple[str, ...] | None] = (0, None)
 
     def note(self, logits: Any, names: tuple[str, ...] | None) -> None:
-        """Remember the names, and nothing of the logits."""
+        """Record the names; no reference to the logits is kept."""
         self._of = (id(logits), names)
 
     def of(self, logits: Any) -> tuple[str, ...] | None:
-        """The names of these logits; None if a user's own step has put others in their place."""
+        """Return the names of these logits; None if a user's own step has replaced them."""
         whose, names = self._of
         return names if whose == id(logits) else None
 
 
 def _starts_with_number(outputs: Any) -> bool:
-    """A tuple whose first entry is a single number starts with its loss."""
+    """Return whether the first entry is a single number: such a tuple starts with its loss."""
     return isinstance(outputs[0], Tensor) and outputs[0].dim() == 0
 
 
@@ -160,6 +160,6 @@ def _single(parts: tuple[Any, ...]) -> Any:
 
 
 def ignored_at_inference(model: nn.Module) -> list[str]:
-    """Outputs that a transformers configuration declares of no interest to metrics."""
+    """Return the outputs that a transformers config excludes from metrics."""
     config = getattr(model, "config", None)
     return list(getattr(config, "keys_to_ignore_at_inference", None) or [])

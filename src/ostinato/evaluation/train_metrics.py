@@ -1,4 +1,4 @@
-"""`train_metrics=`: streaming metrics over the batches that a model is trained on."""
+"""`train_metrics=`: streaming metrics over the training batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .step import ignored_at_inference, logits_of, names_of
 
 
 def check_asked(wanted: Any) -> MetricSpec:
-    """What was asked for, or what is wrong with it; told in the constructor."""
+    """Return the requested metrics; raise if they are invalid. Called in the constructor."""
     metrics = asked(metrics=wanted)
     if metrics.auto or metrics.function is not None:
         raise MetricError(
@@ -32,7 +32,7 @@ def check_asked(wanted: Any) -> MetricSpec:
 
 
 def open_window(host: EvalHost) -> MetricWindow | None:
-    """The metrics of the run that begins, if any were asked for."""
+    """Return the metrics of the run that starts; None if none were requested."""
     wanted = check_asked(host.train_metrics)
     if not wanted:
         return None
@@ -52,10 +52,10 @@ def open_window(host: EvalHost) -> MetricWindow | None:
 
 
 def compute_loss(host: EvalHost, model: nn.Module, inputs: Batch, **count: Any) -> Any:
-    """The loss of a training batch; its predictions are shown to the metrics."""
+    """Return the loss of a training batch; pass its predictions to the metrics."""
     window = host._train_window
     assert window is not None
-    labels = list(map(inputs.get, host.label_names))  # now: some losses take them out of the batch
+    labels = list(map(inputs.get, host.label_names))  # read first: some losses remove them from the batch
     result = host.compute_loss(model, inputs, return_outputs=True, **count)
     is_pair = type(result) is tuple and len(result) == 2  # nearly always
     loss, outputs = result if is_pair else loss_and_outputs(result, host.objective.source)
@@ -66,7 +66,7 @@ def compute_loss(host: EvalHost, model: nn.Module, inputs: Batch, **count: Any) 
 
 def _show(host: EvalHost, window: MetricWindow, outputs: Any, labels: list[Any]) -> None:
     shifts, tokenizer = bool(host._loss_shifts_labels), host.processing_class
-    # What most batches are like, and steps are short: the rest takes longer than it takes to measure one.
+    # The usual case has a short path, since steps are short: the general one takes longer than a metric's update.
     plain = isinstance(outputs, dict) and "logits" in outputs and "logits" not in window.ignored and len(labels) == 1
     if plain and window.hold(outputs["logits"], labels[0], tokenizer, shifts=shifts):
         return
