@@ -1,1 +1,1 @@
-"""What an evaluation keeps: rows of predictions, in memory while they are few, in a file that is an array when not."""
+"""The rows that an evaluation keeps: in memory while they are few, otherwise in a file that acts as an array."""

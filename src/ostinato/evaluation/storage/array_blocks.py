@@ -1,7 +1,7 @@
-"""Work on large arrays block by block: which blocks there are, and what may be done with one at a time.
+"""Block-by-block work on large arrays: the division into blocks, and the operations that allow it.
 
-Every function here gives bit for bit what numpy gives for the whole array, or `None`: then the work cannot be divided
-(or not without another order of additions), and the caller has to do it at once.
+Every function here returns bit for bit what numpy returns for the whole array, or `None`: then the work cannot be
+divided (or not without another order of additions), and the caller has to do it at once.
 """
 
 from __future__ import annotations
@@ -29,19 +29,23 @@ class Filling(Protocol):
 
 @dataclass(frozen=True)
 class Desk:
-    """Where results are laid down (of a shape, otherwise like an array), and who is told that a block was read."""
+    """The functions that operations use: one creates a result, one releases blocks.
+
+    `fill` returns a result of a shape that is otherwise like an array. `used` is called with the blocks that were
+    read.
+    """
 
     fill: Callable[[Shape, np.ndarray], Filling]
     used: Callable[[Iterable[Any]], None]
 
 
-# --- which blocks there are ------------------------------------------------------------------------------------------
+# --- division into blocks --------------------------------------------------------------------------------------------
 
 
 def in_order(array: np.ndarray, *, repeated: bool = False) -> bool:
-    """Whether walking over the elements in C order walks through memory in one direction.
+    """Return whether iterating over the elements in C order goes through memory in one direction.
 
-    `repeated` allows for arrays that were spread with `np.broadcast_to`.
+    `repeated` allows for arrays that were expanded with `np.broadcast_to`.
 
     >>> table = np.zeros((3, 4))
     >>> in_order(table[:, :-1]), in_order(table.T)
@@ -53,14 +57,14 @@ def in_order(array: np.ndarray, *, repeated: bool = False) -> bool:
 
 
 def can_be_divided(shape: Shape, arrays: Sequence[np.ndarray], *, repeated: bool = False) -> bool:
-    """Whether there is something to divide, and results come out in C order."""
+    """Return whether there is something to divide, and results come out in C order."""
     if not shape or 0 in shape:
         return False
     return all(in_order(array, repeated=repeated) and not array.dtype.hasobject for array in arrays)
 
 
 def blocks(shape: Shape, arrays: Sequence[np.ndarray], depth: int | None = None) -> Iterator[Key]:
-    """Cut the first `depth` dimensions so that a block of no array is much larger than `BLOCK`, in C order.
+    """Yield blocks in C order: cut the first `depth` dimensions so that no array's block is much larger than `BLOCK`.
 
     >>> [key for key in blocks((2, 3), [np.zeros((2, 3))])]
     [(slice(0, 2, None),)]
@@ -76,7 +80,7 @@ def blocks(shape: Shape, arrays: Sequence[np.ndarray], depth: int | None = None)
 
 
 def _span(array: np.ndarray, axis: int) -> int:
-    """How many bytes further one step along an axis (counted from the last) leads."""
+    """Return the number of bytes that one step along an axis (counted from the last) covers."""
     reach = [(length, abs(stride)) for length, stride in zip(array.shape, array.strides, strict=True)]
     inner = reach[array.ndim + axis + 1 :] if axis >= -array.ndim else reach
     extent = sum((length - 1) * stride for length, stride in inner) + max(array.itemsize, 8)
@@ -85,7 +89,7 @@ def _span(array: np.ndarray, axis: int) -> int:
 
 
 def part(array: np.ndarray, key: Key, shape: Shape) -> np.ndarray:
-    """What an array that is spread over `shape` has in a block.
+    """Return the part of an array, broadcast to `shape`, that belongs to a block.
 
     >>> part(np.arange(3), (slice(0, 1),), (2, 3))
     array([0, 1, 2])
@@ -105,7 +109,7 @@ def elementwise(
     out: tuple[np.ndarray, ...] | None = None,
     **options: Any,
 ) -> Any:
-    """`function(*operands)`, where each element of the result comes of those at its place."""
+    """Return `function(*operands)`, where each element of the result depends only on those at its place."""
     arrays = [operand for operand in operands if isinstance(operand, np.ndarray)]
     shape = np.broadcast_shapes(*(array.shape for array in arrays))
     targets = list(out or ())
@@ -129,7 +133,7 @@ def elementwise(
 
 
 def _entangled(arrays: Sequence[np.ndarray], targets: Sequence[np.ndarray], shape: Shape) -> bool:
-    """Whether a block that is written may be one that is read later."""
+    """Return whether a block that is written may be read later."""
     if any(target.shape != shape for target in targets):
         return True
     return any(
@@ -146,11 +150,11 @@ def _same_place(one: np.ndarray, other: np.ndarray) -> bool:
     return place(one) == place(other)
 
 
-# --- rows of their own -----------------------------------------------------------------------------------------------
+# --- independent rows ------------------------------------------------------------------------------------------------
 
 
 def along(desk: Desk, function: Callable[[np.ndarray], np.ndarray], array: np.ndarray, axes: Sequence[int]) -> Any:
-    """`function(array)`, which works along `axes` (none of them the first) and keeps all dimensions."""
+    """Return `function(array)`, which works along `axes` (none of them the first) and keeps all dimensions."""
     depth = min(axes, default=array.ndim)
     if depth == 0 or not can_be_divided(array.shape, [array]):
         return None
@@ -173,7 +177,7 @@ _EXACT = ("maximum", "minimum", "fmax", "fmin", "logical_or", "logical_and", "bi
 def reduced(
     desk: Desk, ufunc: np.ufunc, array: np.ndarray, axes: tuple[int, ...], *, keepdims: bool, **options: Any
 ) -> Any:
-    """`ufunc.reduce(array, axes)`."""
+    """Return `ufunc.reduce(array, axes)`."""
     if not axes or not can_be_divided(array.shape, [array]):
         return None
     wanted = options.get("dtype")
@@ -183,7 +187,7 @@ def reduced(
     elif ufunc.__name__ in _EXACT or (ufunc.__name__ in ("add", "multiply") and not rounds):
         found = _folded(desk, ufunc, array, axes, options)
         if rounds and (np.isnan(found) | (found == 0)).any():
-            return None  # which of the zeros or NaNs it is depends on the order
+            return None  # the result depends on the order of zeros or NaNs
     else:
         return None
     if found is None or keepdims:
@@ -197,6 +201,6 @@ def _folded(desk: Desk, ufunc: np.ufunc, array: np.ndarray, axes: tuple[int, ...
     for key in blocks(array.shape, [array], 1):
         found = ufunc.reduce(array[key], axes, keepdims=True, **options)
         result = found if result is None else ufunc(result, found)
-        options = {name: value for name, value in options.items() if name != "initial"}  # counts once
+        options = {name: value for name, value in options.items() if name != "initial"}  # applies once
         desk.used([array[key]])
     return result

@@ -1,9 +1,9 @@
-"""An array that lives in a file, and is worked on block by block.
+"""An array that is stored in a file, and is processed block by block.
 
-It is a `numpy.ndarray` in every respect: functions that know nothing of files take it. Where numpy lets us have a say
-(operators, reductions, `argmax`, indexing, `np.where`, ...) the work goes through a few megabytes at a time, and a
-result that is too large becomes such an array too. Everything else runs as it would on any array, and its pages are
-given back afterwards.
+It is a `numpy.ndarray` in every respect: functions that know nothing of files accept it. Where numpy offers a hook
+(operators, reductions, `argmax`, indexing, `np.where`, ...) the work is done on a few megabytes at a time, and a
+result that is too large becomes such an array too. Everything else runs as on any array, and its pages are released
+afterwards.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from .scratch_file import Scratch, ScratchFile
 
 
 class SpilledArray(np.ndarray):
-    """A numpy array whose elements are in a temporary file; the file lives as long as an array on it."""
+    """A numpy array whose elements are in a temporary file; the file exists as long as an array uses it."""
 
-    home: ScratchFile | None  # None: the elements are in memory after all
+    home: ScratchFile | None  # None: the elements are in memory
 
     def __array_finalize__(self, origin: Any) -> None:
         home = getattr(origin, "home", None)
@@ -140,7 +140,7 @@ class SpilledArray(np.ndarray):
 
     def reshape(self, *shape: Any, order: Any = "C", **options: Any) -> Any:  # type: ignore[override]
         if self.home is not None and order == "C" and not options and not _reshapes_in_place(_plain(self), shape):
-            whole = self.copy()  # what numpy does too, but in memory
+            whole = self.copy()  # numpy copies too, but in memory
             return whole.reshape(*shape)
         return _settled(super().reshape(*shape, order=order, **options))
 
@@ -157,7 +157,7 @@ class SpilledArray(np.ndarray):
 
     # ---- leaving the file ----------------------------------------------------------------------------
 
-    def __reduce_ex__(self, protocol: Any) -> Any:  # a copy elsewhere has no file
+    def __reduce_ex__(self, protocol: Any) -> Any:  # a copy in another process has no file
         return _plain(self).__reduce_ex__(protocol)
 
     def __reduce__(self) -> Any:
@@ -166,7 +166,7 @@ class SpilledArray(np.ndarray):
     def __repr__(self) -> str:
         return repr(_plain(self))
 
-    # ---- how ------------------------------------------------------------------------------------------
+    # ---- helpers --------------------------------------------------------------------------------------
 
     def _axes(self, axis: Any) -> tuple[int, ...]:
         return _normal_axes(axis, self.ndim)
@@ -186,7 +186,7 @@ class SpilledArray(np.ndarray):
         return self._at_once(function) if result is None else result
 
     def _rows(self, axis: int | None) -> Iterator[np.ndarray]:
-        """Blocks that are whole along `axis`, one after the other; None: it does not matter."""
+        """Yield blocks that are whole along `axis`, one after the other; None: along any."""
         plain = _plain(self)
         undivided = 0 in self.shape or (axis is not None and self._axes(axis) == (0,))
         if self.home is None or undivided:
@@ -199,14 +199,14 @@ class SpilledArray(np.ndarray):
 
 
 class Filled:
-    """An array that is written from front to back: in memory if it fits there, else in a file."""
+    """An array that is written from front to back: in memory if it fits, else in a file."""
 
     def __init__(self, scratch: Scratch, shape: tuple[int, ...], like: np.ndarray, beside: int = 0) -> None:
         self._shape, self._dtype, self._end = shape, like.dtype, 0
         size = int(np.prod(shape, dtype=np.int64)) * like.itemsize
         self._file = None if size == 0 or scratch.fits(size + beside) else ScratchFile(scratch, size)
         self._array = np.empty_like(like, shape=shape if self._file is None else (0,) * len(shape))
-        # Elements come in C order, also where numpy would lay them down in another one.
+        # Elements come in C order, also where numpy would store them in another one.
         self._flat: Any = self._array.reshape(-1) if self._array.flags.c_contiguous else self._array.flat
 
     def add(self, block: np.ndarray) -> None:
@@ -221,7 +221,7 @@ class Filled:
 
 
 def spilled(file: ScratchFile, shape: tuple[int, ...], dtype: Any, offset: int = 0) -> SpilledArray:
-    """The array that was written to a file."""
+    """Return the array that was written to a file."""
     array = SpilledArray(shape, dtype, file.mapped(), offset)
     array.home = file
     return array
@@ -241,7 +241,7 @@ def _concatenate(arrays: Any, axis: Any = 0, out: Any = None, **options: Any) ->
     axes = _normal_axes(axis, plain[0].ndim)
     others = {tuple(length for place, length in enumerate(shape) if place not in axes) for shape in shapes}
     if len(others) != 1:
-        return None  # numpy says what is wrong
+        return None  # numpy raises the error
     desk, shape = _desk(homes), list(plain[0].shape)
     shape[axes[0]] = sum(array.shape[axes[0]] for array in plain)
     dtype = np.result_type(*(array.dtype for array in plain))
@@ -287,7 +287,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
 def _divided(
     ufunc: np.ufunc, method: str, given: list[Any], out: tuple[Any, ...] | None, options: dict[str, Any], desk: Desk
 ) -> Any:
-    """The result of a ufunc, worked out block by block; None if it is not among those that can be."""
+    """Return the result of a ufunc, computed block by block; None if it cannot be divided."""
     if method == "__call__" and ufunc.signature is None:
         if not set(options) <= {"dtype", "casting"} or not all(map(_is_operand, (*given, *(out or ())))):
             return None
@@ -304,12 +304,12 @@ def _divided(
 
 
 def _is_operand(value: Any) -> bool:
-    """An array, or a number."""
+    """Return whether it is an array or a number."""
     return type(value) is np.ndarray or isinstance(value, (bool, int, float, np.generic))
 
 
 def _normal_axes(axis: Any, ndim: int) -> tuple[int, ...]:
-    """Axes counted from the first; all of them for None."""
+    """Return axes counted from the first; all of them for None."""
     if axis is None:
         return tuple(range(ndim))
     axes = axis if isinstance(axis, tuple) else (axis,)
@@ -354,7 +354,7 @@ def _used(values: Iterable[Any]) -> None:
 
 
 def _settled(result: Any) -> Any:
-    """Arrays that numpy has made in memory are nothing special."""
+    """Turn arrays that numpy has created in memory into ordinary ones."""
     if isinstance(result, SpilledArray):
         return result if result.home is not None else _plain(result)
     if type(result) in (list, tuple):
@@ -363,7 +363,7 @@ def _settled(result: Any) -> Any:
 
 
 def _reshapes_in_place(array: np.ndarray, shape: Any) -> bool:
-    """Whether numpy can give an array another shape without copying its elements."""
+    """Return whether numpy can change the shape of an array without copying its elements."""
     if array.flags.c_contiguous:
         return True
     wanted = shape[0] if len(shape) == 1 else shape

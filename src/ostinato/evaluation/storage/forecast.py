@@ -1,4 +1,4 @@
-"""What an evaluation will keep, said after its first batch."""
+"""The forecast of what an evaluation will keep, made after its first batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from .scratch_file import in_words
 
-_NAMES = {"logits": "predictions"}  # what users call them
+_NAMES = {"logits": "predictions"}  # the names that users know
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What will be kept if all batches are like the first, and how much of it may stay in memory."""
+    """The arrays that will be kept if all batches are like the first, and the memory that they may take."""
 
     arrays: tuple[Kept, ...]  # the largest first
     memory: int | None
@@ -54,7 +54,7 @@ class Forecast:
 
 
 def forecast(parts: Mapping[str, Any], rows: int, total: int, memory: int | None) -> Forecast:
-    """What `total` rows will take, when `rows` of them gave these parts (arrays or tensors in containers)."""
+    """Return the forecast for `total` rows, given the parts of `rows` of them (arrays or tensors in containers)."""
     arrays = []
     for name, tree in parts.items():
         for leaf in leaves(tree):
@@ -65,7 +65,7 @@ def forecast(parts: Mapping[str, Any], rows: int, total: int, memory: int | None
 
 
 def leaves(tree: Any) -> Iterator[Any]:
-    """The arrays and tensors of nested containers."""
+    """Yield the arrays and tensors of nested containers."""
     if isinstance(tree, (np.ndarray, torch.Tensor)):
         yield tree
     elif isinstance(tree, (Mapping, list, tuple)):
@@ -74,7 +74,7 @@ def leaves(tree: Any) -> Iterator[Any]:
 
 
 def _width(leaf: Any) -> int:
-    """Bytes of an element, on the host: bfloat16 becomes float32 there."""
+    """Return the bytes of an element on the host, where bfloat16 becomes float32."""
     if isinstance(leaf, torch.Tensor):
         return 4 if leaf.dtype == torch.bfloat16 else leaf.element_size()
     return leaf.itemsize

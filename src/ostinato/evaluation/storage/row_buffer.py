@@ -1,4 +1,4 @@
-"""The rows of one output, batch after batch: in a buffer that grows, or behind one another in a file."""
+"""The rows of one output, batch after batch: in a buffer that grows, or one after another in a file."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 from .disk_array import Filled, spilled
 from .scratch_file import BLOCK, Place, Scratch, ScratchFile
 
-_AHEAD = 2**28  # bytes to make room for at once
+_AHEAD = 2**28  # bytes to allocate at once
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one batch brought: unpadded, at a place in its column."""
+    """The array of one batch: unpadded, at an offset in its column."""
 
     column: Column
     start: int
@@ -29,12 +29,12 @@ class Piece:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def array(self) -> np.ndarray:
-        """A view of the column."""
+        """Return a view of the column."""
         return self.column.flat()[self.start : self.start + self.size].view(self.dtype).reshape(self.shape)
 
 
 class ShapeError(ValueError):
-    """Pieces that cannot be put together."""
+    """Pieces that cannot be joined."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         super().__init__("only rows and the second dimension may differ from batch to batch")
@@ -42,28 +42,28 @@ class ShapeError(ValueError):
 
 
 class Column:
-    """Bytes, at first in memory. Batches are copied: what the model made is free to go, and leaves no holes."""
+    """Bytes, at first in memory. Batches are copied, so that the model's tensors can be freed and leave no gaps."""
 
     def __init__(self, scratch: Scratch) -> None:
         self.size = 0
         self._scratch = scratch
         self._buffer = np.empty(0, np.uint8)
         self._file: ScratchFile | None = None
-        self._whole: np.ndarray | None = None  # once nothing is added any more
+        self._whole: np.ndarray | None = None  # set once nothing more is added
 
     @property
     def in_memory(self) -> int:
         return self.size if self._file is None else 0
 
     def add(self, array: np.ndarray, expected: int = 0) -> Piece:
-        """Keep the elements of an array; `expected` bytes will be the whole of it."""
+        """Keep the elements of an array; `expected` is the final size of the column in bytes."""
         piece = Piece(self, self.size, array.shape, array.dtype)
         if self._file is not None:
             self._file.append(array)
         else:
             end = self.size + piece.size
             if end > len(self._buffer):
-                # Memory that is not written to is not taken: what is expected costs nothing before it comes.
+                # Memory that is not written to is not used: the expected size costs nothing before it is needed.
                 self._grow(min(expected, end + _AHEAD) if end < expected else end + end // 4)
             self._buffer[self.size : end] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         self.size += piece.size
@@ -76,7 +76,7 @@ class Column:
             self._buffer.resize(size, refcheck=False)
 
     def spill(self, expected: int) -> Place | None:
-        """Go on in a file, which is where? None if that is so already."""
+        """Continue in a file and return its place; None if the column is in a file already."""
         if self._file is not None:
             return None
         self._file = ScratchFile(self._scratch, expected)
@@ -85,7 +85,7 @@ class Column:
         return self._file.place
 
     def settle(self, *, fits: bool) -> None:
-        """Nothing more will be added; what `fits` comes back to memory."""
+        """End the writing; move the column back to memory if it `fits`."""
         if self._whole is not None:
             return
         if self._file is None or self.size == 0:
@@ -97,13 +97,13 @@ class Column:
                 self._whole, self._file = np.array(self._whole), None
 
     def flat(self) -> np.ndarray:
-        """All bytes, once the column is settled."""
+        """Return all bytes, once the column is settled."""
         assert self._whole is not None
         return self._whole
 
 
 def _joined_shape(pieces: Sequence[Piece]) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
-    """Shape and dtype of pieces below one another, and whether some have to be padded in the second dimension."""
+    """Return shape and dtype of the joined pieces, and whether some have to be padded in the second dimension."""
     shapes = [piece.shape or (1,) for piece in pieces]
     if len({(len(shape), shape[2:]) for shape in shapes}) != 1:
         raise ShapeError(pieces)
@@ -114,9 +114,9 @@ def _joined_shape(pieces: Sequence[Piece]) -> tuple[tuple[int, ...], np.dtype[An
 
 
 def join(scratch: Scratch, pieces: Sequence[Piece], padding: float, beside: int = 0) -> np.ndarray:
-    """Pieces below one another; those that follow one another in their column are not even copied.
+    """Join pieces along the first dimension; those that follow one another in their column are not copied.
 
-    `beside` is how many bytes are in memory already.
+    `beside` is the number of bytes that are in memory already.
     """
     shape, dtype, ragged = _joined_shape(pieces)
     column, first = pieces[0].column, pieces[0].start

@@ -1,9 +1,9 @@
-"""Temporary files for what is too large to stay in memory: without a name, written from front to back, then mapped.
+"""Temporary files for data that is too large for memory: without a name, written from front to back, then mapped.
 
-The file loses its name as it is made, so that nothing is left behind however the process ends; it lives as long as the
-arrays on it. Pages that were written or read are given back: to the process, which then holds a few megabytes of a
-file of any size, and, unless the disk is slow, to the machine, whose page cache has better uses (and whose fresh pages
-can cost more time than the disk).
+The file is unlinked as it is created, so that nothing is left behind however the process ends; it exists as long as
+the arrays on it. Pages that were written or read are released: by the process, which then holds a few megabytes of a
+file of any size, and, unless the disk is slow, from the machine's page cache, which has better uses (and whose fresh
+pages can cost more time than the disk).
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ import numpy as np
 
 from ...core.errors import OstinatoError
 
-BLOCK = 4 * 2**20  # bytes that are worked on at a time
+BLOCK = 4 * 2**20  # bytes that are processed at a time
 
-_WINDOW = 16 * BLOCK  # behind the end of the file: what the disk may take its time for
+_WINDOW = 16 * BLOCK  # before the end of the file: what the disk may still be writing
 _SLOW = 100e6  # bytes per second: below, reading again costs more than keeping
-_FAULT = 2**16  # a page that is read brings its neighbours
+_FAULT = 2**16  # reading a page also loads its neighbours
 _advise = getattr(os, "posix_fadvise", None)
 _NOT_NEEDED = getattr(mmap, "MADV_DONTNEED", None)
 
 
 class SpillError(OstinatoError, OSError):
-    """What an evaluation keeps has no room on the disk."""
+    """The disk has no room for what an evaluation keeps."""
 
     def __str__(self) -> str:  # OSError would print its own form
         return Exception.__str__(self)
@@ -42,7 +42,7 @@ class SpillError(OstinatoError, OSError):
 
 @dataclass
 class Scratch:
-    """How many bytes may stay in memory, and which directories may take the rest."""
+    """The number of bytes that may stay in memory, and the directories for the rest."""
 
     memory: int | None = None
     directories: tuple[str, ...] = ()
@@ -52,13 +52,13 @@ class Scratch:
         return self.memory is None or size <= self.memory
 
     def place(self, size: int) -> Place:
-        """The directory for a file of `size` bytes: a disk with room for it, if there is one."""
+        """Return the directory for a file of `size` bytes: on a disk with room for it, if there is one."""
         return best_place([tempfile.gettempdir(), *self.directories, "/var/tmp"], size)
 
 
 @dataclass(frozen=True)
 class Place:
-    """A directory that takes temporary files."""
+    """A directory for temporary files."""
 
     directory: str
     free: int
@@ -66,7 +66,7 @@ class Place:
 
 
 def best_place(directories: Sequence[str], size: int) -> Place:
-    """The first directory on a disk with room; failing that the disk with most room; failing that, memory.
+    """Return the first directory on a disk with room; else the disk with most room; else one in memory.
 
     >>> best_place(["no such directory", "."], 10).directory
     '.'
@@ -85,14 +85,14 @@ def best_place(directories: Sequence[str], size: int) -> Place:
 
 
 def _is_memory(directory: str) -> bool:
-    """Whether files in there are kept in memory."""
+    """Return whether files in a directory are kept in memory."""
     device = os.stat(directory).st_dev
     return os.name == "posix" and f"{os.major(device)}:{os.minor(device)}" in _memory_devices()
 
 
 @cache
 def _memory_devices() -> frozenset[str]:
-    """File systems in memory, by number (Linux says which; elsewhere temporary files are on disks)."""
+    """Return the numbers of file systems in memory (Linux lists them; elsewhere temporary files are on disks)."""
     try:
         mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -109,14 +109,14 @@ class ScratchFile:
         self.size = 0
         self.place = scratch.place(expected)
         self._file = tempfile.TemporaryFile(dir=self.place.directory, buffering=0)  # noqa: SIM115 (lives as long as we)
-        weakref.finalize(self, self._file.close)  # the map, which arrays hold on to, has a handle of its own
-        self._told = 0  # up to where the system knows that the pages are not needed
+        weakref.finalize(self, self._file.close)  # the map, which arrays refer to, has a handle of its own
+        self._told = 0  # up to here the system knows that the pages are not needed
         self._map: mmap.mmap | None = None
         self._first = self._last = 0  # addresses
-        self._pending: tuple[int, int, int] | None = None  # from, to, bytes: read, and not given back yet
+        self._pending: tuple[int, int, int] | None = None  # from, to, bytes: read, and not released yet
 
     def append(self, array: np.ndarray) -> None:
-        """Write the elements of an array behind all others."""
+        """Append the elements of an array."""
         rest = _bytes_of(array)
         while rest:
             try:
@@ -129,7 +129,7 @@ class ScratchFile:
             self._forget_written()
 
     def _forget_written(self) -> None:
-        """Start to bring the end of the file to the disk, and drop from the page cache what has arrived there."""
+        """Start to write the end of the file to the disk, and drop from the page cache what has been written."""
         handle, scratch = self._file.fileno(), self.scratch
         if _advise is None:
             return
@@ -155,7 +155,7 @@ class ScratchFile:
         return refused
 
     def mapped(self) -> mmap.mmap:
-        """The file as memory. What is written there goes to the file; nothing can be appended any more."""
+        """Return the file as memory. Writes there go to the file; nothing can be appended any more."""
         if self._map is None:
             self._map = mmap.mmap(self._file.fileno(), self.size)
             self._first = np.frombuffer(self._map, dtype=np.uint8).__array_interface__["data"][0]
@@ -163,11 +163,11 @@ class ScratchFile:
         return self._map
 
     def holds(self, array: np.ndarray) -> bool:
-        """Whether the elements of an array are in this file."""
+        """Return whether the elements of an array are in this file."""
         return self._first <= array.__array_interface__["data"][0] < self._last
 
     def used(self, array: np.ndarray) -> None:
-        """Elements have been read or written; their pages are given back before there are many of them."""
+        """Record that elements were read or written; their pages are released before there are many of them."""
         if array.size == 0:
             return
         low, high = _bounds(array)
@@ -186,7 +186,7 @@ class ScratchFile:
         end = min(high - self._first, self.size)
         self._map.madvise(_NOT_NEEDED, start, end - start)
         if _advise is not None and self.scratch.pace is not None and self.scratch.pace >= _SLOW:
-            start = max(0, start - 2 * BLOCK)  # pages at the seam of two blocks were in use until now
+            start = max(0, start - 2 * BLOCK)  # pages at the boundary of two blocks were in use until now
             _advise(self._file.fileno(), start, end - start, os.POSIX_FADV_DONTNEED)
 
 
@@ -196,7 +196,7 @@ def _bytes_of(array: np.ndarray) -> memoryview:
 
 
 def _bounds(array: np.ndarray) -> tuple[int, int]:
-    """The first address of an array's elements, and the one behind the last."""
+    """Return the first address of an array's elements, and the one after the last."""
     low = high = array.__array_interface__["data"][0]
     for length, stride in zip(array.shape, array.strides, strict=True):
         if stride < 0:
@@ -207,7 +207,7 @@ def _bounds(array: np.ndarray) -> tuple[int, int]:
 
 
 def in_words(size: float) -> str:
-    """A number of bytes as people say it.
+    """Return a number of bytes in readable form.
 
     >>> in_words(2_048_000_000), in_words(512)
     ('2.0 GB', '512 bytes')

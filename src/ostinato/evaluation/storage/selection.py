@@ -1,6 +1,6 @@
-"""Elements of a large array by mask or by index, block by block; and other values in their places.
+"""Selection from and assignment to a large array by mask or index, block by block.
 
-As in `blocks`, a result of None (or False) says that the work has to be done at once.
+As in `blocks`, a result of None (or False) means that the work has to be done at once.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import numpy as np
 from .array_blocks import Desk, blocks, can_be_divided, in_order, part
 from .scratch_file import BLOCK
 
-_FEW = 256  # indices: even if each is on a page of its own, these are not many pages
+_FEW = 256  # indices: even if each is on a different page, these are few pages
 
 
 def is_advanced(key: Any) -> bool:
-    """Whether a key asks for a copy of elements, rather than for a view."""
+    """Return whether a key selects a copy of elements, rather than a view."""
     entries = key if isinstance(key, tuple) else (key,)
     return any(isinstance(entry, (list, np.ndarray)) for entry in entries)
 
 
 def select(desk: Desk, array: np.ndarray, key: Any) -> Any:
-    """`array[key]`, where the key is advanced."""
+    """Return `array[key]`, where the key is advanced."""
     entries = _entries(key, array.ndim)
     if entries is None or not can_be_divided(array.shape, [array]):
         return None
@@ -40,7 +40,7 @@ def select(desk: Desk, array: np.ndarray, key: Any) -> Any:
 
 
 def assign(desk: Desk, array: np.ndarray, key: Any, value: Any) -> bool:
-    """`array[key] = value`; whether it was done."""
+    """Set `array[key] = value`; return whether it was done."""
     number = isinstance(value, (bool, int, float, np.generic))
     if is_advanced(key):
         mask: Any = key[0] if isinstance(key, tuple) and len(key) == 1 else key
@@ -65,7 +65,7 @@ def assign(desk: Desk, array: np.ndarray, key: Any, value: Any) -> bool:
 
 
 def _entries(key: Any, ndim: int) -> list[Any] | None:
-    """The key dimension by dimension, with lists as arrays; None if it makes new dimensions."""
+    """Return the key by dimension, with lists as arrays; None if it adds dimensions."""
     entries = [np.asarray(entry) if isinstance(entry, list) else entry for entry in _as_tuple(key)]
     if any(entry is None for entry in entries):
         return None
@@ -93,7 +93,7 @@ def _covers(mask: np.ndarray, array: np.ndarray) -> bool:
 
 
 def _adjacent(entries: list[Any]) -> bool:
-    """Whether the advanced ones stand side by side, so that the result has their dimensions in their place."""
+    """Return whether the advanced entries are adjacent, so that the result has their dimensions in their place."""
     places = [place for place, entry in enumerate(entries) if not isinstance(entry, slice)]
     return places == list(range(places[0], places[-1] + 1)) if places else False
 
@@ -112,7 +112,7 @@ def _by_mask(desk: Desk, array: np.ndarray, mask: np.ndarray) -> Any:
 
 
 def _by_index(desk: Desk, array: np.ndarray, indices: list[np.ndarray]) -> Any:
-    """Index arrays for the first dimensions, whole for the others."""
+    """Select with index arrays for the first dimensions, and the others whole."""
     shape = np.broadcast_shapes(*(index.shape for index in indices))
     if not shape or 0 in shape or not all(map(in_order, indices)):
         return None
@@ -135,16 +135,16 @@ def _by_index(desk: Desk, array: np.ndarray, indices: list[np.ndarray]) -> Any:
 
 
 def _reach(array: np.ndarray, index: np.ndarray) -> int:
-    """How far apart in memory the rows of an index array are."""
+    """Return how far apart in memory the rows of an index array are."""
     places = index % len(array)
     return int(places.max() - places.min() + 1) * abs(array.strides[0])
 
 
 def _beside(desk: Desk, array: np.ndarray, rest: list[Any]) -> Any:
-    """All rows, and in each of them the same advanced key."""
+    """Select the same advanced key in every row."""
     if not can_be_divided(array.shape, [array]):
         return None
-    like = array[:2][(slice(None), *rest)]  # not always in C order, and of a single row one could not tell
+    like = array[:2][(slice(None), *rest)]  # not always in C order, which a single row would not show
     result = desk.fill((array.shape[0], *like.shape[1:]), like)
     for key in blocks(array.shape, [array], 1):
         result.add(array[key][(slice(None), *rest)])

@@ -1,4 +1,4 @@
-"""What an evaluation keeps, batch by batch: named trees of arrays, within a budget of memory."""
+"""The data that an evaluation keeps, batch by batch: named trees of arrays, within a memory budget."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RowStore:
     array([1, 2, 3])
 
     While everything fits into memory the results are ordinary arrays; else the largest are in a file (`SpilledArray`).
-    `rows` is how many there will be, where that is known.
+    `rows` is the final number of rows, if it is known.
     """
 
     def __init__(self, scratch: Scratch | None = None, rows: int | None = None) -> None:
@@ -41,7 +41,7 @@ class RowStore:
         self._handed_out = 0  # bytes in memory that were joined
 
     def add(self, parts: Mapping[str, Any], rows: int) -> None:
-        """Keep what one batch of rows brought; what is None is left out."""
+        """Keep the parts of one batch of rows; parts that are None are left out."""
         parts = {name: tree for name, tree in parts.items() if tree is not None}
         if self._rows == 0 and rows and self._expected_rows:
             self.forecast = forecast(parts, rows, max(rows, self._expected_rows), self._scratch.memory)
@@ -60,11 +60,11 @@ class RowStore:
         return column.add(leaf, whole)
 
     def _expected(self, size: int) -> int:
-        """What `size` bytes of now will be after the last row."""
+        """Return the size after the last row of what has `size` bytes now."""
         return int(size * max(1.0, (self._expected_rows or 0) / max(1, self._rows)))
 
     def _make_room(self) -> None:
-        """Move the largest columns to files until what stays will fit."""
+        """Move the largest columns to files until the rest will fit."""
         while not self._scratch.fits(self._expected(self._in_memory())):
             column = max(self._columns.values(), key=lambda column: column.in_memory)
             self._spill(column, self._expected(column.size))
@@ -87,9 +87,9 @@ class RowStore:
         note_once(f"{remark}; {advice}", key="evaluation keeps rows in a file")
 
     def joined(self, name: str, padding: float = -100) -> Any:
-        """The rows of all batches, in the containers of the first; a ragged second dimension is padded.
+        """Return the rows of all batches, in the containers of the first; a ragged second dimension is padded.
 
-        None if there are none. Rows are handed out once.
+        Return None if there are none. Rows can be taken once.
         """
 
         def together(leaves: Sequence[Any]) -> Any:
@@ -98,7 +98,7 @@ class RowStore:
             column = leaves[0].column
             array = join(self._scratch, leaves, padding, self._in_memory() - column.in_memory)
             in_memory = 0 if isinstance(array, SpilledArray) else array.nbytes
-            self._handed_out += in_memory - column.in_memory  # the column is counted until all is joined
+            self._handed_out += in_memory - column.in_memory  # the column is counted until everything is joined
             return array
 
         self._settle(name)
@@ -108,14 +108,14 @@ class RowStore:
         return joined
 
     def batches(self, name: str) -> list[Any] | None:
-        """The rows batch by batch, as they came. None if there are none. Rows are handed out once."""
+        """Return the rows batch by batch, unchanged; None if there are none. Rows can be taken once."""
         self._settle(name)
         batches = [_put_together(batch, _loaded) for batch in self._batches.pop(name, [])]
         self._forget(name)
         return batches or None
 
     def _settle(self, name: str) -> None:
-        """What is in a file and fits comes back to memory."""
+        """Move data in a file back to memory if it fits."""
         columns = [column for path, column in self._columns.items() if path[0] == name]
         for column in sorted(columns, key=lambda column: column.size):
             column.settle(fits=self._scratch.fits(self._in_memory() + column.size - column.in_memory))
@@ -130,7 +130,7 @@ class RowStore:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A container: its kind, its keys if it has any, what is in it."""
+    """A container: its kind, its keys if it has any, its children."""
 
     kind: Any
     keys: tuple[Any, ...] | None
