@@ -1,1 +1,1 @@
-"""From a batch to a loss: which loss, and on what scale."""
+"""The loss of a batch: its source, and its scale."""

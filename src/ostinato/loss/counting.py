@@ -1,4 +1,4 @@
-"""How much a batch weighs: the number of things its loss averages over."""
+"""The weight of a batch: the number of targets or rows that its loss averages over."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IGNORED = -100
 
 
 def count_targets(labels: Any, *, shifted: bool) -> Tensor | None:
-    """The labels that are predicted; a causal model never predicts the first of a row."""
+    """Return the number of labels that are predicted; a causal model never predicts the first of a row."""
     if not isinstance(labels, Tensor):
         return None
     if shifted and labels.dim() > 1:
@@ -29,7 +29,7 @@ def count_targets(labels: Any, *, shifted: bool) -> Tensor | None:
 
 
 def weigh(batch: Any, *, shifted: bool, labels_are: str = "labels") -> float:
-    """What a mean over this batch stands for: its targets, or its rows when it has no labels."""
+    """Return the weight of a mean over this batch: its targets, or its rows if it has no labels."""
     labels = batch.get(labels_are) if isinstance(batch, Mapping) else None
     targets = count_targets(labels, shifted=shifted)
     if targets is not None:
@@ -39,20 +39,20 @@ def weigh(batch: Any, *, shifted: bool, labels_are: str = "labels") -> float:
 
 
 def loss_shifts_labels(model: nn.Module) -> bool | None:
-    """Whether the model's loss compares each position with the next label. None: it has to be tried."""
+    """Return whether the model's loss compares each position with the next label. None: it has to be tried."""
     kind = getattr(model, "loss_type", None)
     if kind is not None:
         return kind == "ForCausalLM"
-    # Looked for, not asked for: a bare encoder of transformers would warn that it takes the loss of a language model.
+    # Looked up statically: reading it on a bare encoder of transformers warns about a language-model loss.
     has_loss = inspect.getattr_static(model, "loss_function", vars(model).get("_modules", {}).get("loss_function"))
     return None if has_loss is not None else False
 
 
 def observe_shift(model: nn.Module, batch: Batch) -> bool:
-    """Find out by trying, leaving no trace: to a loss that shifts its labels, the first of a row is as good as none.
+    """Determine by trial, without side effects, whether the loss shifts labels: it then ignores the first of a row.
 
-    A model that states no `loss_type` may still shift its labels (GPT-2 does). What the batch's own labels are does
-    not matter, so that rows without any, or with a masked prompt, tell as much as others.
+    A model that states no `loss_type` may still shift its labels (GPT-2 does). The batch's own labels do not matter,
+    so rows without any, or with a masked prompt, work as well as others.
     """
     labels = batch.get("labels")
     if not isinstance(labels, Tensor) or labels.dim() < 2:
@@ -64,7 +64,7 @@ def observe_shift(model: nn.Module, batch: Batch) -> bool:
         with trial(model) as attempt:
             without = attempt(lambda: _loss(model(**{**batch, "labels": nothing})))
             with_first = attempt(lambda: _loss(model(**{**batch, "labels": first})))
-    except Exception:  # what fails here fails again when the loss is computed in earnest, and is explained there
+    except Exception:  # a failure here occurs again when the loss is really computed, and is explained there
         return False
     if without is None or with_first is None:
         return False
@@ -73,9 +73,9 @@ def observe_shift(model: nn.Module, batch: Batch) -> bool:
 
 @contextmanager
 def trial(model: nn.Module) -> Iterator[Callable[[Callable[[], Any]], float | None]]:
-    """Run losses without gradients, leaving no trace: streams are put back, and buffers are lent as copies.
+    """Run losses without gradients and side effects: random streams are restored, and buffers are replaced by copies.
 
-    Copies, because a graph that is still to be walked backwards may hold the originals.
+    Copies, because a graph whose backward is still to come may hold the originals.
     """
     buffers = [(m, name, b) for m in model.modules() for name, b in m._buffers.items() if b is not None]
     for module, name, buffer in buffers:

@@ -1,4 +1,4 @@
-"""What a model or a user's function returns: where the loss is in it, and what to say when there is none."""
+"""The result of a model or a user's function: where its loss is, and the errors when there is none."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _HOW = "let forward return {'loss': ..., 'logits': ...}"
 
 
 class NoLossError(ModelOutputError):
-    """A model that returns named outputs, none of which is a loss."""
+    """A model returned named outputs, none of which is a loss."""
 
     returned: tuple[str, ...] = ()  # the names of its outputs
 
 
 class LossTypeError(ModelOutputError, TypeError):
-    """Something in place of a loss that is no tensor (transformers raises TypeError here)."""
+    """A value in place of a loss is not a tensor (transformers raises TypeError here)."""
 
 
 class LossShapeError(ModelOutputError, RuntimeError):
-    """A loss of several numbers (torch raises RuntimeError here)."""
+    """A loss consists of several numbers (torch raises RuntimeError here)."""
 
 
 class BareTensorError(LossShapeError):
-    """A model that returns one tensor, and nobody who makes a loss of it. Evaluation can do without."""
+    """A model returned one tensor, and no function turns it into a loss. Evaluation works without one."""
 
     def __init__(self, outputs: Tensor) -> None:
         self.outputs = outputs
@@ -44,7 +44,7 @@ class BareTensorError(LossShapeError):
 
 
 def loss_of(outputs: Any, inputs: Mapping[str, Any]) -> Tensor:
-    """The loss among a model's outputs: the entry called so, or the first of a tuple."""
+    """Return the loss among a model's outputs: the entry named "loss", or the first of a tuple."""
     if isinstance(outputs, Mapping):
         if "loss" not in outputs or outputs["loss"] is None:
             raise _no_loss_among(outputs, inputs)
@@ -69,7 +69,7 @@ def loss_of(outputs: Any, inputs: Mapping[str, Any]) -> Tensor:
 
 
 def one_number(loss: Any, source: str) -> Tensor:
-    """The loss as a single number; `source` names whoever computed it."""
+    """Return the loss as a single number; `source` names the function that computed it."""
     loss = as_tensor(loss, source)
     if loss.dim() == 0:
         return loss
@@ -84,13 +84,13 @@ def one_number(loss: Any, source: str) -> Tensor:
 
 
 def total_and_parts(loss: Any, source: str) -> tuple[Any, dict[str, Tensor]]:
-    """A loss, and the named losses it is made of, if there are several: their sum, unless one is called "loss".
+    """Return a loss and the named losses that make it up: it is their sum, unless one is called "loss".
 
     >>> import torch
     >>> total_and_parts({"ce": torch.tensor(2.0), "kl": torch.tensor(1.0)}, "compute_loss")[0]
     tensor(3.)
     """
-    if type(loss) is not dict and not isinstance(loss, Mapping):  # asking an abstract class takes longer
+    if type(loss) is not dict and not isinstance(loss, Mapping):  # a check against an abstract class takes longer
         return loss, {}
     parts = {
         str(name): value
@@ -105,14 +105,14 @@ def total_and_parts(loss: Any, source: str) -> tuple[Any, dict[str, Tensor]]:
 
 
 def as_tensor(loss: Any, source: str) -> Tensor:
-    """The loss, if it is a tensor."""
+    """Return the loss if it is a tensor; raise if not."""
     if not isinstance(loss, Tensor):
         raise _no_tensor(loss, source)
     return loss
 
 
 def loss_and_outputs(result: Any, source: str) -> tuple[Any, Any]:
-    """What `compute_loss(..., return_outputs=True)` has to return."""
+    """Return loss and outputs as `compute_loss(..., return_outputs=True)` has to return them; raise if it did not."""
     if isinstance(result, (tuple, list)) and len(result) == 2:
         return result[0], result[1]
     raise LossTypeError(

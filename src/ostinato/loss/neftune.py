@@ -1,4 +1,4 @@
-"""NEFTune: uniform noise on the input embeddings while training (Jain et al., 2023)."""
+"""NEFTune: uniform noise on the input embeddings during training (Jain et al., 2023)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..core.errors import ConfigError
 
 @contextmanager
 def noisy_embeddings(model: nn.Module, alpha: float | None) -> Iterator[None]:
-    """While entered, embeddings are disturbed by noise of size alpha / sqrt(length x width), in training mode only."""
+    """Add noise of size alpha / sqrt(length x width) to embeddings while entered, in training mode only."""
     if alpha is None:
         yield
         return

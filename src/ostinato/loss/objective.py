@@ -1,7 +1,7 @@
-"""From a batch to a loss: which loss, and on what scale.
+"""The loss of a batch: its source, and its scale.
 
-A loss is a sum and a weight, divided once by the weight of the whole optimizer step. What a model or a user's
-function returns is one of three things, found out on the first step for which it matters:
+A loss is a sum and a weight, divided once by the weight of the whole optimizer step. The result of a model or a user's
+function has one of three scales, determined on the first step for which it matters:
 
     share   sum / num_items_in_batch      already divided by the step's weight: added as it is
     mean    sum / own weight              turned into a share by own weight / step's weight
@@ -43,20 +43,20 @@ class Objective:
     model_takes_num_items: bool = False
     smoother_shifts: bool = False
     scale: Scale = "unknown"
-    stated: bool = False  # the user says so: it holds for losses without a count, too
-    processes: int = 1  # gradients are averaged over them, a share is not
-    source: str = "the model"  # who computes the loss, in words
-    overridden: bool = False  # a subclass computes it
-    makes_up: bool = False  # and multiplies its shares by the number of processes
+    stated: bool = False  # stated by the user: it holds for losses without a count, too
+    processes: int = 1  # gradients are averaged over them; a share is not
+    source: str = "the model"  # what computes the loss, for messages
+    overridden: bool = False  # by a subclass
+    makes_up: bool = False  # the subclass multiplies its shares by the number of processes
     parts: list[dict[str, Number]] = field(default_factory=list)  # named losses of the update's micro-batches
 
     @property
     def wants_count(self) -> bool:
-        """Whether somebody can make use of `num_items_in_batch`."""
+        """Whether the loss can use `num_items_in_batch`."""
         return self.model_takes_num_items or self.loss_func is not None
 
     def __call__(self, model: nn.Module, inputs: Batch, num_items: Tensor | int | None) -> tuple[Tensor, Any]:
-        """The loss of one micro-batch, and the model's outputs."""
+        """Return the loss of one micro-batch, and the model's outputs."""
         labels = None
         if (self.loss_func is not None or self.smoother is not None) and "labels" in inputs:
             labels = inputs.pop("labels")
@@ -82,27 +82,27 @@ class ScaledLoss:
     """The loss of one micro-batch, on the scale of its optimizer step."""
 
     objective: Objective
-    divisor: float = 1.0  # step's weight / (own weight x processes); infinite: the micro-batch weighs nothing
+    divisor: float = 1.0  # step's weight / (own weight x processes); infinite: the micro-batch has no weight
 
     def share_of(self, loss: Tensor, num_items: Tensor | int | None) -> Tensor:
-        """The loss as its share of the whole optimizer step, so that the shares of a step add up to its mean."""
+        """Return the loss as its share of the whole optimizer step: the shares of a step add up to its mean."""
         objective = self.objective
         if not isinstance(loss, Tensor) or loss.dim() > 0:
             loss = self._whole(loss, num_items)
         if objective.scale == "share" and (num_items is not None or objective.stated):
-            # Only what was divided by the count of all processes has to make up for their averaging.
+            # Only a loss that was divided by the count of all processes has to compensate for their averaging.
             alone = objective.processes == 1 or num_items is None or objective.makes_up
             return loss if alone else loss * objective.processes
         return loss if self.divisor == 1.0 else loss / self.divisor
 
     def _whole(self, loss: Any, num_items: Tensor | int | None) -> Tensor:
-        """One number; where several losses have names, their sum, and the share of each is noted."""
+        """Return one number: the sum, if several losses have names; the share of each is then recorded."""
         objective = self.objective
         total, parts = total_and_parts(loss, objective.source)
         if parts:
-            if self.divisor != 1.0 or objective.processes > 1:  # else it is all there is, and its own share
+            if self.divisor != 1.0 or objective.processes > 1:  # else the part is its own share
                 parts = {name: self.share_of(part, num_items) for name, part in parts.items()}
-            # Without their graph; nothing waits for a device.
+            # Without their graph, and without waiting for a device.
             objective.parts.append(
                 {name: read(part) if part.is_cpu else part.detach() for name, part in parts.items()}
             )
@@ -110,35 +110,35 @@ class ScaledLoss:
 
     @property
     def weighs_nothing(self) -> bool:
-        """Whether the micro-batch has no targets, or is there only to keep a process in step."""
+        """Whether the micro-batch has no targets, or is a padding batch."""
         return self.divisor == math.inf
 
     def count_for(self, num_items: Tensor | int | None) -> Any:
-        """What `compute_loss` is told: the step's count, or the micro-batch's own when only part of a loss uses it."""
+        """Return the count for `compute_loss`: the step's, or the micro-batch's own if only part of a loss uses it."""
         return self.own_count(num_items) if num_items is not None and self.objective.scale == "mixed" else num_items
 
     def must_settle(self, num_items: Tensor | int | None) -> bool:
-        """Whether this micro-batch is the first for which the scale of the loss matters."""
+        """Return whether this micro-batch is the first for which the scale of the loss matters."""
         matters = self.divisor not in (1.0, math.inf) or self.objective.processes > 1
         return self.objective.scale == "unknown" and num_items is not None and matters
 
     def settle(self, compute: Callable[[Tensor | int | None], Any], num_items: Any, model: nn.Module) -> Any:
-        """Compute the first accumulated loss and learn what it is from how it depends on `num_items_in_batch`.
+        """Compute the first accumulated loss, and determine its scale from its dependence on `num_items_in_batch`.
 
         For `a / n + b` the derivative by n gives the share `a / n`, at no further cost. A loss that took the number
-        out of its tensor has none; it is evaluated a second time, leaving no trace.
+        out of its tensor has no derivative; it is evaluated a second time, without side effects.
         """
         before, buffers = RandomState.capture(), [(buffer, buffer.clone()) for buffer in model.buffers()]
         count = torch.as_tensor(num_items, dtype=torch.float32).detach().requires_grad_(True)
         with warnings.catch_warnings():
-            # Whoever takes the number out of its tensor would be told that it has a derivative.
+            # torch would warn about a loss that takes the number out of its tensor.
             warnings.filterwarnings("ignore", message="Converting a tensor with requires_grad=True to a scalar")
             loss = compute(count)
         total = self._total(loss)
         slope = _derivative(total, count)
         value = float(total.detach())
         if value == 0.0 or not math.isfinite(value):
-            # It says nothing about its scale; the next one will. Computed as a mean it is right in every case.
+            # Its scale cannot be determined; the next loss will show it. As a mean, it is right in every case.
             return self._again(compute, num_items, before, buffers)
         if slope:
             share = -float(num_items) * slope
@@ -167,30 +167,33 @@ class ScaledLoss:
         streams: RandomState,
         buffers: list[tuple[Tensor, Tensor]],
     ) -> Any:
-        """The loss computed anew, as a mean, as if it had not been computed before."""
+        """Return the loss computed again, as a mean, as if it had not been computed before."""
         streams.restore()
         for buffer, earlier in buffers:
             buffer.detach().copy_(earlier)  # statistics would count the batch twice
-        with hearing(None):  # what it reports was heard the first time
+        with hearing(None):  # its tracked numbers were recorded the first time
             return compute(self.own_count(num_items))
 
     def _is_multiplied(self, share: float, mean: float | None) -> bool:
-        """Whether a share is what the micro-batch's mean makes it, or that times the number of processes.
+        """Return whether a share is the micro-batch's mean share times the number of processes.
 
-        transformers' own `compute_loss` multiplies by their number, and so do subclasses that were written after it.
+        transformers' own `compute_loss` multiplies by their number, and so do subclasses that were modelled on it.
         """
         if not mean:
             return False
         times = share * self.divisor * self.objective.processes / mean
-        return times > math.sqrt(self.objective.processes)  # in the middle between 1 and the number of processes
+        return times > math.sqrt(self.objective.processes)  # the geometric mean of 1 and the number of processes
 
     def own_count(self, num_items: Any) -> Any:
-        """The part of `num_items` that belongs to the micro-batch at hand."""
+        """Return the part of `num_items` that belongs to this micro-batch."""
         return num_items / (self.divisor * self.objective.processes)
 
 
 def no_loss(model: nn.Module) -> Tensor:
-    """Zero, with a zero gradient for every parameter: a mean over nothing is no number, and replicas wait for it."""
+    """Return zero, with a zero gradient for every parameter.
+
+    A mean over nothing is NaN, and other processes wait for the gradients.
+    """
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return torch.stack([(parameter * 0.0).sum() for parameter in trainable]).sum()
 
@@ -221,7 +224,7 @@ def _derivative(loss: Tensor, by: Tensor) -> float | None:
 
 
 def _with_decoder_inputs(model: nn.Module, inputs: Batch, labels: Tensor) -> Batch:
-    """An encoder-decoder makes its decoder's input from the labels; without them it has to be given."""
+    """Add the decoder's input, which an encoder-decoder makes from labels that it does not get here."""
     prepare = getattr(model, "prepare_decoder_input_ids_from_labels", None)
     config = getattr(model, "config", None)
     if prepare is None or "decoder_input_ids" in inputs or not getattr(config, "is_encoder_decoder", False):
@@ -230,7 +233,7 @@ def _with_decoder_inputs(model: nn.Module, inputs: Batch, labels: Tensor) -> Bat
 
 
 def takes_num_items(model: nn.Module) -> bool:
-    """Whether a model's forward accepts `num_items_in_batch`: it says so itself, or it takes any keyword."""
+    """Return whether a model's forward accepts `num_items_in_batch`: it states so, or it accepts any keyword."""
     stated = getattr(model, "accepts_loss_kwargs", None)
     if stated is not None:
         return bool(stated)
@@ -242,7 +245,7 @@ def takes_num_items(model: nn.Module) -> bool:
 
 @dataclass(frozen=True)
 class LossSignature:
-    """Which of the newer keywords a `compute_loss` understands; overrides of every age are in use."""
+    """The newer keywords that a `compute_loss` accepts; older overrides are still in use."""
 
     takes_num_items: bool
     takes_return_outputs: bool

@@ -1,7 +1,7 @@
-"""Whether the rows of a batch keep to themselves: only then may a batch be cut without changing its gradient.
+"""The check that rows of a batch are independent: only then can a batch be split without changing its gradient.
 
 A loss that compares rows with one another (in-batch negatives), and layers that average over them (batch norm), give
-another gradient for two halves than for the whole. Nothing but trying tells.
+another gradient for two halves than for the whole. Only a trial can show it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..core.logged_numbers import hearing
 from ..core.protocols import Batch
 from ..core.random import undisturbed
 
-ROWS_EACH = 2  # of the longest and of the shortest micro-batch: enough for rows to meet, and cheap
+ROWS_EACH = 2  # of the longest and of the shortest micro-batch: enough for rows to interact, and cheap
 PADDING = {"labels": -100, "label_ids": -100}
 
 Loss = Callable[[Batch], Tensor]
@@ -38,15 +38,15 @@ def check_rows_keep_apart(
     tolerance: float,
     pad_token_id: int = 0,
 ) -> None:
-    """Refuse to cut batches of a model whose gradient for two parts is not that of the whole.
+    """Raise if a model's gradient for two parts is not that of the whole, so that its batches cannot be split.
 
-    Rows of the first and the last of `parts` are computed apart and, padded, together. Dropout is off, batch norm on;
-    weights, buffers, gradients and random streams are as before.
+    Rows of the first and the last of `parts` are computed separately and, padded, together. Dropout is off, batch norm
+    on; weights, buffers, gradients and random streams are left unchanged.
     """
     few = [_rows(parts[0], slice(0, ROWS_EACH)), _rows(parts[-1], slice(-ROWS_EACH, None))]
     whole = joined(few, pad_token_id)
     if whole is None:
-        return  # of a shape that cannot be put together here: nothing can be said
+        return  # shapes that cannot be joined here: there is nothing to compare
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     with _calm(model), undisturbed(), hearing(None):
         weights = [weigh(part) for part in few]
@@ -68,7 +68,7 @@ def check_rows_keep_apart(
 
 
 def joined(parts: Sequence[Batch], pad_token_id: int = 0) -> Batch | None:
-    """One padded batch of several; None where shapes differ in more than length."""
+    """Return one padded batch made of several; None if shapes differ in more than length."""
     whole: dict[str, Any] = {}
     for name, first in parts[0].items():
         values = [part[name] for part in parts]
@@ -114,7 +114,7 @@ def _gradient(losses: Sequence[tuple[Tensor, float]], parameters: Sequence[nn.Pa
 
 @contextmanager
 def _calm(model: nn.Module) -> Iterator[None]:
-    """Dropout off; layers that average over rows stay as in training, and their statistics are put back."""
+    """Turn dropout off; layers that average over rows stay in training mode, and their statistics are restored."""
     modes = [(module, module.training) for module in model.modules()]
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     model.eval()

@@ -12,7 +12,11 @@ from torch import Tensor
 
 @dataclass
 class LabelSmoother:
-    """Cross entropy in which every class gets a little of the target: `epsilon` spread evenly over all of them.
+    """Cross entropy with smoothed labels: `epsilon` of the target is spread evenly over all classes.
+
+    Args:
+        epsilon: the part of the target that is spread over all classes.
+        ignore_index: the label of positions that do not count.
 
     >>> loss = LabelSmoother(epsilon=0.1)({"logits": torch.zeros(2, 3)}, torch.tensor([0, 2]))
     """
@@ -33,9 +37,9 @@ class LabelSmoother:
         surprise = -torch.nn.functional.log_softmax(logits, dim=-1)
         targets = labels.unsqueeze(-1) if labels.dim() == surprise.dim() - 1 else labels
         ignored = targets.eq(self.ignore_index)
-        # Ignored positions need a class that exists; what they gather is zeroed below.
+        # Ignored positions need a valid class; what they gather is zeroed below.
         own = surprise.gather(dim=-1, index=targets.clamp(min=0)).masked_fill(ignored, 0.0).sum()
-        # Sums over a whole vocabulary do not fit float16.
+        # Sums over a whole vocabulary do not fit into float16.
         everyone = surprise.sum(dim=-1, keepdim=True, dtype=torch.float32).masked_fill(ignored, 0.0).sum()
         count = num_items_in_batch if num_items_in_batch is not None else ignored.numel() - ignored.long().sum()
         return (1 - self.epsilon) * (own / count) + self.epsilon * (everyone / (count * surprise.shape[-1]))
