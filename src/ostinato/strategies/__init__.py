@@ -1,1 +1,1 @@
-"""Where parameters live, how processes agree, and in which number format they compute."""
+"""Where parameters live, how processes exchange data, and the number formats of computation."""

@@ -1,7 +1,7 @@
-"""Which model the loops call: the user's, or what `torch.compile` made of it.
+"""The model that the loops call: the user's, or the result of `torch.compile`.
 
-`trainer.model` always is the model itself, so that columns, labels, names of weights, saving and loading have nothing
-to do with compiling. The compiled one shares its weights and is called in its place, in training and in evaluation.
+`trainer.model` is always the model itself, so that columns, labels, names of weights, saving and loading do not depend
+on compiling. The compiled model shares its weights and is called in its place, in training and in evaluation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from . import compile
 
 @dataclass(frozen=True)
 class Compiled:
-    """A model, compiled."""
+    """A compiled model, and the settings that it was compiled with."""
 
     module: nn.Module
     settings: CompileSettings | None  # None: the user compiled it
@@ -35,7 +35,7 @@ class CompileHost(Protocol):
 
 
 def take_over(trainer: CompileHost) -> None:
-    """A model that came compiled is kept to be called; `trainer.model` is the one inside."""
+    """Keep a model that was passed compiled for calls, and set `trainer.model` to the model inside it."""
     given = trainer.model
     if uncompiled(given) is not given:
         trainer._compiled = Compiled(given, settings=None)
@@ -43,7 +43,7 @@ def take_over(trainer: CompileHost) -> None:
 
 
 def called(trainer: CompileHost, model: nn.Module) -> nn.Module:
-    """What to call for this model. Made once: a compiler remembers what it has compiled for whom."""
+    """Return the module to call for this model. It is created once: a compiler caches its results per module."""
     known, settings = trainer._compiled, CompileSettings.of(trainer.args)
     if known is not None and uncompiled(known.module) is model and known.settings in (None, settings):
         return known.module

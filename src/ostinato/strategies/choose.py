@@ -1,4 +1,4 @@
-"""From the world and the settings to a strategy."""
+"""The choice of a strategy from the world and the settings."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ from .single import SingleDevice
 
 
 def choose_strategy(world: World, device: torch.device, replicas: ReplicaSettings) -> Strategy:
-    """One process trains alone; several replicate the model and share the rows."""
+    """Return the strategy: one process trains alone; several replicate the model and share the rows."""
     join(world, device, backend=replicas.backend, timeout_seconds=replicas.timeout_seconds)
     return SingleDevice(device) if world.size == 1 else Replicated(device, world, replicas)

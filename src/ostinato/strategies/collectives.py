@@ -1,4 +1,4 @@
-"""Rows from every process, on every process."""
+"""Gathering: rows from every process, on every process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _gather(tensor: Tensor, device: torch.device, pad: float | None) -> Tensor:
     sizes = [tuple(int(size) for size in one) for one in torch.stack(shapes).tolist()]
     widest = [max(dimension) for dimension in zip(*sizes, strict=True)]
     filler = 0 if pad is None else pad
-    # All-gather wants equal shapes: fill up, exchange, cut the filled-up rows off again.
+    # All-gather needs equal shapes: pad, exchange, cut the padded rows off again.
     padding = [
         amount
         for have, want in zip(reversed(tensor.shape), reversed(widest), strict=True)

@@ -1,4 +1,4 @@
-"""`torch.compile`, and what may be wrong with what it is asked for."""
+"""`torch.compile`, and the errors for settings that it does not accept."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ..core.errors import ConfigError
 
 
 class CompileError(ConfigError, RuntimeError):
-    """A compiler that cannot be used; torch raises a RuntimeError for most of them."""
+    """The requested compiler cannot be used; torch raises a RuntimeError in most of these cases."""
 
 
 def compiled(model: nn.Module, settings: CompileSettings, device: torch.device) -> nn.Module:
-    """The model as a compiler makes it, when it is first called; one that the user has compiled stays as it is."""
+    """Return the model, to be compiled when it is first called; a model that the user has compiled stays as it is."""
     if (
         uncompiled(model) is not model or model._compiled_call_impl is not None
     ):  # torch.compile(model), model.compile()
@@ -49,7 +49,7 @@ def _refusal(settings: CompileSettings, error: RuntimeError) -> CompileError:
 
 
 def _check_tools(settings: CompileSettings, device: torch.device) -> None:
-    """Inductor writes C++ for a CPU. Without a compiler for that, the first step would fail."""
+    """Raise if there is no C++ compiler: inductor writes C++ for a CPU, and the first step would fail."""
     if settings.backend != "inductor" or device.type != "cpu" or not sys.platform.startswith("linux"):
         return
     program = os.environ.get("CXX", "g++")

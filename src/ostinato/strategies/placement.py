@@ -1,4 +1,4 @@
-"""Models that were put on devices of their own before a trainer saw them."""
+"""Models that were placed on devices of their own before they were passed to a trainer."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torch import nn
 
 
 def is_placed(model: nn.Module) -> bool:
-    """Return whether the model has to stay where it is.
+    """Return whether the model has to stay on its devices.
 
-    That is a model with a device map, of one device or several; one that bitsandbytes quantized; or one with a part
-    that is spread over several devices.
+    This holds for a model with a device map, of one device or several; one that bitsandbytes quantized; or one with a
+    part that is spread over several devices.
     """
     if _device_map(model) or getattr(model, "quantization_method", None) == "bitsandbytes":
         return True

@@ -1,4 +1,4 @@
-"""Number formats: autocast around the model's forward, and scaling that keeps small float16 gradients alive."""
+"""Number formats: autocast around the model's forward, and scaling so that small float16 gradients are not lost."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ..core.tree import tree_map
 
 _AS_IT_IS = nullcontext()
 
-# Below this scale the gradient of the loss itself, times the scale, is no normal float16 number: a gradient that is
-# still not finite there is not so because of its scale.
+# Below this scale, the gradient of the loss itself times the scale is not a normal float16 number: if a gradient is
+# still not finite there, its scale is not the cause.
 SMALLEST_SCALE = torch.finfo(torch.float16).tiny
 
 
@@ -28,7 +28,7 @@ class FullPrecision:
         return _AS_IT_IS
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """The format of the forward, for code that computes outside of it."""
+        """Return a context with the format of the forward, for code that computes outside of it."""
         return nullcontext()
 
     def backward(self, loss: Tensor) -> None:
@@ -60,7 +60,7 @@ class Autocast(FullPrecision):
     @contextmanager
     def forward(self, model: nn.Module) -> Iterator[None]:
         original, own = model.forward, vars(model).get("forward")
-        if getattr(original, "computes_in", None) == self.dtype:  # entered already
+        if getattr(original, "computes_in", None) == self.dtype:  # already entered
             yield
             return
 
@@ -71,15 +71,15 @@ class Autocast(FullPrecision):
             return tree_map(_as_float32, outputs)
 
         # An attribute of the instance shadows the method, so that a user's `compute_loss` which calls
-        # `model(**inputs)` itself is covered as well. It is taken away again: a copy of the model made later
-        # would otherwise call the original's weights.
+        # `model(**inputs)` itself is covered as well. It is removed again: a copy of the model made later would
+        # otherwise call the original's weights.
         in_small_numbers.computes_in = self.dtype  # type: ignore[attr-defined]
         model.forward = in_small_numbers
         try:
             yield
         finally:
             del model.forward
-            if own is not None:  # the user had put a forward of their own there
+            if own is not None:  # the user had set a forward there
                 model.forward = own
 
 
@@ -101,8 +101,8 @@ class ScaledFloat16(Autocast):
             self._unscaled = True
 
     def step(self, optimizer: torch.optim.Optimizer) -> bool:
-        # A fused optimizer is called also then and leaves the weights alone by itself, so that transformers does not
-        # take its step for skipped: the schedule follows.
+        # A fused optimizer is called even then and leaves the weights unchanged by itself, so transformers does not
+        # count its step as skipped: the schedule advances.
         looks_itself = getattr(optimizer, "_step_supports_amp_scaling", False)
         self.skipped_last_step = not looks_itself and self._found_infinite(optimizer)
         self.scaler.step(optimizer)
@@ -111,7 +111,7 @@ class ScaledFloat16(Autocast):
 
     def skip(self, optimizer: torch.optim.Optimizer) -> bool:
         if self._found_infinite(optimizer):
-            return self.step(optimizer)  # which the scaler does not let through to the weights
+            return self.step(optimizer)  # the scaler keeps it from the weights
         self.skipped_last_step = True
         self._update()
         return False
@@ -120,7 +120,7 @@ class ScaledFloat16(Autocast):
         return self._found_infinite(optimizer) and self.scaler.get_scale() > SMALLEST_SCALE
 
     def _found_infinite(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether the scaler saw a gradient that is not finite when it unscaled them."""
+        """Return whether the scaler found a gradient that is not finite when it unscaled them."""
         return any(found.item() for found in self.scaler._found_inf_per_device(optimizer).values())
 
     def _update(self) -> None:
@@ -129,7 +129,7 @@ class ScaledFloat16(Autocast):
 
 
 def choose_precision(settings: PrecisionSettings) -> FullPrecision:
-    """bf16 and fp16 as arguments ask for them."""
+    """Return the precision that the arguments select with bf16 and fp16."""
     if settings.bf16:
         return Autocast(settings.device_type, torch.bfloat16)
     if settings.fp16 and settings.device_type == "cpu":
@@ -141,7 +141,7 @@ def choose_precision(settings: PrecisionSettings) -> FullPrecision:
 
 @contextmanager
 def half_precision_weights(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
-    """The model's floating-point weights in `dtype` for a while; afterwards the very same weights as before."""
+    """Convert the model's floating-point weights to `dtype` while entered; restore the same weights afterwards."""
     if dtype is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""Joining the other processes of a run."""
+"""The process group of a run."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _POLL_SECONDS = 0.02
 
 
 def join(world: World, device: torch.device, *, backend: str | None = None, timeout_seconds: int = 1800) -> None:
-    """Open the default process group, unless the script already did. A world of one has none."""
+    """Open the default process group, unless the script already did. A world of one process has none."""
     if device.type == "cuda":
-        torch.cuda.set_device(device)  # NCCL talks through the current device, whoever opened the group
+        torch.cuda.set_device(device)  # NCCL uses the current device, even if the script opened the group
     if world.size == 1 or dist.is_initialized():
         return
     timeout = timedelta(seconds=timeout_seconds)
@@ -27,8 +27,8 @@ def join(world: World, device: torch.device, *, backend: str | None = None, time
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         dist.init_process_group(backend, timeout=timeout)
         return
-    # torchrun's store outlives the processes. What was left there before a restart must not be read again, so the
-    # processes that run now meet under a name of their own.
+    # torchrun's store outlives the processes. Entries from before a restart must not be read again, so the running
+    # processes use a prefix of their own.
     launcher = dist.TCPStore(
         os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=timeout
     )
@@ -38,14 +38,14 @@ def join(world: World, device: torch.device, *, backend: str | None = None, time
 
 
 def agree_on_name(store: dist.Store, world: World, timeout_seconds: float) -> str:
-    """Return a name that the running processes share and that none used before them.
+    """Return a name that the running processes share and that was not used before them.
 
-    The launcher's count of restarts is no such name: every node has a count of its own, and a node that restarts alone
-    is ahead of the others.
+    The launcher's count of restarts cannot serve: every node has a count of its own, and a node that restarts alone is
+    ahead of the others.
 
-    Each process greets with a random word. The first process answers every greeting with its own word, which becomes
-    the name, and waits until all have acknowledged it. A process that died is answered too, but does not acknowledge;
-    one that is started in its place greets with another word.
+    Each process writes a greeting with a random word. The first process answers every greeting with its own word,
+    which becomes the name, and waits until all have acknowledged it. A process that died is answered too, but does
+    not acknowledge; a process that replaces it writes a greeting with another word.
     """
     word = uuid.uuid4().hex
     if not world.is_main:
@@ -70,7 +70,7 @@ def agree_on_name(store: dist.Store, world: World, timeout_seconds: float) -> st
 
 
 def barrier(device: torch.device, *, backend: str | None, timeout_seconds: int) -> None:
-    """Wait for every process; opens the group first when arguments are read before a trainer exists."""
+    """Wait for every process; open the group first if arguments are read before a trainer exists."""
     world = World.from_environment()
     if world.size == 1:
         return

@@ -1,4 +1,4 @@
-"""Every process holds the whole model (DDP) and works on its own rows."""
+"""Data parallelism: every process holds the whole model (DDP) and computes its own rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .collectives import gather_tree
 
 @dataclass
 class Replicated:
-    """Gradients are averaged over all processes at the end of each optimizer step."""
+    """Train in several processes: gradients are averaged over all of them at the end of each optimizer step."""
 
     device: torch.device
     world: World
@@ -38,7 +38,7 @@ class Replicated:
         if isinstance(model, DistributedDataParallel):
             return model
         if not any(parameter.requires_grad for parameter in model.parameters()):
-            return model  # nothing to exchange, and DDP refuses such a model
+            return model  # nothing to exchange, and DDP rejects such a model
         given = {
             "find_unused_parameters": self.settings.find_unused_parameters,
             "bucket_cap_mb": self.settings.bucket_cap_mb,
@@ -47,7 +47,7 @@ class Replicated:
         }
         options = {name: value for name, value in given.items() if value is not None}
         is_here = all(parameter.device == self.device for parameter in model.parameters())
-        # Without ids DDP leaves inputs where they are, as a model needs that is spread over several devices.
+        # Without ids, DDP leaves inputs on their devices, as a model needs that is spread over several devices.
         ids = [self.device.index] if self.device.type == "cuda" and is_here else None
         return DistributedDataParallel(model, device_ids=ids, **options)
 

@@ -1,4 +1,4 @@
-"""One process, one device."""
+"""Training in one process, on one device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOTHING_TO_EXCHANGE = nullcontext()
 
 @dataclass
 class SingleDevice:
-    """Train in one process: collectives return what they are given."""
+    """Train in one process: collectives return their input."""
 
     device: torch.device
     rank: int = 0
