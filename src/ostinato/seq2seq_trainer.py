@@ -1,4 +1,4 @@
-"""`Seq2SeqTrainer`: a Trainer whose evaluations may judge the texts that the model writes."""
+"""`Seq2SeqTrainer`: a Trainer whose evaluations can measure generated texts."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .trainer import Trainer
 
 
 class Seq2SeqTrainer(Trainer):
-    """Trains as `Trainer` does; with `predict_with_generate=True`, `evaluate` and `predict` see generated ids.
+    """Train as `Trainer` does; with `predict_with_generate=True`, `evaluate` and `predict` use generated ids.
 
     >>> args = Seq2SeqTrainingArguments("out", predict_with_generate=True)  # doctest: +SKIP
     >>> Seq2SeqTrainer(model, args, eval_dataset=rows, compute_metrics=exact).evaluate(num_beams=4)  # doctest: +SKIP
     """
 
-    _gen_kwargs: dict[str, Any] | None = None  # of the evaluation that runs, or of the last one
+    _gen_kwargs: dict[str, Any] | None = None  # of the current evaluation, or of the last one
     _is_evaluating = False
 
     def __init__(
@@ -87,10 +87,14 @@ class Seq2SeqTrainer(Trainer):
 
     @staticmethod
     def load_generation_config(gen_config_arg: Any) -> Any:
-        """The `GenerationConfig` that an object, a dict, a directory, a file or a name of the hub stands for."""
+        """Return a `GenerationConfig`.
+
+        Args:
+            gen_config_arg: a config, a dict, a directory, a file or a name on the hub.
+        """
         return generation_settings.load_generation_config(gen_config_arg)
 
-    # ---- evaluating ------------------------------------------------------------------------------------------
+    # ---- evaluation ------------------------------------------------------------------------------------------
 
     def evaluate(
         self,
@@ -99,7 +103,17 @@ class Seq2SeqTrainer(Trainer):
         metric_key_prefix: str = "eval",
         **gen_kwargs: Any,
     ) -> dict[str, float]:
-        """As `Trainer.evaluate`; further arguments go to `generate` (`max_length`, `num_beams`, …)."""
+        """Evaluate as `Trainer.evaluate` does, with options for `generate`.
+
+        Args:
+            eval_dataset: see `Trainer.evaluate`.
+            ignore_keys: see `Trainer.evaluate`.
+            metric_key_prefix: see `Trainer.evaluate`.
+            **gen_kwargs: passed to `generate` (`max_length`, `num_beams`, …).
+
+        Returns:
+            The metrics.
+        """
         with self._generating(gen_kwargs):
             return super().evaluate(eval_dataset, ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix)
 
@@ -110,13 +124,23 @@ class Seq2SeqTrainer(Trainer):
         metric_key_prefix: str = "test",
         **gen_kwargs: Any,
     ) -> PredictionOutput:
-        """As `Trainer.predict`; further arguments go to `generate` (`max_length`, `num_beams`, …)."""
+        """Predict as `Trainer.predict` does, with options for `generate`.
+
+        Args:
+            test_dataset: see `Trainer.predict`.
+            ignore_keys: see `Trainer.predict`.
+            metric_key_prefix: see `Trainer.predict`.
+            **gen_kwargs: passed to `generate` (`max_length`, `num_beams`, …).
+
+        Returns:
+            Predictions, labels and metrics.
+        """
         with self._generating(gen_kwargs):
             return super().predict(test_dataset, ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix)
 
     @contextmanager
     def _generating(self, given: dict[str, Any]) -> Iterator[None]:
-        """While entered, batches are generated with these options; so are all sets of a dict of sets."""
+        """Generate with these options while entered; they apply to all sets of a dict of sets."""
         settings, outside = GenerationSettings.of(self.args), self._is_evaluating
         if given and not settings.in_evaluation:
             note_once(f"nothing is generated: predict_with_generate is not set, and {', '.join(given)} has no effect")
@@ -136,7 +160,7 @@ class Seq2SeqTrainer(Trainer):
         ignore_keys: list[str] | None = None,
         **gen_kwargs: Any,
     ) -> tuple[Tensor | None, Any, Any]:
-        """Loss, generated ids and labels of one batch; the loss is that of the labels, not of what was generated."""
+        """Return loss, generated ids and labels of one batch; the loss is that of the labels, not of the ids."""
         settings = GenerationSettings.of(self.args)
         if prediction_loss_only or not settings.in_evaluation:
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
@@ -152,20 +176,20 @@ class Seq2SeqTrainer(Trainer):
 
     @property
     def _prediction_padding(self) -> int:
-        """For generated ids something that can be decoded."""
+        """The padding of generated ids, which can be decoded."""
         generates = GenerationSettings.of(self.args).in_evaluation
         filler = filler_of(self.processing_class, self.model) if generates else None
         return super()._prediction_padding if filler is None else filler
 
     def _filled_up(self, ids: Any) -> Any:
-        """Ids that a subclass fills up as it likes; else they stay as they are until all batches are known."""
+        """Pad ids if a subclass overrides the padding; else leave them unchanged until all batches are known."""
         width = configured_width(self.model)
         if not self._is_overridden("_pad_tensors_to_max_len") or not isinstance(ids, Tensor) or ids.shape[-1] >= width:
             return ids
         return self._pad_tensors_to_max_len(ids, width)
 
     def _pad_tensors_to_max_len(self, tensor: Tensor, max_length: int) -> Tensor:
-        """Fill ids and labels up to a length. Evaluation calls it where a subclass overrides it."""
+        """Pad ids and labels to a length. Evaluation calls it if a subclass overrides it."""
         return widened(tensor, max_length, self._prediction_padding)
 
     def _is_overridden(self, method: str) -> bool:
