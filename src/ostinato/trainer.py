@@ -1,4 +1,4 @@
-"""The public Trainer: a switchboard. Each method names an override point and says where its default lives."""
+"""The public `Trainer`. Each method is an override point, and its section names the package of its default."""
 
 from __future__ import annotations
 
@@ -114,28 +114,50 @@ from .strategies.placement import find_device, is_placed
 from .strategies.precision import choose_precision
 from .trackers import registry
 
-# Where a subclass may compute metrics of its own, under any name.
+# Methods in which a subclass may compute metrics of its own, under any name.
 _MAY_ADD_METRICS = ("evaluate", "_evaluate", "evaluation_loop", "prediction_step", "compute_loss", "log")
 
 
 def _write_report(*args: Any, **kwargs: Any) -> None:
-    """Write the page of a run; its module is loaded when the run has ended."""
+    """Write the report of a run. Its module is loaded when the run has ended."""
     run_report.write_report(*args, **kwargs)
 
 
 class Trainer(metaclass=TrainerType):
-    """Trains, evaluates and predicts with any `nn.Module`.
+    """Train, evaluate and predict with any `nn.Module`.
+
+    Override a method in a subclass to change one thing; every method may call `super()`.
+
+    Args:
+        model: The model to train; or pass `model_init`.
+        args: The training arguments.
+        data_collator: A function that turns a list of rows into a batch. By default rows are padded if
+            `processing_class` can do it, and stacked otherwise.
+        train_dataset: The rows to train on, or a `DataLoader`.
+        eval_dataset: The rows to evaluate on; an `EvalSet`, or a dict of several sets.
+        processing_class: The tokenizer or processor of the model.
+        model_init: A function that returns a new model for every `train`. It takes no argument, or a trial.
+        compute_loss_func: A function of outputs, labels and `num_items_in_batch` that returns the loss.
+        compute_metrics: A function of an `EvalPrediction` that returns a dict; or names, a streaming metric or "auto".
+        callbacks: Callbacks to add to the default ones, as classes or instances.
+        optimizers: An optimizer and a schedule; None for those of the arguments.
+        optimizer_cls_and_kwargs: The class of the optimizer and its arguments.
+        preprocess_logits_for_metrics: A function of logits and labels; its result is kept in place of the logits.
+        tokenizer: The older name of `processing_class`.
+        strategy: Where parameters live and how processes exchange data; by default chosen from the environment.
+        sampler: The order of the training rows.
+        batch_sampler: The batches of the training rows.
+        metrics: Names and streaming metrics for evaluation.
+        train_metrics: Names and streaming metrics for the training batches.
 
     >>> trainer = Trainer(model, TrainingArguments("out"), train_dataset=rows)  # doctest: +SKIP
     >>> trainer.train()  # doctest: +SKIP
-
-    Subclass it and override a method to change one thing; every method may call `super()`.
     """
 
     # ---- attributes ----------------------------------------------------------------------------------
-    # Every one is declared here. Those of the first three groups may be read and replaced by users at any time.
+    # All attributes are declared here. Those of the first three groups may be read and replaced by users at any time.
 
-    # what it was given
+    # given by the user
     args: TrainingArguments
     model: nn.Module
     model_init: Callable[..., nn.Module] | None
@@ -148,30 +170,30 @@ class Trainer(metaclass=TrainerType):
     compute_metrics: Any
     train_metrics: Any
     preprocess_logits_for_metrics: Callable[[Any, Any], Any] | None
-    optimizer: Any  # None until a run makes one
+    optimizer: Any  # None until a run creates one
     lr_scheduler: Any
     optimizer_cls_and_kwargs: tuple[type[torch.optim.Optimizer], dict[str, Any]] | None
     neftune_noise_alpha: float | None
 
-    # what is known of the model's labels and loss
+    # the model's labels and loss
     label_names: list[str]
     can_return_loss: bool
-    loss_is_scaled_for_ga: bool | None = None  # stated by a subclass; True: divided for accumulation; None: found out
+    loss_is_scaled_for_ga: bool | None = None  # stated by a subclass; True: divided for accumulation; None: determined
     objective: Objective
 
-    # where a run stands
+    # the state of a run
     state: TrainerState
     control: TrainerControl
     callback_handler: CallbackHandler
     is_in_train: bool
-    model_wrapped: nn.Module  # what the loop calls: compiled, replicated
-    current_flos: float  # since they were last moved into the state
+    model_wrapped: nn.Module  # the module that the loop calls: compiled, replicated
+    current_flos: float  # since the last `store_flos`
     current_gradient_accumulation_steps: int
     model_preparation_time: float = 0.0
     hp_name: Callable[[Any], str] | None
     hp_search_backend: Any
-    hub_model_id: str | None = None  # once a repository was asked for
-    push_in_progress: PushInProgress | None = None  # the last that did not block
+    hub_model_id: str | None = None  # once a repository was requested
+    push_in_progress: PushInProgress | None = None  # the last one that did not block
 
     # parts
     world: World
@@ -179,13 +201,13 @@ class Trainer(metaclass=TrainerType):
     precision: Precision
     accelerator: AcceleratorView  # a view on the strategy, for subclasses
     _memory_tracker: MemoryTracker
-    _run: Run | None  # the present run, or the last
+    _run: Run | None  # the current run, or the last
     _run_home: RunHome  # its directory
     _train_window: MetricWindow | None
     _publishing: publisher.Publisher | None = None
     _compiled: called_model.Compiled | None = None
 
-    # what it remembers
+    # internal state
     _metrics_asked: Any
     _trial: Any
     _train_batch_size: int
@@ -193,11 +215,11 @@ class Trainer(metaclass=TrainerType):
     _created_lr_scheduler: bool
     _eval_dataloaders: dict[str, DataLoader[Any]]
     _output_names: OutputNames
-    _places_model: bool | None = None  # set by hand; None: as the arguments say
-    _rehearsed: dry_run.Rehearsal | None = None  # the last that succeeded
+    _places_model: bool | None = None  # set by the user; None: as the arguments say
+    _rehearsed: dry_run.Rehearsal | None = None  # the last one that succeeded
     _resume_mode: ResumeMode = ResumeMode.RESUME  # of the last `train`
     _split_is_checked: bool = False
-    _found: dict[str, Any] = {}  # what the model itself says of labels and loss
+    _found: dict[str, Any] = {}  # labels and loss as determined from the model
     _loss_shifts_labels: bool | None = None
     _known_signature: tuple[Any, LossSignature] | None = None
     _initial_num_input_tokens_seen: int = 0
@@ -324,17 +346,17 @@ class Trainer(metaclass=TrainerType):
         self._memory_tracker.stop_and_update_metrics()
         emit(self, "on_init_end")
 
-    if not TYPE_CHECKING:  # type checkers see what there is
+    if not TYPE_CHECKING:  # type checkers see only the names that exist
 
         def __getattr__(self, name: str) -> Any:
-            """What is not here: names of transformers' older and other parts (compat/legacy_names.py)."""
+            """Return an attribute under a name of transformers' older or other parts (compat/legacy_names.py)."""
             return absent(self, name)
 
     def create_accelerator_and_postprocess(self) -> None:
-        """`self.accelerator`, under which subclasses look for devices, gathering and unwrapping."""
+        """Create `self.accelerator`, which subclasses use for devices, gathering and unwrapping."""
         self.accelerator = AcceleratorView(self)
 
-    # ---- what the constructor settles ----------------------------------------------------------------
+    # ---- set-up in the constructor -------------------------------------------------------------------
 
     def _seed(self) -> None:
         enable_full_determinism(self.args.seed) if self.args.full_determinism else set_seed(self.args.seed)
@@ -352,13 +374,16 @@ class Trainer(metaclass=TrainerType):
         return default_data_collator
 
     def _adopt_model(self) -> None:
-        """Place the model, and find out what it takes and what its loss is, but for what was set by hand since."""
+        """Place the model, and determine its inputs and its loss.
+
+        Values that the user has set since are kept.
+        """
         called_model.take_over(self)
         if self.place_model_on_device:
             self._move_model_to_device(self.model, self.args.device)
         config: Any = getattr(self.model, "config", None)
         if getattr(config, "use_cache", None) is not None:
-            config.use_cache = self.args.use_cache  # keys and values kept for generation are of no use in training
+            config.use_cache = self.args.use_cache  # the cache for generation is of no use in training
         self.model_wrapped = self.model
         inner, named = columns.bare_model(self.model), self.args.label_names
         found = {
@@ -369,13 +394,13 @@ class Trainer(metaclass=TrainerType):
         for name, value in found.items():
             if name not in self._found or getattr(self, name) == self._found[name]:
                 setattr(self, name, value)
-        self._found = copy.deepcopy(found)  # a list may be added to
+        self._found = copy.deepcopy(found)  # a copy, since a list may be extended
         shifted, self._loss_shifts_labels = self._loss_shifts_labels, loss_shifts_labels(inner)
         if self.objective.smoother_shifts == bool(shifted):
             self.objective.smoother_shifts = bool(self._loss_shifts_labels)
 
     def _shifts_labels(self, batch: Batch) -> bool:
-        """Whether the model's loss compares each position with the next label; tried out if it does not say."""
+        """Return whether the model's loss compares each position with the next label; try it if it is not stated."""
         if self._loss_shifts_labels is None:
             shifts = observe_shift(self.model, self._prepare_inputs(dict(batch)))
             self._loss_shifts_labels = self.objective.smoother_shifts = shifts
@@ -383,7 +408,7 @@ class Trainer(metaclass=TrainerType):
 
     @property
     def _labels_are(self) -> str:
-        """The column that tells what a mean loss averages."""
+        """The column with the labels that a mean loss averages over."""
         return self.label_names[0] if len(self.label_names) == 1 else "labels"
 
     @property
@@ -422,7 +447,7 @@ class Trainer(metaclass=TrainerType):
 
     @property
     def place_model_on_device(self) -> bool:
-        """Whether the trainer may move the model to its device; a subclass or a script may set it."""
+        """Whether the trainer may move the model to its device. A subclass or a script may set it."""
         if self._places_model is not None:
             return self._places_model
         return getattr(self.args, "place_model_on_device", None) is not False
@@ -435,7 +460,7 @@ class Trainer(metaclass=TrainerType):
         return self.place_model_on_device and not is_placed(model)
 
     def _choose_device(self) -> torch.device:
-        """Return the device to train on: that of this process, or of a model that may not be moved there."""
+        """Return the device to train on: that of this process, or that of a model that may not be moved."""
         if self._may_move(self.model):
             return self.args.device
         device = find_device(self.model, default=self.args.device)
@@ -444,15 +469,30 @@ class Trainer(metaclass=TrainerType):
         return device
 
     def add_callback(self, callback: TrainerCallback | type[TrainerCallback]) -> None:
-        """Add a callback, as a class or an instance."""
+        """Add a callback.
+
+        Args:
+            callback: A class or an instance.
+        """
         self.callback_handler.add_callback(callback)
 
     def pop_callback(self, callback: TrainerCallback | type[TrainerCallback]) -> TrainerCallback | None:
-        """Take a callback out, by class or instance, and return it."""
+        """Remove a callback and return it.
+
+        Args:
+            callback: A class or an instance.
+
+        Returns:
+            The callback; None if there is none.
+        """
         return self.callback_handler.pop_callback(callback)
 
     def remove_callback(self, callback: TrainerCallback | type[TrainerCallback]) -> None:
-        """Take a callback out, by class or instance."""
+        """Remove a callback.
+
+        Args:
+            callback: A class or an instance.
+        """
         self.callback_handler.remove_callback(callback)
 
     def _move_model_to_device(self, model: nn.Module, device: torch.device) -> None:
@@ -461,7 +501,17 @@ class Trainer(metaclass=TrainerType):
             model.to(device)
 
     def call_model_init(self, trial: Any = None) -> nn.Module:
-        """A fresh model from `model_init`, which takes no argument or a trial."""
+        """Return a new model from `model_init`, which takes no argument or a trial.
+
+        Args:
+            trial: Passed to `model_init` if it takes an argument.
+
+        Returns:
+            The model.
+
+        Raises:
+            ConfigError: `model_init` takes more than one argument, or returns None.
+        """
         assert self.model_init is not None
         count = len(inspect.signature(self.model_init).parameters)
         if count > 1:
@@ -471,7 +521,7 @@ class Trainer(metaclass=TrainerType):
             raise usage_errors.model_init_returns_nothing()
         return model
 
-    # ---- running (engine/setup.py) -----------------------------------------------------------------
+    # ---- runs (engine/setup.py) --------------------------------------------------------------------
 
     def train(
         self,
@@ -481,15 +531,26 @@ class Trainer(metaclass=TrainerType):
         *,
         resume_mode: ResumeMode | str = ResumeMode.RESUME,
     ) -> TrainOutput:
-        """Train, from the beginning or from a checkpoint (`True`: the newest whole one in `output_dir`).
+        """Train, from the beginning or from a checkpoint.
 
-        `resume_mode` says what a checkpoint is for: "resume" goes on with its run, "extend" goes on with it for more
-        steps than it was planned for, "fork" begins a new run with its weights, "fork_with_optimizer" also with what
-        its optimizer remembers.
+        Args:
+            resume_from_checkpoint: A checkpoint; True for the newest whole one in `output_dir`.
+            trial: A trial of a hyperparameter search, which is not supported yet.
+            ignore_keys_for_eval: Outputs of the model that are not predictions, in evaluations during training.
+            resume_mode: The use of the checkpoint. "resume" continues its run, "extend" continues it for more steps
+                than were planned, "fork" starts a new run with its weights, "fork_with_optimizer" also with its
+                optimizer's averages.
+
+        Returns:
+            The number of steps, the mean loss and the metrics of the run.
+
+        Raises:
+            ConfigError: The arguments contradict one another, or `resume_mode` does not fit.
+            CheckpointError: There is no such checkpoint, or none that is whole.
         """
         with ShortTraceback(), self._memory_tracker.guarded():
             self._resume_mode = ResumeMode(resume_mode)
-            self.args.validate()  # arguments may have been changed since they were made
+            self.args.validate()  # arguments may have been changed since they were created
             request.check_best_metric(self)
             self.is_in_train = True
             self._memory_tracker.start()
@@ -520,7 +581,7 @@ class Trainer(metaclass=TrainerType):
                 self.is_in_train = False
 
     def _may_add_metrics(self) -> bool:
-        """Whether a subclass or a callback of the user's may add metrics to an evaluation."""
+        """Return whether a subclass or a user's callback may add metrics to an evaluation."""
         listening = [
             type(callback)
             for callback in self.callback_handler.callbacks
@@ -530,21 +591,21 @@ class Trainer(metaclass=TrainerType):
         return bool(theirs) or any(map(self._is_overridden, _MAY_ADD_METRICS))
 
     def _break_off(self) -> None:
-        """No event tells callbacks that training broke off."""
+        """Stop progress bars and notify callbacks after a failure, for which there is no event."""
         self._stop_progress()
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, TidiesUp):
                 callback.broke_off()
 
     def _stop_progress(self) -> None:
-        """A bar left running would garble what comes next."""
+        """Stop progress bars, which would garble later output."""
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, (ProgressCallback, NotebookProgressCallback)):
                 callback.stop()
 
     @contextmanager
     def _showing(self) -> Iterator[None]:
-        """While an evaluation by itself goes on, its bar is there; also if it fails it is not there afterwards."""
+        """Remove the progress bar of a separate evaluation if it fails."""
         try:
             yield
         except BaseException:
@@ -560,7 +621,7 @@ class Trainer(metaclass=TrainerType):
         trial: Any = None,
         ignore_keys_for_eval: list[str] | None = None,
     ) -> TrainOutput:
-        """Open a run, take its steps, sum it up."""
+        """Open a run, take its steps, and return its results."""
         with ExitStack() as while_training:
             run = setup.open_run(
                 self,
@@ -581,7 +642,7 @@ class Trainer(metaclass=TrainerType):
                     report.begin(self, run)
                     train(self, run)
             except Exception as error:
-                saver.let_finish(self)  # it may be the checkpoint to go on from
+                saver.let_finish(self)  # a resumed run may need this checkpoint
                 reason = dispatch.explain_training_failure(self, error, run)
                 if reason is not error:
                     raise reason from reason.__cause__
@@ -596,10 +657,10 @@ class Trainer(metaclass=TrainerType):
         `rehearse=True` does the same before the first step of every `train`.
 
         Returns:
-            How long each part took, and what could not be tried.
+            The time of each part, and the parts that could not be tried.
 
         Raises:
-            Exception: What training, evaluating, saving or loading would raise later.
+            Exception: Any error that training, evaluating, saving or loading would raise later.
 
         >>> trainer.rehearse()  # doctest: +SKIP
         Rehearsal(train_seconds=0.04, eval_seconds=0.02, save_seconds=0.11, load_seconds=0.03, ...)
@@ -610,13 +671,13 @@ class Trainer(metaclass=TrainerType):
             return self._rehearsed
 
     def verify_resume(self, steps: int = 3) -> verifying.ResumeReport:
-        """Find out whether a resumed run repeats this one bit for bit, and if not, what differs first.
+        """Check whether a resumed run repeats this one bit for bit; if not, report what differs first.
 
-        Trains `steps`, saves, trains as many more; loads, trains these again, and compares every step. The trainer,
-        the model and `output_dir` are left as they were.
+        Train `steps`, save, train as many more; load, train these again, and compare every step. The trainer, the
+        model and `output_dir` are left unchanged.
 
         Args:
-            steps: How many steps to train before the checkpoint, and how many to compare.
+            steps: The number of steps to train before the checkpoint, and the number to compare.
 
         Returns:
             Whether the runs are equal, and the first difference.
@@ -632,9 +693,9 @@ class Trainer(metaclass=TrainerType):
             return verifying.verify_resume(self, steps)
 
     def explain(self, dataset: Any = None) -> BatchReport:
-        """Describe one batch: columns, batch, forward, outputs, loss, what metrics receive, and mistakes.
+        """Describe one batch: columns, batch, forward, outputs, loss, the input of metrics, and mistakes.
 
-        Nothing is trained, and the trainer, the model and the data are left as they were.
+        Nothing is trained, and the trainer, the model and the data are left unchanged.
 
         Args:
             dataset: Rows, or the name of an evaluation set; by default the training set, else the evaluation set.
@@ -651,7 +712,7 @@ class Trainer(metaclass=TrainerType):
         return explain_batch.explain_batch(self, dataset)
 
     def plan(self) -> RunPlan:
-        """Return what `train` will do: steps, batches, rates, evaluations, checkpoints, time, and what changes each.
+        """Return the plan of `train`: steps, batches, rates, evaluations, checkpoints, time, and what changes each.
 
         Nothing is computed or written. Times are known after `rehearse`.
 
@@ -668,10 +729,16 @@ class Trainer(metaclass=TrainerType):
         return plan_builder.build_run_plan(self)
 
     def samples_at(self, step: int) -> list[int]:
-        """The rows of the training set that an optimizer step is computed from, over all processes.
+        """Return the rows of the training set that an optimizer step is computed from, over all processes.
 
-        Any step, past or future, of the present run (of the last, or of one that would start now): the order is
-        arithmetic, nothing is read. `step` counts from 1, as `state.global_step` does once it is taken.
+        The order is arithmetic, so nothing is read. The step may be past or future. It belongs to the current run, or
+        to the last, or to one that would start now.
+
+        Args:
+            step: The step, counted from 1, as `state.global_step` is after it.
+
+        Returns:
+            The indices of the rows.
 
         >>> trainer.samples_at(1)  # doctest: +SKIP
         [7, 2, 5, 0]
@@ -682,12 +749,16 @@ class Trainer(metaclass=TrainerType):
                 loader = self.get_train_dataloader()
             plan = setup.plan_for(self, loader)
             return samples_at(loader, first_course(loader, plan.accumulation), step, plan.max_steps)
-        if run.updates.current is None:  # nothing taken yet
+        if run.updates.current is None:  # no step was taken yet
             run.updates.record_schedule(self.state.global_step)
         return samples_at(run.updates.loader, run.updates.position.courses, step, run.plan.max_steps)
 
     def get_total_train_batch_size(self, args: TrainingArguments) -> int:
-        """The rows of one optimizer step over all processes."""
+        """Return the number of rows of one optimizer step over all processes.
+
+        Args:
+            args: The training arguments.
+        """
         return self._train_batch_size * args.gradient_accumulation_steps * args.world_size
 
     # ---- one step (loss/, strategies/) ---------------------------------------------------------------
@@ -695,14 +766,23 @@ class Trainer(metaclass=TrainerType):
     def get_batch_samples(
         self, epoch_iterator: Iterator[Batch], num_batches: int, device: torch.device
     ) -> tuple[list[Batch], Tensor | int | None]:
-        """The micro-batches of one optimizer step, and how many targets they have together."""
+        """Return the micro-batches of one optimizer step, and the number of their targets.
+
+        Args:
+            epoch_iterator: The batches of the epoch.
+            num_batches: The number of batches to take.
+            device: The device for the number of targets.
+
+        Returns:
+            The micro-batches, and their number of targets together; None if the loss does not use it.
+        """
         samples = list(itertools.islice(epoch_iterator, num_batches))
         if self._run is not None and self._run.updates.cuts:
             samples = self._cut(samples)
         return samples, self._get_num_items_in_batch(samples, device)
 
     def _cut(self, samples: list[Batch]) -> list[Batch]:
-        """Batches in their micro-batches; the first that is cut is compared with the same rows uncut."""
+        """Return batches as micro-batches; the first batch that is split is compared with the same rows unsplit."""
         parts = micro_batches(samples)
         if self.args.split_by_length and not self._split_is_checked and len(parts) > len(samples):
             self._split_is_checked = True
@@ -717,7 +797,7 @@ class Trainer(metaclass=TrainerType):
         return parts
 
     def _get_num_items_in_batch(self, batch_samples: list[Batch], device: torch.device) -> Tensor | int | None:
-        """The targets of the whole step over all processes; None if nobody wants to know."""
+        """Return the targets of the whole step over all processes; None if the loss does not use them."""
         if not self.objective.wants_count or not batch_samples or "labels" not in batch_samples[0]:
             return None
         shifted = self._shifts_labels(batch_samples[0])
@@ -729,7 +809,7 @@ class Trainer(metaclass=TrainerType):
         return self.strategy.sum(total) if self.args.average_tokens_across_devices else total
 
     def _divisors(self, batches: list[Batch], padding_batches: list[bool]) -> list[float]:
-        """What turns the mean of each micro-batch into its share of the optimizer step."""
+        """Return the divisors that turn the mean of each micro-batch into its share of the optimizer step."""
         processes = self.objective.processes
         if len(batches) == 1 and not any(padding_batches) and processes == 1:
             return [1.0]
@@ -744,7 +824,16 @@ class Trainer(metaclass=TrainerType):
         return [total / (amount * processes) if amount else float("inf") for amount in amounts]
 
     def training_step(self, model: nn.Module, inputs: Batch, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-        """Forward and backward of one micro-batch; returns its share of the step's loss."""
+        """Run forward and backward of one micro-batch.
+
+        Args:
+            model: The module to call.
+            inputs: The micro-batch.
+            num_items_in_batch: The number of targets of the whole step.
+
+        Returns:
+            The micro-batch's share of the step's loss.
+        """
         if not (model.training and self.model.training):
             model.train()
         inputs = self._prepare_inputs(inputs)
@@ -772,12 +861,22 @@ class Trainer(metaclass=TrainerType):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
-        """The loss of one batch, by default the model's own; with `return_outputs` also what the model returned."""
+        """Return the loss of one batch, by default the model's own.
+
+        Args:
+            model: The module to call.
+            inputs: The batch.
+            return_outputs: Return the model's outputs too.
+            num_items_in_batch: The number of targets of the whole step.
+
+        Returns:
+            The loss; with `return_outputs`, the loss and the outputs.
+        """
         loss, outputs = self.objective(model, inputs, num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
 
     def _scaled_loss(self) -> ScaledLoss:
-        """Return the loss on the scale of the micro-batch that is computed; outside of a run a batch is a step."""
+        """Return the loss on the scale of the current micro-batch; outside of a run a batch is a step."""
         run = self._run
         if run is None or run.micro_batch is None or not run.is_computing:
             return self.objective.scaled(1.0)
@@ -785,51 +884,51 @@ class Trainer(metaclass=TrainerType):
 
     @contextmanager
     def _enter_loss_contexts(self, model: nn.Module, inputs: Batch, loss_scale: ScaledLoss) -> Iterator[Batch]:
-        """Enter what a subclass wants around a loss; yield the inputs it makes of these."""
+        """Enter the contexts that a subclass puts around a loss; yield the inputs that it returns."""
         parallel, inputs = self._prepare_context_parallel_inputs(model, inputs)
-        # A batch that only keeps a process in step with the others has nothing to report.
+        # Numbers tracked in a padding batch do not count.
         unheard = hearing(None) if loss_scale.weighs_nothing else nullcontext()
         with parallel(), self.compute_loss_context_manager(), unheard:
             yield inputs
 
     def _prepare_context_parallel_inputs(self, model: nn.Module, inputs: Batch) -> tuple[Callable[..., Any], Batch]:
-        """Sequences are not split over processes (yet): nothing to enter."""
+        """Return an empty context: sequences are not split over processes (yet)."""
         return nullcontext, inputs
 
     def compute_loss_context_manager(self) -> AbstractContextManager[Any]:
-        """What surrounds a loss: `autocast_smart_context_manager`."""
+        """Return the context of a loss: `autocast_smart_context_manager`."""
         return self.autocast_smart_context_manager()
 
     def autocast_smart_context_manager(self, cache_enabled: bool | None = True) -> AbstractContextManager[Any]:
-        """Nothing to enter: autocast surrounds the model's forward itself."""
+        """Return an empty context: autocast surrounds the model's forward itself."""
         return nullcontext()
 
     def _prepare_inputs(self, inputs: Batch) -> Batch:
-        """The batch on the device that computes."""
+        """Return the batch on the device that computes."""
         return self._prepare_input(inputs)
 
     def _prepare_input(self, data: Any) -> Any:
         device = self.strategy.device
         if device.type == "cpu" and type(data) is dict:
-            return dict(data)  # a copy: whoever computes the loss may take the labels out of it
+            return dict(data)  # a copy, since the code that computes the loss may remove the labels from it
         return tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, data)
 
     def _clip_grad_norm(self, model: nn.Module) -> Tensor:
-        """Cut the gradient to `max_grad_norm`; returns the norm it had."""
+        """Clip the gradient to `max_grad_norm`; return the norm it had."""
         assert self._run is not None
         return self.strategy.clip(self._run.parameters.gradients(), self._run.plan.max_grad_norm)
 
     def _get_learning_rate(self) -> float:
-        """The rate of the first parameter group."""
+        """Return the rate of the first parameter group."""
         if isinstance(self.lr_scheduler, ReduceLROnPlateau):
             return self.optimizer.param_groups[0]["lr"]
         rate = self.lr_scheduler.get_last_lr()[0]
         return rate.item() if isinstance(rate, Tensor) else rate
 
     def _wrap_model(self, model: nn.Module, training: bool = True, dataloader: Any = None) -> nn.Module:
-        """The model as the loops call it: compiled if asked for, on its device, replicated over the processes."""
+        """Return the module that the loops call: compiled if requested, on its device, replicated over processes."""
         if self._may_move(model):
-            model.to(self.strategy.device)  # scripts put another model in place of the one they began with
+            model.to(self.strategy.device)  # a script may have replaced the model
         called = called_model.called(self, model)
         return self.strategy.place(called) if training else called
 
@@ -853,21 +952,32 @@ class Trainer(metaclass=TrainerType):
         start_time: float,
         learning_rate: float | None = None,
     ) -> None:
-        """Log, evaluate and save, as far as the control asks for it."""
+        """Log, evaluate and save if the control requests it."""
         assert self._run is not None
         report.report_step(self, self._run, tr_loss, grad_norm, model, learning_rate)
 
     def track(self, name: str, value: float | Tensor, weight: float | Tensor = 1.0) -> None:
-        """Log a number with the next log line, as a weighted mean over all that is tracked until then.
+        """Log a number with the next log line, as a weighted mean over everything that is tracked until then.
 
-        From anywhere while the trainer trains or evaluates; `ostinato.track` is the same for code that has no trainer.
+        It may be called from anywhere while the trainer trains or evaluates; `ostinato.track` is the same for code
+        that has no trainer.
+
+        Args:
+            name: The key in the logs.
+            value: One number.
+            weight: The weight of the number in the mean.
 
         >>> trainer.track("kl", kl, weight=len(rows))  # doctest: +SKIP
         """
         track(name, value, weight)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add numbers to the history and tell the callbacks."""
+        """Add numbers to the history and pass them to the callbacks.
+
+        Args:
+            logs: The numbers by name.
+            start_time: The start of the run; with it, speeds are added if tokens are counted.
+        """
         if self.state.epoch is not None:
             logs["epoch"] = self.state.epoch
         if self.args.include_num_input_tokens_seen != "no":
@@ -880,14 +990,14 @@ class Trainer(metaclass=TrainerType):
                 logs["train_tokens_per_second"] = round(speed, 3)
                 if self._run is not None and (share := utilization.utilization(self, self._run, speed)) is not None:
                     logs["train_mfu"] = round(share, 4)
-        make_plain(logs)  # as numbers they can be saved, and need no device
+        make_plain(logs)  # plain numbers can be saved, and need no device
         self.state.log_history.append({**logs, "step": self.state.global_step})
         self.control = self.callback_handler.on_log(self.args, self.state, self.control, logs)
 
     def _evaluate(
         self, trial: Any, ignore_keys_for_eval: list[str] | None, skip_scheduler: bool = False
     ) -> dict[str, float]:
-        """Evaluate in the middle of training."""
+        """Evaluate during training."""
         metrics = self.evaluate(ignore_keys=ignore_keys_for_eval)
         self._report_to_hp_search(trial, self.state.global_step, metrics)
         if schedulers.steps_on_metric(self.lr_scheduler) and not skip_scheduler:
@@ -902,11 +1012,11 @@ class Trainer(metaclass=TrainerType):
         return metrics[full_name]
 
     def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
-        """Remember the best value so far; True if this evaluation is it."""
+        """Record the best value so far; return True if it is that of this evaluation."""
         if self.args.metric_for_best_model is None:
             return False
         value, best = self._metric_to_watch(metrics), self.state.best_metric
-        if math.isnan(value):  # no best: nothing would ever be better
+        if math.isnan(value):  # not recorded as best: no later value would be better
             return False
         if best is not None and not (value > best if self.args.greater_is_better else value < best):
             return False
@@ -919,12 +1029,25 @@ class Trainer(metaclass=TrainerType):
             keep(self, trial)
         return True
 
-    # ---- evaluating (evaluation/) --------------------------------------------------------------------
+    # ---- evaluation (evaluation/) --------------------------------------------------------------------
 
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """Run over the evaluation set and return its metrics; a dict of sets is evaluated one by one."""
+        """Evaluate a set and return its metrics; the sets of a dict are evaluated one by one.
+
+        Args:
+            eval_dataset: Rows, a dict of sets, or the name of an evaluation set; by default the trainer's.
+            ignore_keys: Outputs of the model that are not predictions.
+            metric_key_prefix: The prefix of the names of metrics.
+
+        Returns:
+            The metrics by name.
+
+        Raises:
+            ConfigError: There is no evaluation set.
+            DataError: The set has no rows.
+        """
         chosen = eval_dataset if eval_dataset is not None else self.eval_dataset
         if isinstance(chosen, dict):
             merged: dict[str, float] = {}
@@ -938,7 +1061,7 @@ class Trainer(metaclass=TrainerType):
                 )
             macro = average_sets(merged, list(chosen), metric_key_prefix)
             if macro and eval_dry_run.find_best_metric(self) in ("loss", "eval_loss"):
-                self._tell_evaluated(macro)  # somebody waits for it; others hear what they hear from transformers
+                self._tell_evaluated(macro)  # it selects the best model; else events are those of transformers
             return {**merged, **macro}
         with ShortTraceback(), self._memory_tracker.guarded(), self._showing():
             self._memory_tracker.start()
@@ -964,7 +1087,19 @@ class Trainer(metaclass=TrainerType):
     def predict(
         self, test_dataset: Any, ignore_keys: list[str] | None = None, metric_key_prefix: str = "test"
     ) -> PredictionOutput:
-        """Run over a set and return predictions, labels and metrics."""
+        """Predict for a set and return predictions, labels and metrics.
+
+        Args:
+            test_dataset: The rows.
+            ignore_keys: Outputs of the model that are not predictions.
+            metric_key_prefix: The prefix of the names of metrics.
+
+        Returns:
+            Predictions, labels and metrics.
+
+        Raises:
+            DataError: The set has no rows.
+        """
         with ShortTraceback(), self._memory_tracker.guarded(), self._showing():
             self._memory_tracker.start()
             wanted = request.resolve_request(self, test_dataset, only_metrics=False)
@@ -996,7 +1131,21 @@ class Trainer(metaclass=TrainerType):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
-        """The loop behind `evaluate` and `predict`."""
+        """Run the loop behind `evaluate` and `predict`.
+
+        Args:
+            dataloader: The batches.
+            description: "Evaluation" or "Prediction".
+            prediction_loss_only: Keep no predictions; None: as the arguments say.
+            ignore_keys: Outputs of the model that are not predictions.
+            metric_key_prefix: The prefix of the names of metrics.
+
+        Returns:
+            Predictions, labels, metrics and the number of rows.
+
+        Raises:
+            DataError: The loader yields no rows.
+        """
         started = time.time()
         model = self._wrap_model(self.model, training=False)
         if self._run is None:
@@ -1020,17 +1169,27 @@ class Trainer(metaclass=TrainerType):
             raise gave_no_rows(data)
         return output
 
-    prediction_loop = evaluation_loop  # the name of 4.x for the same loop
+    prediction_loop = evaluation_loop  # the name of the same loop in 4.x
 
     @property
     def _prediction_padding(self) -> int:
-        """What stands behind predictions that are shorter than those of other batches."""
+        """The padding of predictions that are shorter than those of other batches."""
         return PADDING
 
     def prediction_step(
         self, model: nn.Module, inputs: Batch, prediction_loss_only: bool, ignore_keys: list[str] | None = None
     ) -> tuple[Tensor | None, Any, Any]:
-        """Loss, logits and labels of one batch."""
+        """Return loss, logits and labels of one batch.
+
+        Args:
+            model: The module to call.
+            inputs: The batch.
+            prediction_loss_only: Return None in place of logits and labels.
+            ignore_keys: Outputs of the model that are not predictions.
+
+        Returns:
+            Loss, logits and labels; None for those that there are not.
+        """
         inputs = self._prepare_inputs(inputs)
         step = plan_step(self, inputs, can_return_loss=self.can_return_loss)
         loss = outputs = None
@@ -1039,7 +1198,7 @@ class Trainer(metaclass=TrainerType):
                 try:
                     given = inputs if step.returns_outputs else dict(inputs)
                     loss, outputs = read_loss(self, step, self.compute_loss(model, given, **step.keywords))
-                except BareTensorError as bare:  # logits without a loss are still worth predicting with
+                except BareTensorError as bare:  # logits without a loss are still predictions
                     note_once(f"no loss is computed in evaluation: {bare.what}")
                     outputs = bare.outputs
             if not (step.has_loss and (step.returns_outputs or outputs is not None)):
@@ -1050,7 +1209,7 @@ class Trainer(metaclass=TrainerType):
         return collect_step(outputs, step, loss, ignored, self._output_names)
 
     def _loss_source(self) -> str:
-        """Who computes the loss, in words."""
+        """Return the name of the function that computes the loss, for messages."""
         if self._is_overridden("compute_loss"):
             return f"{type(self).__name__}.compute_loss"
         return "compute_loss_func" if self.compute_loss_func is not None else f"{self._model_name}.forward"
@@ -1062,7 +1221,11 @@ class Trainer(metaclass=TrainerType):
     # ---- data (data/, data/build.py) -------------------------------------------------------------
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """The loader that training iterates over."""
+        """Return the loader that training iterates over.
+
+        Raises:
+            ConfigError: There is no training set.
+        """
         if self.train_dataset is None:
             raise usage_errors.no_train_dataset()
         is_mixture = isinstance(mixed(self.train_dataset), Mixture)
@@ -1076,7 +1239,14 @@ class Trainer(metaclass=TrainerType):
         )
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
-        """The loader for evaluation; a string names one of several evaluation sets."""
+        """Return the loader for evaluation.
+
+        Args:
+            eval_dataset: Rows, or the name of one of several evaluation sets; by default the trainer's.
+
+        Raises:
+            ConfigError: There is no evaluation set, or none of this name.
+        """
         if eval_dataset is None and self.eval_dataset is None:
             raise usage_errors.no_eval_dataset()
         key = eval_dataset if isinstance(eval_dataset, str) else "eval"
@@ -1095,7 +1265,11 @@ class Trainer(metaclass=TrainerType):
         )
 
     def get_test_dataloader(self, test_dataset: Any) -> DataLoader[Any]:
-        """The loader for prediction."""
+        """Return the loader for prediction.
+
+        Args:
+            test_dataset: The rows.
+        """
         return self._get_dataloader(
             dataset=test_dataset,
             description="test",
@@ -1116,9 +1290,9 @@ class Trainer(metaclass=TrainerType):
 
     @property
     def skipped_rows(self) -> dict[Any, str]:
-        """With `skip_bad_rows`: the training rows that could not be read so far, and why.
+        """The training rows that could not be read so far, and the reasons, with `skip_bad_rows`.
 
-        By their number; in a mixture by the name of their set and their number in it.
+        The keys are row numbers; in a mixture, the name of the set and the number of the row in it.
         """
         return (
             dict(self._run.updates.skipped.reasons)
@@ -1127,7 +1301,7 @@ class Trainer(metaclass=TrainerType):
         )
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[Any] | None:
-        """The order of the rows of an epoch."""
+        """Return the order of the rows of an epoch."""
         dataset = mixed(train_dataset if train_dataset is not None else self.train_dataset)
         if self.sampler is not None:
             return shared_order(self.sampler, LoaderSettings.of(self.args))
@@ -1141,20 +1315,28 @@ class Trainer(metaclass=TrainerType):
         )
 
     def _get_eval_sampler(self, eval_dataset: Any) -> Sampler[Any] | None:
-        """Evaluation goes through the rows in order."""
+        """Return the order of rows in evaluation: as they are."""
         return epoch_sampler.eval_sampler(eval_dataset)
 
     def num_examples(self, dataloader: DataLoader[Any]) -> int:
-        """How many rows a loader goes through."""
+        """Return the number of rows that a loader reads.
+
+        Args:
+            dataloader: The loader.
+        """
         return num_examples(dataloader, batch_size=self._train_batch_size)
 
     def _set_signature_columns_if_needed(self) -> None:
-        """Fill `_signature_columns`: what the model takes, and the names of labels."""
+        """Set `_signature_columns` to the inputs of the model and the names of labels."""
         if self._signature_columns is None:
             self._signature_columns = columns.signature_columns(self.model, self.label_names)
 
     def model_columns(self, dataset: Any = None) -> columns.ColumnChoice:
-        """Which columns of a data set (the training set) reach the model, which do not, and why."""
+        """Return the columns of a data set that reach the model, those that do not, and the reason.
+
+        Args:
+            dataset: The data set; by default the training set.
+        """
         self._set_signature_columns_if_needed()
         return columns.choose_columns(
             dataset if dataset is not None else self.train_dataset,
@@ -1187,12 +1369,25 @@ class Trainer(metaclass=TrainerType):
     # ---- optimizer and schedule (optim/) -------------------------------------------------------------
 
     def create_optimizer_and_scheduler(self, num_training_steps: int) -> None:
-        """Make what was not given."""
+        """Create the optimizer and the schedule, unless they were given.
+
+        Args:
+            num_training_steps: The number of steps of the schedule.
+        """
         self.create_optimizer()
         self.create_scheduler(num_training_steps=num_training_steps)
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        """The optimizer of the arguments, with weight decay where it belongs."""
+        """Create the optimizer of the arguments, unless there is one.
+
+        Weight decay applies to the parameters of `get_decay_parameter_names`.
+
+        Args:
+            model: The model whose parameters are optimized; by default the trainer's.
+
+        Returns:
+            The optimizer.
+        """
         if self.optimizer is None:
             model = model if model is not None else self.model
             if self.optimizer_cls_and_kwargs is not None:
@@ -1210,15 +1405,32 @@ class Trainer(metaclass=TrainerType):
     def get_optimizer_cls_and_kwargs(
         args: TrainingArguments, model: nn.Module | None = None
     ) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
-        """The class behind `optim`, and the arguments to make one."""
+        """Return the optimizer class that `optim` selects, and the arguments to create it.
+
+        Args:
+            args: The training arguments.
+            model: Not used by default.
+        """
         return optimizers.optimizer_class_and_kwargs(OptimizerSettings.of(args))
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
-        """The parameters that weight decay applies to: all but biases and norms."""
+        """Return the names of the parameters that weight decay applies to: all but biases and norms.
+
+        Args:
+            model: The model.
+        """
         return groups.decay_parameter_names(model)
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
-        """The learning-rate schedule of the arguments."""
+        """Create the learning-rate schedule of the arguments, unless there is one.
+
+        Args:
+            num_training_steps: The number of steps of the schedule.
+            optimizer: The optimizer; by default the trainer's.
+
+        Returns:
+            The schedule.
+        """
         if self.lr_scheduler is None:
             settings = ScheduleSettings.of(self.args, num_training_steps)
             self.lr_scheduler = schedulers.build_schedule(
@@ -1228,11 +1440,25 @@ class Trainer(metaclass=TrainerType):
         return self.lr_scheduler
 
     def get_learning_rates(self) -> list[float]:
-        """The rate of every parameter group."""
+        """Return the rate of every parameter group.
+
+        Raises:
+            ConfigError: There is no optimizer yet.
+        """
         return [group["lr"] for group in self._existing_optimizer().param_groups]
 
     def get_optimizer_group(self, param: str | nn.Parameter | None = None) -> Any:
-        """The group that holds a parameter, or all groups as lists of parameters."""
+        """Return the group that holds a parameter, or all groups.
+
+        Args:
+            param: The parameter; None for all groups.
+
+        Returns:
+            The group, None if no group holds the parameter; or all groups as lists of parameters.
+
+        Raises:
+            ConfigError: There is no optimizer yet.
+        """
         parameter_groups = self._existing_optimizer().param_groups
         if param is None:
             return [group["params"] for group in parameter_groups]
@@ -1245,13 +1471,18 @@ class Trainer(metaclass=TrainerType):
         return self.optimizer
 
     def get_num_trainable_parameters(self) -> int:
-        """How many numbers training changes."""
+        """Return the number of elements of all trainable parameters."""
         return sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
 
     # ---- saving (checkpoint/, engine/saver.py) ------------------------------------------------------
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write the model so that it can be loaded again (`from_pretrained` where the model has it)."""
+        """Write the model so that it can be loaded again (with `from_pretrained` if the model has it).
+
+        Args:
+            output_dir: The directory; by default `output_dir` of the arguments.
+            _internal_call: The call comes from the trainer: nothing is uploaded.
+        """
         if not _internal_call:
             saver.wait_for_last(self)
         directory = output_dir if output_dir is not None else str(self._home)
@@ -1278,7 +1509,7 @@ class Trainer(metaclass=TrainerType):
         return self.control.should_save or self.args.save_strategy == SaveStrategy.BEST
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        """`checkpoint-N`, which appears whole or not at all."""
+        """Write `checkpoint-N`, which appears whole or not at all."""
         saver.save_checkpoint(self, trial)
 
     def _callback_states(self) -> dict[str, Any]:
@@ -1294,7 +1525,7 @@ class Trainer(metaclass=TrainerType):
         save_parts.save_random_state(self, Path(output_dir))
 
     def _load_best_model(self) -> None:
-        """Put the best weights into the model."""
+        """Load the best weights into the model."""
         best = Path(self.state.best_model_checkpoint or "")
         callback_tensors.load_best(self, best)
         note(f"loaded the best model, of step {saver.step_of_best(self)}, from {best}")
@@ -1322,13 +1553,17 @@ class Trainer(metaclass=TrainerType):
             open_checkpoint(checkpoint).load_random_state(self.args.process_index, self.args.world_size)
 
     def _load_callback_state(self) -> None:
-        """Callbacks with a state go on where they were."""
+        """Restore the state of callbacks that have one."""
         resume.load_callback_state(self)
 
     # ---- the hub (hub/) -------------------------------------------------------------------------
 
     def init_hf_repo(self, token: str | None = None) -> None:
-        """Make the repository on the hub, or find it; `hub_model_id` is its name then."""
+        """Create the repository on the hub, or find it, and set `hub_model_id` to its name.
+
+        Args:
+            token: The access token; by default that of the arguments.
+        """
         publisher.init_repository(self, token)
 
     def push_to_hub(
@@ -1339,10 +1574,20 @@ class Trainer(metaclass=TrainerType):
         revision: str | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Save the model, write its card (`create_model_card(**kwargs)`) and upload both.
+        """Save the model, write its card and upload both.
 
-        Returns what the commit is, or a `Future` of it if it does not block. A hub that does not take it raises
-        nothing: a warning says why and which command finishes it, and None is returned.
+        A failed upload raises nothing: a warning gives the reason and the command that completes it, and None is
+        returned.
+
+        Args:
+            commit_message: The message of the commit.
+            blocking: Wait for the upload.
+            token: The access token; by default that of the arguments.
+            revision: The branch to upload to.
+            **kwargs: Passed to `create_model_card`.
+
+        Returns:
+            The commit, or a `Future` of it with `blocking=False`.
         """
         message = commit_message or "End of training"
         return publisher.push_to_hub(self, message, token, revision, dict(kwargs), blocks=blocking)
@@ -1359,7 +1604,19 @@ class Trainer(metaclass=TrainerType):
         dataset: str | list[str] | None = None,
         dataset_args: str | list[str] | None = None,
     ) -> None:
-        """Write README.md into the output directory: what the hub reads of a model, and what people do."""
+        """Write README.md into the output directory: metadata for the hub, and text for readers.
+
+        Args:
+            language: The language of the model, for the metadata.
+            license: Its license.
+            tags: Tags to add.
+            model_name: The title of the card.
+            finetuned_from: The base model.
+            tasks: Its tasks.
+            dataset_tags: The names of its data sets on the hub.
+            dataset: The names of its data sets as readers know them.
+            dataset_args: The configurations of its data sets.
+        """
         asked = CardRequest(
             language=as_list(language),
             license=license,
@@ -1373,27 +1630,42 @@ class Trainer(metaclass=TrainerType):
         card_facts.create_model_card(self, asked, model_name)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """Begin to upload what a save has left, as `hub_strategy` says."""
+        """Start to upload the result of a save, as `hub_strategy` says."""
         publisher.push_from_checkpoint(self, Path(checkpoint_folder))
 
     def _finish_current_push(self) -> None:
-        """Wait for uploads, but not for ever; say what is missing."""
+        """Wait for uploads, up to a time limit; report what is missing."""
         publisher.finish_current_push(self)
 
-    # ---- numbers and files ---------------------------------------------------------------------------
+    # ---- metrics and files ---------------------------------------------------------------------------
 
     @staticmethod
     def metrics_format(metrics: dict[str, Any]) -> dict[str, Any]:
-        """Metrics as people read them."""
+        """Return metrics in readable form.
+
+        Args:
+            metrics: The metrics by name.
+        """
         return metrics_text.metrics_format(metrics)
 
     def log_metrics(self, split: str, metrics: dict[str, Any]) -> None:
-        """Print metrics as a small table."""
+        """Print metrics as a small table.
+
+        Args:
+            split: The name of the set, for the title.
+            metrics: The metrics by name.
+        """
         if self.is_world_process_zero():
             print(metrics_text.metrics_table(split, metrics))  # noqa: T201
 
     def save_metrics(self, split: str, metrics: dict[str, Any], combined: bool = True) -> None:
-        """Write `{split}_results.json`, and add to `all_results.json`."""
+        """Write `{split}_results.json`, and add the metrics to `all_results.json`.
+
+        Args:
+            split: The name of the set.
+            metrics: The metrics by name.
+            combined: Add them to `all_results.json`.
+        """
         if self.is_world_process_zero():
             metrics_text.write_metrics(self._home, split, metrics, combined=combined)
 
@@ -1404,7 +1676,11 @@ class Trainer(metaclass=TrainerType):
             self.state.save_to_json(self._home / TRAINER_STATE_NAME)
 
     def floating_point_ops(self, inputs: Batch) -> int:
-        """The operations of one batch, as far as the model tells."""
+        """Return the operations of one batch, as far as the model states them.
+
+        Args:
+            inputs: The batch.
+        """
         return operations(self.model, inputs)
 
     def _flop_counter(self) -> FlopCounter:
@@ -1423,11 +1699,11 @@ class Trainer(metaclass=TrainerType):
         self.current_flos = 0.0
 
     def is_local_process_zero(self) -> bool:
-        """Whether this is the main process of its machine."""
+        """Return whether this is the main process of its machine."""
         return self.args.local_process_index == 0
 
     def is_world_process_zero(self) -> bool:
-        """Whether this is the main process of all."""
+        """Return whether this is the main process of all."""
         return self.args.process_index == 0
 
     @property
@@ -1449,7 +1725,7 @@ class Trainer(metaclass=TrainerType):
             self._run.meters.loss.last_step = step
 
     def _token_counter(self) -> TokenCounter:
-        """What counts as an input token, as the arguments, the model and the tokenizer say."""
+        """Return the counter of input tokens that arguments, model and tokenizer define."""
         return TokenCounter(
             getattr(self.model, "main_input_name", "input_ids"),
             mode=str(self.args.include_num_input_tokens_seen),
@@ -1463,22 +1739,26 @@ class Trainer(metaclass=TrainerType):
     def _is_overridden(self, method: str) -> bool:
         return getattr(type(self), method) is not getattr(Trainer, method) or method in vars(self)
 
-    # ---- not here yet --------------------------------------------------------------------------------
+    # ---- not supported yet ---------------------------------------------------------------------------
 
     def hyperparameter_search(self, *args: Any, **kwargs: Any) -> Any:
-        """Not here yet."""
+        """Raise, since it is not supported yet.
+
+        Raises:
+            NotSupportedError: Always.
+        """
         raise usage_errors.no_search()
 
     def get_tp_size(self) -> int:
-        """Processes that share one copy of each layer."""
+        """Return the number of processes that share one copy of each layer."""
         return 1
 
     def get_cp_size(self) -> int:
-        """Processes that share one sequence."""
+        """Return the number of processes that share one sequence."""
         return 1
 
     def get_sp_size(self) -> int:
-        """Processes that share one sequence, by heads."""
+        """Return the number of processes that share one sequence, by heads."""
         return 1
 
     def _hp_search_setup(self, trial: Any) -> None:
@@ -1486,4 +1766,4 @@ class Trainer(metaclass=TrainerType):
             self.hyperparameter_search()
 
     def _report_to_hp_search(self, trial: Any, step: int, metrics: dict[str, float]) -> None:
-        """Nothing to report to without a search."""
+        """Do nothing: without a search there is nothing to report to."""
