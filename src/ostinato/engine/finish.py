@@ -20,7 +20,7 @@ def finish(trainer: Any, run: Run) -> TrainOutput:
     if run.options.settings.load_best_at_end and trainer.state.best_model_checkpoint is not None:
         trainer._load_best_model()
     train_loss = mean_loss(run, trainer.state.global_step, keep_bad=run.options.settings.nonfinite_in_train_loss)
-    steps = trainer.state.global_step - run.origin.step  # of this call: the time is, too, if the run was resumed
+    steps = trainer.state.global_step - run.origin.step  # of this call, as the time is: a resumed run did the rest
     rows = round(run.plan.rows * steps / max(run.plan.max_steps, 1))
     metrics = speed_metrics("train", run.started, num_samples=rows, num_steps=steps, now=time.time())
     trainer.store_flos()

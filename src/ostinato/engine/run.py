@@ -54,10 +54,10 @@ class Origin:
 
 @dataclass
 class StopState:
-    """Whether a run continues."""
+    """The flags that decide whether a run continues."""
 
     stopping: bool = False  # a stop was requested and will follow
-    agree: Callable[[], bool] | None = None  # asks all processes, where there are several
+    agree: Callable[[], bool] | None = None  # checks all processes, if there are several
     is_over: bool = False  # an evaluation before the first step ended it
 
     def request(self) -> None:

@@ -107,7 +107,7 @@ def _forecast(trainer: RunHost, *, only_model: bool) -> int:
     return space.forecast_bytes(trainer.model, None if only_model else space.state_factor(trainer.optimizer))
 
 
-# ---- what is saved -------------------------------------------------------------------------------------------------
+# ---- saves ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -190,11 +190,11 @@ def _tidy(trainer: RunHost, run_dir: Path, limit: int | None, best: str | None, 
         if drops_best:  # it is the best now: weights kept for an earlier best are no longer needed
             atomic.discard(run_dir / BEST_MODEL_NAME)
         retention.rotate(run_dir, limit, keep=[best or ""], run_id=trainer._run_home.run_id)
-    except OSError as error:  # too many checkpoints are no reason to stop a run
+    except OSError as error:  # surplus checkpoints must not stop a run
         warn(f"could not delete what is not needed any more in {run_dir}: {error}")
 
 
-# ---- on which way --------------------------------------------------------------------------------------------------
+# ---- ways of writing -----------------------------------------------------------------------------------------------
 
 
 def carry_out(trainer: RunHost, save: Save) -> None:
@@ -340,7 +340,7 @@ def _already_best(state: TrainerState, best: str | None) -> Iterator[None]:
         state.best_model_checkpoint = before
 
 
-# ---- what follows --------------------------------------------------------------------------------------------------
+# ---- after a save --------------------------------------------------------------------------------------------------
 
 
 def wait_for_last(trainer: RunHost) -> None:
