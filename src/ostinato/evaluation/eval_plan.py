@@ -45,7 +45,7 @@ class EvalPlan:
     real_rows: Callable[[int], int | None]  # rows of batch k on this process that are not padding
     preparation_time: float | None  # of the model, when nothing was trained before
     tells: bool = True  # callbacks are called for every batch
-    prediction_padding: float = PADDING  # behind predictions that are shorter than those of other batches
+    prediction_padding: float = PADDING  # fills predictions that are shorter than those of other batches
     without_rows: Callable[[Any, int], None] = lambda batch, number: None  # gets a batch without rows, and its number
     without_labels: Callable[[Any], None] = lambda batch: None  # gets a batch without labels, if metrics are wanted
     measuring: Measuring | None = None  # None: the trainer's compute_metrics

@@ -34,7 +34,7 @@ _NOT_NEEDED = getattr(mmap, "MADV_DONTNEED", None)
 
 
 class SpillError(OstinatoError, OSError):
-    """The disk has no room for what an evaluation keeps."""
+    """A lack of disk space for what an evaluation keeps."""
 
     def __str__(self) -> str:  # OSError would print its own form
         return Exception.__str__(self)
