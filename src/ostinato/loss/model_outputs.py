@@ -15,21 +15,21 @@ _HOW = "let forward return {'loss': ..., 'logits': ...}"
 
 
 class NoLossError(ModelOutputError):
-    """A model returned named outputs, none of which is a loss."""
+    """Named outputs of a model, none of which is a loss."""
 
     returned: tuple[str, ...] = ()  # the names of its outputs
 
 
 class LossTypeError(ModelOutputError, TypeError):
-    """A value in place of a loss is not a tensor (transformers raises TypeError here)."""
+    """A value in place of a loss that is not a tensor (transformers raises TypeError here)."""
 
 
 class LossShapeError(ModelOutputError, RuntimeError):
-    """A loss consists of several numbers (torch raises RuntimeError here)."""
+    """A loss of several numbers (torch raises RuntimeError here)."""
 
 
 class BareTensorError(LossShapeError):
-    """A model returned one tensor, and no function turns it into a loss. Evaluation works without one."""
+    """A single tensor from a model that no function turns into a loss. Evaluation works without one."""
 
     def __init__(self, outputs: Tensor) -> None:
         self.outputs = outputs
