@@ -16,7 +16,7 @@ from ..core.errors import ConfigError
 
 
 class CompileError(ConfigError, RuntimeError):
-    """The requested compiler cannot be used; torch raises a RuntimeError in most of these cases."""
+    """A compiler that cannot be used; torch raises a RuntimeError in most of these cases."""
 
 
 def compiled(model: nn.Module, settings: CompileSettings, device: torch.device) -> nn.Module:
