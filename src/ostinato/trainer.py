@@ -740,6 +740,10 @@ class Trainer(metaclass=TrainerType):
         Returns:
             The indices of the rows.
 
+        Raises:
+            NotSupportedError: The rows cannot be computed from the order of the data.
+            DataError: The step was taken before a checkpoint that does not hold how its steps were divided.
+
         >>> trainer.samples_at(1)  # doctest: +SKIP
         [7, 2, 5, 0]
         """
@@ -1045,7 +1049,7 @@ class Trainer(metaclass=TrainerType):
             The metrics by name.
 
         Raises:
-            ConfigError: There is no evaluation set.
+            ConfigError: There is no evaluation set, or none of this name.
             DataError: The set has no rows.
         """
         chosen = eval_dataset if eval_dataset is not None else self.eval_dataset
@@ -1481,7 +1485,7 @@ class Trainer(metaclass=TrainerType):
 
         Args:
             output_dir: The directory; by default `output_dir` of the arguments.
-            _internal_call: The call comes from the trainer: nothing is uploaded.
+            _internal_call: The call is part of another save: no save is waited for, and nothing is uploaded.
         """
         if not _internal_call:
             saver.wait_for_last(self)
@@ -1615,7 +1619,7 @@ class Trainer(metaclass=TrainerType):
             tasks: Its tasks.
             dataset_tags: The names of its data sets on the hub.
             dataset: The names of its data sets as readers know them.
-            dataset_args: The configurations of its data sets.
+            dataset_args: The arguments of its data sets.
         """
         asked = CardRequest(
             language=as_list(language),
