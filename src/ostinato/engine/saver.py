@@ -172,7 +172,10 @@ def take_for_best(trainer: RunHost, trial: Any) -> None:
 
 
 def keep_best_weights(trainer: RunHost, trial: Any) -> None:
-    """Write the best weights to a directory of their own: the best model is not a resume point."""
+    """Write the best weights to a directory of their own when no checkpoint is due.
+
+    The best model is not a resume point.
+    """
     wait_for_last(trainer)
     target = Path(trainer._get_output_dir(trial)) / BEST_MODEL_NAME
 
@@ -223,7 +226,7 @@ def _writes_by_hooks(trainer: RunHost) -> bool:
 
 
 def is_read_immediately(trainer: RunHost) -> bool:
-    """Return whether code outside of this package may read a checkpoint right after it was saved."""
+    """Return whether code other than the library's own may read a checkpoint right after it was saved."""
     handler = trainer.callback_handler
     if any(map(trainer._is_overridden, LOOK_AFTER)):
         return True
