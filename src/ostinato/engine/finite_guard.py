@@ -33,7 +33,7 @@ class NonFiniteGuard:
     overflows: int = 0  # in the whole run: steps that were skipped because of the scale of gradients
 
     def passes(self, grad_norm: Tensor | float | None, losses: list[Tensor]) -> bool:
-        """Return whether everything is finite. Reads one number from the device."""
+        """Return whether everything is finite. Only one number is read from the device."""
         verdict = grad_norm if grad_norm is not None else 0.0
         if self.judges_loss:
             for loss in losses:

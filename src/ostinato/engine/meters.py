@@ -29,7 +29,7 @@ class LossMeter:
     total: float = 0.0  # up to the last log
     last_step: int = 0  # the step of the last log
     held: list[Tensor] = field(default_factory=list)  # of the current update
-    poisoned: bool = False  # a loss since the last log was not finite
+    poisoned: bool = False  # a number since the last log was not finite
 
     def __post_init__(self) -> None:
         self.pending = torch.zeros((), device=self.device)

@@ -83,7 +83,7 @@ class Place:
         return changes[-1] if changes else None
 
     def restart_epoch(self) -> None:
-        """Return to the first row of the epoch."""
+        """Go back to the first row of the epoch."""
         self.batch, self.row = 0, None if self.row is None else 0
 
     def mark(self, loader: Any) -> None:

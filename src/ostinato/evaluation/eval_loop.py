@@ -81,7 +81,7 @@ def evaluation_loop(
 
 
 def _number_batches(dataloader: Any) -> Iterator[tuple[int, Batch, bool]]:
-    """Yield each batch with its number and whether it is the last, after which a metric returns its final result."""
+    """Yield each batch with its number and whether it is the last, for which a metric returns its final result."""
     batches = iter(dataloader)
     inputs, number = next(batches, None), 0
     while inputs is not None:

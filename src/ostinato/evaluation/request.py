@@ -124,7 +124,7 @@ def _options_of(host: EvalHost) -> dict[str | None, EvalSet | None]:
 
 
 def check_best_metric(host: EvalHost) -> None:
-    """Raise unless `metric_for_best_model` is measured; set the better direction from the metric."""
+    """Raise unless `metric_for_best_model` is measured; take a derived better direction from the metric."""
     measured = {name: asked_of(host, options) for name, options in _options_of(host).items()}
     known = {name: one.names for name, one in measured.items()}
     if not host._may_add_metrics() and None not in known.values():

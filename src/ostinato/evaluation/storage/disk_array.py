@@ -157,7 +157,7 @@ class SpilledArray(np.ndarray):
 
     # ---- leaving the file ----------------------------------------------------------------------------
 
-    def __reduce_ex__(self, protocol: Any) -> Any:  # a copy in another process has no file
+    def __reduce_ex__(self, protocol: Any) -> Any:  # a pickled copy has no file
         return _plain(self).__reduce_ex__(protocol)
 
     def __reduce__(self) -> Any:
@@ -186,7 +186,7 @@ class SpilledArray(np.ndarray):
         return self._at_once(function) if result is None else result
 
     def _rows(self, axis: int | None) -> Iterator[np.ndarray]:
-        """Yield blocks that are whole along `axis`, one after the other; None: along any."""
+        """Yield blocks that are whole along `axis`, one after the other; with None, any blocks will do."""
         plain = _plain(self)
         undivided = 0 in self.shape or (axis is not None and self._axes(axis) == (0,))
         if self.home is None or undivided:
