@@ -77,7 +77,7 @@ def default_label_names(model: Any) -> list[str]:
 
 
 def can_return_loss(model_class: type) -> bool:
-    """Return whether a model computes a loss without labels (`return_loss=True` is the default): contrastive ones do."""
+    """Return whether a model computes a loss without labels, as contrastive ones do: `return_loss=True` by default."""
     parameter = inspect.signature(model_class.forward).parameters.get("return_loss")  # type: ignore[attr-defined]
     return parameter is not None and parameter.default is True
 
