@@ -22,6 +22,10 @@ class EvalSet:
         metrics: As for `Trainer`: names and streaming metrics.
         batch_size: Rows per batch and device.
 
+    Raises:
+        ConfigError: `dataset` is not the rows of one set, `batch_size` is not a positive integer, or `data_collator`
+            cannot be called.
+
     >>> EvalSet(["a row"], metrics=["accuracy"], batch_size=64).batch_size
     64
     """

@@ -263,7 +263,7 @@ class Loader(DataLoader[Any]):
         reader.epoch, reader.start, self._numbered_from = self.epoch, start, self.first_batch
         if start.place.state is not None:
             all_rows_of(self.dataset).load_state_dict(start.place.state)
-        self._gave_batches = self._gave_batches or start.rows > 0  # in an earlier pass; none may be left
+        self._gave_batches = self._gave_batches or start.rows > 0  # earlier; none may be left
         self.stream_start, self.first_batch = None, 0
         batches = self._read_stream_here(reader) if self.reads_here else self._read_elsewhere(lambda: reader)
         return self._without_dropped(batches, start.rows)

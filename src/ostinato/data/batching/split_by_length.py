@@ -137,7 +137,7 @@ def _has_length(value: Any) -> bool:
 def _columns(rows: Sequence[Any]) -> list[tuple[int, ...]]:
     """Return the lengths of every padded column, each once: a mask is as long as what it masks, and costs no more.
 
-    The first row decides which columns there are. Empty if other rows lack them: the collator then raises or not.
+    The first row decides which columns there are. Empty if other rows lack them: the collator handles that.
     """
     try:
         found = [tuple([len(row[name]) for row in rows]) for name in _sized(rows[0])] if rows else []

@@ -59,7 +59,7 @@ class DataCollatorForPermutationLanguageModeling(DataCollatorMixin):
     The batch has `input_ids`, `perm_mask` (1: may not be seen), `target_mapping` and `labels`.
 
     Args:
-        tokenizer: Has a mask token.
+        tokenizer: Must have a mask token.
         plm_probability: The share of tokens that are predicted.
         max_span_length: The largest number of tokens in a span.
         return_tensors: "pt" for torch tensors, "np" for numpy arrays.
