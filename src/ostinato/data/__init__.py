@@ -1,29 +1,27 @@
-"""The way of a row to the model: which columns it keeps, in which order it comes, how rows become a batch.
+"""From rows to batches: the columns a row keeps, the order of rows, and how rows become a batch.
 
-columns.py     which columns of the data set reach the model
-sizes.py       how many rows there are, if anyone knows
-lengths.py     how long rows are
+columns.py          which columns of the data set reach the model
+sizes.py            the number of rows, where it is known
+row_lengths.py      the lengths of rows
 
-orders.py      an order that is computed, not drawn
-samplers.py    in which order rows are read, and which rows this process reads
-windows.py     like lengths together, a window at a time
-budget.py      batches of so many tokens
-mixture.py     several training sets as one; sources.py: which row came from which, and its loss
-given.py       orders, batches and loaders of the user's own
+samplers/           the order of rows, and the rows that this process reads; rows of similar length together
+mixture.py          several training sets as one; mixture_loss.py: the set of each row, and the loss of each set
+user_loaders.py     samplers, batch samplers and loaders that the user passes
+eval_set.py         an evaluation set with options of its own
 
-collators/     rows -> batch
-cutting.py     one batch -> micro-batches of like length
-packing.py     rows end to end; packing_check.py: whether a model keeps them apart
+collators/          rows -> batch
+batching/           batches by number of tokens, micro-batches of similar length, packing; what is left of an epoch
 
-loaders.py     all of it together: an iterator over batches
-reading.py     reading rows by their numbers, in workers too; failing.py: what fails there
-streams.py     rows that come one after another; stream_reading.py, stream_windows.py: in batches, by length
-marks.py       what may come in the place of a row; bad_rows.py: rows that cannot be read, left out
-row_streams.py what reading may draw at random
+build.py            the loader for a data set of any kind; loader.py: an iterator over batches
+batch_reader.py     reads rows by number, also in workers; worker_errors.py: errors while reading
+streams/            rows without numbers: in batches, by length, divided among processes
+row_types.py        values that replace a row; bad_rows.py: skips rows that cannot be read
+empty_batches.py    batches without rows
+row_random.py       the random numbers that reading draws
 
-batching.py    how rows become batches, and what is left of an epoch from any place on
-courses.py     the steps of a run as arithmetic
-position.py    a place in the data, and how to start there; skipping.py: how far the reading of what is dropped is
+step_schedule.py    the steps of a run as arithmetic
+epoch_position.py   a position in the data, and how to start there; skip_progress.py: progress of reading dropped rows
 
-mistakes.py    what can be wrong with data, in words; diagnosis.py: finding out which
+dataset_errors.py   errors in data; collate_errors.py: why rows do not make a batch
+nonfinite_inputs.py inputs that are NaN or infinite
 """

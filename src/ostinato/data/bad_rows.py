@@ -1,4 +1,4 @@
-"""Rows that cannot be read, left out instead of ending the run: `skip_bad_rows`."""
+"""Skip rows that cannot be read instead of ending the run (`skip_bad_rows`)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ..core.notices import warn
 from .batching.split_by_length import SplitBatch
 from .row_types import BadRow, RowKey, StandIn, bad_row
 
-SHOWN = 20  # numbers that a line lists
-TRIED = 100  # rows that are tried to find one that can be read
+SHOWN = 20  # row numbers listed in one line
+TRIED = 100  # rows tried in the search for a readable one
 
 
 class SkippingRows:
-    """A data set whose bad rows come as `BadRow`; everything else about it is as it was.
+    """A data set that returns a `BadRow` for each row that cannot be read, and is otherwise unchanged.
 
     >>> rows = SkippingRows([{"x": 1}])
     >>> rows[0], rows[7]
@@ -31,28 +31,28 @@ class SkippingRows:
     def __getitem__(self, index: int) -> Any:
         try:
             return self.rows[index]
-        except Exception as error:  # whatever it is, the run is to go on
+        except Exception as error:  # of any type: the run continues
             return BadRow(int(index), f"{type(error).__name__}: {error}", self.source)
 
     @property
     def __getitems__(self) -> Callable[[Sequence[int]], list[Any]] | None:
-        """Many rows at a time, where the data set can read them so."""
+        """Read many rows at a time, if the data set can; None otherwise."""
         return None if getattr(self.rows, "__getitems__", None) is None else self._read_many
 
     def _read_many(self, indices: Sequence[int]) -> list[Any]:
         try:
             return self.rows.__getitems__(indices)
-        except Exception:  # one of them: find out which
+        except Exception:  # one of the rows failed: read them one by one
             return [self[index] for index in indices]
 
     def __getattr__(self, name: str) -> Any:
-        if name == "rows":  # being unpickled
+        if name == "rows":  # during unpickling
             raise AttributeError(name)
         return getattr(self.rows, name)
 
 
 class Readable:
-    """Finds a row of a data set that can be read: what a process gets that has none in a step."""
+    """Find a row of a data set that can be read, for a process that has none in a step."""
 
     def __init__(self, rows: Any) -> None:
         self.rows = rows
@@ -69,18 +69,18 @@ class Readable:
 
 
 class GoodBatch(SplitBatch):
-    """The micro-batches of the rows that could be read, and those that could not."""
+    """The micro-batches of the rows that could be read, and the rows that could not."""
 
     skipped: tuple[BadRow, ...] = ()
     sources: Sequence[str] = ()  # of a mixture: the set of each micro-batch
-    is_padding_batch = False  # no row could be read, and another process may have some
+    is_padding_batch = False  # no row could be read, but another process may have rows
 
 
 class SkippingCollator:
-    """Collates the rows that could be read.
+    """Collate the rows that could be read.
 
-    If there are none, the batch is empty; or, where processes wait for one another, made of a row that is `readable`
-    or was given as a stand-in.
+    If there are none, the batch is empty. Where processes wait for one another it is a padding batch instead, made of
+    a row from `readable` or of a given `StandIn`.
     """
 
     cuts = True
@@ -101,22 +101,22 @@ class SkippingCollator:
         return batch
 
     def seen(self, rows: list[Any]) -> list[Any]:
-        """The rows that are collated."""
+        """Return the rows that are collated."""
         return [rows[place] for place in self.kept(rows)]
 
     def kept(self, rows: list[Any]) -> list[int]:
-        """The places of these rows."""
+        """Return the positions of the rows that are collated."""
         return [place for place, row in enumerate(rows) if bad_row(row) is None and not isinstance(row, StandIn)]
 
 
 class SkippedRows:
-    """All bad rows of a run, each said once, by the first process."""
+    """All bad rows of a run, each reported once, by the first process."""
 
     def __init__(self) -> None:
         self.reasons: dict[RowKey, str] = {}
 
     def add(self, rows: Iterable[BadRow], gather: Callable[[Any], list[Any]] | None = None) -> None:
-        """Take note of rows. `gather` returns those of every process, each of which calls this at the same time."""
+        """Record rows. `gather` returns those of every process; every process then calls this at the same time."""
         found = [[row.source, row.index, row.reason] for row in rows if row.key not in self.reasons]
         if gather is not None:
             found = [row for rows_of_one in gather(found) for row in rows_of_one]
@@ -133,7 +133,7 @@ class SkippedRows:
             warn(f"more than {SHOWN} rows are skipped: trainer.skipped_rows lists them all")
 
     def summary(self) -> str | None:
-        """A line for the end of training; None if there is nothing to tell."""
+        """Return a line for the end of training; None if no row was skipped."""
         if not self.reasons:
             return None
         keys = sorted(self.reasons, key=lambda key: key if isinstance(key, tuple) else ("", key))
@@ -142,11 +142,11 @@ class SkippedRows:
         return f"{len(keys)} rows of the training set were skipped: {shown}{more}"
 
     def progress(self) -> list[list[Any]]:
-        """What a resumed run has to know."""
+        """Return what a resumed run needs."""
         return [[*(key if isinstance(key, tuple) else (None, key)), reason] for key, reason in self.reasons.items()]
 
     def restore(self, progress: Iterable[Sequence[Any]]) -> None:
-        """Go on where a saved run stood."""
+        """Continue from a saved run."""
         for source, index, reason in progress:
             self.reasons[BadRow(index, reason, source).key] = reason
 
@@ -158,7 +158,7 @@ def _named(key: RowKey) -> str:
 
 
 def nothing_readable(source: str, count: int, last: Any) -> DataError:
-    """So many rows, one after another, that it is not the rows."""
+    """Return the error for so many unreadable rows in succession that the cause is not a single row."""
     reason = getattr(last, "reason", None) or (f"{type(last).__name__}: {last}" if last is not None else "")
     return DataError(
         what=f"{count} rows of the {source}, one after another, could not be read",

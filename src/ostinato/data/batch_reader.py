@@ -1,4 +1,4 @@
-"""Batches read where torch's loader asks for them: in a worker, or in this process on their way to pinned memory."""
+"""Read batches where torch's loader requests them: in a worker, or in this process for pinned memory."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .worker_errors import Failure, joining_failed, reading_failed
 
 
 def as_it_is(batch: Any) -> Any:
-    """What torch is given for a collator: batches come out of the readers ready-made."""
+    """Return the batch unchanged. It is torch's collator, because the readers return finished batches."""
     return batch
 
 
 class BatchReader(Dataset[Any]):
-    """Whole batches of a data set with numbered rows: `reader[[3, 1, 2]]`."""
+    """Read whole batches of a data set with numbered rows: `reader[[3, 1, 2]]`."""
 
     def __init__(self, rows: Any, collate: Collate, source: str, apart: Apart | None = None) -> None:
         self.rows, self.collate, self.source = rows, collate, source
@@ -47,7 +47,7 @@ class BatchReader(Dataset[Any]):
 
     def _read_in_worker(self, wanted: Draw) -> Any:
         assert self.apart is not None
-        if wanted.epoch != self._epoch:  # a worker that persists is not told otherwise
+        if wanted.epoch != self._epoch:  # a persistent worker learns of it in no other way
             self._epoch = wanted.epoch
             announce_epoch(self.rows, wanted.epoch)
         return self._read(wanted.indices, self.apart.streams.of(wanted.epoch), wanted.place)
@@ -77,11 +77,11 @@ class BatchReader(Dataset[Any]):
 
 
 def begin_worker(worker_id: int, then: Callable[[int], None] | None) -> None:
-    """Show the user's data set to whoever asks `get_worker_info().dataset`, not our reader of it; then seed."""
+    """Make `get_worker_info().dataset` the user's data set instead of the reader around it; then seed."""
     info = get_worker_info()
     if info is not None:
         rows = all_rows_of(info.dataset.rows)  # type: ignore[attr-defined]
         rows = rows.rows if isinstance(rows, SkippingRows) else rows
-        object.__setattr__(info, "dataset", rows)  # torch itself lets nobody assign it
+        object.__setattr__(info, "dataset", rows)  # torch forbids plain assignment
     if then is not None:
         then(worker_id)

@@ -1,4 +1,4 @@
-"""From a data set of any kind to the loader a loop iterates over."""
+"""Build the loader for a data set of any kind."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def build_loader(
     *,
     is_training: bool,
 ) -> DataLoader[Any]:
-    """The loader for a data set of any kind, with all that the arguments ask for."""
+    """Build the loader for a data set of any kind, with everything that the arguments request."""
     settings, own_collator = LoaderSettings.of(trainer.args), None
     skips = is_training and settings.skips_bad_rows
     if isinstance(dataset, EvalSet):
@@ -54,7 +54,7 @@ def build_loader(
     else:
         collator = trainer._get_collator_with_removed_columns(collator, description=description)
     if is_training and settings.splits_by_length:
-        # All rows of an optimizer step are cut together.
+        # All rows of an optimizer step are split together.
         collator = SplitCollator(collator, rows_at_once=batch_size)
         batch_size *= settings.accumulation
     elif is_training and settings.packs:
@@ -68,7 +68,7 @@ def build_loader(
     elif skips and not is_iterable(dataset):
         dataset = SkippingRows(dataset)
     if skips:
-        # A process without rows would keep the others waiting; a stream finds it a stand-in itself.
+        # A process without rows would block the others. For a stream, the reader supplies the padding batch itself.
         alone = settings.world_size == 1 or is_iterable(dataset)
         collator = SkippingCollator(collator, None if alone else Readable(dataset))
     return loader.build_loader(
@@ -85,7 +85,7 @@ def build_loader(
 
 
 def windows_of(trainer: LoaderHost, settings: LoaderSettings) -> StreamWindows | None:
-    """In which order the rows of a training stream are given, if not in its own."""
+    """Return the order in which the rows of a training stream are read; None for the stream's own order."""
     return stream_windows(
         settings,
         group=trainer._train_batch_size * settings.accumulation,
@@ -96,7 +96,7 @@ def windows_of(trainer: LoaderHost, settings: LoaderSettings) -> StreamWindows |
 def mixture_with_used_columns(
     trainer: LoaderHost, mixture: Mixture, description: str
 ) -> tuple[Mixture, Callable[..., Any]]:
-    """Each set of a mixture without what the model does not take, and a collator for those that keep it."""
+    """Return the mixture without the columns that the model does not take, and a collator for sets that keep them."""
 
     def used(name: str, part: Any) -> Any:
         known = columns.has_columns(part)
@@ -109,7 +109,7 @@ def mixture_with_used_columns(
 
 
 def packing_collator(trainer: LoaderHost, dataset: Any, collator: Callable[[list[Any]], Any]) -> Any:
-    """The collator that lays rows end to end, tried on the first rows of the data set."""
+    """Return the collator that lays rows end to end, after a trial on the first rows of the data set."""
     if is_iterable(dataset):
         raise usage_errors.packing_of_a_stream()
     with undisturbed():
@@ -119,7 +119,7 @@ def packing_collator(trainer: LoaderHost, dataset: Any, collator: Callable[[list
 
 
 def own_batches(trainer: LoaderHost, dataset: Any, collator: Any, settings: LoaderSettings) -> Any:
-    """Batches that are not so many rows each: the user's own, or what fits into `max_tokens_per_batch`."""
+    """Return batches that have no fixed number of rows: the user's, or what fits into `max_tokens_per_batch`."""
     if trainer.batch_sampler is not None:
         return shared_batches(trainer.batch_sampler, settings)
     if settings.max_tokens is None:
@@ -135,6 +135,6 @@ def own_batches(trainer: LoaderHost, dataset: Any, collator: Any, settings: Load
 
 
 def model_input_name(processing_class: Any) -> str:
-    """The column that tells how long a row is."""
+    """Return the name of the column whose length is the length of a row."""
     names = getattr(processing_class, "model_input_names", None)
     return names[0] if names else "input_ids"

@@ -1,7 +1,8 @@
-"""Why rows do not make a batch: which row, which column, which value.
+"""Explain why rows do not make a batch: which row, which column, which value.
 
-Nothing here runs before something has failed. A collator explains itself by places in the batch; the loader, which
-knows the numbers of the rows, has it explained again. Errors of other people's collators stay theirs and get a note.
+Nothing here runs before something has failed. A collator names rows by their positions in the batch. The loader,
+which knows the numbers of the rows, builds the explanation again. Errors of collators outside Ostinato keep their type
+and get a note.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ _ONE_TENSOR = "makes one tensor of every column, and tensors hold numbers only"
 
 
 def collating_failed(error: Exception, collator: Any, found: Sequence[Any], rows: Rows) -> NoReturn:
-    """Rows could not be joined: in our words if the mistake has a name, otherwise the collator's own error and a note.
+    """Raise the error for rows that could not be joined: a named one if the cause is known, else the collator's own.
 
-    `found` are the rows as the collator got them.
+    The collator's own error gets a note. `found` are the rows as the collator received them.
     """
     if isinstance(error, RowsError) and error.retell is not None:
         raise error.retell(rows) or error from error.__cause__
@@ -49,7 +50,7 @@ def collating_failed(error: Exception, collator: Any, found: Sequence[Any], rows
 
 
 def _outlier(found: Sequence[Any], rows: Rows) -> str | None:
-    """What is different in one of the rows, in the hope that it tells the user something."""
+    """Return what is different in one of the rows, as a hint at the cause."""
     mappings = [isinstance(row, Mapping) for row in found]
     if not any(mappings):
         return None
@@ -67,12 +68,12 @@ def _outlier(found: Sequence[Any], rows: Rows) -> str | None:
     return None
 
 
-# Collators that pad labels, and whether these have to be as many as tokens.
+# Collators that pad labels, and whether there must be one for every token.
 _PADS_LABELS = {"DataCollatorForTokenClassification": True, "DataCollatorForSeq2Seq": False}
 
 
 def _of_transformers(collator: Any, found: Sequence[Any], rows: Rows) -> DataError | None:
-    """What transformers' own collators stumble over. What others want of rows is theirs to know."""
+    """Return the known errors of transformers' own collators. What other collators require is not known here."""
     if str(getattr(collator, "__module__", "")).partition(".")[0] != "transformers":
         return None
     tokenizer, name = getattr(collator, "tokenizer", None), called(collator)
@@ -88,9 +89,10 @@ def _of_transformers(collator: Any, found: Sequence[Any], rows: Rows) -> DataErr
 
 
 def absent_columns(dataset: Any, indices: Sequence[int], source: str, names: Collection[str]) -> RowsError | None:
-    """Why these columns are not in the batch of these rows, for a model that missed them; None if that is not seen.
+    """Return why these columns are missing in the batch, for a model that needs them; None if no reason is found.
 
-    `default_data_collator` leaves out columns that are text or None in the first row of a batch. Reads the rows again.
+    `default_data_collator` leaves out columns that are text or None in the first row of a batch. The rows are read
+    again.
 
     >>> rows = [{"x": 1.0, "labels": None}, {"x": 2.0, "labels": 1}]
     >>> print(absent_columns(rows, [0, 1], "training set", ["labels"]))
@@ -100,7 +102,7 @@ def absent_columns(dataset: Any, indices: Sequence[int], source: str, names: Col
     """
     try:
         found = [dataset[index] for index in indices]
-    except Exception:  # rows that can be read only once, or a stream
+    except Exception:  # the rows can be read only once, or are a stream
         return None
     if not found or not all(isinstance(row, Mapping) for row in found):
         return None
@@ -145,11 +147,11 @@ def _absent_column(found: Sequence[Mapping[str, Any]], rows: Rows, name: str) ->
     )
 
 
-# Rows that are no rows -----------------------------------------------------------------------------------------------
+# Rows that are not dicts ---------------------------------------------------------------------------------------------
 
 
 def not_rows(found: Sequence[Any], rows: Rows) -> RowsError | None:
-    """The first row that is no mapping, explained."""
+    """Return the error for the first row that is not a mapping."""
     for place, row in enumerate(found):
         if not isinstance(row, Mapping):
             return not_a_row(row, place, rows)
@@ -157,7 +159,7 @@ def not_rows(found: Sequence[Any], rows: Rows) -> RowsError | None:
 
 
 def not_a_row(row: Any, place: int, rows: Rows) -> NotARowError:
-    """What a row is instead of a dict."""
+    """Return the error for a row that is not a dict, with what it is instead."""
     name = rows.full(place)
     if row is None:
         return NotARowError(
@@ -181,7 +183,7 @@ def not_a_row(row: Any, place: int, rows: Rows) -> NotARowError:
 
 
 def _example(rows: Rows) -> str:
-    """A row with the names of the model, where they are known."""
+    """Return an example row, with the names of the model where they are known."""
     inputs = [name for name in rows.columns if not is_label(name)]
     label = "labels" if not rows.columns or "labels" in rows.columns else None
     names = [inputs[0] if inputs else "input_ids", *([label] if label else [])]
@@ -203,7 +205,7 @@ def column_at_fault(
     collator: str,
     padded: Collection[str] = (),
 ) -> RowsError | None:
-    """Why one of these columns makes no tensor: the first that does not. Lengths of `padded` columns may differ."""
+    """Return why the first faulty one of these columns makes no tensor. Lengths of `padded` columns may differ."""
     for name in names:
         lacking = [place for place, row in enumerate(found) if name not in row]
         if lacking:
@@ -219,7 +221,7 @@ def column_at_fault(
 
 
 def _names_of(found: Sequence[Any]) -> list[str]:
-    """The columns of a batch are those of its first row."""
+    """Return the columns of a batch, which are those of its first row."""
     return list(found[0]) if found and isinstance(found[0], Mapping) else []
 
 
@@ -234,7 +236,7 @@ def _missing_column(found: Sequence[Mapping[str, Any]], rows: Rows, name: str, p
 
 
 def _wrong_value(values: list[Any], rows: Rows, name: str, collator: str) -> RowsError | None:
-    """Text, None or an object where numbers should be."""
+    """Return the error for text, None or an object in place of numbers."""
     odd = {place: leaf for place, value in enumerate(values) if (leaf := odd_leaf(value)) is not NUMBERS}
     if not odd:
         return None
@@ -254,7 +256,7 @@ def _wrong_value(values: list[Any], rows: Rows, name: str, collator: str) -> Row
 
 
 def _wrong_column(values: list[Any], rows: Rows, name: str, leaf: Any, collator: str) -> RowsError:
-    """No row of the batch has numbers in this column."""
+    """Return the error for a column that has numbers in no row of the batch."""
     leave_out = f'dataset = dataset.remove_columns("{name}")' if rows.table else f"leave {name!r} out of the rows"
     if leaf is None:
         return WrongValueError(
@@ -289,7 +291,7 @@ def _wrong_column(values: list[Any], rows: Rows, name: str, leaf: Any, collator:
 
 
 def _numbering(name: str, *, table: bool, one: bool) -> str:
-    """How to number classes, one for a row or several."""
+    """Return how to number classes, where a row has `one` or several."""
     if not one:
         return f"number the classes: [classes.index(each) for each in row[{name!r}]]"
     if table:
@@ -298,7 +300,7 @@ def _numbering(name: str, *, table: bool, one: bool) -> str:
 
 
 def _extra_dimension(values: list[Any], rows: Rows, name: str) -> RowsError | None:
-    """Rows tokenized one by one with return_tensors: each is a batch of one."""
+    """Return the error for rows tokenized one by one with return_tensors, so that each is a batch of one."""
     shapes = [_shape(value) for value in values]
     if len(set(shapes)) == 1 or any(shape is None or len(shape) != 2 or shape[0] != 1 for shape in shapes):
         return None
@@ -310,7 +312,7 @@ def _extra_dimension(values: list[Any], rows: Rows, name: str) -> RowsError | No
 
 
 def _mixed_forms(values: list[Any], rows: Rows, name: str) -> RowsError | None:
-    """A single number here, a list there."""
+    """Return the error for a column with a single number in one row and a list in another."""
     shapes = [_shape(value) for value in values]
     other = next((place for place, shape in enumerate(shapes) if len(shape or ()) != len(shapes[0] or ())), None)
     if other is None or None in shapes:
@@ -323,7 +325,7 @@ def _mixed_forms(values: list[Any], rows: Rows, name: str) -> RowsError | None:
 
 
 def _ragged(found: Sequence[Mapping[str, Any]], rows: Rows, name: str, collator: str) -> RowsError | None:
-    """Values of different shapes, which make no rectangle."""
+    """Return the error for values of different shapes."""
     shapes: dict[Any, int] = {}
     for place, row in enumerate(found):
         shapes.setdefault(_shape(row[name]), place)
@@ -352,7 +354,7 @@ def _ragged(found: Sequence[Mapping[str, Any]], rows: Rows, name: str, collator:
 
 
 def _padding_advice(found: Sequence[Mapping[str, Any]], name: str) -> str:
-    """Which collator pads such a column."""
+    """Return which collator pads such a column."""
     if not is_label(name):
         return "pass a tokenizer (processing_class=), or data_collator=DataCollatorWithPadding(tokenizer)"
     if all(length_of(row.get("input_ids")) == length_of(row[name]) for row in found):
@@ -367,7 +369,7 @@ def _padding_advice(found: Sequence[Mapping[str, Any]], name: str) -> str:
 
 
 def _misaligned(found: Sequence[Mapping[str, Any]], rows: Rows, name: str) -> RowsError | None:
-    """The one row of many whose labels are not as many as its tokens; None if they are not meant to be as many."""
+    """Return the error for a row with more or fewer labels than tokens; None if that holds for most of the rows."""
     pairs = [(length_of(row.get("input_ids")), length_of(row.get(name))) for row in found]
     odd = [place for place, (tokens, labels) in enumerate(pairs) if tokens != labels]
     if not odd or 2 * len(odd) > len(found) or any(None in pair for pair in pairs):
@@ -381,7 +383,7 @@ def _misaligned(found: Sequence[Mapping[str, Any]], rows: Rows, name: str) -> Ro
 
 
 def unlisted_labels(found: Sequence[Any], name: str, place: int, rows: Rows) -> RowsError:
-    """A row whose labels are not there, or not a list, for a collator that wants one for every token."""
+    """Return the error for a row whose labels are missing or not a list, where every token needs a label."""
     known = not_rows(found, rows)
     if known is not None:
         return known
@@ -408,7 +410,7 @@ def unlisted_labels(found: Sequence[Any], name: str, place: int, rows: Rows) -> 
 def token_labels_at_fault(
     found: Sequence[Mapping[str, Any]], rows: Rows, *, collator: str, aligned: bool
 ) -> RowsError | None:
-    """What is wrong with labels that are filled up; `aligned`: there are to be as many as tokens."""
+    """Return what is wrong with padded labels. With `aligned`, every token needs a label."""
     name = "label" if "label" in found[0] else "labels"
     if name not in found[0]:
         return None
@@ -423,7 +425,7 @@ def token_labels_at_fault(
 
 
 def labels_misaligned(rows: Rows, place: int, name: str, tokens: int, labels: int) -> RowsError:
-    """More or fewer labels than tokens, and the usual cause."""
+    """Return the error for more or fewer labels than tokens, with the usual cause."""
     return RaggedError(
         what=f"{rows.full(place)} has {tokens} tokens and {labels} {name}",
         why=f"every token needs one; {_usual_cause(tokens, labels)}",
@@ -444,7 +446,10 @@ def _usual_cause(tokens: int | None, labels: int | None) -> str:
 def unpaddable(
     tokenizer: Any, found: Sequence[Any], rows: Rows, *, collator: str, labels: bool = True, padding: Any = True
 ) -> DataError | None:
-    """Why a tokenizer could not pad these rows; None if they look right. `labels`: whether it was given the labels."""
+    """Return why a tokenizer could not pad these rows; None if no cause is found.
+
+    `labels` says whether the tokenizer received the labels.
+    """
     known = not_rows(found, rows)
     if known is not None:
         return known
@@ -461,7 +466,7 @@ def unpaddable(
 
 
 def no_input(row: Mapping[str, Any], place: int, rows: Rows, wanted: str) -> RowsError:
-    """The column that is padded is not there: text that was never tokenized, or another name."""
+    """Return the error for a missing input column: the text was not tokenized, or the column has another name."""
     names = list(row)
     texts = [name for name in names if isinstance(row[name], str) and not is_label(name)]
     if texts:
@@ -483,7 +488,7 @@ def no_input(row: Mapping[str, Any], place: int, rows: Rows, wanted: str) -> Row
 def _uneven_companions(
     found: Sequence[Mapping[str, Any]], rows: Rows, names: list[str], main: str
 ) -> RowsError | None:
-    """A mask of another length than the tokens it belongs to."""
+    """Return the error for a mask that is longer or shorter than its tokens."""
     for place, row in enumerate(found):
         for name in names:
             if length_of(row[name]) != length_of(row[main]):
@@ -497,11 +502,11 @@ def _uneven_companions(
 
 # Values --------------------------------------------------------------------------------------------------------------
 
-NUMBERS = object()  # stands for: nothing odd
+NUMBERS = object()  # sentinel: the value holds nothing but numbers
 
 
 def odd_leaf(value: Any) -> Any:
-    """The first thing inside a value that is no number; NUMBERS if there is none."""
+    """Return the first part of a value that is not a number; NUMBERS if there is none."""
     if isinstance(value, torch.Tensor) or (isinstance(value, np.ndarray) and value.dtype.kind in "biufc"):
         return NUMBERS
     if isinstance(value, (bool, int, float, complex, np.number, np.bool_)):
@@ -514,13 +519,13 @@ def odd_leaf(value: Any) -> Any:
 
 
 def length_of(value: Any) -> int | None:
-    """How many entries a value has; None for a single one."""
+    """Return the number of entries of a value; None for a single value."""
     shape = _shape(value)
     return shape[0] if shape else None
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:
-    """The shape of a value; None for lists that are ragged inside."""
+    """Return the shape of a value; None for ragged lists."""
     try:
         return tuple(np.shape(value))
     except ValueError:
@@ -535,7 +540,7 @@ def _form(value: Any) -> str:
 
 
 def _kind(value: Any) -> str:
-    """What a usual value is called: `int`, `list of int`."""
+    """Return the type of a value in words: `int`, `list of int`."""
     if isinstance(value, (list, tuple)) and value:
         return f"{type(value).__name__} of {_kind(value[0])}"
     return type(value).__name__

@@ -1,4 +1,4 @@
-"""Which columns of a data set reach the model: those its forward takes, and the labels."""
+"""Select the columns of a data set that reach the model: the parameters of its forward, and the labels."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..core.errors import DataError
 from ..core.notices import note_once
 from .sizes import is_iterable
 
-_COLLATED_INTO_LABELS = ("label", "label_ids")  # no model takes them, collators turn them into `labels`
+_COLLATED_INTO_LABELS = ("label", "label_ids")  # no model takes these; collators turn them into `labels`
 _SPANS = ("start_positions", "end_positions")  # the labels of question answering
 
-# What the models that take one of these compute their output from: labels alone are of no use to them.
+# Models that take one of these compute their output from it: labels alone are not enough for them.
 _MAIN_INPUTS = ("input_ids", "pixel_values", "input_values", "input_features")
 
-# What else people call the columns that models take.
+# Other usual names of the columns that models take.
 _MEANT = {
     "input_ids": ("tokens", "token_ids", "ids", "input", "inputs", "input_id", "encoded"),
     "attention_mask": ("mask", "masks", "attn_mask", "attention"),
@@ -36,7 +36,7 @@ _MEANT = {
 
 
 def bare_model(model: Any) -> Any:
-    """The model whose forward is written by hand: inside `torch.compile` and adapters such as PEFT's."""
+    """Return the model inside wrappers such as `torch.compile` and PEFT's adapters: its forward names the inputs."""
     while True:
         inner = getattr(model, "_orig_mod", None)
         if inner is None:
@@ -48,7 +48,7 @@ def bare_model(model: Any) -> Any:
 
 
 def signature_columns(model: Any, label_names: Iterable[str]) -> list[str]:
-    """The names of columns that may reach the model: parameters of its forward, and what becomes labels.
+    """Return the columns that may reach the model: parameters of its forward, and what becomes labels.
 
     >>> class Model:
     ...     def forward(self, x, labels=None): ...
@@ -60,7 +60,7 @@ def signature_columns(model: Any, label_names: Iterable[str]) -> list[str]:
 
 
 def find_labels(model_class: type) -> list[str]:
-    """The parameters of a model's forward that are labels.
+    """Return the parameters of a model's forward that are labels.
 
     >>> class Model:
     ...     def forward(self, x, labels=None, next_sentence_label=None): ...
@@ -72,28 +72,28 @@ def find_labels(model_class: type) -> list[str]:
 
 
 def default_label_names(model: Any) -> list[str]:
-    """The label columns of a model when `label_names` does not say otherwise."""
+    """Return the label columns of a model, for use when `label_names` is not given."""
     return find_labels(type(bare_model(model)))
 
 
 def can_return_loss(model_class: type) -> bool:
-    """Whether the model computes a loss without labels, as contrastive models do: `return_loss=True` by default."""
+    """Return whether a model computes a loss without labels, as contrastive ones do: `return_loss=True` by default."""
     parameter = inspect.signature(model_class.forward).parameters.get("return_loss")  # type: ignore[attr-defined]
     return parameter is not None and parameter.default is True
 
 
 def forward_parameters(model: Any) -> dict[str, inspect.Parameter]:
-    """The named parameters of a model's forward."""
+    """Return the named parameters of a model's forward."""
     return _parameters(bare_model(model).forward)
 
 
 def is_label(name: str) -> bool:
-    """Whether a column holds what is to be learned, judged by its name."""
+    """Return whether a column holds labels, judged by its name."""
     return isinstance(name, str) and ("label" in name or name in _SPANS)
 
 
 def _parameters(forward: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The named parameters; `*args` and `**kwargs` name no column."""
+    """Return the named parameters; `*args` and `**kwargs` name no column."""
     unnamed = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = inspect.signature(forward).parameters.values()
     return {each.name: each for each in parameters if each.kind not in unnamed and each.name != "self"}
@@ -103,7 +103,7 @@ def _parameters(forward: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def has_columns(dataset: Any) -> bool:
-    """Whether columns can be taken out of the data set itself, as out of a `datasets.Dataset`."""
+    """Return whether columns can be removed from the data set itself, as from a `datasets.Dataset`."""
     names = getattr(dataset, "column_names", None)
     return isinstance(names, (list, tuple)) and callable(getattr(dataset, "remove_columns", None))
 
@@ -111,9 +111,9 @@ def has_columns(dataset: Any) -> bool:
 def remove_unused_columns(
     dataset: Any, columns: Collection[str], description: str | None = None, *, model_name: str = "the model"
 ) -> Any:
-    """The data set without the columns that the model does not take. Its format (torch, numpy, ...) stays.
+    """Return the data set without the columns that the model does not take. Its format (torch, numpy, ...) stays.
 
-    Data sets without named columns come back as they are; `RemoveColumnsCollator` filters their rows.
+    Data sets without named columns are returned unchanged; `RemoveColumnsCollator` filters their rows.
     """
     if not has_columns(dataset):
         return dataset
@@ -130,7 +130,7 @@ def remove_unused_columns(
 
 
 def transforms_rows(dataset: Any) -> bool:
-    """Whether a `datasets.Dataset` computes its rows on reading, so that a column alone may not be readable."""
+    """Return whether a `datasets.Dataset` computes rows on reading, so that a single column may not be readable."""
     return (getattr(dataset, "format", None) or {}).get("type") == "custom"
 
 
@@ -138,20 +138,20 @@ _left_out: WeakKeyDictionary[Any, tuple[Any, tuple[str, ...]]] = WeakKeyDictiona
 
 
 def _remember(rest: Any, dataset: Any, names: list[str]) -> None:
-    """Keep in mind what was taken out: a column of lengths, or what a transform wants."""
-    with suppress(TypeError):  # an object that cannot be a key: its errors say a little less
+    """Record which columns were removed: one may hold lengths, or be needed by a transform."""
+    with suppress(TypeError):  # not usable as a key: errors then have less detail
         _left_out[rest] = dataset, tuple(names)
 
 
 def left_out_of(dataset: Any) -> tuple[str, ...]:
-    """The columns that `remove_unused_columns` took out to make this data set."""
+    """Return the columns that `remove_unused_columns` removed to make this data set."""
     with suppress(TypeError):
         return _left_out.get(dataset, (dataset, ()))[1]
     return ()
 
 
 def with_all_columns(dataset: Any) -> Any:
-    """The data set that `remove_unused_columns` made this one of, or this one itself."""
+    """Return the data set from which `remove_unused_columns` made this one, or this one itself."""
     with suppress(TypeError):
         return _left_out.get(dataset, (dataset, ()))[0]
     return dataset
@@ -160,7 +160,7 @@ def with_all_columns(dataset: Any) -> Any:
 def choose_columns(
     dataset: Any, columns: Collection[str], description: str | None = None, *, removes: bool, model_name: str
 ) -> ColumnChoice:
-    """The decision that `remove_unused_columns` makes. Of rows without named columns, the first one tells.
+    """Return the decision that `remove_unused_columns` makes. For rows without named columns, the first row decides.
 
     >>> choice = choose_columns([{"x": 1, "note": ""}], ["x"], removes=True, model_name="Model")
     >>> choice.kept, choice.left_out, choice.why
@@ -173,13 +173,13 @@ def choose_columns(
 
 
 def _names_of_first_row(dataset: Any) -> list[str]:
-    """None for a stream, which would lose the row, and for rows that are no dicts."""
+    """Return no names for a stream, which would lose the row, and for rows that are not dicts."""
     row = None if is_iterable(dataset) or not len(dataset) else dataset[0]
     return list(row) if isinstance(row, Mapping) else []
 
 
 class RemoveColumnsCollator:
-    """Takes out of every row what the model does not take, then collates.
+    """Remove from every row what the model does not take, then collate.
 
     >>> RemoveColumnsCollator(list, ["x"])([{"x": 1, "comment": "..."}])
     [{'x': 1}]
@@ -208,7 +208,7 @@ class RemoveColumnsCollator:
         )
 
     def seen(self, features: list[Any]) -> list[Any]:
-        """The rows as the collator inside gets them."""
+        """Return the rows as the inner collator receives them."""
         return [self._only_kept(row) if isinstance(row, (dict, Mapping)) else row for row in features]
 
     def _only_kept(self, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,7 +221,7 @@ class RemoveColumnsCollator:
         return kept
 
     def _tell(self, row: Mapping[str, Any], kept: list[str]) -> None:
-        """Say once what is left out; complain when nothing of use is left."""
+        """Report once what is left out; raise an error if nothing useful is left."""
         self.message_logged = True
         left_out = [name for name in row if name not in self._kept]
         choice = ColumnChoice(
@@ -230,19 +230,19 @@ class RemoveColumnsCollator:
         choice.check([name for name in left_out if isinstance(row[name], str)])
         worker = get_worker_info()
         if worker is not None and worker.id > 0:
-            return  # the first worker speaks for all
+            return  # only the first worker reports
         if self.logger is not None:
             self.logger.info(choice.account())
         else:
             note_once(choice.account())
 
 
-# In words ------------------------------------------------------------------------------------------------------------
+# Messages ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ColumnChoice:
-    """What a data set has, and what of it the model takes."""
+    """The columns of a data set, and which of them the model takes."""
 
     kept: list[str]
     left_out: list[str]
@@ -252,13 +252,13 @@ class ColumnChoice:
 
     @property
     def why(self) -> str:
-        """Why some do not reach the model."""
+        """The reason why some columns do not reach the model."""
         if not self.left_out:
             return "nothing is left out"
         return f"{self.model_name}.forward does not take {', '.join(map(str, self.left_out))}"
 
     def account(self) -> str:
-        """One line: what is kept, what is left out, and why."""
+        """Return one line with what is kept, what is left out, and why."""
         return (
             f"columns of the {self.source}: kept {', '.join(self.kept)}; left out "
             f"{', '.join(map(str, self.left_out))}, which {self.model_name}.forward does not take "
@@ -266,9 +266,9 @@ class ColumnChoice:
         )
 
     def check(self, texts: list[str], *, table: bool = False, transformed: bool = False) -> None:
-        """Something must reach the model, and more than labels if it takes tokens, images or sounds.
+        """Raise unless something reaches the model, and more than labels if it takes tokens, images or sounds.
 
-        `texts` are those left out that hold text. A `transformed` data set makes its columns of others on reading.
+        `texts` are the columns left out that hold text. A `transformed` data set computes its columns on reading.
         """
         main = next((name for name in _MAIN_INPUTS if name in self.columns), None)
         too_little = main is not None and not transformed and all(is_label(name) for name in self.kept)
@@ -302,7 +302,7 @@ class ColumnChoice:
 
 
 def set_name(description: str | None, default: str = "data set") -> str:
-    """What a data set is called: "Training" is the training set, "test" the one that is predicted.
+    """Return the name of a data set for messages: "Training" is the training set, "test" the prediction set.
 
     >>> set_name("Evaluation"), set_name("test"), set_name(None)
     ('evaluation set', 'prediction set', 'data set')
@@ -314,7 +314,7 @@ def set_name(description: str | None, default: str = "data set") -> str:
 
 
 def renaming(names: Iterable[str], columns: Collection[str]) -> dict[str, str]:
-    """Which column was probably meant to be which parameter.
+    """Return which column was probably meant as which parameter.
 
     >>> renaming(["tokens", "attention_masks", "idx"], ["input_ids", "attention_mask"])
     {'tokens': 'input_ids', 'attention_masks': 'attention_mask'}
@@ -331,7 +331,7 @@ def renaming(names: Iterable[str], columns: Collection[str]) -> dict[str, str]:
 
 
 def renaming_advice(names: Mapping[str, str], *, table: bool) -> str:
-    """How to rename columns: in code where the data set can, in words otherwise."""
+    """Return how to rename columns: as code if the data set has a method for it, in words otherwise."""
     if table:
         pairs = ", ".join(f'"{old}": "{new}"' for old, new in names.items())
         return f"dataset = dataset.rename_columns({{{pairs}}})"
@@ -339,14 +339,14 @@ def renaming_advice(names: Mapping[str, str], *, table: bool) -> str:
 
 
 def tokenizing(column: str, *, table: bool) -> str:
-    """How to tokenize a column of text: in one call where the data set can, row by row otherwise."""
+    """Return how to tokenize a column of text: in one call if the data set has a method for it, else row by row."""
     if table:
         return f'dataset = dataset.map(lambda row: tokenizer(row["{column}"], truncation=True), batched=True)'
     return f'make every row {{**row, **tokenizer(row["{column}"], truncation=True)}}'
 
 
 def in_words(names: Iterable[Any]) -> str:
-    """The names, quoted.
+    """Return the names, quoted and joined.
 
     >>> in_words(["a", "b", "c"])
     "'a', 'b' and 'c'"
@@ -356,7 +356,7 @@ def in_words(names: Iterable[Any]) -> str:
 
 
 def listed(names: Iterable[Any], most: int = 8) -> str:
-    """The names, one after another; not more than a line can hold.
+    """Return the names, joined, and shortened to `most` of them.
 
     >>> listed("abcd", 2)
     'a, b and 2 more'
@@ -367,6 +367,6 @@ def listed(names: Iterable[Any], most: int = 8) -> str:
 
 
 def _texts(dataset: Any, names: list[str]) -> list[str]:
-    """Which columns of a `datasets.Dataset` hold text, as far as it says."""
+    """Return which columns of a `datasets.Dataset` hold text, according to its features."""
     features = getattr(dataset, "features", None) or {}
     return [name for name in names if getattr(features.get(name), "dtype", None) in ("string", "large_string")]

@@ -1,16 +1,16 @@
-"""Mistakes with data: what they are called, and those that can be seen before or without reading a row.
+"""Errors in data, and the checks that need to read no row, or run before any is read.
 
     RowsError(DataError)                               rows that do not make a batch
-    ├── NotARowError(TypeError, AttributeError)        a row that is no dict
-    ├── MissingColumnError(KeyError)                   a row without a column that others have
+    ├── NotARowError(TypeError, AttributeError)        a row that is not a dict
+    ├── MissingColumnError(KeyError)                   a row without a column that other rows have
     ├── WrongValueError(TypeError, RuntimeError)       text, None or an object where numbers are expected
-    └── RaggedError(RuntimeError)                      values that do not have one shape
-    NotADataSetError(DataError, TypeError, KeyError)   what has no rows by number
+    └── RaggedError(RuntimeError)                      values of different shapes
+    NotADataSetError(DataError, TypeError, KeyError)   an object without numbered rows
     CollatorError(DataError, TypeError)                a collator that makes no batches
     NoPadTokenError(DataError, ConfigError)            a tokenizer that cannot pad
-    MissingInputError(DataError, TypeError)            a model that is not given what it needs
+    MissingInputError(DataError, TypeError)            a model that does not receive a required input
 
-Each is also the built-in type that transformers, torch or Python raise in its place.
+Each error is also of the built-in type that transformers, torch or Python raises in its place.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ from .sizes import has_length
 
 
 class RowsError(DataError):
-    """Rows that do not make a batch. Raised by collators, which know rows by their place in the batch only.
+    """Rows that do not make a batch. Raised by collators, which know only the positions of rows in the batch.
 
-    `retell` says the same of rows by their number in the data set, which the loader knows.
+    `retell` builds the same error with the numbers of the rows in the data set, which the loader knows.
     """
 
     retell: Callable[[Rows], DataError | None] | None = None
 
-    def __str__(self) -> str:  # KeyError would print its own form
+    def __str__(self) -> str:  # KeyError has a format of its own
         return Exception.__str__(self)
 
 
 class NotARowError(RowsError, TypeError, AttributeError):
-    """A row that is no dict."""
+    """A row that is not a dict."""
 
 
 class MissingColumnError(RowsError, KeyError):
@@ -70,13 +70,13 @@ class WrongValueError(RowsError, TypeError, RuntimeError):
 
 
 class RaggedError(RowsError, RuntimeError):
-    """Values of one column that do not have one shape."""
+    """Values of one column that have different shapes."""
 
 
 class NotADataSetError(DataError, TypeError, KeyError):
-    """Something that has no rows by number."""
+    """An object without numbered rows."""
 
-    def __str__(self) -> str:  # KeyError would print its own form
+    def __str__(self) -> str:  # KeyError has a format of its own
         return Exception.__str__(self)
 
 
@@ -85,19 +85,19 @@ class CollatorError(DataError, TypeError):
 
 
 class NoPadTokenError(DataError, ConfigError):
-    """A tokenizer that has no token to fill up short rows with."""
+    """A tokenizer that has no token for padding short rows."""
 
 
 class MissingInputError(DataError, TypeError):
-    """A model that is not given what it needs."""
+    """A model that does not receive a required input."""
 
 
-# What rows are called ------------------------------------------------------------------------------------------------
+# Names of rows -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What the rows at hand are called: by their place in the batch, or by their number in the data set.
+    """The names of rows in messages: by position in the batch, or by number in the data set.
 
     >>> Rows().full(1), Rows("training set", [40, 7]).full(1)
     ('row 1 of the batch', 'row 7 of the training set')
@@ -105,8 +105,8 @@ class Rows:
 
     source: str = "batch"
     numbers: Sequence[int] | None = None
-    table: bool = False  # whether the data set can rename and map its columns itself
-    columns: Collection[str] = ()  # what the model takes, where it is known
+    table: bool = False  # whether the data set has methods that rename and map columns
+    columns: Collection[str] = ()  # the columns that the model takes, where they are known
 
     def name(self, place: int) -> str:
         return f"row {place if self.numbers is None else _number(self.numbers[place])}"
@@ -115,7 +115,7 @@ class Rows:
         return f"{self.name(place)} of the {self.source}"
 
     def repeated(self, times: int) -> Rows:
-        """The names of the choices of these rows: each row stands for several."""
+        """Return the names for the choices of these rows: each row is repeated."""
         numbers = None if self.numbers is None else [number for number in self.numbers for _ in range(times)]
         return replace(self, numbers=numbers)
 
@@ -128,7 +128,7 @@ class Rows:
 
 
 def _number(index: Any) -> str:
-    """An index of a row, be it a number, a tensor that holds one, or something that the data set understands."""
+    """Return the index of a row as text: a number, a tensor that holds one, or any key that the data set accepts."""
     try:
         return str(operator.index(index))
     except TypeError:
@@ -139,7 +139,7 @@ Told = TypeVar("Told", bound=DataError | None)
 
 
 def told(tell: Callable[[Rows], Told]) -> Told:
-    """The error of a collator, told of rows by their place; the loader has it told again of rows by their number."""
+    """Return a collator's error that names rows by position; the loader builds it again with the rows' numbers."""
     error = tell(Rows())
     if isinstance(error, RowsError):
         error.retell = tell
@@ -150,7 +150,7 @@ def told(tell: Callable[[Rows], Told]) -> Told:
 
 
 def reading_failed(error: Exception, rows: Rows, dataset: Any, *, by: str = "") -> NoReturn:
-    """A row could not be read: the error is the data set's own, and says from now on which row it was."""
+    """Raise the data set's own error for a row that could not be read, with a note that names the row."""
     were = "were" if len(rows.numbers or ()) > 1 else "was"
     add_note(error, f"ostinato: while {rows.all()}{_length_of(dataset, error)} {were} read{by}")
     missing = error.args[0] if isinstance(error, KeyError) and error.args else None
@@ -172,13 +172,13 @@ def _length_of(dataset: Any, error: Exception) -> str:
 
 
 def stream_failed(error: Exception, source: str, count: int) -> NoReturn:
-    """A stream broke: its rows have no numbers, but they can be counted."""
+    """Raise the error of a stream, with a note: its rows have no numbers, but they are counted."""
     add_note(error, f"ostinato: after {count} row{'' if count == 1 else 's'} of the {source} had been read")
     raise error
 
 
 def generator_broke(error: Exception) -> NoReturn:
-    """A generator ends with the exception that it raises: whatever it had left is gone."""
+    """Raise the error of a generator, with a note: a generator ends with the exception that it raises."""
     add_note(
         error,
         "ostinato: skip_bad_rows=True cannot go on after it: a generator (a function with yield) ends with the "
@@ -187,11 +187,11 @@ def generator_broke(error: Exception) -> NoReturn:
     raise error
 
 
-# Data sets that are none ---------------------------------------------------------------------------------------------
+# Objects that are no data set ----------------------------------------------------------------------------------------
 
 
 def check_data_set(dataset: Any, source: str) -> None:
-    """What is passed as a data set must have rows."""
+    """Raise unless an object passed as a data set has rows."""
     if isinstance(dataset, (str, bytes, PathLike)):
         raise NotADataSetError(
             what=f"the {source} is a {type(dataset).__name__} ({shortened(dataset)}), not a data set",
@@ -227,7 +227,7 @@ def check_data_set(dataset: Any, source: str) -> None:
 
 
 def gave_no_rows(source: str) -> DataError:
-    """A stream, or a loader, that is at its end before it began."""
+    """Return the error for a stream or a loader that yields no rows."""
     return DataError(
         what=f"the {source} gave no rows",
         why="it is empty, or was read to its end before: every evaluation reads it anew",
@@ -236,10 +236,10 @@ def gave_no_rows(source: str) -> DataError:
 
 
 def _check_mapping(dataset: Mapping[Any, Any], source: str) -> None:
-    """Splits and columns have names, rows have numbers."""
+    """Raise for a dict of splits or of columns, which have names; rows have numbers."""
     parts = list(dataset.values())
     if 0 in dataset or any(isinstance(part, Mapping) for part in parts):
-        return  # rows by number, or by a name that a sampler may know
+        return  # keys are row numbers, or names that a sampler may yield
     names = list(dataset)
     if parts and all(map(_is_data_set, parts)):
         wanted = {"training set": "train", "evaluation set": "validation"}.get(source, "test")
@@ -259,14 +259,14 @@ def _check_mapping(dataset: Mapping[Any, Any], source: str) -> None:
 
 
 def _is_data_set(part: Any) -> bool:
-    """Whether a value of a dict is a data set rather than a column."""
+    """Return whether a value of a dict is a data set rather than a column."""
     if isinstance(part, (list, tuple)):
         return bool(part) and isinstance(part[0], Mapping)
     return has_columns(part) or not isinstance(part, (np.ndarray, torch.Tensor, str, int, float, type(None)))
 
 
 def check_addressable(dataset: Any, source: str) -> None:
-    """Rows by number need a count of them."""
+    """Raise unless a data set with numbered rows has a length."""
     if not has_length(dataset):
         name = type(dataset).__name__
         raise NotADataSetError(
@@ -277,7 +277,7 @@ def check_addressable(dataset: Any, source: str) -> None:
 
 
 def no_data_set(dataset: Any, source: str) -> NotADataSetError:
-    """Neither rows by number nor one after another."""
+    """Return the error for an object that has neither numbered rows nor an iterator over rows."""
     why = "it has neither __getitem__ nor __iter__"
     if inspect.isroutine(dataset):
         return NotADataSetError(
@@ -293,7 +293,7 @@ def no_data_set(dataset: Any, source: str) -> NotADataSetError:
 
 
 def no_rows_drawn(source: str) -> DataError:
-    """A sampler that is empty from the start."""
+    """Return the error for an empty sampler."""
     return DataError(
         what=f"the sampler of the {source} gives no rows",
         why="its length is 0, while the data set has rows",
@@ -302,7 +302,7 @@ def no_rows_drawn(source: str) -> DataError:
 
 
 def no_batches(source: str, batch_size: int | None, *, drop_last: bool) -> DataError:
-    """A pass over the data that ended before it began."""
+    """Return the error for a pass over the data that yields no batch."""
     if drop_last:
         return DataError(
             what=f"the {source} gave no batch",
@@ -320,7 +320,7 @@ def no_batches(source: str, batch_size: int | None, *, drop_last: bool) -> DataE
 
 
 def check_collator(collator: Any) -> None:
-    """A collator is called with rows; a class would be made of them."""
+    """Raise for a class in place of a collator: calling it with rows would construct an object."""
     while isinstance(collator, RemoveColumnsCollator):
         collator = collator.data_collator
     if not isinstance(collator, type) or issubclass(collator, Mapping):
@@ -334,13 +334,13 @@ def check_collator(collator: Any) -> None:
 
 
 def called(collator: Any) -> str:
-    """The name of a collator, be it a function, an object or a `functools.partial`."""
+    """Return the name of a collator: a function, an object or a `functools.partial`."""
     inner = getattr(collator, "func", collator)
     return getattr(inner, "__qualname__", None) or type(inner).__name__
 
 
 def wrong_batch(batch: Any, collator: Any) -> CollatorError | None:
-    """Why a batch cannot be passed to a model by name, for a call that has failed; None if it is a mapping."""
+    """Return why a batch cannot be passed to a model by name, after a failed call; None if it is a mapping."""
     if isinstance(batch, Mapping):
         return None
     return CollatorError(
@@ -351,7 +351,7 @@ def wrong_batch(batch: Any, collator: Any) -> CollatorError | None:
 
 
 def batch_without_rows(batch: Any, source: str, number: int, rows: Sequence[int] | None) -> DataError:
-    """A batch that nothing can be computed from; `rows` is what it was made of, where that is known."""
+    """Return the error for a batch without rows; `rows` are those it was made of, where they are known."""
     shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in batch.items() if isinstance(value, Tensor))
     made_of = f" of rows {', '.join(map(str, rows[:8]))}{', …' if len(rows) > 8 else ''}" if rows else ""
     return DataError(
@@ -363,7 +363,7 @@ def batch_without_rows(batch: Any, source: str, number: int, rows: Sequence[int]
 
 
 def no_rows() -> DataError:
-    """A batch of nothing."""
+    """Return the error for collating an empty list of rows."""
     return DataError(
         what="a batch without rows cannot be collated",
         why="the columns of a batch are those of its first row",
@@ -372,7 +372,7 @@ def no_rows() -> DataError:
 
 
 def no_pad_token(tokenizer: Any) -> NoPadTokenError:
-    """Nothing to fill up short rows with."""
+    """Return the error for a tokenizer without a pad token."""
     name = getattr(tokenizer, "name_or_path", None) or type(tokenizer).__name__
     return NoPadTokenError(
         what=f"the tokenizer ({name}) has no pad token, so rows cannot be brought to one length",
@@ -383,18 +383,18 @@ def no_pad_token(tokenizer: Any) -> NoPadTokenError:
     )
 
 
-# What the model is not given -----------------------------------------------------------------------------------------
+# Missing inputs of the model -----------------------------------------------------------------------------------------
 
-# They say something about the input, and are none.
+# These describe the input and are not inputs themselves.
 _COMPANIONS = ("attention_mask", "token_type_ids", "position_ids", "decoder_attention_mask", "head_mask")
 
 
 def missing_inputs(
     model: Any, given: Collection[str], dropped: Collection[str], label_names: Collection[str]
 ) -> DataError | None:
-    """Which inputs of the model's forward are in no column, for a forward that has failed; None if all is there.
+    """Return which inputs of the model's forward are in no column, after a failed forward; None if none is missing.
 
-    `given` are the names of the batch, `dropped` the columns of the data set that are not in it.
+    `given` are the columns of the batch, `dropped` the columns of the data set that are not in it.
 
     >>> class Model:
     ...     def forward(self, x, labels=None): ...
@@ -422,7 +422,7 @@ def missing_inputs(
 
 
 def _supplying(lacking: list[str], spare: list[str]) -> str:
-    """How the missing may come to the model."""
+    """Return how the missing inputs can be supplied."""
     rename = renaming(spare, lacking)
     if not rename and len(spare) == len(lacking) == 1 and lacking[0] != "input_ids":
         rename = {spare[0]: lacking[0]}
@@ -434,16 +434,16 @@ def _supplying(lacking: list[str], spare: list[str]) -> str:
     return f"give the rows {in_words(lacking)}, or {make}"
 
 
-# In words ------------------------------------------------------------------------------------------------------------
+# Messages ------------------------------------------------------------------------------------------------------------
 
 
 def with_article(value: Any) -> str:
-    """The type of a value with its article."""
+    """Return the type of a value with its article."""
     name = type(value).__name__
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
 def shortened(value: Any) -> str:
-    """A value, cut if it is long."""
+    """Return the representation of a value, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:36]}...{text[-1]}"

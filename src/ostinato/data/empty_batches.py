@@ -1,4 +1,4 @@
-"""Batches without rows: an error where they are the first of a run, else left out and said once."""
+"""Batches without rows: an error if they are the first of a run, otherwise left out and reported once."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .epoch_position import rows_of
 
 
 def report_empty_batch(loader: Any, data: str, batch: Batch, epoch: int, number: int) -> None:
-    """Say once that a batch has no rows and counts for nothing.
+    """Report once that a batch has no rows and is not counted.
 
     Raises:
-        DataError: the batch has no columns either, which transformers refuses too.
+        DataError: The batch has no columns either. transformers refuses it too.
     """
     error = describe_empty_batch(loader, data, batch, epoch, number)
     if not batch:

@@ -1,4 +1,4 @@
-"""A place inside an epoch: how to start there."""
+"""A position inside an epoch, and how to start there."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["Begin", "batching_of", "begin_epoch", "first_course", "real_rows_of"
 
 
 class NotAStepError(DataError, TypeError):
-    """Something that is no number where a step is asked for."""
+    """A step that is not a number."""
 
 
 class NoSuchStepError(DataError, IndexError):
@@ -43,7 +43,7 @@ class NoSuchStepError(DataError, IndexError):
 
 
 def samples_at(loader: Any, courses: Sequence[AnyCourse], step: Any, max_steps: int) -> list[int]:
-    """The rows of the data set, over all processes, that a step of a run is computed from."""
+    """Return the rows of the data set, over all processes, from which a step of a run is computed."""
     step = _checked(step, max_steps)
     batching = batching_of(loader)
     order = None if batching is None else order_of(batching.sampler)
@@ -101,7 +101,7 @@ def _why_unknown(loader: Any, batching: Batching | None) -> str:
 
 
 def rows_of(loader: Any, epoch: int, batches: range) -> list[int] | None:
-    """The data-set indices of some batches of an epoch, by arithmetic; None where the order is not ours to know."""
+    """Return the data-set indices of some batches of an epoch, by arithmetic; None where the order is not known."""
     batching = batching_of(loader)
     if isinstance(batching, BudgetBatches):
         chosen = islice(batching.sampler.batches(epoch, batches.start), len(batches))
@@ -116,7 +116,7 @@ def rows_of(loader: Any, epoch: int, batches: range) -> list[int] | None:
 
 
 def real_rows_of(loader: Any) -> Callable[[int], int | None]:
-    """How many rows of batch k count in this process; None: all that it holds."""
+    """Return a function that gives the number of rows of batch k that count in this process; None means all."""
     return getattr(loader, "real_rows", None) or _all
 
 
@@ -128,7 +128,7 @@ def _all(batch_number: int) -> None:
 
 
 def begin_epoch(loader: Any, epoch: int) -> None:
-    """Tell a loader which epoch begins, or its parts if it does not want to know."""
+    """Announce the epoch to a loader, or to its parts if it has no `set_epoch`."""
     if callable(getattr(loader, "set_epoch", None)):
         announce_epoch(loader, epoch)
         return
@@ -139,10 +139,10 @@ def begin_epoch(loader: Any, epoch: int) -> None:
 
 
 def start_at(loader: Any, begin: Begin, replay: Replay | None = None, show: Show | None = None) -> Iterable[Any]:
-    """An epoch without what is done of it, in batches of the size that the loader has now.
+    """Return the rest of an epoch, in batches of the loader's current size.
 
-    Rows that have numbers are not read. A stream, or a loader of the user's, is put where it stood if it can be, and
-    read again up to there if not; `show` is told how far that is.
+    Rows that have numbers are skipped without reading. A stream, or a loader of the user's, is set to its former
+    position if it supports that, and is otherwise read again up to there; `show` receives the progress.
     """
     if not isinstance(loader, Loader):
         if begin.stream is not None and callable(getattr(loader, "load_state_dict", None)):
@@ -159,7 +159,7 @@ def start_at(loader: Any, begin: Begin, replay: Replay | None = None, show: Show
 
 
 def skip_batches(loader: Any, count: int, show: Show | None = None) -> Iterable[Any]:
-    """The loader's present epoch without its first `count` batches."""
+    """Return the loader's current epoch without its first `count` batches."""
     batching = batching_of(loader)
     size = stream_rows_per_batch(loader) or (1 if batching is None else batching.rows_per_batch)
     row = count * size if batching is None else min(count * size, batching.rows)
@@ -188,7 +188,7 @@ def _rest(loader: Loader, batches: Any, epoch: int, replay: Replay | None) -> Lo
 
 
 def _dropped(loader: Any, count: int, replay: Replay | None, show: Show | None) -> Iterator[Any]:
-    """What is left after `count` batches; the random streams then stand where they stood, as nothing is read ahead."""
+    """Yield the batches after the first `count`. Random streams are then as they were, as nothing is read ahead."""
     note_once(f"reading and dropping {count} batches to come back to where training stood: the loader is your own")
     batches = iter(loader)
     with Skipping(count, "batches", show) as skipping:
@@ -227,9 +227,9 @@ def _why_dropped(loader: Loader) -> str:
 
 
 def stream_state_of(loader: Any) -> Any:
-    """Where a stream stands, before the batch that is read ahead; None where nobody can tell.
+    """Return the position of a stream before the batch that is read ahead; None where it is not known.
 
-    A stream that has `state_dict` and `load_state_dict` can; so can a loader of the user's that has them.
+    It is known for a stream, or a loader of the user's, that has `state_dict` and `load_state_dict`.
     """
     if isinstance(loader, Loader):
         place = loader.stream_place if is_iterable(loader.dataset) else None
@@ -239,7 +239,7 @@ def stream_state_of(loader: Any) -> Any:
 
 
 def stream_rows_per_batch(loader: Any) -> int | None:
-    """The rows, over all processes, that a batch of a stream takes."""
+    """Return the number of rows, over all processes, in a batch of a stream."""
     if not isinstance(loader, Loader) or not is_iterable(loader.dataset) or loader.batch_size is None:
         return None
     return loader.batch_size * getattr(loader.dataset, "world_size", 1)

@@ -11,16 +11,20 @@ from ..core.errors import ConfigError
 
 @dataclass(frozen=True)
 class EvalSet:
-    """One of several evaluation sets, with what is to be different for it.
+    """One of several evaluation sets, with the options that differ for it.
 
-    What is left out is as for the others. Metrics that are given here take the place of the trainer's.
+    Options that are left out are as for the other sets. Metrics given here replace the trainer's.
 
     Args:
-        dataset: the rows.
-        data_collator: makes batches of them.
-        compute_metrics: as of `Trainer`: a function, names, a streaming metric or "auto".
-        metrics: as of `Trainer`: names and streaming metrics.
-        batch_size: rows per batch and device.
+        dataset: The rows.
+        data_collator: Makes batches of them.
+        compute_metrics: As for `Trainer`: a function, names, a streaming metric or "auto".
+        metrics: As for `Trainer`: names and streaming metrics.
+        batch_size: Rows per batch and device.
+
+    Raises:
+        ConfigError: `dataset` is not the rows of one set, `batch_size` is not a positive integer, or `data_collator`
+            cannot be called.
 
     >>> EvalSet(["a row"], metrics=["accuracy"], batch_size=64).batch_size
     64
@@ -54,12 +58,12 @@ class EvalSet:
 
     @property
     def measures(self) -> bool:
-        """Whether it has metrics of its own."""
+        """Whether the set has metrics of its own."""
         return self.compute_metrics is not None or self.metrics is not None
 
 
 def rows_in(evaluated: Any) -> Any:
-    """The rows of an evaluation set, with or without options.
+    """Return the rows of an evaluation set, with or without options.
 
     >>> rows_in(EvalSet([1])), rows_in([1])
     ([1], [1])

@@ -1,4 +1,4 @@
-"""From a data set to an iterator over batches, in this process's share."""
+"""Build an iterator over batches of a data set, in this process's share."""
 
 from __future__ import annotations
 
@@ -59,11 +59,19 @@ def build_loader(
     batch_sampler: Any = None,
     windows: StreamWindows | None = None,
 ) -> Loader:
-    """A loader of this process's batches, `batch_size` rows each, or of those that `batch_sampler` gives.
+    """Build a loader of this process's batches: `batch_size` rows each, or those that `batch_sampler` yields.
 
-    Without a `sampler` rows come as they are. A data set that can only be iterated over has its own order; every
-    process then reads all of it and keeps its batches. `description` ("Training", "Evaluation", "test") is how errors
-    call the data set. `windows` put the rows of a stream in another order.
+    Args:
+        dataset: The rows. A data set that can only be iterated over has its own order; every process then reads all of
+            it and keeps its batches.
+        batch_size: The rows of a batch in one process.
+        sampler: The order of rows. None: the order of the data set.
+        collate_fn: Makes a batch of rows.
+        settings: The arguments that concern loaders.
+        training: Whether the loader is for training.
+        description: "Training", "Evaluation" or "test": how errors name the data set.
+        batch_sampler: Yields the row numbers of each batch.
+        windows: Another order for the rows of a stream.
 
     >>> loader = build_loader(
     ...     rows,
@@ -75,7 +83,7 @@ def build_loader(
     ... )  # doctest: +SKIP
     """
     if not training and settings.drop_last:
-        settings = replace(settings, drop_last=False)  # what is evaluated is counted: every row, once
+        settings = replace(settings, drop_last=False)  # evaluation counts every row once
     source = set_name(description, "training set" if training else "evaluation set")
     dataset_errors.check_data_set(dataset, source)
     dataset_errors.check_collator(collate_fn)
@@ -105,9 +113,9 @@ def build_loader(
 
 @dataclass
 class Watch:
-    """Notes down the random streams before a batch is read, as long as reading may draw from them."""
+    """Record the random streams before a batch is read, as long as reading may draw from them."""
 
-    reads: int  # still to be watched
+    reads: int  # reads that are still watched
     draws: bool = False
 
     def begin(self) -> RandomState | None:
@@ -121,10 +129,10 @@ class Watch:
 
 @dataclass(frozen=True)
 class Replay:
-    """Reads the batch that was read ahead of a checkpoint as it was read then, and goes on from the checkpoint."""
+    """Read the batch that was read ahead of a checkpoint as it was read then, and continue from the checkpoint."""
 
     streams: RandomState | None  # before that batch was read
-    end: Callable[[], None]  # puts the streams of the checkpoint back
+    end: Callable[[], None]  # restores the streams of the checkpoint
 
     def begin(self) -> None:
         if self.streams is not None:
@@ -134,30 +142,31 @@ class Replay:
 class Loader(DataLoader[Any]):
     """A `DataLoader` that fetches one batch ahead, counts its epochs, and knows which rows of a batch are real.
 
-    The batch after the one in hand is always read already: collators and models that draw random numbers then draw
-    them in the order they do under transformers. Before the first batch is asked for nothing is read, nothing drawn.
+    The batch after the current one is always read already: collators and models that draw random numbers then draw
+    them in the same order as under transformers. Before the first batch is requested, nothing is read and nothing is
+    drawn.
     """
 
     def __init__(self, dataset: Any, *, training: bool, source: str | None = None, **options: Any) -> None:
         super().__init__(dataset, **options)
         self.training = training
-        self.source = source or ("training set" if training else "evaluation set")  # as errors call it
+        self.source = source or ("training set" if training else "evaluation set")  # the name in errors
         self.epoch = 0
         self._options = options
         self._elsewhere: DataLoader[Any] | None = None  # reads in workers, or for pinned memory
         self._gave_batches = False
-        # Where the random streams stood before the newest batch was read: rows and collators may have drawn from them.
+        # The random streams before the newest batch was read: rows and collators may have drawn from them.
         self.before_read: RandomState | None = None
         self.replay: Replay | None = None
-        self.begin: Any = None  # where an epoch was entered in its middle (`position.Begin`)
+        self.begin: Any = None  # the start inside an epoch (`batch_plan.Begin`)
         self._apart: Apart | None = None
-        self.stream_start: StreamStart | None = None  # for one pass: where the stream is entered
-        self.first_batch = 0  # for one pass: its number
-        self.show_skipping: Show | None = None  # shows how far the reading of what is dropped is
-        self.stream_windows: StreamWindows | None = None  # in which order the rows of a stream are given
-        self.skips_bad_rows = False  # of a stream; a data set with numbered rows does it itself
+        self.stream_start: StreamStart | None = None  # for one pass: the position at which the stream starts
+        self.first_batch = 0  # for one pass: the number of its first batch
+        self.show_skipping: Show | None = None  # shows the progress of reading dropped rows
+        self.stream_windows: StreamWindows | None = None  # the order in which the rows of a stream are read
+        self.skips_bad_rows = False  # for a stream; a data set with numbered rows does it itself
         self._stream_reader: StreamReader | None = None
-        self._real_rows: list[int] = []  # of a stream shared between processes: known once a batch has been read
+        self._real_rows: list[int] = []  # for a stream shared by processes: known after a batch is read
         self._numbered_from = 0
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
@@ -170,20 +179,20 @@ class Loader(DataLoader[Any]):
             yield from batches_ahead(chain([first], batches))
         elif self.training and not self._gave_batches and not self._expects_none():
             raise dataset_errors.no_batches(self.source, self.batch_size, drop_last=self.drop_last)
-        self.epoch += 1  # a second pass is another epoch; a pass that was broken off is not over
+        self.epoch += 1  # a second pass is another epoch; an interrupted pass is not finished
 
     def _expects_none(self) -> bool:
-        """Whether no batch is left, as at the end of an epoch that is resumed."""
+        """Return whether no batch is left, as at the end of an epoch that is resumed."""
         return has_length(self.batch_sampler) and len(self.batch_sampler) == 0  # type: ignore[arg-type]
 
     def set_epoch(self, epoch: int) -> None:
-        """Which epoch the next pass is; samplers and data sets that shuffle follow it."""
+        """Set the epoch of the next pass; samplers and data sets that shuffle follow it."""
         self.epoch = epoch
         for part in (self.batch_sampler, self.sampler, self.dataset):
             announce_epoch(part, epoch)
 
     def real_rows(self, batch_number: int) -> int | None:
-        """How many rows of batch `batch_number` (from 0) count; 0 for a stand-in. None: all that it holds."""
+        """Return how many rows of batch `batch_number` (from 0) count; 0 for a padding batch, None for all."""
         of_batch: Callable[[int], int | None] | None = getattr(self.batch_sampler, "real_rows", None)
         if of_batch is not None:
             return of_batch(batch_number)
@@ -191,7 +200,7 @@ class Loader(DataLoader[Any]):
 
     @property
     def batches_in(self) -> Callable[[int], int] | None:
-        """How many batches an epoch has, where it is not always the same number."""
+        """The number of batches of an epoch as a function of the epoch, where it varies; None otherwise."""
         return self.batch_sampler.batches_in if isinstance(self.batch_sampler, TokenBudgetBatchSampler) else None
 
     def _batches(self) -> Iterator[Any]:
@@ -200,7 +209,7 @@ class Loader(DataLoader[Any]):
         return self._read_stream() if is_iterable(self.dataset) else self._read_rows()
 
     def _read_rows(self) -> Iterator[Any]:
-        if self.batch_sampler is None:  # a loader without batches, made by hand: torch knows best
+        if self.batch_sampler is None:  # a loader without batches, built by hand: left to torch
             return super().__iter__()
         if self.reads_here:
             return self._read_here()
@@ -215,7 +224,7 @@ class Loader(DataLoader[Any]):
 
     @property
     def row_streams(self) -> RowStreams | None:
-        """What rows and collators draw random numbers from; None: the global streams."""
+        """The streams from which rows and collators draw random numbers; None: the global streams."""
         return None if self._apart is None else self._apart.streams
 
     @row_streams.setter
@@ -223,13 +232,13 @@ class Loader(DataLoader[Any]):
         self._apart = None if streams is None else Apart(streams)
 
     def place_of_batch(self) -> Callable[[int], int]:
-        """From the number of a batch in this pass to the place in its epoch of its first row."""
+        """Return a function from the number of a batch in this pass to the position of its first row in the epoch."""
         batches: Any = self.batch_sampler
         if isinstance(batches, ShardedBatchSampler):
             return batches.place_of
         if type(batches) is BatchSampler and not is_dealt_out(batches.sampler):
             return lambda number: number * batches.batch_size
-        # Batches of any size: places that no other batch comes near.
+        # Batches of any size: positions far from those of any other batch.
         if isinstance(batches, BatchesInTurn):
             return lambda number: batches.number_of(number) << 20
         rank = 0 if self._apart is None else self._apart.streams.rank
@@ -254,13 +263,13 @@ class Loader(DataLoader[Any]):
         reader.epoch, reader.start, self._numbered_from = self.epoch, start, self.first_batch
         if start.place.state is not None:
             all_rows_of(self.dataset).load_state_dict(start.place.state)
-        self._gave_batches = self._gave_batches or start.rows > 0  # before; there may be none left
+        self._gave_batches = self._gave_batches or start.rows > 0  # earlier; none may be left
         self.stream_start, self.first_batch = None, 0
         batches = self._read_stream_here(reader) if self.reads_here else self._read_elsewhere(lambda: reader)
         return self._without_dropped(batches, start.rows)
 
     def _without_dropped(self, batches: Iterator[Any], rows: int) -> Iterator[Any]:
-        """The batches after the rows that are read and dropped."""
+        """Yield the batches after the rows that are read and dropped."""
         with Skipping(rows, "rows", self.show_skipping) as skipping:
             first = next(batches, _NOTHING)
             while isinstance(first, Dropped):
@@ -272,7 +281,7 @@ class Loader(DataLoader[Any]):
 
     @property
     def stream_place(self) -> StreamPlace | None:
-        """Where the stream stood before the newest batch was read; None if workers share it."""
+        """The position of the stream before the newest batch was read; None if workers share the stream."""
         return None if self._stream_reader is None or self.num_workers else self._stream_reader.place
 
     @property
@@ -281,8 +290,8 @@ class Loader(DataLoader[Any]):
         return self.num_workers == 0 and not self.pin_memory
 
     def _read_elsewhere(self, reader: Callable[[], Any], **order: Any) -> Iterator[Any]:
-        """In workers, or for pinned memory: by a loader of torch over a reader that knows which rows it reads."""
-        if self._elsewhere is None:  # kept, for workers that persist
+        """Read in workers, or for pinned memory: with torch's loader over a reader that knows which rows it reads."""
+        if self._elsewhere is None:  # kept, for persistent workers
             batching = ("batch_size", "sampler", "batch_sampler", "drop_last", "collate_fn", "shuffle")
             options = {name: value for name, value in self._options.items() if name not in batching}
             options["worker_init_fn"] = partial(begin_worker, then=options.get("worker_init_fn"))
@@ -290,7 +299,7 @@ class Loader(DataLoader[Any]):
         return unpacked(self._elsewhere)
 
     def _draw_as_torch_does(self) -> None:
-        """Every pass of torch's loaders draws a seed for workers, also without any."""
+        """Draw a seed for workers as every pass of torch's loaders does, even without workers."""
         torch.empty((), dtype=torch.int64).random_(generator=self.generator)
 
     def _read_stream_here(self, reader: StreamReader) -> Iterator[Any]:
@@ -313,14 +322,14 @@ class Loader(DataLoader[Any]):
             yield batch
 
     def _read_here(self) -> Iterator[Any]:
-        """What torch's iterator does without workers, without its overhead: half the cost of a small batch."""
+        """Read in this process, without the overhead of torch's iterator: half the cost of a small batch."""
         self._draw_as_torch_does()
         rows, collate = self.dataset, self.collate_fn
         many = getattr(rows, "__getitems__", None)
         apart = None if self._apart is None else self._apart.begin_epoch()
         reader, epoch, place_of = BatchReader(rows, collate, self.source, apart), self.epoch, self.place_of_batch()
         batches = iter(self.batch_sampler)  # type: ignore[arg-type]
-        first = next(batches, None)  # here an order that is random is drawn
+        first = next(batches, None)  # a random order is drawn here
         if self.replay is not None:
             self.replay.begin()
         watch = Watch(reads=WATCHED_READS if self.training and apart is None else 0)
@@ -393,7 +402,7 @@ def seed_worker(worker_id: int, num_workers: int, rank: int) -> None:
 
     >>> worker_init_fn = partial(seed_worker, num_workers=2, rank=0)
     """
-    # torch has seeded this worker with a number of its own; the same streams must not run in every process.
+    # torch has given this worker a seed of its own; the streams must differ between processes.
     set_seed(torch.initial_seed() % 2**32 + num_workers * rank)
 
 
@@ -427,7 +436,7 @@ def _stream_loader(
 
 
 def _worker_options(settings: LoaderSettings, *, training: bool, iterable: bool) -> dict[str, Any]:
-    """What torch's DataLoader is told about workers and memory."""
+    """Return the options of torch's DataLoader for workers and memory."""
     _check_workers(settings)
     options: dict[str, Any] = {
         "num_workers": settings.num_workers,
@@ -439,14 +448,14 @@ def _worker_options(settings: LoaderSettings, *, training: bool, iterable: bool)
     }
     if not settings.in_order:
         options["in_order"] = False
-    # A stream in one process keeps torch's own seeding, as under transformers; several processes have to differ.
+    # A stream in one process keeps torch's own seeding, as under transformers; several processes must differ.
     if training and (not iterable or settings.world_size > 1):
         options["worker_init_fn"] = partial(seed_worker, num_workers=settings.num_workers, rank=settings.rank)
     return options
 
 
 def _check_workers(settings: LoaderSettings) -> None:
-    """Options of workers ask for workers."""
+    """Raise if options for workers are set without workers."""
     asked = {
         "dataloader_persistent_workers": settings.persistent_workers,
         "dataloader_prefetch_factor": settings.prefetch_factor is not None,
@@ -462,7 +471,7 @@ def _check_workers(settings: LoaderSettings) -> None:
 
 
 def _repeatable(sampler: Any, settings: LoaderSettings) -> Any:
-    """torch's `RandomSampler` in the form that depends on seed and epoch alone. Every other sampler stays as it is."""
+    """Return torch's `RandomSampler` as one that depends on seed and epoch alone; any other sampler unchanged."""
     plain = type(sampler) is RandomSampler and sampler.generator is None and not sampler.replacement
     if not plain or sampler.num_samples != len(sampler.data_source):  # type: ignore[arg-type]
         return sampler
@@ -471,7 +480,7 @@ def _repeatable(sampler: Any, settings: LoaderSettings) -> Any:
 
 
 def _check_batches(sampler: Any, global_batch_size: int, settings: LoaderSettings, source: str) -> None:
-    """There must be as many rows as a batch needs."""
+    """Raise unless there are as many rows as a batch needs."""
     if not has_length(sampler):
         return
     rows = len(sampler)

@@ -1,14 +1,14 @@
-"""Several training sets, mixed by weight: which row of which set comes at which place is arithmetic.
+"""Several training sets, mixed by weight: the row and the set at each position are computed by arithmetic.
 
     train_dataset={"code": (code, 0.7), "prose": (prose, 0.3)}
 
-An epoch has as many rows as all sets together. Each set gets its share of them, spread evenly: at every place of an
-epoch the proportions are right to a few rows. A set that is larger than its share goes on in the next epoch where it
-stopped; one that is smaller begins again. Either way it is read in passes, each in an order of its own that has every
-row once: at any time the rows of a set have been read equally often, give or take one.
+An epoch has as many rows as all sets together. Each set gets its share of them, spread evenly: at every position of an
+epoch the proportions are right to a few rows. A set that is larger than its share continues in the next epoch where it
+stopped; a smaller one begins again. Either way it is read in passes, each in an order of its own that has every row
+once: at any time the rows of a set have been read equally often, give or take one.
 
-Nothing is remembered. Before epoch e a set has given e times its share, so the order of an epoch is a function of the
-seed and the epoch's number, and a run resumes anywhere.
+No state is kept. Before epoch e a set has given e times its share, so the order of an epoch is a function of the seed
+and the epoch's number, and a run can resume anywhere.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class MixtureError(DataError, ConfigError):
 class Mixture(Dataset[Any]):
     """Several data sets as one, with numbered rows: those of the first set, then those of the second, and so on.
 
-    `sets` has a data set and its weight for each name, or just the data sets, which then weigh what they are long.
-    Weights are shares of their sum. `MixtureSampler` gives the order in which rows are read. Rows stay as they are;
-    `source_of` tells which set one comes from, and a `tagged` mixture gives each as a `SetRow` for `SourceCollator`.
+    `sets` has a data set and its weight for each name, or only the data sets, whose weights are then their lengths.
+    Weights are shares of their sum. `MixtureSampler` gives the order in which rows are read. Rows are not changed;
+    `source_of` returns the set of a row, and a `tagged` mixture returns each row as a `SetRow` for `SourceCollator`.
 
     >>> mixture = Mixture({"a": (["a0", "a1", "a2"], 0.75), "b": (["b0"], 0.25)})
     >>> mixture[3], mixture.source_of(3), len(mixture)
@@ -72,7 +72,7 @@ class Mixture(Dataset[Any]):
         self._names, self._starts = list(self.sets), [0, *accumulate(self.sizes.values())]
         total = sum(weights.values()) if weights else len(self)
         self.weights = {name: weight / total for name, weight in (weights or self.sizes).items()}
-        self.shares = _shares(self.weights, len(self)) if weights else dict(self.sizes)  # rows of an epoch
+        self.shares = _shares(self.weights, len(self)) if weights else dict(self.sizes)  # rows per epoch
         if weights:
             note_once(self._account(weights))
 
@@ -80,7 +80,7 @@ class Mixture(Dataset[Any]):
         return self._starts[-1]
 
     def locate(self, index: Any) -> tuple[str, int]:
-        """The set of a row, and the row's number in it.
+        """Return the set of a row, and the row's number in it.
 
         >>> Mixture({"a": ["a0", "a1"], "b": ["b0"]}).locate(2)
         ('b', 0)
@@ -92,7 +92,7 @@ class Mixture(Dataset[Any]):
         return self._names[place], number - self._starts[place]
 
     def source_of(self, index: Any) -> str:
-        """The name of the set that a row comes from."""
+        """Return the name of the set that a row comes from."""
         return self.locate(index)[0]
 
     def __getitem__(self, index: Any) -> Any:
@@ -101,12 +101,12 @@ class Mixture(Dataset[Any]):
 
     @property
     def __getitems__(self) -> Callable[[Sequence[Any]], list[Any]] | None:
-        """`read_many`, if a set can; else rows are read one by one, each with random numbers of its own."""
+        """`read_many`, if a set supports it; else rows are read one by one, each with random numbers of its own."""
         able = any(getattr(dataset, "__getitems__", None) is not None for dataset in self.sets.values())
         return self.read_many if able else None
 
     def read_many(self, indices: Sequence[Any]) -> list[Any]:
-        """Many rows; those of a set that can read many at a time are read together."""
+        """Return many rows; those of a set that can read many at a time are read together."""
         places: dict[str, list[tuple[int, int]]] = {}
         for place, index in enumerate(indices):
             name, row = self.locate(index)
@@ -119,12 +119,12 @@ class Mixture(Dataset[Any]):
         return found
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the sets, if they want to know."""
+        """Announce the epoch to the sets that have a `set_epoch`."""
         for dataset in self.sets.values():
             announce_epoch(dataset, epoch)
 
     def with_sets(self, change: Callable[[str, Any], Any], *, tagged: bool | None = None) -> Mixture:
-        """The same mixture of changed sets, for instance without columns that are not needed; all keep their rows.
+        """Return the same mixture of changed sets, for example without unused columns; all keep their rows.
 
         >>> mixture = Mixture({"a": ["x", "y", "z"], "b": ["w"]})
         >>> mixture.with_sets(lambda name, rows: [row + name for row in rows])[3]
@@ -164,10 +164,10 @@ class Mixture(Dataset[Any]):
             add_note(error, f"ostinato: they are rows {listed(rows)} of set {name!r} of the mixture")
             raise
 
-    # ---- words ---------------------------------------------------------------------------------
+    # ---- messages ------------------------------------------------------------------------------
 
     def note_columns(self, error: Exception) -> None:
-        """Say of rows that could not be joined in which columns their sets differ, if they do."""
+        """Add a note to the error of rows that could not be joined, if the columns of their sets differ."""
         columns = {name: _columns_of(dataset) for name, dataset in self.sets.items()}
         if not all(columns.values()):
             return
@@ -193,7 +193,7 @@ class Mixture(Dataset[Any]):
 
 
 class MixtureSampler(EpochSampler):
-    """The order of a mixture's rows: sets in even alternation, each at random. A function of seed and epoch.
+    """The order of a mixture's rows: sets alternate evenly, each in random order. A function of seed and epoch.
 
     >>> mixture = Mixture({"a": (["a0", "a1", "a2", "a3"], 3), "b": (["b0", "b1", "b2", "b3"], 1)})
     >>> [mixture.source_of(row) for row in MixtureSampler(mixture, seed=0)]
@@ -205,7 +205,7 @@ class MixtureSampler(EpochSampler):
         self.mixture = mixture
 
     def order(self, epoch: int, start: int = 0) -> Iterator[int]:
-        """The rows of an epoch from place `start` on.
+        """Return the rows of an epoch from position `start` on.
 
         >>> sampler = MixtureSampler(Mixture({"a": list(range(9)), "b": list(range(4))}), seed=0)
         >>> list(sampler.order(7, start=5)) == list(sampler.order(7))[5:]
@@ -219,7 +219,7 @@ class MixtureSampler(EpochSampler):
         return iter(np.concatenate(rows)[_turns(list(self.mixture.shares.values()))[start:]].tolist())
 
     def _rows(self, number: int, name: str, epoch: int) -> Numbers:
-        """The rows that a set gives to an epoch: of its present pass, and of those after it as far as they go."""
+        """Return the rows that a set gives to an epoch: those of its current pass, then of as many more as needed."""
         size, share = self.mixture.sizes[name], self.mixture.shares[name]
         first_pass, done = divmod(epoch * share, size)
         passes = range(first_pass, first_pass + -(-(done + share) // size))
@@ -228,7 +228,7 @@ class MixtureSampler(EpochSampler):
 
 
 def is_mixture(data: Any) -> bool:
-    """Whether what was passed for a data set is meant as a mixture: names of data sets, with weights or without.
+    """Return whether an object passed as a data set is a mixture: names of data sets, with weights or without.
 
     >>> is_mixture({"a": ([{"x": 1}], 0.5), "b": ([{"x": 2}], 0.5)}), is_mixture({"x": [1, 2]}), is_mixture([{"x": 1}])
     (True, False, False)
@@ -240,7 +240,7 @@ def is_mixture(data: Any) -> bool:
 
 
 def mixed(data: Any) -> Any:
-    """A mixture of what is meant as one; anything else stays as it is, a data set with its splits too.
+    """Return a `Mixture` of an object that means one; anything else unchanged, also a data set with its splits.
 
     >>> len(mixed({"a": [{"x": 1}], "b": [{"x": 2}]})), mixed([{"x": 1}])
     (2, [{'x': 1}])
@@ -256,7 +256,7 @@ def _rounded(number: float) -> str:
 
 
 def _shares(weights: Mapping[str, float], rows: int) -> dict[str, int]:
-    """How many of `rows` rows each set gets: its weight, rounded so that they add up (the largest remainders up)."""
+    """Return how many of `rows` rows each set gets: its weight, rounded to add up (the largest remainders up)."""
     exact = {name: weight * rows for name, weight in weights.items()}
     shares = {name: math.floor(amount) for name, amount in exact.items()}
     by_remainder = sorted(exact, key=lambda name: shares[name] - exact[name])
@@ -273,17 +273,17 @@ def _shares(weights: Mapping[str, float], rows: int) -> dict[str, int]:
 
 
 def _turns(shares: Sequence[int]) -> npt.NDArray[np.intp]:
-    """In which order sets take turns, as places in their concatenation.
+    """Return the order in which sets alternate, as positions in their concatenation.
 
-    Row j of n stands at (j + 1/2) / n of the way (Sainte-Laguë's rule for seats): no set is ever further from its
-    share than half a row for itself and the same for each of the others, in proportion.
+    Row j of n is placed at (j + 1/2) / n (Sainte-Laguë's rule for seats): no set is ever further from its share than
+    half a row for itself and the same for each of the others, in proportion.
     """
     way = np.concatenate([(np.arange(share) + 0.5) / share for share in shares])
     return np.argsort(way, kind="stable")
 
 
 def _permutation(size: int, seed: int, number: int, pass_: int) -> Numbers:
-    """The order of one pass over one set."""
+    """Return the order of one pass over one set."""
     mixed = np.random.SeedSequence([seed % 2**64, number, pass_]).generate_state(1, np.uint64)
     return torch.randperm(size, generator=torch.Generator().manual_seed(int(mixed[0]))).numpy()
 
@@ -292,7 +292,7 @@ def _permutation(size: int, seed: int, number: int, pass_: int) -> Numbers:
 
 
 def _taken_apart(sets: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
-    """The sets, and their weights; no weights where none are given."""
+    """Return the sets and their weights; no weights where none are given."""
     weighted = [name for name, value in sets.items() if _is_pair(value)]
     if not weighted:
         _check_splits(sets)
@@ -331,14 +331,14 @@ def _weight(name: str, pair: tuple[Any, Any]) -> float:
 
 
 def _is_pair(value: Any) -> bool:
-    """Whether a value is a set and its weight: not a tuple of two rows."""
+    """Return whether a value is a set and its weight, and not a tuple of two rows."""
     if not isinstance(value, tuple) or len(value) != 2:
         return False
     return not all(isinstance(part, (Mapping, tuple)) for part in value)
 
 
 def _is_weighted(value: Any) -> bool:
-    # An empty list beside a weight is a set that is empty, which the mixture refuses by its name.
+    # An empty list with a weight is an empty set, which the mixture refuses by its name.
     return _is_pair(value) and (any(map(_is_data_set, value)) or (value[0] == [] and _is_number(value[1])))
 
 
@@ -347,7 +347,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_data_set(value: Any) -> bool:
-    """Whether a value is a data set rather than a column."""
+    """Return whether a value is a data set rather than a column."""
     if isinstance(value, (list, tuple)):
         return bool(value) and isinstance(value[0], Mapping)
     if isinstance(value, (np.ndarray, torch.Tensor, str, bytes, Mapping, Real, type(None))):
@@ -356,7 +356,7 @@ def _is_data_set(value: Any) -> bool:
 
 
 def is_stream(dataset: Any) -> bool:
-    """Whether rows come one after another only."""
+    """Return whether rows can only be read one after another."""
     return is_iterable(dataset) and callable(getattr(dataset, "__iter__", None))
 
 
@@ -383,7 +383,7 @@ def _check_names(sets: Any) -> None:
 
 
 def _check_splits(sets: Mapping[str, Any]) -> None:
-    """A data set with its splits is a dict of data sets too; nobody wants to train on the test set."""
+    """Raise for a data set with its splits: it is a dict of data sets too, but includes the test set."""
     held_out = _splits_held_out(sets)
     if held_out:
         raise MixtureError(
@@ -394,7 +394,7 @@ def _check_splits(sets: Mapping[str, Any]) -> None:
 
 
 def _splits_held_out(sets: Mapping[str, Any]) -> list[str]:
-    """What is not meant for training, in a data set with its splits."""
+    """Return the splits that are not meant for training, in a data set with its splits."""
     has_train = any(name.lower() == "train" for name in sets)
     return [name for name in sets if name.lower() in _HELD_OUT] if has_train else []
 
@@ -437,7 +437,7 @@ def _check_set(name: str, dataset: Any) -> None:
 
 
 def _columns_of(dataset: Any) -> list[str]:
-    """The columns of a set, by what it says or by its first row; none if it does not tell."""
+    """Return the columns of a set, by its own attribute or by its first row; none if neither has names."""
     names = getattr(dataset, "column_names", None)
     if isinstance(names, (list, tuple)):
         return list(names)

@@ -1,8 +1,8 @@
 """The loss of each set of a mixture.
 
-A micro-batch has one loss. To have one for every set, batches are cut by set: each micro-batch then holds rows of one
-set only. A loss is a sum and a weight, so that the gradient stays what it is, and the losses of the sets, each with
-its weight, add up to the loss of the step.
+A micro-batch has one loss. To have one for every set, batches are split by set: each micro-batch then holds rows of
+one set only. A loss is a sum and a weight, so the gradient does not change, and the losses of the sets, each with its
+weight, add up to the loss of the step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .row_types import SetRow
 
 
 class SourceBatch(SplitBatch):
-    """The micro-batches of one batch, each of rows of one set; `sources` are the names of the sets.
+    """The micro-batches of one batch, each with rows of one set; `sources` are the names of the sets.
 
     >>> SourceBatch([{"labels": 1}, {"labels": 2}], ["a", "b"]).sources
     ['a', 'b']
@@ -33,10 +33,10 @@ class SourceBatch(SplitBatch):
 
 
 class SourceCollator:
-    """Collates the rows of each set by themselves, sets in the order in which they appear.
+    """Collate the rows of each set separately, with sets in the order in which they appear.
 
-    Rows are those of a tagged `Mixture`, or anything else that `source_of` knows the set of. A collator that cuts
-    batches itself, as `SplitCollator` does, cuts those of every set.
+    Rows are those of a tagged `Mixture`, or anything else of which `source_of` knows the set. A collator that splits
+    batches itself, as `SplitCollator` does, splits those of every set.
 
     >>> collate = SourceCollator(lambda rows: rows)
     >>> batch = collate([SetRow("a", 1), SetRow("b", 2), SetRow("a", 3)])
@@ -44,14 +44,14 @@ class SourceCollator:
     (SplitBatch([[1, 3], [2]]), ['a', 'b'])
     """
 
-    cuts: ClassVar[bool] = True  # gives lists of micro-batches
+    cuts: ClassVar[bool] = True  # returns lists of micro-batches
 
     def __init__(
         self, data_collator: Callable[[list[Any]], Any], source_of: Callable[[Any], str] | None = None
     ) -> None:
         self.data_collator = data_collator
         self.source_of = source_of
-        self.failed: tuple[str, list[int]] | None = None  # the set whose rows were not joined, and their places
+        self.failed: tuple[str, list[int]] | None = None  # the set whose rows were not joined, and their positions
 
     def __call__(self, rows: Sequence[Any]) -> SourceBatch:
         places: dict[str, list[int]] = {}
@@ -66,7 +66,7 @@ class SourceCollator:
         return SourceBatch(batches, sources)
 
     def seen(self, rows: Sequence[Any]) -> list[Any]:
-        """The rows as the collator inside gets them."""
+        """Return the rows as the inner collator receives them."""
         return [row.row if isinstance(row, SetRow) else row for row in rows]
 
     def _source(self, row: Any) -> str:
@@ -94,7 +94,7 @@ class SourceCollator:
 
 
 def _told_of_places(error: RowsError, places: list[int]) -> None:
-    """The collator knows rows by their places among those of their set; the loader counts those of the whole batch."""
+    """Convert positions in an error: the collator counts the rows of one set, the loader those of the whole batch."""
     retell = error.retell
     if retell is None:
         return
@@ -107,14 +107,14 @@ def _told_of_places(error: RowsError, places: list[int]) -> None:
 
 
 class SourceLoss(NamedTuple):
-    """The mean loss of a set, and how much of the steps it stands for: weights add up to the number of steps."""
+    """The mean loss of a set, and its part of the steps: weights add up to the number of steps."""
 
     loss: float
     weight: float
 
 
 class SourceLosses:
-    """Sums the loss of each set on the device: one look at the numbers per log, none per step.
+    """Sum the loss of each set on the device: the numbers are read once per log, and never in a step.
 
     >>> losses = SourceLosses(["a", "b"])
     >>> losses.hold("a", torch.tensor(1.5), 0.75)  # three quarters of a step, whose mean loss is 2
@@ -130,25 +130,25 @@ class SourceLosses:
         self._held: list[tuple[int, Tensor, float]] = []
 
     def hold(self, source: str, loss: Tensor, weight: float) -> None:
-        """Keep the loss of a micro-batch until its step turns out to be finite.
+        """Keep the loss of a micro-batch until its step is known to be finite.
 
         `loss` is its share of the step's loss, and `weight` its share of the step's targets (1 / its divisor).
         """
         self._held.append((self.names.index(source), loss.detach(), weight))
 
     def commit(self) -> None:
-        """Count what is held."""
+        """Count the losses that are held."""
         for place, loss, weight in self._held:
             self.pending[place, 0] += loss.to(self.pending.device)
             self.pending[place, 1] += weight
         self._held.clear()
 
     def reject(self) -> None:
-        """Leave out what is held."""
+        """Discard the losses that are held."""
         self._held.clear()
 
     def drain(self, mean_over_processes: Callable[[Tensor], Tensor] | None = None) -> dict[str, SourceLoss]:
-        """The mean loss of every set since the last drain; none for a set of which nothing was read."""
+        """Return the mean loss of every set since the last drain; none for a set of which nothing was read."""
         pending = self.pending if mean_over_processes is None else mean_over_processes(self.pending)
         sums = pending.tolist()
         self.pending.zero_()
@@ -159,12 +159,12 @@ class SourceLosses:
         }
 
     def progress(self, mean_over_processes: Callable[[Tensor], Tensor] | None = None) -> dict[str, Any]:
-        """What a resumed run has to know."""
+        """Return what a resumed run needs."""
         pending = self.pending if mean_over_processes is None else mean_over_processes(self.pending)
         return {"names": list(self.names), "pending": pending.detach().cpu().clone()}
 
     def restore(self, progress: Mapping[str, Any]) -> None:
-        """Go on where a saved run stood; a set that is new, or no longer there, starts from nothing."""
+        """Continue from a saved run; a set that is new, or no longer present, starts from zero."""
         for name, amounts in zip(progress["names"], progress["pending"], strict=True):
             if name in self.names:
                 self.pending[self.names.index(name)] += amounts.to(self.pending.device)

@@ -1,4 +1,4 @@
-"""Inputs that are no numbers."""
+"""Inputs that are NaN or infinite."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..core.phrases import plural
 
 
 def not_finite(batches: Sequence[Any], rows: list[int] | None) -> str:
-    """Which columns of which rows hold NaN or infinity; empty if none does.
+    """Return which columns of which rows hold NaN or infinity; empty if none does.
 
     >>> not_finite([{"x": torch.tensor([[1.0], [float("nan")]])}], [7, 3])
     "'x' is nan in row 3 of the training set"

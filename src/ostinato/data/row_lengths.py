@@ -1,4 +1,4 @@
-"""How long rows are: read when somebody asks, the cheapest way there is, and remembered."""
+"""The lengths of rows: read on request, in the cheapest way available, and remembered."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 Read: TypeAlias = Callable[[Numbers], Any]  # ascending row numbers -> their lengths
 
 KEPT_ROWS = 50_000_000  # four bytes each
-ROWS_AT_ONCE = 256  # rows that are read whole are held in memory together only this many at a time
-SLICE = 65_536  # rows of a column that are read in one go
-COLUMN_IN_ONE_PIECE = 10_000_000  # rows of a column that takes well under a second to read
+ROWS_AT_ONCE = 256  # whole rows held in memory at a time
+SLICE = 65_536  # rows of a column that are read at once
+COLUMN_IN_ONE_PIECE = 10_000_000  # a column of so many rows takes well under a second to read
 PROBE = 1024
 
 _UNKNOWN = -1
 
 
 class RowLengths:
-    """The length of any rows, by their numbers; every row is looked at once.
+    """The lengths of any rows, by their numbers; every row is read once.
 
     Lengths come from the column `length_column` where there is one, else they are those of the column `input_name`.
-    Of a `datasets.Dataset` only that column is read, and none of its values; of anything else whole rows, in which
-    case reading leaves the random streams as they were. A data set with a `set_epoch` is asked anew every time: its
-    rows may be others in another epoch.
+    For a `datasets.Dataset` only that column is read, and none of its values. For anything else whole rows are read,
+    without a change to the random streams. A data set with a `set_epoch` is read again every time: its rows may differ
+    in another epoch.
 
     >>> lengths = RowLengths([{"input_ids": [1, 2, 3]}, {"input_ids": [1]}])
     >>> lengths([1, 0])
@@ -59,7 +59,7 @@ class RowLengths:
 
     @classmethod
     def of(cls, lengths: Iterable[int] | npt.NDArray[Any] | torch.Tensor) -> RowLengths:
-        """Lengths that are known already, one per row.
+        """Return a `RowLengths` of lengths that are already known, one per row.
 
         >>> RowLengths.of([3, 1, 2])([2, 0])
         [2, 3]
@@ -76,14 +76,14 @@ class RowLengths:
 
     @property
     def keeps(self) -> bool:
-        """Whether what has been read is remembered."""
+        """Whether lengths that have been read are remembered."""
         return self._known is not None
 
     def __call__(self, indices: Iterable[int]) -> list[int]:
         return self.array(np.fromiter(indices, dtype=np.int64)).tolist()
 
     def array(self, indices: Numbers) -> Numbers:
-        """The same for an array of row numbers, as an array."""
+        """Return the lengths for an array of row numbers, as an array."""
         known = self._known
         if known is None:
             rows, places = np.unique(indices, return_inverse=True)
@@ -94,7 +94,7 @@ class RowLengths:
         return known[indices].astype(np.int64)
 
     def all(self) -> Numbers:
-        """The lengths of all rows, in the order of the data set."""
+        """Return the lengths of all rows, in the order of the data set."""
         known = self._known is not None and bool((self._known != _UNKNOWN).all())
         if isinstance(self._read, _WholeRows) and not known:
             self._read.tell(f"all {self.num_rows} rows of the {self._read.source} are read")
@@ -102,7 +102,7 @@ class RowLengths:
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
     def as_list(self) -> list[int]:
-        """The same as plain integers: elements of arrays are slow to compare one by one."""
+        """Return the lengths of all rows as plain integers: elements of arrays are slow to compare one by one."""
         return self.all().tolist()
 
     def _learn(self, rows: Numbers) -> None:
@@ -113,7 +113,7 @@ class RowLengths:
 
 
 def _reader(dataset: Any, input_name: str, length_column: str | None, source: str) -> Read:
-    """The cheapest way to the lengths."""
+    """Return the cheapest reader of the lengths."""
     names = getattr(dataset, "column_names", None) or ()
     selectable = callable(getattr(dataset, "select_columns", None)) and callable(getattr(dataset, "with_format", None))
     if selectable and length_column is not None and length_column in names:
@@ -130,7 +130,7 @@ def _reader(dataset: Any, input_name: str, length_column: str | None, source: st
 
 
 class _Column:
-    """Lengths out of one column of a `datasets.Dataset`, the rest of which stays on disk."""
+    """Read lengths from one column of a `datasets.Dataset`, the rest of which stays on disk."""
 
     def __init__(self, dataset: Any, name: str, source: str, *, holds_lengths: bool) -> None:
         self.table = dataset.select_columns([name]).with_format("arrow")
@@ -138,15 +138,15 @@ class _Column:
         self._is_quick: bool | None = None
 
     def knows_lengths(self) -> bool:
-        """Whether it is a column of lists, whose lengths are stored beside their values."""
+        """Return whether it is a column of lists, whose lengths are stored beside their values."""
         pieces = self.table[0 : min(1, self.num_rows)][self.name].chunks
         return bool(pieces) and callable(getattr(pieces[0], "value_lengths", None))
 
     def is_quick(self) -> bool:
-        """Whether reading all of it takes less time than picking some rows: it lies on disk in one piece, in order.
+        """Return whether reading all of it is faster than picking some rows: it is on disk in one piece, in order.
 
-        Rows of a data set that was shuffled or filtered are picked one by one even where their numbers follow each
-        other: each is then a piece of its own.
+        Rows of a data set that was shuffled or filtered are picked one by one, even where their numbers are
+        consecutive: each is then a piece of its own.
         """
         quick = self._is_quick
         if quick is None:
@@ -162,7 +162,7 @@ class _Column:
         first, last = int(rows[0]), int(rows[-1])
         in_order = last - first + 1 == len(rows)
         column = (self.table[first : last + 1] if in_order else self.table[rows.tolist()])[self.name]
-        if column.num_chunks * 16 > len(rows):  # picked rows come as a piece each, and pieces cost more than copies
+        if column.num_chunks * 16 > len(rows):  # each picked row is a piece, and pieces cost more than copies
             column = column.combine_chunks()
         parts, start = [], 0
         for piece in getattr(column, "chunks", [column]):
@@ -185,13 +185,13 @@ class _Column:
 
 
 class _WholeRows:
-    """Lengths out of the rows themselves, which are computed or loaded for it."""
+    """Read lengths from whole rows, which are computed or loaded for it."""
 
     def __init__(self, dataset: Any, input_name: str, length_column: str | None, source: str) -> None:
         self.dataset, self.input_name, self.length_column, self.source = dataset, input_name, length_column, source
 
     def tell(self, what: str) -> None:
-        """Reading rows may take long; what is in memory already does not."""
+        """Report that rows are read, which may take long; rows that are in memory already need no report."""
         if isinstance(self.dataset, (list, tuple)):
             return
         column = f"; a column {self.length_column!r} would make that unnecessary" if self.length_column else ""
@@ -227,13 +227,13 @@ class _WholeRows:
             reading_failed(error, Rows(self.source, [number]), self.dataset)
 
     def _length(self, number: int, row: Any) -> int:
-        if isinstance(row, BadRow):  # will be left out
+        if isinstance(row, BadRow):  # it is left out later
             return 0
         return length_of_row(row, number, self.input_name, self.length_column, self.source)
 
 
 def length_of_row(row: Any, number: int, input_name: str, length_column: str | None, source: str) -> int:
-    """What a row says of its length, or the length of its input."""
+    """Return the length that a row states, or the length of its input."""
     if length_column is not None and isinstance(row, Mapping) and length_column in row:
         return _count(row[length_column], number, length_column, source)
     try:
@@ -276,7 +276,7 @@ def _count(value: Any, row: int, name: str, source: str) -> int:
 
 
 def _counts(values: Any, rows: Sequence[int] | Numbers, name: str, source: str) -> Numbers:
-    """A column of lengths, all of which are whole numbers from 0 on."""
+    """Return a column of lengths, after a check that all are whole numbers from 0 on."""
     if isinstance(values, torch.Tensor):
         values = values.cpu().numpy()
     if isinstance(values, np.ndarray) and values.dtype.kind in "iu" and (len(values) == 0 or values.min() >= 0):

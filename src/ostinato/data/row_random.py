@@ -1,8 +1,8 @@
-"""The random numbers that reading draws: a function of the seed, the epoch and the row, of nothing else.
+"""The random numbers that reading draws: a function of the seed, the epoch and the row, and of nothing else.
 
-A row that is read at place 7 of epoch 2 finds Python's, numpy's and torch's streams as that place always finds them:
-in whichever process or worker, after whatever else was read, in a run that was interrupted or not. And what reading
-draws is not taken from the streams that training draws from.
+A row that is read at position 7 of epoch 2 always finds the same streams of Python, numpy and torch: in any process or
+worker, after any other reads, in a run that was interrupted or not. And what reading draws is not taken from the
+streams that training draws from.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from torch import Tensor
 T = TypeVar("T")
 
 _MASK = 2**64 - 1
-_JOINING = 1 << 62  # the place of the collator: that of its first row, in a range of its own
-_FRESH = 624  # where the generators of Python and numpy stand when they are seeded and nothing is drawn
+_JOINING = 1 << 62  # the collator's position: that of its first row, in a separate range
+_FRESH = 624  # the position of Python's and numpy's generators after seeding, before any draw
 
-# Batches after which reading that drew nothing is taken to never draw, and rows of each that are looked at. Setting
-# streams apart costs as much as a step of a tiny model.
+# Batches after which reading that drew nothing is assumed never to draw, and rows of each that are checked. Separate
+# streams cost as much as a step of a tiny model.
 WATCHED_READS = 8
 WATCHED_ROWS = 8
 
 
 def mixed(number: int, other: int) -> int:
-    """Two numbers as one of 64 bits that looks like neither.
+    """Return one 64-bit number mixed from two.
 
     >>> mixed(1, 2) == mixed(1, 2) != mixed(2, 1)
     True
@@ -49,37 +49,37 @@ def seed_reading(key: int) -> None:
 
 @dataclass(frozen=True)
 class RowStreams:
-    """The streams of all rows of a run."""
+    """The random streams of all rows of a run."""
 
     seed: int
-    rank: int = 0  # tells processes apart where places do not
+    rank: int = 0  # distinguishes processes where positions do not
 
     def of(self, epoch: int, *, looks: int = 0) -> Seeder:
-        """Those of an epoch."""
+        """Return the seeder of an epoch."""
         return Seeder(mixed(mixed(self.seed, 0), epoch), looks)
 
 
 class Seeder:
-    """Seeds the streams before each row of a batch; looks, so many times, whether anything was drawn since."""
+    """Seed the streams before each row of a batch; check, `looks` times, whether anything was drawn since."""
 
     def __init__(self, key: int, looks: int = 0) -> None:
         self.key, self.looks, self.drew = key, looks, False
-        self._seeded: Tensor | None = None  # torch's stream as it was left
+        self._seeded: Tensor | None = None  # torch's stream right after seeding
 
     def row(self, place: int) -> None:
-        """The row at `place` of the epoch is about to be read, or the rows from there on together."""
+        """Seed before the row at position `place` of the epoch is read, or the rows from there on together."""
         self.look()
         seed_reading(mixed(self.key, place))
         if self.looks > 0:
             self._seeded = torch.default_generator.get_state()
 
     def join(self, place: int) -> None:
-        """The rows from `place` on are about to be joined."""
-        self.looks += 1  # whatever the number of rows
+        """Seed before the rows from position `place` on are joined."""
+        self.looks += 1  # regardless of the number of rows
         self.row(place | _JOINING)
 
     def look(self) -> None:
-        """Whether something was drawn since the last row was begun."""
+        """Record whether something was drawn since the streams were last seeded."""
         seeded, self._seeded = self._seeded, None
         if seeded is None or self.drew or self.looks <= 0:
             return
@@ -92,23 +92,23 @@ class Seeder:
 
 
 class Draw(NamedTuple):
-    """The rows of a batch, and where in its epoch it stands."""
+    """The rows of a batch, and its position in the epoch."""
 
     epoch: int
-    place: int  # of its first row
+    place: int  # position of its first row
     indices: list[int]
 
 
 @dataclass
 class Apart:
-    """Reads without touching the streams outside, as long as reading may draw from them."""
+    """Read without a change to the streams outside, as long as reading may draw from them."""
 
     streams: RowStreams
-    reads: int = WATCHED_READS  # still to be watched
+    reads: int = WATCHED_READS  # reads that are still watched
     draws: bool = False
 
     def begin_epoch(self) -> Apart:
-        """A data set may draw from some epoch on only: have a look at the first batch of each."""
+        """Watch the first batch of each epoch, because a data set may start to draw in a later epoch."""
         self.reads = max(self.reads, 1)
         return self
 
@@ -117,7 +117,7 @@ class Apart:
         return self.draws or self.reads > 0
 
     def read(self, epoch: int, read: Callable[[Seeder], T]) -> T:
-        """What `read` returns, given the streams of an epoch."""
+        """Return the result of `read`, called with the streams of an epoch."""
         seeder = self.streams.of(epoch, looks=0 if self.draws else WATCHED_ROWS)
         outside = random.getstate(), np.random.get_state(), torch.default_generator.get_state()
         try:
@@ -132,7 +132,7 @@ class Apart:
 
 
 class Draws:
-    """The batches of a sampler with their places, for readers in other processes."""
+    """The batches of a sampler with their positions, for readers in other processes."""
 
     def __init__(self, loader: Any) -> None:
         self.loader = loader

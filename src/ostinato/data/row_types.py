@@ -1,4 +1,4 @@
-"""What may come in the place of a plain row on its way to the collator."""
+"""The types that may replace a plain row on its way to the collator."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ RowKey: TypeAlias = int | tuple[str, int]  # the number of a row; in a mixture t
 
 
 class BadRow(NamedTuple):
-    """In place of a row that could not be read."""
+    """A replacement for a row that could not be read."""
 
     index: int
     reason: str
-    source: str | None = None  # the set of a mixture
+    source: str | None = None  # its set, in a mixture
 
     @property
     def key(self) -> RowKey:
@@ -27,13 +27,13 @@ class SetRow(NamedTuple):
 
 
 class StandIn(NamedTuple):
-    """A row that a process got only because it would have had none; it counts for nothing."""
+    """A row for a process that would otherwise have none; it makes a padding batch and counts nowhere."""
 
     row: Any
 
 
 def bad_row(row: Any) -> BadRow | None:
-    """A row that could not be read, be it one of a mixture."""
+    """Return the row if it could not be read, also as a row of a mixture; None otherwise."""
     if isinstance(row, BadRow):
         return row
     return row.row if isinstance(row, SetRow) and isinstance(row.row, BadRow) else None

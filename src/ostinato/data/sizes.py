@@ -1,4 +1,4 @@
-"""How many rows a data set or a loader has, if anyone knows."""
+"""The number of rows of a data set or a loader, where it is known."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["has_length", "is_iterable", "length_of", "num_examples"]
 
 
 def is_iterable(dataset: Any) -> bool:
-    """Whether rows can only be read one after another: there is no `dataset[i]`."""
+    """Return whether rows can only be read one after another: there is no `dataset[i]`."""
     return isinstance(dataset, IterableDataset) or not callable(getattr(dataset, "__getitem__", None))
 
 
 def length_of(dataset: Any, *, description: str = "data set", needed_for: str) -> int:
-    """The number of rows, or an error that says who needed it.
+    """Return the number of rows, or raise an error that names what needs it.
 
     >>> length_of([1, 2, 3], needed_for="num_train_epochs")
     3
@@ -34,12 +34,12 @@ def length_of(dataset: Any, *, description: str = "data set", needed_for: str) -
 
 
 def num_examples(loader: Any, *, batch_size: int | None = None) -> int:
-    """The rows that one pass over `loader` reads, over all processes.
+    """Return the number of rows that one pass over `loader` reads, over all processes.
 
-    `batch_size` serves loaders that know how many batches they have but not how many rows.
+    `batch_size` is for loaders that know their number of batches but not their number of rows.
     """
     dataset = getattr(loader, "dataset", None)
-    dataset = getattr(dataset, "all_rows", dataset)  # one process's share of a stream: the rows of all are asked for
+    dataset = getattr(dataset, "all_rows", dataset)  # a stream's share of one process: count the rows of all
     if dataset is not None and has_length(dataset):
         return len(dataset)
     if dataset is None and batch_size is not None and has_length(loader):

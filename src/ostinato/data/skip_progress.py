@@ -1,4 +1,4 @@
-"""How far the reading of what is dropped is: shown by whoever can, else said in a line from time to time."""
+"""Progress of reading rows that are dropped: shown by a callback, or else reported in a line from time to time."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import TypeAlias
 
 from ..core.notices import note
 
-SILENT = 1.0  # seconds that need no explanation
+SILENT = 1.0  # seconds without a report
 BETWEEN_LINES = 10.0
 BETWEEN_LOOKS = 0.1
 
-# (done, of so many, of what) -> whether it is shown; (None, ...) when it is over.
+# (done, total, unit) -> whether it is shown; (None, ...) at the end.
 Show: TypeAlias = Callable[[int | None, int, str], bool]
 
 
 class Skipping:
-    """Rows, or batches, that are read and dropped.
+    """A count of rows, or batches, that are read and dropped.
 
     >>> with Skipping(total=2, unit="rows") as skipping:
     ...     skipping.advance(2)
@@ -35,7 +35,7 @@ class Skipping:
         return self
 
     def advance(self, count: int) -> None:
-        """So many more are dropped."""
+        """Count more dropped rows or batches."""
         self.done += count
         now = time.monotonic()
         if now < self._look_at:

@@ -1,4 +1,4 @@
-"""The steps of a run as arithmetic: from where on, and in steps of how many rows, it goes through its data.
+"""The steps of a run as arithmetic: where it starts in its data, and how many rows a step has.
 
 A run is one course, unless it is resumed with other numbers or leaves an epoch before its end.
 """
@@ -11,49 +11,49 @@ from dataclasses import dataclass, field, fields
 from itertools import count
 from typing import Any
 
-Cut = dict[str, int | None]  # what decides which rows share a batch, where batches hold so many tokens
+Cut = dict[str, int | None]  # decides which rows share a batch, for batches by number of tokens
 
 
 @dataclass(frozen=True)
 class Course:
-    """Equal steps.
+    """A course of equal steps.
 
     >>> course = Course(step=0, epoch=0, row=0, rows=10, rows_per_batch=4, accumulation=1, drop_last=False)
     >>> course.rows_of(3), course.rows_of(4)
     ((0, range(8, 10)), (1, range(0, 4)))
     """
 
-    step: int  # taken before it
+    step: int  # steps taken before the course
     epoch: int
     row: int
-    rows: int  # of an epoch
+    rows: int  # rows of an epoch
     rows_per_batch: int  # over all processes
     accumulation: int
     drop_last: bool
-    group: int | None = None  # rows kept together by an order by length
-    first_group: int | None = None  # the same of its first epoch, which may have begun before
-    counts: str = "rows"  # or "batches", where they are the user's own: then its rows are batches
+    group: int | None = None  # rows that an order by length keeps together
+    first_group: int | None = None  # the same for its first epoch, which may have begun earlier
+    counts: str = "rows"  # or "batches", where the user supplies them: rows then means batches
 
     @property
     def rows_per_step(self) -> int:
         return self.rows_per_batch * self.accumulation
 
     def is_like(self, other: AnyCourse) -> bool:
-        """Whether both cut an epoch into the same steps."""
+        """Return whether both divide an epoch into the same steps."""
         names = ("rows", "rows_per_batch", "accumulation", "drop_last", "group", "counts")
         return isinstance(other, Course) and all(getattr(self, name) == getattr(other, name) for name in names)
 
     def batches_left(self, row: int, epoch: int = 0) -> int:
-        """In an epoch, from a row on."""
+        """Return the batches of an epoch from a row on."""
         whole, part = divmod(max(self.rows - row, 0), self.rows_per_batch)
         return whole + (part > 0 and not self.drop_last)
 
     def steps_left(self, row: int) -> int:
-        """In an epoch, from a row on."""
+        """Return the steps of an epoch from a row on."""
         return -(-self.batches_left(row) // self.accumulation)
 
     def steps_until(self, epochs: float) -> int:
-        """From its beginning until so many epochs are done."""
+        """Return the steps from the start of the course until so many epochs are done."""
         after = epochs - self.epoch - 1
         if after >= 0:
             return self.steps_left(self.row) + math.ceil(after * self.steps_left(0))
@@ -61,19 +61,19 @@ class Course:
         return min(max(-(-rows // self.rows_per_step), 0), self.steps_left(self.row))
 
     def epochs_for(self, steps: int) -> int:
-        """How many epochs, counted from the first of the run, are begun until `steps` steps of the run are taken."""
+        """Return how many epochs, counted from the first of the run, are begun by `steps` steps of the run."""
         after = max(steps - self.step - self.steps_left(self.row), 0)
         return self.epoch + 1 + -(-after // max(self.steps_left(0), 1))
 
     def place_after(self, step: int) -> tuple[int, int]:
-        """Epoch and row at which the run stands when `step` steps are taken; an epoch's end is row 0 of the next."""
+        """Return the epoch and row of the run after `step` steps; the end of an epoch is row 0 of the next."""
         if step == self.step:
             return self.epoch, self.row
         epoch, rows = self.rows_of(step)
         return (epoch + 1, 0) if self.batches_left(rows.stop) == 0 else (epoch, rows.stop)
 
     def rows_of(self, step: int) -> tuple[int, range]:
-        """The epoch of a step, and the places in its order that the step is computed from."""
+        """Return the epoch of a step, and the positions in its order that the step is computed from."""
         number, epoch, row = step - self.step - 1, self.epoch, self.row
         if number >= self.steps_left(row):
             after, number = divmod(number - self.steps_left(row), max(self.steps_left(0), 1))
@@ -88,7 +88,7 @@ class Course:
 
 @dataclass(frozen=True)
 class BudgetCourse:
-    """Steps of batches that hold so many tokens: epochs have different numbers of them. Its rows are batches.
+    """A course of batches by number of tokens: epochs differ in their number of steps. Its rows are batches.
 
     >>> course = BudgetCourse(step=0, epoch=0, row=0, accumulation=2, cut={}, batches_in=lambda epoch: 3 + epoch)
     >>> [course.rows_of(step) for step in range(1, 5)]
@@ -107,21 +107,21 @@ class BudgetCourse:
         return "batches by tokens"
 
     def is_like(self, other: AnyCourse) -> bool:
-        """Whether both cut an epoch into the same steps."""
+        """Return whether both divide an epoch into the same steps."""
         same = isinstance(other, BudgetCourse) and self.cut == other.cut
         return same and self.accumulation == other.accumulation
 
     def batches_left(self, row: int, epoch: int = 0) -> int:
-        """In an epoch, from a batch on."""
+        """Return the batches of an epoch from a batch on."""
         return max(self.batches_in(epoch) - row, 0)
 
     def _steps_in(self, epoch: int) -> int:
-        """Of this course."""
+        """Return the steps of an epoch that belong to this course."""
         left = self.batches_left(self.row if epoch == self.epoch else 0, epoch)
         return -(-left // self.accumulation)
 
     def steps_until(self, epochs: float) -> int:
-        """From its beginning until so many epochs are done."""
+        """Return the steps from the start of the course until so many epochs are done."""
         whole = math.floor(epochs)
         if whole < self.epoch:
             return 0
@@ -130,28 +130,28 @@ class BudgetCourse:
         return sum(map(self._steps_in, range(self.epoch, whole))) + -(-part // self.accumulation)
 
     def epochs_for(self, steps: int) -> int:
-        """How many epochs, counted from the first of the run, are begun until `steps` steps of the run are taken."""
+        """Return how many epochs, counted from the first of the run, are begun by `steps` steps of the run."""
         return self._find(steps)[0] + 1
 
     def place_after(self, step: int) -> tuple[int, int]:
-        """Epoch and batch at which the run stands when `step` steps are taken."""
+        """Return the epoch and batch of the run after `step` steps."""
         if step == self.step:
             return self.epoch, self.row
         epoch, batches = self.rows_of(step)
         return (epoch + 1, 0) if batches.stop >= self.batches_in(epoch) else (epoch, batches.stop)
 
     def rows_of(self, step: int) -> tuple[int, range]:
-        """The epoch of a step, and the numbers in it of the step's batches."""
+        """Return the epoch of a step, and the numbers in it of the step's batches."""
         epoch, number = self._find(step)
         start = (self.row if epoch == self.epoch else 0) + number * self.accumulation
         return epoch, range(start, min(start + self.accumulation, self.batches_in(epoch)))
 
     def _find(self, step: int) -> tuple[int, int]:
-        """The epoch of a step, and its number there among those of this course."""
+        """Return the epoch of a step, and its number there among the steps of this course."""
         number = step - self.step - 1
         for epoch in count(self.epoch):
             steps = self._steps_in(epoch)
-            if number < max(steps, epoch > self.epoch):  # an epoch without batches would be asked for forever
+            if number < max(steps, epoch > self.epoch):  # epochs without batches would never end the loop
                 return epoch, max(number, 0)
             number -= steps
         raise AssertionError
@@ -161,15 +161,15 @@ AnyCourse = Course | BudgetCourse
 
 
 def saved_course(course: AnyCourse) -> dict[str, Any]:
-    """A course as a checkpoint holds it."""
+    """Return a course as a checkpoint holds it."""
     return {each.name: getattr(course, each.name) for each in fields(course) if each.name != "batches_in"}
 
 
 def course_of(saved: Mapping[str, Any], batches_in: Callable[[int], int] | None) -> AnyCourse:
-    """A course out of a checkpoint. `batches_in` tells of batches that hold so many tokens how many an epoch has."""
+    """Return a course from a checkpoint. `batches_in` counts the batches of an epoch for batches by tokens."""
     return BudgetCourse(**saved, batches_in=batches_in or _unknown) if "cut" in saved else Course(**saved)
 
 
 def _unknown(epoch: int) -> int:
-    """Of batches that nobody makes any more."""
+    """Return 0, for batches that are no longer made."""
     return 0

@@ -1,4 +1,4 @@
-"""Orders, batches and whole loaders that are the user's own: used as they are, and shared out among processes."""
+"""Samplers, batch samplers and whole loaders of the user's: used as they are, and divided among processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .sizes import has_length
 
 
 def shared_order(sampler: Any, settings: LoaderSettings) -> Any:
-    """The user's sampler for one process; several take their parts of its order, unless it deals out rows itself."""
+    """Return the user's sampler; several processes each read their part of it, unless it divides rows itself."""
     if _deals_out(sampler, settings, "sampler") or settings.world_size == 1:
         return sampler
     _check_length(sampler, "sampler")
@@ -29,7 +29,7 @@ def shared_order(sampler: Any, settings: LoaderSettings) -> Any:
 
 
 def shared_batches(batch_sampler: Any, settings: LoaderSettings) -> Any:
-    """The same for a sampler of batches: several processes take turns at its batches."""
+    """Return the user's batch sampler; several processes take turns at its batches, unless it divides them itself."""
     if _deals_out(batch_sampler, settings, "batch_sampler") or settings.world_size == 1:
         return batch_sampler
     _check_length(batch_sampler, "batch_sampler")
@@ -39,7 +39,7 @@ def shared_batches(batch_sampler: Any, settings: LoaderSettings) -> Any:
 
 
 class SharedOrder(Sampler[Any]):
-    """A sampler that gives the same in all processes: whatever it draws at random follows seed and epoch.
+    """A sampler that yields the same in all processes: its random draws depend on seed and epoch.
 
     >>> from torch.utils.data import RandomSampler
     >>> first, second = (SharedOrder(RandomSampler(range(9)), seed=0) for _ in range(2))
@@ -67,11 +67,10 @@ class SharedOrder(Sampler[Any]):
 
 
 class BatchesInTurn(Sampler[list[int]]):
-    """One process's batches: of every `world_size` batches, process r takes the r-th.
+    """The batches of one process: of every `world_size` batches, process r takes the r-th.
 
-    All processes have equally many. Where the last batches are not enough for all, those who are left over get a row
-    of one of them as a stand-in, and `real_rows` says that it counts for nothing; so every row counts as often as it
-    was to.
+    All processes have equally many. Where the last batches are not enough for all, each remaining process gets a
+    padding batch, a row of one of them, for which `real_rows` is 0; so every row counts as often as intended.
 
     >>> batches = [[0, 1], [2], [3, 4]]
     >>> second = BatchesInTurn(batches, rank=1, world_size=2)
@@ -90,7 +89,7 @@ class BatchesInTurn(Sampler[list[int]]):
         first_batch: int = 0,
     ) -> None:
         self.batches, self.rank, self.world_size, self.drop_last = batches, rank, world_size, drop_last
-        # In an epoch that is entered in its middle: the number of the first turn, and of its first batch.
+        # For a start inside an epoch: the number of the first turn, and of its first batch.
         self.numbered_from, self.first_batch = numbered_from, first_batch
 
     def __len__(self) -> int:
@@ -104,12 +103,12 @@ class BatchesInTurn(Sampler[list[int]]):
                 yield turn[self.rank] if self.rank < len(turn) else list(turn[0])[:1]
 
     def real_rows(self, batch_number: int) -> int | None:
-        """0 if batch `batch_number` (from 0) is a stand-in; None: all its rows count."""
+        """Return 0 if batch `batch_number` (from 0) is a padding batch; None: all its rows count."""
         own = (batch_number - self.numbered_from) * self.world_size + self.rank
         return None if own < len(self.batches) else 0
 
     def number_of(self, count: int) -> int:
-        """Which of all batches of the epoch comes after `count` others of this process."""
+        """Return the number in the epoch of this process's batch that comes after `count` others."""
         return self.first_batch + count * self.world_size + self.rank
 
     def set_epoch(self, epoch: int) -> None:
@@ -117,12 +116,12 @@ class BatchesInTurn(Sampler[list[int]]):
 
 
 def is_dealt_out(part: Any) -> bool:
-    """Whether a sampler yields this process's rows only, as torch's DistributedSampler does."""
+    """Return whether a sampler yields this process's rows only, as torch's DistributedSampler does."""
     return _processes_of(part) > 1
 
 
 def _processes_of(sampler: Any) -> int:
-    """How many processes a sampler, or the one inside it, deals out rows to."""
+    """Return the number of processes among which a sampler, or the one inside it, divides rows."""
     own = getattr(sampler, "num_replicas", 1)
     return own if own > 1 else getattr(getattr(sampler, "sampler", None), "num_replicas", 1)
 
@@ -159,7 +158,7 @@ _PARAMETERS = {"Training": "train_dataset", "Evaluation": "eval_dataset", "test"
 
 
 def check_loader(loader: DataLoader[Any], settings: LoaderSettings, description: str, *, training: bool) -> None:
-    """A whole DataLoader can be used by one process, or by several if each reads rows of its own."""
+    """Raise unless a DataLoader is used by one process, or by several that each read rows of their own."""
     name = _PARAMETERS.get(description, description)
     if settings.world_size > 1 and not _reads_its_part(loader, settings, name):
         raise NotSupportedError(
@@ -184,7 +183,7 @@ def _reads_its_part(loader: DataLoader[Any], settings: LoaderSettings, name: str
 
 
 def check_equal_batches(batches: int, of_all: Any, world_size: int) -> None:
-    """All processes must take equally many steps. `of_all` sums a tensor over the processes."""
+    """Raise unless all processes take equally many steps. `of_all` sums a tensor over the processes."""
     own = torch.tensor([batches, batches**2], dtype=torch.float64)
     total, squares = of_all(own).tolist()
     if squares * world_size != total**2:
@@ -196,7 +195,7 @@ def check_equal_batches(batches: int, of_all: Any, world_size: int) -> None:
 
 
 def generators_of(loader: Any) -> list[torch.Generator]:
-    """The generators of their own that a loader and its samplers draw from.
+    """Return the generators that belong to a loader and its samplers.
 
     >>> from torch.utils.data import RandomSampler
     >>> own = torch.Generator()
@@ -209,6 +208,6 @@ def generators_of(loader: Any) -> list[torch.Generator]:
         generator = getattr(part, "generator", None)
         if isinstance(generator, torch.Generator):
             found[id(generator)] = generator
-        inside = [getattr(part, name, None) for name in ("sampler", "batches")]  # samplers that go by others
+        inside = [getattr(part, name, None) for name in ("sampler", "batches")]  # samplers around other samplers
         parts += [each for each in inside if each is not None and not any(each is known for known in parts)]
     return list(found.values())

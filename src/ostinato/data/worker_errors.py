@@ -1,7 +1,7 @@
-"""What fails while rows are read: on its way out of a worker, and told by the rows it is about.
+"""Errors while rows are read: passed from a worker to the main process, with the rows that they concern.
 
-What fails in a worker comes back as a value, and is raised in the main process as what it is: the same type, the same
-attributes, with a note that names the row. (torch would make a new exception of the traceback's text.)
+An exception in a worker is returned as a value and raised in the main process unchanged: the same type, the same
+attributes, with a note that names the row. (torch would make a new exception from the text of the traceback.)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .streams.shards import CountingCollator
 
 
 class WorkerTraceback(Exception):
-    """Where in a worker the exception below was raised, as text: tracebacks do not travel."""
+    """The place in a worker where the exception below was raised, as text: tracebacks cannot be pickled."""
 
     def __str__(self) -> str:
         return f'\n"""\n{self.args[0]}"""'
@@ -34,7 +34,7 @@ class WorkerTraceback(Exception):
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception on its way from a worker, through the queue that batches come through."""
+    """An exception from a worker, sent through the queue of batches."""
 
     error: Exception
     notes: tuple[str, ...]
@@ -42,9 +42,9 @@ class Failure:
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
-        """Pack an exception; one that cannot travel is raised, and torch does with it what it can."""
+        """Wrap an exception. Raise it if it cannot be pickled; torch then handles it."""
         try:
-            # As the queue does it. (Its `loads` is no method, whatever type checkers make of it.)
+            # As the queue does it. (`loads` is not a method, although type checkers assume so.)
             same = type(ForkingPickler.loads(ForkingPickler.dumps(error))) is type(error)  # type: ignore[attr-defined]
         except Exception:
             same = False
@@ -55,25 +55,25 @@ class Failure:
         return cls(error, tuple(getattr(error, "__notes__", ())), text)
 
     def reraise(self) -> NoReturn:
-        """Raise it here."""
+        """Raise the exception in this process."""
         for note in self.notes:
             add_note(self.error, note)
         raise self.error from WorkerTraceback(self.text)
 
 
 def unpacked(batches: Any) -> Iterator[Any]:
-    """The batches of a loader over a reader; a failure among them is raised."""
+    """Yield the batches of a loader over a reader; raise a failure among them."""
     for batch in batches:
         if isinstance(batch, Failure):
             batch.reraise()
         yield batch
 
 
-# Which row ----------------------------------------------------------------------------------------------------------
+# Which row -----------------------------------------------------------------------------------------------------------
 
 
 def reading_failed(error: Exception, dataset: Any, indices: Sequence[int], source: str) -> NoReturn:
-    """Say which row could not be read, or which rows where they are read together."""
+    """Raise with the row that could not be read, or with the rows where they are read together."""
     worker = get_worker_info()
     dataset_errors.reading_failed(
         error, Rows(source, indices), dataset, by="" if worker is None else f" by worker {worker.id}"
@@ -81,7 +81,7 @@ def reading_failed(error: Exception, dataset: Any, indices: Sequence[int], sourc
 
 
 def joining_failed(error: Exception, collate: Any, found: list[Any], rows: Rows, dataset: Any) -> NoReturn:
-    """Say why rows could not be joined; of a mixture also in which columns its sets differ."""
+    """Raise with the reason why rows could not be joined; for a mixture also with the columns in which sets differ."""
     if not isinstance(dataset, Mixture):
         collating_failed(error, collate, found, rows)
     try:
@@ -92,7 +92,7 @@ def joining_failed(error: Exception, collate: Any, found: list[Any], rows: Rows,
 
 
 def _in_their_set(rows: Rows, collate: Any, mixture: Mixture) -> Rows:
-    """Rows of a mixture by their numbers in the set that they come from."""
+    """Return the rows of a mixture with their numbers in the set that they come from."""
     by_set = collate.data_collator if isinstance(collate, SkippingCollator) else collate
     failed = by_set.failed if isinstance(by_set, SourceCollator) else None
     if failed is None or rows.numbers is None:
@@ -103,7 +103,7 @@ def _in_their_set(rows: Rows, collate: Any, mixture: Mixture) -> Rows:
 
 
 def _of_one_set(collate: SourceCollator, found: list[Any], rows: Rows, error: Exception) -> tuple[list[Any], Rows]:
-    """The rows that the collator inside got: those of one set. Our own collators know their places in the batch."""
+    """Return the rows that the inner collator received: those of one set. Our collators know their batch positions."""
     seen = collate.seen(found)
     if collate.failed is None or isinstance(error, dataset_errors.RowsError):
         return seen, rows
@@ -113,14 +113,14 @@ def _of_one_set(collate: SourceCollator, found: list[Any], rows: Rows, error: Ex
 
 
 def collating_failed(error: Exception, collate: Any, found: list[Any], rows: Rows) -> NoReturn:
-    """Say why rows could not be joined, of the rows that the innermost collator got."""
+    """Raise with the reason why rows could not be joined, for the rows that the innermost collator received."""
     while True:
         if isinstance(collate, SplitCollator):
-            pass  # it has tried the rows uncut
+            pass  # it has tried the rows without splitting
         elif isinstance(collate, SkippingCollator):
             numbers = None if rows.numbers is None else [rows.numbers[place] for place in collate.kept(found)]
             found, rows = collate.seen(found), replace(rows, numbers=numbers)
-            if not found:  # it was a stand-in
+            if not found:  # it was a padding batch
                 raise error
         elif isinstance(collate, SourceCollator):
             found, rows = _of_one_set(collate, found, rows, error)

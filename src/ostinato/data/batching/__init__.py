@@ -1,1 +1,1 @@
-"""Cut rows into batches: by count, by tokens, by length, or packed end to end."""
+"""Divide rows into batches: by count, by tokens, by length, or packed end to end."""

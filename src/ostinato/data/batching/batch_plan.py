@@ -1,4 +1,4 @@
-"""How a loader cuts rows into batches, and what is left of an epoch from any place of it on."""
+"""How a loader divides rows into batches, and what is left of an epoch from any position in it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ..step_schedule import AnyCourse, BudgetCourse, Course
 from ..user_loaders import BatchesInTurn
 from .token_budget import Past, TokenBudgetBatchSampler
 
-Order = Callable[[int, int], Iterator[int]]  # epoch, place to begin at -> rows
+Order = Callable[[int, int], Iterator[int]]  # epoch, first position -> rows
 
 
 def order_of(sampler: Any) -> Order | None:
-    """The rows of any epoch from any place on, by arithmetic; None where the order is drawn, or is the user's.
+    """Return the rows of any epoch from any position, by arithmetic; None for an order that is drawn or the user's.
 
     >>> from .samplers import EpochSampler
     >>> list(order_of(EpochSampler(5, seed=0))(3, 2)) == list(order_of(EpochSampler(5, seed=0))(3, 0))[2:]
@@ -33,7 +33,7 @@ def order_of(sampler: Any) -> Order | None:
 
 
 class RestOfOrder(Sampler[int]):
-    """The rows of an epoch from place `row` on."""
+    """The rows of an epoch from position `row` on."""
 
     def __init__(self, sampler: Any, row: int) -> None:
         self.sampler, self.row = sampler, row
@@ -55,7 +55,7 @@ class RestOfOrder(Sampler[int]):
 
 
 class RestOfBatches(Sampler[list[int]]):
-    """The batches of an epoch from number `skip` on; those before are not read."""
+    """The batches of an epoch from number `skip` on; earlier ones are not read."""
 
     def __init__(self, batches: Any, skip: int) -> None:
         self.batches, self.skip = batches, skip
@@ -78,23 +78,23 @@ class RestOfBatches(Sampler[list[int]]):
 
 
 class Begin(NamedTuple):
-    """An epoch is entered at a row: the batch that begins there has the number `batch`."""
+    """A start inside an epoch, at a row: the batch that begins there has the number `batch`."""
 
     epoch: int
     row: int
     batch: int
     group: int | None = None
-    stream: Any = None  # what a stream, or a loader of the user's, says of where it stands
-    rows_per_batch: int | None = None  # of a stream: before
-    workers: int | None = None  # that shared it before
+    stream: Any = None  # the state of a stream, or of a loader of the user's
+    rows_per_batch: int | None = None  # of a stream, before the start
+    workers: int | None = None  # that shared the stream before the start
 
 
 @dataclass(frozen=True)
 class Batching:
-    """Equal batches cut from an order of rows, this process's part of each."""
+    """Equal batches from an order of rows, with this process's part of each."""
 
     sampler: Any
-    rows: int  # of an epoch: of the first, should they differ
+    rows: int  # rows of an epoch: of the first, if epochs differ
     batch_size: int  # in one process
     rank: int = 0
     world_size: int = 1
@@ -102,21 +102,21 @@ class Batching:
 
     @property
     def rows_per_batch(self) -> int:
-        """Over all processes."""
+        """The rows of a batch over all processes."""
         return self.batch_size * self.world_size
 
     @property
     def group(self) -> int | None:
-        """The number of rows that an order by length keeps together: with another number it is another order."""
+        """The number of rows that an order by length keeps together; another number gives another order."""
         return self.sampler.group if isinstance(self.sampler, EpochOrder) else None
 
     def regrouped(self, group: int | None) -> Batching:
-        """With the order that another number of rows per step had, so that an epoch can be finished in it."""
+        """Return the batching with the order of another number of rows per step, to finish an epoch in that order."""
         same = group is None or self.group is None or group == self.group
         return self if same else replace(self, sampler=self.sampler.regrouped(group))
 
     def course(self, accumulation: int, *, step: int, epoch: int, row: int, group: int | None) -> AnyCourse:
-        """How a run goes on from a place. `group`: of the epoch that is going on there."""
+        """Return the course of a run from a position on. `group` is that of the epoch at that position."""
         return Course(
             step=step,
             epoch=epoch,
@@ -131,10 +131,10 @@ class Batching:
         )
 
     def recall(self, courses: Sequence[AnyCourse]) -> None:
-        """Take note of how a run has gone through its data, if the batches depend on it."""
+        """Record how a run has read its data, if the batches depend on it."""
 
     def rest(self, begin: Begin) -> Any:
-        """The batches from a row of an epoch on."""
+        """Return the batches from a row of an epoch on."""
         return ShardedBatchSampler(
             RestOfOrder(self.regrouped(begin.group).sampler, begin.row),
             self.batch_size,
@@ -147,11 +147,11 @@ class Batching:
 
 
 class StreamBatches(Batching):
-    """Equal batches of a stream that knows how many rows it has: `sampler` is the stream itself."""
+    """Equal batches of a stream that has a length: `sampler` is the stream itself."""
 
 
 class GivenBatches(Batching):
-    """Batches that are the user's own, in the order they have: they are what is counted, as if they were rows."""
+    """Batches of the user's, in their own order: batches are counted as if they were rows."""
 
     def rest(self, begin: Begin) -> Any:
         rest = RestOfBatches(self.sampler, begin.row)
@@ -168,7 +168,7 @@ class GivenBatches(Batching):
 
 
 class BudgetBatches(GivenBatches):
-    """Batches that hold so many tokens: each process has one of every step, and steps are what is counted."""
+    """Batches by number of tokens: each process has one of every step, and steps are counted."""
 
     def course(self, accumulation: int, *, step: int, epoch: int, row: int, group: int | None) -> AnyCourse:
         return BudgetCourse(step, epoch, row, accumulation, self.sampler.cut, self.sampler.batches_in)
@@ -180,7 +180,7 @@ class BudgetBatches(GivenBatches):
 
 
 def batching_of(loader: Any) -> Batching | None:
-    """How a loader cuts batches; None where nobody knows how many there are."""
+    """Return how a loader divides rows into batches; None where the number of batches is not known."""
     if not isinstance(loader, Loader):
         return _counted(GivenBatches, loader, 1)
     if is_iterable(loader.dataset):
@@ -212,6 +212,6 @@ def _stream_batches(loader: Loader) -> Batching | None:
 
 
 def first_course(loader: Any, accumulation: int) -> list[AnyCourse]:
-    """The course of a run from its beginning, where it is known."""
+    """Return the course of a run from its start, where it is known."""
     batching = batching_of(loader)
     return [] if batching is None else [batching.course(accumulation, step=0, epoch=0, row=0, group=None)]

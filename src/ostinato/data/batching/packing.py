@@ -1,8 +1,7 @@
-"""Packing: the rows of a batch laid end to end in one, so that nothing is padded and no row sees another.
+"""Packing: lay the rows of a batch end to end in one, so that nothing is padded and no row sees another.
 
-Joined rows are kept apart by positions that begin anew with each of them, and by whatever else a model's forward
-takes to learn where a row begins. Whether it makes use of them cannot be read from its signature: `packing_check.py`
-tries it out.
+Joined rows are separated by positions that start again with each row, and by any other input of a model's forward that
+marks where a row begins. The signature does not show whether the model uses them: `packing_check.py` tests it.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ from .split_by_length import SplitBatch
 Mask = Literal["causal", "full"]
 
 IGNORED = -100
-LIMITS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")  # as flash attention calls them
+LIMITS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")  # the names that flash attention uses
 MARKS = ("position_ids", "seq_idx", *LIMITS, "use_cache")
 
 _LABELS = ("labels", "label_ids", "label")
-_MADE_ANEW = ("attention_mask", *MARKS)  # what rows have of these holds for a row that is alone
+_MADE_ANEW = ("attention_mask", *MARKS)  # the values in rows are valid for a single row only
 _INSTEAD = "use split_by_length=True, which saves padding and keeps rows apart"
 
 
 class PackedBatch(SplitBatch):
-    """Several packed rows, each a micro-batch of its own; `places` says of which rows of the batch each is made."""
+    """Several packed rows, each a micro-batch; `places` are the positions of the batch's rows in each of them."""
 
     def __init__(self, batches: Sequence[dict[str, Any]] = (), places: Sequence[Sequence[int]] = ()) -> None:
         super().__init__(batches)
@@ -53,15 +52,15 @@ class PackedBatch(SplitBatch):
 
 @dataclass(frozen=True)
 class PackingCollator:
-    """Join the rows of a batch to one of shape (1, tokens), without padding; with labels, or else the ids as labels.
+    """Join the rows of a batch to one of shape (1, tokens), without padding. Without labels, the ids are the labels.
 
-    `marks` are the inputs that keep rows apart, of `MARKS`; `for_model` takes those that a model's forward takes. The
-    first label of every row becomes -100 where the loss is `shifted`, that is, where each position predicts the next
-    label: it would be predicted from the row before. Other columns with a value for every token are joined as well;
-    places where a row's `attention_mask` is 0 are padding, and left out.
+    `marks` are the inputs that separate rows, out of `MARKS`; `for_model` chooses those that a model's forward takes.
+    The first label of every row becomes -100 where the loss is `shifted`, that is, where each position predicts the
+    next label: it would be predicted from the previous row. Other columns with a value for every token are joined as
+    well. Positions where a row's `attention_mask` is 0 are padding, and left out.
 
-    With `max_length` the result is a `PackedBatch`: as few batches as best fit makes of at most so many tokens each,
-    no row being cut.
+    With `max_length` the result is a `PackedBatch`: best fit makes as few batches as it can, of at most so many tokens
+    each, and no row is divided.
 
     >>> PackingCollator()([{"input_ids": [5, 6]}, {"input_ids": [7, 8]}])
     {'input_ids': tensor([[5, 6, 7, 8]]), 'labels': tensor([[-100,    6, -100,    8]]), 'position_ids': tensor([[0, 1, 0, 1]])}
@@ -70,16 +69,16 @@ class PackingCollator:
     [[0, 2], [1, 3]]
     """  # noqa: E501
 
-    cuts: ClassVar[bool] = True  # gives lists of micro-batches
+    cuts: ClassVar[bool] = True  # returns lists of micro-batches
 
     max_length: int | None = None
     shifted: bool = True
     marks: Collection[str] = ("position_ids",)
-    # A mask of tokens x tokens, for models that keep rows apart by nothing else: added to the attention's scores.
+    # A mask of tokens x tokens, for models that separate rows by nothing else: added to the attention scores.
     mask: Mask | None = None
     mask_dtype: torch.dtype = torch.float32
-    first_position: int = 0  # of every row: RoBERTa and its like count from the padding's id + 1
-    takes: Collection[str] | None = None  # the inputs that the model's forward names, where they are known
+    first_position: int = 0  # of every row: RoBERTa and similar models count from the padding's id + 1
+    takes: Collection[str] | None = None  # the named inputs of the model's forward, where they are known
 
     def __post_init__(self) -> None:
         if self.max_length is not None and self.max_length < 1:
@@ -100,9 +99,9 @@ class PackingCollator:
     def for_model(
         cls, model: Any, *, max_length: int | None = None, shifted: bool | None = None, mask: Mask | None = None
     ) -> PackingCollator:
-        """A collator that makes what the model's forward takes, by name or as `**kwargs`.
+        """Return a collator that makes what the model's forward takes, by name or as `**kwargs`.
 
-        `shifted=None` goes by the model's `loss_type`; a model that has none is taken for a language model.
+        With `shifted=None` the model's `loss_type` decides; a model without one is treated as a language model.
 
         >>> class Model(torch.nn.Module):
         ...     def forward(self, input_ids, position_ids=None, labels=None): ...
@@ -110,7 +109,7 @@ class PackingCollator:
         ('position_ids',)
         """
         named, anything = forward_parameters(model), takes_any_keyword(model)
-        # A cache for generation is kept by name only: to others, use_cache is not a mark but one more keyword.
+        # Only models that name use_cache keep a cache for generation: to others it is not a mark but one more keyword.
         marks = tuple(name for name in MARKS if name in named or (anything and name != "use_cache"))
         if shifted is None:
             shifted = getattr(bare_model(model), "loss_type", None) in (None, "ForCausalLM")
@@ -132,7 +131,7 @@ class PackingCollator:
     # ---- rows ----------------------------------------------------------------------------------
 
     def _tables(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, np.ndarray]]:
-        """The columns of every row that have a value for each of its tokens. Empty for a row without tokens."""
+        """Return the columns of every row that have a value for each of its tokens; none for a row without tokens."""
         if len(rows) == 0:
             raise no_rows()
         known = told(partial(not_rows, rows))
@@ -157,7 +156,7 @@ class PackingCollator:
         return tables
 
     def _table(self, row: Mapping[str, Any], table: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The columns of a row without its padding, and without the label that nothing predicts."""
+        """Return the columns of a row without its padding, and without the label that nothing predicts."""
         real = _real_tokens(row, len(table["input_ids"]))
         if real is not None:
             note_once("packing leaves out the places of rows whose attention_mask is 0", key="packing unpads")
@@ -186,7 +185,7 @@ class PackingCollator:
         return labels
 
     def _columns(self, rows: Sequence[Mapping[str, Any]], ids: list[np.ndarray]) -> dict[str, list[np.ndarray]]:
-        """The further columns that can be joined: a number for every token of every row."""
+        """Return the further columns that can be joined: a number for every token of every row."""
         names = dict.fromkeys(name for row in rows for name in row)
         kept: dict[str, list[np.ndarray]] = {}
         left_out: list[str] = []
@@ -224,7 +223,7 @@ class PackingCollator:
         return batch
 
     def _apart(self, lengths: list[int]) -> dict[str, Any]:
-        """What keeps rows of these lengths apart, as far as it is asked for."""
+        """Return the requested inputs that separate rows of these lengths."""
         make: dict[str, Callable[[], Any]] = {
             "position_ids": lambda: _one_row([np.arange(length) + self.first_position for length in lengths]),
             "seq_idx": lambda: torch.from_numpy(np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)[None]),
@@ -232,14 +231,14 @@ class PackingCollator:
             "cu_seq_lens_k": lambda: _limits(lengths),
             "max_length_q": lambda: max(lengths),
             "max_length_k": lambda: max(lengths),
-            # With a cache models take positions that begin anew for a conversation that goes on.
+            # With a cache, models read positions that start again as a continued conversation.
             "use_cache": lambda: False,
         }
         return {name: make[name]() for name in MARKS if name in self.marks}
 
 
 def best_fit(lengths: Sequence[int], limit: int) -> list[list[int]]:
-    """Which rows go together so that none has more than `limit` tokens: from long to short, each where it fits best.
+    """Return which rows share at most `limit` tokens: from long to short, each row is put where it fits best.
 
     >>> best_fit([3, 6, 4, 2], 8)
     [[0, 2], [1, 3]]
@@ -257,11 +256,11 @@ def best_fit(lengths: Sequence[int], limit: int) -> list[list[int]]:
             room.append(limit - lengths[place])
     return sorted(
         sorted(one) for one in bins
-    )  # rows keep their order: a run does not depend on how sorting breaks ties
+    )  # rows keep their order, so that a run does not depend on how sorting breaks ties
 
 
 def block_mask(lengths: Sequence[int], kind: Mask, dtype: torch.dtype) -> torch.Tensor:
-    """A mask of tokens x tokens: 0 within a row, very negative between rows and, if causal, towards later tokens.
+    """Return a mask of tokens x tokens: 0 within a row, very negative between rows and, if causal, for later tokens.
 
     >>> block_mask([1, 2], "full", torch.float32)[0, 0].eq(0).int()
     tensor([[1, 0, 0],
@@ -276,17 +275,17 @@ def block_mask(lengths: Sequence[int], kind: Mask, dtype: torch.dtype) -> torch.
     return mask.masked_fill_(together, 0.0)[None, None]
 
 
-# What the model is like ----------------------------------------------------------------------------------------------
+# The model -----------------------------------------------------------------------------------------------------------
 
 
 def takes_any_keyword(model: Any) -> bool:
-    """Whether a model's forward has `**kwargs`."""
+    """Return whether a model's forward has `**kwargs`."""
     parameters = inspect.signature(bare_model(model).forward).parameters.values()
     return any(each.kind is each.VAR_KEYWORD for each in parameters)
 
 
 def dtype_of(model: Any) -> torch.dtype:
-    """The number format of a model's weights."""
+    """Return the number format of a model's weights."""
     floats = (each.dtype for each in model.parameters() if each.is_floating_point())
     return next((each for each in floats if each.itemsize > 1), torch.float32)
 
@@ -295,7 +294,7 @@ def dtype_of(model: Any) -> torch.dtype:
 
 
 def _numbers(value: Any) -> np.ndarray | None:
-    """A list, an array or a tensor of numbers as an array; None for anything else."""
+    """Return a list, an array or a tensor of numbers as an array; None for anything else."""
     try:
         array = np.asarray(value)
     except ValueError:  # lists of different lengths
@@ -304,11 +303,11 @@ def _numbers(value: Any) -> np.ndarray | None:
 
 
 def _values(rows: Sequence[Mapping[str, Any]], place: int, name: str) -> np.ndarray:
-    """A column of one row, which has to be a list of numbers."""
+    """Return a column of one row, which must be a list of numbers."""
     value = rows[place].get(name)
     array = _numbers(value)
     if array is not None and array.size == 0:
-        array = array.astype(np.int64)  # numpy takes an empty list for floats
+        array = array.astype(np.int64)  # numpy makes an empty list an array of floats
     if array is None:
         raise told(partial(_no_numbers, name, place, value))
     if array.ndim != 1:
@@ -317,7 +316,7 @@ def _values(rows: Sequence[Mapping[str, Any]], place: int, name: str) -> np.ndar
 
 
 def _real_tokens(row: Mapping[str, Any], length: int) -> np.ndarray | None:
-    """Which places of a row are not padding; None if all are."""
+    """Return which positions of a row are not padding; None if all are."""
     mask = _numbers(row.get("attention_mask"))
     if mask is None or mask.shape != (length,) or mask.all():
         return None
@@ -329,7 +328,7 @@ def _one_row(parts: Sequence[np.ndarray]) -> torch.Tensor:
     if joined.dtype.kind in "iu":
         joined = joined.astype(np.int64)
     elif joined.dtype == np.float64:
-        joined = joined.astype(np.float32)  # Python's numbers; models compute in torch's
+        joined = joined.astype(np.float32)  # Python's floats are float64; models compute in torch's default
     return torch.from_numpy(joined)
 
 
@@ -337,7 +336,7 @@ def _limits(lengths: Sequence[int]) -> torch.Tensor:
     return torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32)
 
 
-# Mistakes ------------------------------------------------------------------------------------------------------------
+# Errors --------------------------------------------------------------------------------------------------------------
 
 
 def _no_numbers(name: str, place: int, value: Any, rows: Rows) -> RowsError:

@@ -1,7 +1,7 @@
-"""Whether a model keeps packed rows apart, found out by trying: rows joined must compute what they compute alone.
+"""Test whether a model separates packed rows: joined rows must compute what each of them computes alone.
 
-Nothing else tells. A model may take positions and not use them to see where a row begins, and the same model may use
-them or not, depending on its attention, its cache, and the release of the library it comes from.
+Nothing else shows it. A model may take positions without using them to find where a row begins, and the same model may
+use them or not, depending on its attention, its cache, and the release of its library.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from .packing import IGNORED, MARKS, PackingCollator, dtype_of, takes_any_keywor
 Pack = Callable[[list[Any]], Any]
 
 IN_BATCH = Rows()
-# Each row is computed alone as well, and logits of a large vocabulary take room: little is enough to see one row in
-# another.
+# Each row is also computed alone, and logits of a large vocabulary take memory: a few rows are enough to see one row
+# in another.
 MOST_ROWS = 4
 MOST_TOKENS = 128
 
 
 class PackingError(DataError):
-    """A model in which packed rows are not what they are alone."""
+    """A model in which packed rows differ from the same rows alone."""
 
 
 def check_packing(
@@ -44,12 +44,12 @@ def check_packing(
     *,
     names: Rows = IN_BATCH,
 ) -> None:
-    """Refuse a model that computes something else from rows packed by `pack` than from each of them alone.
+    """Raise for a model that computes something else from rows packed by `pack` than from each of them alone.
 
     The token losses of the first rows, packed, must add up to those of the rows alone (relative 1e-4 in float32), and
-    other tokens in one row must change nothing in another. Evaluation mode, no gradients, and no trace: modes,
-    buffers and random streams are as before. `collate_one` makes a batch of a row that is alone; without it that is
-    just its tokens. `names` is how errors call the rows.
+    other tokens in one row must change nothing in another. The check runs in evaluation mode without gradients; modes,
+    buffers and random streams are restored. `collate_one` makes a batch of a single row; without it the batch is just
+    its tokens. `names` gives the names of the rows in errors.
 
     >>> check_packing(model, rows[:4], PackingCollator.for_model(model))  # doctest: +SKIP
     """
@@ -65,10 +65,10 @@ def packing_for(
     shifted: bool | None = None,
     names: Rows = IN_BATCH,
 ) -> PackingCollator:
-    """The packing that a model computes right: by what its forward takes, or else by a mask of tokens x tokens.
+    """Return the packing that a model computes correctly: by what its forward takes, or by a mask of tokens x tokens.
 
-    Raises the `PackingError` of the first where none is right. `shifted=None` finds out whether the first label of a
-    row counts.
+    Raises the `PackingError` of the first one where none is correct. With `shifted=None` a trial shows whether the
+    first label of a row counts.
 
     >>> packing_for(model, rows[:4], max_length=4096)  # doctest: +SKIP
     """
@@ -97,42 +97,42 @@ def packing_for(
     return masked
 
 
-# Trying --------------------------------------------------------------------------------------------------------------
+# Trials --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far the same numbers may be apart when they are computed in another order, relative to their size."""
+    """The relative difference allowed between the same numbers computed in another order."""
 
     loss: float
     logits: float
-    crossing: float  # between two batches of one shape, of which only the tokens of another row differ
+    crossing: float  # for two batches of one shape that differ only in the tokens of another row
 
 
 EXACT = Tolerance(loss=1e-4, logits=1e-3, crossing=1e-5)  # float32
-COARSE = Tolerance(loss=1e-2, logits=5e-2, crossing=1e-3)  # bfloat16, float16, and float32 multiplied as TF32
+COARSE = Tolerance(loss=1e-2, logits=5e-2, crossing=1e-3)  # bfloat16, float16, and float32 with TF32 multiplication
 
 
 @dataclass(frozen=True)
 class _Result:
-    """What a model makes of one row, packed or not."""
+    """The outputs of a model for one row, packed or not."""
 
-    loss: float | None  # its own: a mean over the targets, as a rule
+    loss: float | None  # the model's own: usually a mean over the targets
     targets: int
     logits: Tensor | None  # (tokens, classes)
-    token_losses: Tensor | None  # 0 where nothing is to be predicted
+    token_losses: Tensor | None  # 0 where nothing is predicted
 
     @property
     def total(self) -> float:
-        """The sum over its tokens."""
+        """The sum of the loss over the tokens of the row."""
         if self.token_losses is not None:
             return float(self.token_losses.sum())
-        return self.loss * self.targets if self.loss is not None and self.targets else 0.0  # no mean over nothing
+        return self.loss * self.targets if self.loss is not None and self.targets else 0.0  # no targets: no mean
 
 
 @dataclass(frozen=True)
 class _Trial:
-    """A few rows, and what the model makes of each of them alone."""
+    """A few rows, and the outputs of the model for each of them alone."""
 
     model: nn.Module
     rows: list[dict[str, Any]]
@@ -146,7 +146,7 @@ class _Trial:
     def of(cls, model: nn.Module, rows: Sequence[Any], pack: Pack, collate_one: Pack | None, names: Rows) -> _Trial:
         places, chosen = _first_rows(rows)
         if not chosen:
-            pack(list(rows))  # which says what is wrong with them
+            pack(list(rows))  # raises if the rows are faulty
         shifted = getattr(pack, "shifted", True)
         if shifted:
             chosen = [_with_a_target(row) for row in chosen]
@@ -160,7 +160,7 @@ class _Trial:
         return cls(model, chosen, [names.name(each) for each in places], names.source, lengths, alone, shifted)
 
     def check(self, pack: Pack) -> None:
-        """Raise unless these rows, packed, give what they give alone."""
+        """Raise unless these rows, packed, give the same as alone."""
         if sum(each.targets for each in self.alone) == 0:
             note_once("packing could not be checked: the first rows have no label that counts")
             return
@@ -179,7 +179,7 @@ class _Trial:
             )
 
     def passes(self, pack: Pack) -> bool:
-        """Whether the check passes. A model that fails over such a batch does not take it."""
+        """Return whether the check passes. A model that fails on such a batch does not take it."""
         try:
             self.check(pack)
         except Exception:
@@ -189,10 +189,10 @@ class _Trial:
     def _total(self) -> float:
         return sum(each.total for each in self.alone)
 
-    # ---- what is compared ----------------------------------------------------------------------
+    # ---- comparisons ---------------------------------------------------------------------------
 
     def _difference(self, batch: Mapping[str, Any], packed: _Result, tolerance: Tolerance) -> str | None:
-        """Why the packed rows are not what they are alone, although none sees another; None if they are."""
+        """Return why packed rows differ from rows alone although none sees another; None if they do not differ."""
         for name, ours, theirs in zip(self.names, self._parts(packed.logits), self.alone, strict=False):
             if theirs.logits is not None and theirs.logits.shape == ours.shape:
                 apart = _apart(ours, theirs.logits)
@@ -213,11 +213,11 @@ class _Trial:
         return f"forward {does}, and numbers the tokens of later rows otherwise than alone"
 
     def _parts(self, logits: Tensor | None) -> list[Tensor]:
-        """The logits of each row in a packed row."""
+        """Return the logits of each row in a packed row."""
         return [] if logits is None or len(logits) != sum(self.lengths) else list(logits.split(self.lengths))
 
     def _losses_agree(self, batch: Mapping[str, Any], packed: _Result, tolerance: float) -> bool:
-        """Whether the model's own loss adds up, be it a mean over the targets or a sum."""
+        """Return whether the model's own loss adds up, as a mean over the targets or as a sum."""
         counting = [each for each in self.alone if each.targets]
         losses = [each.loss for each in counting if each.loss is not None]
         if packed.loss is None or len(losses) < len(counting):
@@ -230,9 +230,10 @@ class _Trial:
         )
 
     def _sums_agree(self, batch: Mapping[str, Any], packed: _Result, tolerance: float) -> bool:
-        """The same without a part of the loss that is no sum over tokens, as mixtures of experts have.
+        """Return whether losses add up without a part that is no sum over tokens, as mixtures of experts have.
 
-        A loss that is divided by `num_items_in_batch` shows its sum: what is left of it when they are twice as many.
+        A loss that is divided by `num_items_in_batch` reveals its sum: twice the difference between the losses for a
+        count of 1 and a count of 2.
         """
         if packed.token_losses is None or not _takes_num_items(self.model):
             return False
@@ -242,7 +243,7 @@ class _Trial:
         return _near(2 * (one - two), float(packed.token_losses.sum()), tolerance)
 
     def _crossing(self, batch: Mapping[str, Any], packed: _Result, tolerance: Tolerance) -> str | None:
-        """What it is in the model that lets other tokens in the first row change the rows behind it, if anything."""
+        """Return what in the model lets other tokens in the first row change later rows; None if they do not."""
         first = self.lengths[0]
         ids, labels = batch["input_ids"].clone(), batch["labels"].clone()
         ids[..., :first] = _others(ids, first)
@@ -253,15 +254,15 @@ class _Trial:
         else:
             as_before = _compute(self.model, {**batch, "labels": labels}, shifted=self.shifted)
             apart = abs(changed.total - as_before.total) / max(abs(as_before.total), 1e-12)
-        if not apart > tolerance.crossing:  # nor is there anything to see in what is not a number
+        if not apart > tolerance.crossing:  # also if it is NaN, which shows nothing
             return None
         crosses = "crosses from one row into the next: other tokens in the first change the results of the second"
         return f"{_carrier(self.model)} {crosses}"
 
-    # ---- what a row alone reveals --------------------------------------------------------------
+    # ---- single rows ---------------------------------------------------------------------------
 
     def first_position(self) -> int:
-        """From which number on the model counts positions: 0, or as RoBERTa does the padding's id + 1."""
+        """Return the first position that the model counts from: 0, or the padding's id + 1 as RoBERTa does."""
         config = getattr(bare_model(self.model), "config", None)
         padding, most = getattr(config, "pad_token_id", None), getattr(config, "max_position_embeddings", None)
         if "position_ids" not in forward_parameters(self.model) or not isinstance(padding, int):
@@ -274,7 +275,7 @@ class _Trial:
         return padding + 1 if apart[1] < apart[0] else 0
 
     def looks_ahead(self) -> bool:
-        """Whether a token changes what is computed from those before it, as in encoders."""
+        """Return whether a token changes what is computed from earlier ones, as in encoders."""
         batch = self._single(-1)
         ids = batch["input_ids"].clone()
         ids[..., -1:] = _others(ids, ids.shape[-1])[..., -1:]
@@ -284,7 +285,7 @@ class _Trial:
         return _bare(PackingCollator(shifted=self.shifted)([self.rows[place]]))  # type: ignore[arg-type]
 
     def _effect(self, batch: Mapping[str, Any], before: int | None = None, **changes: Any) -> float:
-        """How far a change moves the logits, of the tokens before one if asked for."""
+        """Return how far a change moves the logits, or those of the tokens before the position `before`."""
         with untouched(self.model):
             logits = [
                 _compute(self.model, each, shifted=self.shifted).logits for each in (batch, {**batch, **changes})
@@ -295,7 +296,7 @@ class _Trial:
 
 
 def _carrier(model: nn.Module) -> str:
-    """What may carry something from token to token."""
+    """Return what may carry information from token to token."""
     config = getattr(bare_model(model), "config", None)
     attends = any(isinstance(each, nn.MultiheadAttention) for each in model.modules())
     if attends or getattr(config, "num_attention_heads", None):
@@ -305,7 +306,7 @@ def _carrier(model: nn.Module) -> str:
 
 
 def _remedy(model: Any, batch: Mapping[str, Any]) -> str:
-    """What may help this model."""
+    """Return what may help this model."""
     inner = bare_model(model)
     config = getattr(inner, "config", None)
     instead = "use split_by_length=True instead of packing, which saves padding and keeps rows apart"
@@ -327,12 +328,12 @@ def _supports(model: Any, kind: str) -> bool:
 
 
 def _unlimited(pack: Any) -> Any:
-    """All rows in one: rows that lie in different batches tell nothing."""
+    """Return the packing of all rows into one: rows in different batches show nothing."""
     return replace(pack, max_length=None) if isinstance(pack, PackingCollator) else pack
 
 
 def _first_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[dict[str, Any]]]:
-    """The beginnings of the first rows with tokens, and their places; of a single row also its half, in front."""
+    """Return the first rows with tokens, cut short, and their positions; for a single row also its half, in front."""
     starts = {place: start for place, row in enumerate(rows) if (start := _first_token(row)) is not None}
     places = list(starts)[:MOST_ROWS]
     chosen = [_cut(rows[place], starts[place], starts[place] + MOST_TOKENS) for place in places]
@@ -343,20 +344,20 @@ def _first_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[dict
 
 
 def _first_token(row: Mapping[str, Any]) -> int | None:
-    """Where a row begins, after padding; None for a row without tokens."""
+    """Return where a row begins, after padding; None for a row without tokens."""
     tokens, mask = _length(row.get("input_ids")) or 0, row.get("attention_mask")
     real = range(tokens) if _length(mask) != tokens else (at for at in range(tokens) if mask[at])  # type: ignore[index]
     return next(iter(real), None)
 
 
 def _cut(row: Mapping[str, Any], start: int, end: int) -> dict[str, Any]:
-    """A part of a row, of all its columns that have a value for every token."""
+    """Return a part of a row, for all columns that have a value for every token."""
     tokens = len(row["input_ids"])
     return {name: value[start:end] if _length(value) == tokens else value for name, value in row.items()}
 
 
 def _with_a_target(row: dict[str, Any]) -> dict[str, Any]:
-    """A row in which something is to be predicted: a prompt is not, but its tokens can be."""
+    """Return a row in which something is predicted: a prompt has no targets, so its tokens become its labels."""
     labels = row.get("labels")
     if _length(labels) is None or any(label != IGNORED for label in labels[1:]):  # type: ignore[index]
         return row
@@ -368,15 +369,15 @@ def _length(value: Any) -> int | None:
 
 
 def _bare(packed: Mapping[str, Any]) -> dict[str, Any]:
-    """A row that is alone: its tokens, without anything that would keep it apart from others."""
+    """Return a single row: its tokens, without the inputs that separate it from others."""
     apart = ("attention_mask", *MARKS)
     return {name: value for name, value in packed.items() if name not in apart}
 
 
 def _labelled(batch: Mapping[str, Any], packed: Mapping[str, Any]) -> dict[str, Any]:
-    """A batch of one row, with the labels it has when it is packed: collators differ in what they leave out.
+    """Return a batch of one row, with the labels it has when packed: collators differ in what they leave out.
 
-    One that is padded is of no use: on which side, and how the model numbers it, is another question.
+    A padded batch is not used: the side of the padding, and how the model numbers it, are not the subject here.
     """
     if batch["input_ids"].shape != packed["input_ids"].shape:
         return _bare(packed)
@@ -384,7 +385,7 @@ def _labelled(batch: Mapping[str, Any], packed: Mapping[str, Any]) -> dict[str, 
 
 
 def _others(ids: Tensor, count: int) -> Tensor:
-    """For the first tokens, each time another one; of those at hand, which the model is sure to know."""
+    """Return another token for each of the first tokens, out of those in the row, which the model is sure to know."""
     own = ids[..., :count]
     one = ids.flatten()[0]
     two = next((each for each in ids.flatten() if each != one), one - 1 if one > 0 else one + 1)
@@ -396,7 +397,7 @@ def _others(ids: Tensor, count: int) -> Tensor:
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients, leaving no trace: modes and streams are put back, buffers lent as copies."""
+    """Use evaluation mode without gradients and with copied buffers; restore modes, streams and buffers at the end."""
     modes = [(module, module.training) for module in model.modules()]
     buffers = [(m, name, b) for m in model.modules() for name, b in m._buffers.items() if b is not None]
     for module, name, buffer in buffers:
@@ -413,7 +414,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
 
 
 def _compute(model: nn.Module, batch: Mapping[str, Any], *, shifted: bool) -> _Result:
-    """The loss and the logits of a batch of one row."""
+    """Return the loss and the logits of a batch of one row."""
     batch = _placed(model, batch)
     outputs = model(**batch)
     labels = batch["labels"][0]
@@ -429,7 +430,7 @@ def _compute(model: nn.Module, batch: Mapping[str, Any], *, shifted: bool) -> _R
 
 
 def _token_losses(logits: Tensor | None, labels: Tensor, *, shifted: bool) -> Tensor | None:
-    """The cross entropy of each token; None where labels are no classes."""
+    """Return the cross entropy of each token; None where labels are not classes."""
     if logits is None or labels.is_floating_point():
         return None
     if shifted:
@@ -440,13 +441,13 @@ def _token_losses(logits: Tensor | None, labels: Tensor, *, shifted: bool) -> Te
 
 
 def _placed(model: nn.Module, batch: Mapping[str, Any]) -> dict[str, Any]:
-    """The batch where the model is."""
+    """Return the batch on the model's device."""
     device = next((each.device for each in model.parameters()), torch.device("cpu"))
     return tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, dict(batch))
 
 
 def _loss(outputs: Any) -> float | None:
-    """The loss among a model's outputs, if it is one number."""
+    """Return the loss among a model's outputs, if it is one number."""
     if isinstance(outputs, Mapping):
         loss = outputs.get("loss")
     else:
@@ -455,7 +456,7 @@ def _loss(outputs: Any) -> float | None:
 
 
 def _logits(outputs: Any, tokens: int) -> Tensor | None:
-    """The first output that has numbers for every token, as (tokens, classes)."""
+    """Return the first output that has numbers for every token, as (tokens, classes)."""
     if isinstance(outputs, Mapping):
         found = [outputs.get("logits")]
     else:
@@ -467,21 +468,21 @@ def _logits(outputs: Any, tokens: int) -> Tensor | None:
 
 
 def _ignores_first_label(model: nn.Module, rows: Sequence[Mapping[str, Any]], packing: PackingCollator) -> bool:
-    """Whether the first label of a row counts for nothing, as where each position predicts the next."""
+    """Return whether the first label of a row does not count, as where each position predicts the next."""
     aligned = replace(packing, max_length=None, shifted=False)
     row = _first_rows(rows)[1][-1]
     batch = _bare(aligned([{"labels": row["input_ids"], **row}]))  # type: ignore[arg-type]
     without = batch["labels"].clone()
     without[..., 0] = IGNORED
     if batch["labels"][0, 0] == IGNORED or without.eq(IGNORED).all():
-        return True  # nothing to tell them apart by
+        return True  # the two cases cannot be distinguished
     with untouched(model):
         losses = [_loss(model(**_placed(model, {**batch, "labels": labels}))) for labels in (batch["labels"], without)]
     return losses[0] is None or losses[0] == losses[1]
 
 
 def _takes_masks(model: Any) -> bool:
-    """Whether a mask can be tried. Windows of attention are in a model's own mask, and would be lost with another."""
+    """Return whether a mask can be tried. Attention windows are in a model's own mask, which another would replace."""
     config = getattr(bare_model(model), "config", None)
     windows = [getattr(config, name, None) for name in ("sliding_window", "local_attention", "attention_window")]
     return "attention_mask" in forward_parameters(model) and not any(windows)
@@ -492,7 +493,7 @@ def _takes_num_items(model: Any) -> bool:
 
 
 def _tolerance(model: nn.Module) -> Tolerance:
-    """As exact as the arithmetic at hand."""
+    """Return the tolerance that suits the arithmetic in use."""
     device = next((each.device.type for each in model.parameters()), "cpu")
     coarse = torch.is_autocast_enabled(device) or dtype_of(model) not in (torch.float32, torch.float64)
     tf32 = device == "cuda" and torch.get_float32_matmul_precision() != "highest"
@@ -504,6 +505,6 @@ def _near(one: float, other: float, tolerance: float) -> bool:
 
 
 def _apart(one: Tensor, other: Tensor) -> float:
-    """How far logits are apart, relative to how much they differ from class to class."""
+    """Return the distance of logits, relative to how much they differ from class to class."""
     size = (other.float() - other.float().mean(-1, keepdim=True)).norm()
     return float((one.float() - other.float()).norm() / size.clamp(min=1e-12))

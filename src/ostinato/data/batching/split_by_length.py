@@ -1,7 +1,7 @@
-"""One batch cut by length into micro-batches that hardly pad: `split_by_length`.
+"""Split a batch by length into micro-batches with little padding: `split_by_length`.
 
-The rows of an optimizer step stay what they are, and so does its gradient; but a batch with one long row no longer
-makes all others as long. Needs nothing from the model.
+The rows of an optimizer step stay the same, and so does its gradient; but one long row no longer makes all others in
+its batch as long. It requires nothing of the model.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from typing import Any
 import numpy as np
 import torch
 
-# What a micro-batch costs besides its tokens, in tokens. One forward and backward of BERT on one CPU thread, fitted as
-# a + b * tokens, gives a / b = 94 (hidden size 128, 2 layers), 86 (128, 4), 50 (256, 4), 40 (312, 4), 42 (512, 4).
-# It need not be exact: planning with 32, 64 or 128 made the same batches of BERT (128, 4) take 1.26, 1.24 and 1.24 s,
-# 5.8 s uncut. Where launching kernels takes longer than computing, as on a GPU with little to do, it is larger.
+# The cost of a micro-batch besides its tokens, in tokens. One forward and backward of BERT on one CPU thread, fitted
+# as a + b * tokens, gives a / b = 94 (hidden size 128, 2 layers), 86 (128, 4), 50 (256, 4), 40 (312, 4), 42 (512, 4).
+# It need not be exact: with 32, 64 or 128 the same batches of BERT (128, 4) took 1.26, 1.24 and 1.24 s, and 5.8 s
+# without splitting. Where launching kernels takes longer than computing, as on a GPU with little to do, it is larger.
 OVERHEAD = 64
 
 Collate = Callable[[list[Any]], Any]
 
 
-# The cut -------------------------------------------------------------------------------------------------------------
+# Splitting -----------------------------------------------------------------------------------------------------------
 
 
 def cut(
     lengths: Sequence[int] | Sequence[Sequence[int]], *, overhead: float = OVERHEAD, max_area: int | None = None
 ) -> list[range]:
-    """Cut rows into runs so that padded tokens plus `overhead` tokens for every run are as few as possible.
+    """Divide rows into runs so that padded tokens plus `overhead` tokens for every run are as few as possible.
 
-    Rows stay in the order they have; sorted from long to short is the one that makes good runs. A row with several
-    padded columns has several lengths, and a run costs its rows times the sum of its longest in every column.
-    `max_area` limits the tokens of a run of more than one row; a run never has more than the rows uncut.
+    Rows keep their order; runs are best if rows are sorted from long to short. A row with several padded columns has
+    several lengths, and a run costs its rows times the sum of its longest in every column. `max_area` limits the
+    tokens of a run of more than one row; a run never has more than all rows together.
 
     >>> cut([100, 98, 20, 19, 18], overhead=64)
     [range(0, 2), range(2, 5)]
@@ -61,10 +61,10 @@ def _is_descending(lengths: Sequence[int]) -> bool:
 
 
 def _cut_descending(lengths: Sequence[int], overhead: float) -> list[int]:
-    """For every row, where the run ends that begins with it. Linear in the number of rows.
+    """Return, for every row, the end of the run that begins with it. Linear in the number of rows.
 
-    From the last row to the first: rows i to j cost (j - i) * length of i, so that each end j is a line over the
-    length of i, with slope j. The least of them is looked up on their lower hull, along which the answer only moves
+    The rows are taken from the last to the first. Rows i to j cost (j - i) * length of i, so that each end j is a line
+    over the length of i, with slope j. The lowest line is found on the lower hull, along which the answer only moves
     forward: slopes fall and lengths grow.
     """
     count = len(lengths)
@@ -90,16 +90,16 @@ def _cut_descending(lengths: Sequence[int], overhead: float) -> list[int]:
 
 
 def _is_above(middle: int, before: int, after: int, cost: list[float]) -> bool:
-    """Whether the line of `middle` is nowhere below both its neighbours on the hull."""
+    """Return whether the line of `middle` is nowhere below both its neighbours on the hull."""
     return (cost[after] - cost[before]) * (before - middle) <= (cost[middle] - cost[before]) * (before - after)
 
 
 def _cut_any(columns: Sequence[Sequence[int]], overhead: float, max_area: int | None) -> list[int]:
-    """The same in any order, for several columns, within an area: every run is looked at."""
+    """Return the same for any order, several columns and a limited area, by a search over all runs."""
     count = len(columns[0])
     cost = np.zeros(count + 1)
     ends = [count] * count
-    longest = [np.zeros(count) for _ in columns]  # at place j - 1: the longest of the rows from `start` to j
+    longest = [np.zeros(count) for _ in columns]  # at position j - 1: the longest of the rows from `start` to j
     rows = np.arange(1.0, count + 1)
     for start in range(count - 1, -1, -1):
         area = 0.0
@@ -120,7 +120,7 @@ def _cut_any(columns: Sequence[Sequence[int]], overhead: float, max_area: int | 
 
 
 def _sized(row: Any) -> list[str]:
-    """The names of the columns that have a length."""
+    """Return the names of the columns that have a length."""
     return [name for name, value in row.items() if _has_length(value)] if isinstance(row, Mapping) else []
 
 
@@ -135,9 +135,9 @@ def _has_length(value: Any) -> bool:
 
 
 def _columns(rows: Sequence[Any]) -> list[tuple[int, ...]]:
-    """The lengths of every padded column, each once: a mask is as long as what it masks, and costs nothing more.
+    """Return the lengths of every padded column, each once: a mask is as long as what it masks, and costs no more.
 
-    The first row tells which columns there are. None if other rows lack them: that is for the collator to judge.
+    The first row decides which columns there are. Empty if other rows lack them: the collator handles that.
     """
     try:
         found = [tuple([len(row[name]) for row in rows]) for name in _sized(rows[0])] if rows else []
@@ -149,7 +149,7 @@ def _columns(rows: Sequence[Any]) -> list[tuple[int, ...]]:
 def _plan(
     columns: list[tuple[int, ...]], overhead: float, max_area: int | None = None
 ) -> tuple[list[int], list[range]]:
-    """Row numbers from long to short, and how to cut them."""
+    """Return row numbers from long to short, and the runs into which they are divided."""
     lengths = list(zip(*columns, strict=True))
     if len(columns) == 1:
         order = sorted(range(len(lengths)), key=columns[0].__getitem__, reverse=True)
@@ -163,7 +163,7 @@ def _plan(
 
 
 class SplitBatch(list[Any]):
-    """The micro-batches of one batch, longest first. A list, so that workers and pinned memory know what to do.
+    """The micro-batches of one batch, longest first. A list, which workers and pinned memory can handle.
 
     >>> SplitBatch([{"labels": 1}, {"labels": 2}])
     SplitBatch([{'labels': 1}, {'labels': 2}])
@@ -174,7 +174,7 @@ class SplitBatch(list[Any]):
 
 
 def micro_batches(batches: Iterable[Any]) -> list[Any]:
-    """Batches with those that are cut in their parts' places.
+    """Return the batches, each split batch replaced by its micro-batches.
 
     >>> micro_batches([{"labels": 0}, SplitBatch([{"labels": 1}, SplitBatch([{"labels": 2}])])])
     [{'labels': 0}, {'labels': 1}, {'labels': 2}]
@@ -186,18 +186,18 @@ def micro_batches(batches: Iterable[Any]) -> list[Any]:
 
 
 class CountedBatches(Iterator[Any]):
-    """Batches that may be cut, and into how many micro-batches those taken since `sizes` was cleared were."""
+    """Batches that may be split, with the numbers of micro-batches of those taken since `begin`."""
 
     def __init__(self, batches: Iterator[Any]) -> None:
         self.batches = batches
         self.begin()
 
     def begin(self) -> None:
-        """Count anew."""
+        """Reset the counts."""
         self.sizes: list[int] = []
-        self.sources: list[str] = []  # of the micro-batches of a mixture: the names of the sets they come from
+        self.sources: list[str] = []  # for a mixture: the name of the set of each micro-batch
         self.skipped: list[Any] = []  # rows that could not be read
-        self.padding_batches: list[bool] = []  # whether a batch is one, because none of its rows could be read
+        self.padding_batches: list[bool] = []  # True for a batch of which no row could be read
 
     def __next__(self) -> Any:
         batch = next(self.batches)
@@ -209,9 +209,9 @@ class CountedBatches(Iterator[Any]):
 
 
 class SplitCollator:
-    """Collates rows into a `SplitBatch`: micro-batches of rows of similar length, cut where it saves most.
+    """Collate rows into a `SplitBatch`: micro-batches of rows of similar length, divided where it saves most.
 
-    Rows that have no length, or all the same, are one micro-batch, in the order they came. No micro-batch takes more
+    Rows that have no length, or all the same, are one micro-batch, in their own order. No micro-batch takes more
     memory than `rows_at_once` of the longest rows.
 
     >>> collate = SplitCollator(lambda rows: [len(row["input_ids"]) for row in rows])
@@ -242,11 +242,11 @@ class SplitCollator:
             return SplitBatch([self.data_collator(part) for part in parts])
         except Exception as error:
             failure = error
-        self.data_collator(rows)  # fails as well, and knows the rows by their places in the whole batch
+        self.data_collator(rows)  # fails as well, and names rows by their positions in the whole batch
         raise failure
 
     def split(self, rows: list[Any]) -> list[list[Any]]:
-        """The rows of every micro-batch."""
+        """Return the rows of every micro-batch."""
         columns = [column for column in _columns(rows) if min(column) != max(column)]  # others are never padded
         if self.multiple > 1:
             columns = [tuple(-(-length // self.multiple) * self.multiple for length in each) for each in columns]
@@ -256,29 +256,29 @@ class SplitCollator:
         return [rows] if len(runs) == 1 else [[rows[order[place]] for place in run] for run in runs]
 
     def _largest(self, columns: list[tuple[int, ...]]) -> int | None:
-        """The tokens of a micro-batch of `rows_at_once` of the longest rows: what memory was meant to hold."""
+        """Return the tokens of a micro-batch of `rows_at_once` of the longest rows: what memory must hold."""
         if self.rows_at_once is None or len(columns[0]) <= self.rows_at_once:
             return None
         return self.rows_at_once * sum(map(max, columns))
 
     def _in_turn(self, rows: list[Any]) -> list[list[Any]]:
-        """Rows that are all alike, `rows_at_once` of them."""
+        """Return rows of equal length in parts of `rows_at_once`."""
         size = self.rows_at_once or len(rows)
         return [rows] if len(rows) <= size else [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
 def cuts_updates(loader: Any) -> bool:
-    """Whether the batches of a loader are the rows of whole optimizer steps, to be cut."""
+    """Return whether the batches of a loader hold the rows of whole optimizer steps, which are split."""
     return any(isinstance(collator, SplitCollator) for collator in _collators(loader))
 
 
 def cuts_batches(loader: Any) -> bool:
-    """Whether the batches of a loader may come in micro-batches."""
+    """Return whether the batches of a loader may be split into micro-batches."""
     return any(getattr(collator, "cuts", False) for collator in _collators(loader))
 
 
 def _collators(loader: Any) -> Iterator[Any]:
-    """The collator of a loader, the one inside it, and so on."""
+    """Yield the collator of a loader, the one inside it, and so on."""
     collator = getattr(loader, "collate_fn", None)
     while collator is not None:
         yield collator
@@ -286,7 +286,7 @@ def _collators(loader: Any) -> Iterator[Any]:
 
 
 def pads_to_multiple_of(collator: Any) -> int | None:
-    """What a collator, or the one inside it, rounds lengths up to."""
+    """Return the multiple to which a collator, or the one inside it, rounds lengths up."""
     while collator is not None:
         multiple = getattr(collator, "pad_to_multiple_of", None)
         if isinstance(multiple, int):
@@ -295,13 +295,13 @@ def pads_to_multiple_of(collator: Any) -> int | None:
     return None
 
 
-# What could be saved -------------------------------------------------------------------------------------------------
+# Possible savings ----------------------------------------------------------------------------------------------------
 
 
 class PaddingMeter:
-    """How much of the batches of a run is padding, and how much of it cutting by length would save.
+    """Measure how much of a run's batches is padding, and how much of it splitting by length would save.
 
-    Looks at the first `batches` batches only: as rows, or as what a collator made of them.
+    Only the first `batches` batches are measured: as rows, or as collated batches.
 
     >>> meter = PaddingMeter()
     >>> meter.add([{"input_ids": range(length)} for length in (10, 300, 11, 290)])
@@ -316,15 +316,15 @@ class PaddingMeter:
         self.batches_left = batches
         self.real = 0
         self.padded = 0
-        self.split = 0  # padded tokens if batches were cut
+        self.split = 0  # padded tokens if batches were split
 
     def add(self, rows: Sequence[Any]) -> None:
-        """Count a batch that is yet to be collated."""
+        """Count a batch that is not collated yet."""
         if self.batches_left > 0:
             self._count(_columns(rows))
 
     def add_batch(self, batch: Any) -> None:
-        """Count a collated batch by its masks; one without masks, or not on the CPU, tells nothing."""
+        """Count a collated batch by its masks; one without masks, or not on the CPU, is not counted."""
         if self.batches_left <= 0 or not isinstance(batch, Mapping):
             return
         masks = [batch.get(name) for name in ("attention_mask", "decoder_attention_mask")]
@@ -337,16 +337,16 @@ class PaddingMeter:
 
     @property
     def share_of_padding(self) -> float:
-        """Tokens that are padding, of all tokens."""
+        """The share of tokens that are padding."""
         return 1 - self.real / self.padded if self.padded else 0.0
 
     @property
     def saved(self) -> float:
-        """Tokens that `split_by_length` would save, of all tokens."""
+        """The share of tokens that `split_by_length` would save."""
         return 1 - self.split / self.padded if self.padded else 0.0
 
     def advice(self, least: float = 0.2) -> str | None:
-        """A line that says so, if it is worth it."""
+        """Return a line of advice, if at least the share `least` would be saved."""
         if self.saved < least:
             return None
         return (

@@ -1,4 +1,4 @@
-"""Batches of as many rows as a number of tokens allows: `max_tokens_per_batch`."""
+"""Batches by number of tokens, each with as many rows as fit: `max_tokens_per_batch`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from ..samplers.buckets import check_window, longest_first, permutation, window_
 from ..sizes import is_iterable
 from ..step_schedule import Cut
 
-SAMPLE = 512  # rows whose mean length tells how many rows a batch will have
+SAMPLE = 512  # rows whose mean length estimates the rows per batch
 WHOLE_STEPS = 8
 
 
 class Past(NamedTuple):
-    """From batch number `batch` of an epoch on, a run made its batches so."""
+    """The settings by which a run made its batches, from batch number `batch` of an epoch on."""
 
     epoch: int
     batch: int
@@ -35,28 +35,28 @@ class Past(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One batch for every process; the last `padding_batches` of them repeat rows that others have."""
+    """One batch for every process; the last `padding_batches` of them are padding batches with rows of others."""
 
     batches: list[Numbers]
     padding_batches: int = 0
 
     @property
     def rows(self) -> Numbers:
-        """Those that count, of all processes."""
+        """The rows that count, of all processes."""
         return np.concatenate(self.batches[: len(self.batches) - self.padding_batches])
 
 
 class TokenBudgetBatchSampler(Sampler[list[int]]):
     """Batches of rows of similar length whose padded size, rows times longest row, stays within `max_tokens`.
 
-    There are as few batches as the budget allows, and as even ones. Their rows come from the random order of
-    `EpochSampler`, which is sorted by length window by window, and the batches of a window are shuffled: a function of
-    seed and epoch. A row that is longer than the budget is a batch of its own.
+    There are as few batches as the budget allows, of sizes as equal as possible. Their rows come from the random order
+    of `EpochSampler`, which is sorted by length window by window, and the batches of a window are shuffled: a function
+    of seed and epoch. A row that is longer than the budget is a batch of its own.
 
-    With several processes each step has one batch of about the same length for each of them; where the batches do not
-    come out even, some are split, so that all processes have equally many. Only if there are not enough rows left to
-    do so, at the very end, a process gets a row that is another's as a stand-in, and `real_rows` says so. Each row
-    counts once.
+    With several processes each step has one batch of about the same length for each of them. Where the number of
+    batches is not a multiple, some are split, so that all processes have equally many. Only if too few rows are left
+    for that, at the very end, a process gets a padding batch with a row of another process, for which `real_rows` is
+    0. Each row counts once.
 
     >>> sampler = TokenBudgetBatchSampler([2, 9, 3, 3, 10], max_tokens=20, seed=0, window=2)
     >>> sorted(sorted(batch) for batch in sampler), len(sampler)
@@ -94,14 +94,14 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         return self.batches(self.epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        if epoch != self.epoch and not self.lengths.keeps:  # rows may be others now
+        if epoch != self.epoch and not self.lengths.keeps:  # rows may have changed
             self._steps_in.clear()
             self._has_padding_batch.clear()
         self.epoch = epoch
 
     @property
     def cut(self) -> Cut:
-        """What decides, besides seed and epoch, which rows share a batch."""
+        """The settings that decide, besides seed and epoch, which rows share a batch."""
         return {
             "max_tokens": self.max_tokens,
             "world_size": self.world_size,
@@ -111,10 +111,10 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     @property
     def past(self) -> list[Past]:
-        """How a run has made its batches, the last of it being how it makes them now.
+        """The settings by which a run has made its batches; the last are the current ones.
 
-        An epoch that is finished with another budget, or by other processes, than it was begun with has the batches
-        it had up to there, and the rows that are left in new ones.
+        An epoch that is finished with another budget or number of processes than it was begun with keeps its batches
+        up to that point, and has the remaining rows in new ones.
         """
         return self._past
 
@@ -125,12 +125,12 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         self._has_padding_batch.clear()
 
     def rows_of(self, epoch: int, batches: range) -> list[int]:
-        """The rows, over all processes, of some batches of an epoch."""
+        """Return the rows, over all processes, of some batches of an epoch."""
         steps = islice(self._steps(epoch), batches.start, batches.stop)
         return [row for step in steps for row in step.rows.tolist()]
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[list[int]]:
-        """This process's batches of an epoch from number `start` on. Of those before only lengths are read.
+        """Yield this process's batches of an epoch from number `start` on. For earlier ones only lengths are read.
 
         >>> sampler = TokenBudgetBatchSampler([4, 4, 4, 4], max_tokens=8, seed=0)
         >>> list(sampler.batches(3, start=1)) == list(sampler.batches(3))[1:]
@@ -140,19 +140,19 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             yield step.batches[self.rank].tolist()
 
     def batches_in(self, epoch: int) -> int:
-        """How many batches each process has in an epoch. All lengths are read for it, once.
+        """Return how many batches each process has in an epoch. All lengths are read for it, once.
 
-        It is not the same in all epochs: other rows meet, and fill other batches. (Of a data set with a `set_epoch`,
-        whose rows may change, only the present epoch can be known.)
+        The number differs between epochs, because other rows share a batch. (For a data set with a `set_epoch`, whose
+        rows may change, only the current epoch can be known.)
         """
         if epoch not in self._steps_in:
             if self.lengths.keeps:
-                self.lengths.all()  # in the order of the data set, which is the quickest
+                self.lengths.all()  # in the order of the data set, which is fastest
             self._steps_in[epoch] = sum(1 for _ in self._steps(epoch))
         return self._steps_in[epoch]
 
     def real_rows(self, batch_number: int) -> int | None:
-        """0 if batch `batch_number` (from 0) of the present epoch is a stand-in; None: all its rows count."""
+        """Return 0 if batch `batch_number` (from 0) of the current epoch is a padding batch; None: all rows count."""
         epoch = self.epoch
         if epoch not in self._has_padding_batch:
             self._has_padding_batch[epoch] = self._is_padding_batch(self._last_step(epoch))
@@ -176,7 +176,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             rows = rows[~np.isin(rows, seen)]
 
     def _parts(self, epoch: int) -> Iterator[tuple[Cut, int | None]]:
-        """How batches are made in an epoch, and how many of them in each way; None: as many as are left."""
+        """Yield the settings that make the batches of an epoch, and how many with each; None: all that are left."""
         earlier = [each for each in self._past if (each.epoch, each.batch) <= (epoch, 0)]
         inside = [each for each in self._past if each.epoch == epoch and each.batch > 0]
         cut, done = earlier[-1].cut if earlier else self.cut, 0
@@ -198,19 +198,19 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         return self._window(rows[bounds[-2] :], epoch, len(bounds) - 2, self.cut)[-1] if len(rows) else None
 
     def _bounds(self, rows: Numbers, cut: Cut) -> list[int]:
-        """Where windows begin. All but the last hold a multiple of `world_size` rows: each process can have one."""
+        """Return the bounds of windows. All but the last hold a multiple of `world_size` rows: one per process."""
         if len(rows) == 0:
             return [0]
         max_tokens, world_size, multiple, window = _taken_apart(cut)
         mean = float(_padded(self.lengths.array(rows[:SAMPLE]), multiple).mean())
-        # Windows are counted in batches; for many processes in several, or few of a window's steps would be whole.
+        # Windows are counted in batches; for many processes in several, or few steps of a window would be complete.
         batches = -(-world_size // WHOLE_STEPS)
         unit = -(-max(1, int(batches * max_tokens / mean)) // world_size) * world_size
         bounds = window_bounds(-(-len(rows) // unit), window)
         return [min(bound * unit, len(rows)) for bound in bounds]
 
     def _window(self, rows: Numbers, epoch: int, number: int, cut: Cut) -> list[Step]:
-        """The steps of one window in the order they are taken."""
+        """Return the steps of one window in the order they are taken."""
         max_tokens, world_size, multiple, _ = _taken_apart(cut)
         lengths = self.lengths.array(rows)
         rows, padded = longest_first(rows, lengths), _padded(-np.sort(-lengths), multiple)
@@ -233,7 +233,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 def token_batches(
     dataset: Any, settings: LoaderSettings, *, input_name: str = "input_ids", pad_to_multiple_of: int | None = None
 ) -> TokenBudgetBatchSampler:
-    """The training batches that `max_tokens_per_batch` asks for."""
+    """Return the training batches that `max_tokens_per_batch` selects."""
     assert settings.max_tokens is not None
     if is_iterable(dataset):
         raise NotSupportedError(
@@ -261,12 +261,12 @@ def token_batches(
 
 
 def _taken_apart(cut: Cut) -> tuple[int, int, int, int | None]:
-    """Tokens, processes, what lengths are rounded up to, and batches of a window."""
+    """Return the tokens, the processes, the multiple of lengths, and the batches of a window."""
     return cut["max_tokens"] or 1, cut["world_size"] or 1, cut["multiple"] or 1, cut["window"]
 
 
 def _padded(lengths: Numbers, multiple: int) -> Numbers:
-    # A row of no tokens still takes a place in the batch.
+    # A row without tokens still takes up a row of the batch.
     return np.maximum(-(-lengths // multiple), 1) * multiple
 
 
@@ -275,7 +275,7 @@ def _with_stand_ins(step: Step) -> int:
 
 
 def _steps_of(batches: list[Numbers], world_size: int) -> list[Step]:
-    """Neighbours in length together: processes that wait for one another should have the same work."""
+    """Return steps of batches of similar length: processes that wait for one another should have the same work."""
     steps = []
     for start in range(0, len(batches), world_size):
         together = batches[start : start + world_size]
@@ -284,11 +284,11 @@ def _steps_of(batches: list[Numbers], world_size: int) -> list[Step]:
     return steps
 
 
-# Cutting -------------------------------------------------------------------------------------------------------------
+# Division ------------------------------------------------------------------------------------------------------------
 
 
 def cut_evenly(lengths: Numbers, max_tokens: int, multiple: int = 1) -> list[int]:
-    """Where batches begin among rows that are sorted from long to short: few batches, and those as even as can be.
+    """Return where batches begin among rows sorted from long to short: few batches, and as equal as possible.
 
     Their number is a multiple of `multiple` if there are enough rows.
 
@@ -297,7 +297,7 @@ def cut_evenly(lengths: Numbers, max_tokens: int, multiple: int = 1) -> list[int
     """
     fewest = len(_cut(lengths, max_tokens))
     wanted = -(-fewest // multiple) * multiple
-    low, high = 0, max_tokens  # the smallest budget that needs no more batches than wanted is in (low, high]
+    low, high = 0, max_tokens  # (low, high] holds the smallest budget that needs no more batches than wanted
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if len(_cut(lengths, middle)) <= wanted else (middle, high)
@@ -305,9 +305,9 @@ def cut_evenly(lengths: Numbers, max_tokens: int, multiple: int = 1) -> list[int
 
 
 def _cut(lengths: Numbers, max_tokens: int) -> list[int]:
-    """Where batches begin if each is as large as the budget allows.
+    """Return where batches begin if each is as large as the budget allows.
 
-    The first row of a batch is its longest, and says how many rows there can be.
+    The first row of a batch is its longest, and decides how many rows fit.
     """
     starts, start, count = [], 0, len(lengths)
     rows_at = np.maximum(max_tokens // lengths, 1).tolist()

@@ -1,1 +1,1 @@
-"""Rows become a batch. One file per family of collators; each is a callable that takes a list of rows."""
+"""Collators: callables that turn a list of rows into a batch. One file per family."""

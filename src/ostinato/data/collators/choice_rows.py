@@ -18,6 +18,13 @@ from .token_rows import TokenCollator, label_column, whole_numbers, without
 class DataCollatorForMultipleChoice(TokenCollator):
     """Pad all choices of all rows to one length: tensors of (rows, choices, length). `label` becomes `labels`.
 
+    Args:
+        tokenizer: Pads the choices.
+        padding: True (to the longest choice), "max_length" or False.
+        max_length: The length for `padding="max_length"`.
+        pad_to_multiple_of: The multiple to which lengths are rounded up.
+        return_tensors: "pt" for torch tensors, "np" for numpy arrays.
+
     >>> collator = DataCollatorForMultipleChoice(tokenizer)  # doctest: +SKIP
     """
 
@@ -40,7 +47,7 @@ class DataCollatorForMultipleChoice(TokenCollator):
 
 
 def _choices_of(rows: list[dict[str, Any]], place: int, choices: int) -> list[dict[str, Any]]:
-    """One row per choice."""
+    """Return one row per choice."""
     row = rows[place]
     if "input_ids" not in row:
         raise told(partial(_no_choices, rows, place))
@@ -53,7 +60,7 @@ def _choices_of(rows: list[dict[str, Any]], place: int, choices: int) -> list[di
 
 
 def _no_choices(found: list[dict[str, Any]], place: int, rows: Rows) -> RowsError:
-    """A row that holds one sequence, or none, in the place of several."""
+    """Return the error for a row that holds one sequence, or none, instead of several."""
     row = found[place]
     if "input_ids" not in row:
         return no_input(row, place, rows, "input_ids")
@@ -67,7 +74,7 @@ def _no_choices(found: list[dict[str, Any]], place: int, rows: Rows) -> RowsErro
 
 
 def _other_choices(values: Any, name: str, choices: int, place: int, rows: Rows) -> RowsError:
-    """A column that does not have one entry for every choice."""
+    """Return the error for a column that does not have one entry for every choice."""
     count = _count(values)
     return RaggedError(
         what=f"column {name!r} of {rows.full(place)} has {'a single value' if count is None else f'{count} entries'} "
@@ -78,14 +85,14 @@ def _other_choices(values: Any, name: str, choices: int, place: int, rows: Rows)
 
 
 def _unfit(found: Sequence[Mapping[str, Any]], name: str, rows: Rows) -> RowsError:
-    """Labels that are no numbers."""
+    """Return the error for labels that are not numbers."""
     return column_at_fault(found, rows, [name], collator="DataCollatorForMultipleChoice") or RaggedError(
         what=f"the {name!r} of the {rows.source} are not one number each", fix="number the right choices from 0"
     )
 
 
 def _count(values: Any) -> int | None:
-    """How many entries there are; None for a single value."""
+    """Return the number of entries; None for a single value."""
     try:
         return len(values)
     except TypeError:
@@ -93,7 +100,7 @@ def _count(values: Any) -> int | None:
 
 
 def _labels_of(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
-    """The labels of the rows; all of them have one."""
+    """Return the labels of the rows; raise unless every row has one."""
     lacking = [number for number, row in enumerate(rows) if row.get(name) is None]
     if lacking:
         raise told(

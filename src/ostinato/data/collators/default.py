@@ -1,4 +1,4 @@
-"""The collator for rows that are ready: every column becomes one tensor, nothing is padded."""
+"""The collator for rows that need no padding: every column becomes one tensor."""
 
 from __future__ import annotations
 
@@ -16,14 +16,25 @@ from ..dataset_errors import Rows, RowsError, WrongValueError, no_rows, told
 DataCollator = Callable[[list[Any]], dict[str, Any]]
 """What turns a list of rows into a batch."""
 
-_LABEL_COLUMNS = ("label", "label_ids")  # both arrive at the model as `labels`
+_LABEL_COLUMNS = ("label", "label_ids")  # both become `labels`
 
 
 def default_data_collator(features: list[Any], return_tensors: str = "pt") -> dict[str, Any]:
-    """Join rows column by column. Rows are mappings, or objects whose attributes are the columns.
+    """Join rows column by column.
 
     `label` and `label_ids` become `labels`; columns that hold text or None are left out. The first row decides
     which columns there are and of which type.
+
+    Args:
+        features: The rows: mappings, or objects whose attributes are the columns.
+        return_tensors: "pt" for torch tensors, "np" for numpy arrays.
+
+    Returns:
+        The batch: a tensor or array for each column.
+
+    Raises:
+        NotSupportedError: `return_tensors` has another value.
+        RowsError: The values of a column do not make one tensor.
 
     >>> default_data_collator([{"x": [1, 2], "label": 0}, {"x": [3, 4], "label": 1}])
     {'labels': tensor([0, 1]), 'x': tensor([[1, 2],
@@ -56,7 +67,10 @@ def default_data_collator(features: list[Any], return_tensors: str = "pt") -> di
 
 @dataclass
 class DefaultDataCollator:
-    """`default_data_collator` as an object that remembers which kind of tensors to make.
+    """`default_data_collator` as an object that stores the kind of tensors to make.
+
+    Args:
+        return_tensors: "pt" for torch tensors, "np" for numpy arrays.
 
     >>> DefaultDataCollator(return_tensors="np")([{"x": 1}])
     {'x': array([1])}
@@ -69,12 +83,12 @@ class DefaultDataCollator:
 
 
 def _as_mappings(features: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
-    """The rows as mappings; objects give their attributes."""
+    """Return the rows as mappings; the attributes of objects are their columns."""
     if len(features) == 0:
         raise no_rows()
     if isinstance(features[0], (dict, Mapping)):
         return features
-    if isinstance(features[0], torch.Tensor):  # it has attributes, but none of them is a column
+    if isinstance(features[0], torch.Tensor):  # its attributes are not columns
         raise _no_mappings(features)
     try:
         return [vars(row) for row in features]
@@ -86,7 +100,7 @@ def _as_mappings(features: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def _torch_column(values: list[Any]) -> torch.Tensor:
-    """One tensor out of the values of one column."""
+    """Return one tensor of the values of one column."""
     first = values[0]
     if isinstance(first, torch.Tensor):
         return torch.stack(values)
@@ -96,7 +110,7 @@ def _torch_column(values: list[Any]) -> torch.Tensor:
 
 
 def _torch_numbers(values: list[Any]) -> torch.Tensor:
-    """Numbers, or nested lists of numbers. numpy reads Python lists several times faster than torch does."""
+    """Return a tensor of numbers or nested lists. numpy reads Python lists several times faster than torch does."""
     leaf = values[0]
     while isinstance(leaf, (list, tuple)) and leaf:
         leaf = leaf[0]
@@ -113,7 +127,7 @@ def _torch_numbers(values: list[Any]) -> torch.Tensor:
 
 
 def _torch_label(values: list[Any]) -> torch.Tensor:
-    """`label`: a whole number is a class (int64), anything else a target (float32)."""
+    """Return the tensor of `label`: a whole number is a class (int64), anything else a target (float32)."""
     first = values[0]
     if isinstance(first, torch.Tensor):
         dtype = torch.float32 if first.is_floating_point() else torch.int64
@@ -123,7 +137,10 @@ def _torch_label(values: list[Any]) -> torch.Tensor:
 
 
 def _torch_label_ids(values: list[Any]) -> torch.Tensor:
-    """`label_ids`: one label per token. Tensors keep their type; of other sequences the first label decides."""
+    """Return the tensor of `label_ids`, one label per token.
+
+    Tensors keep their type; for other sequences the first label decides.
+    """
     if isinstance(values[0], torch.Tensor):
         return torch.stack(values)
     dtype = torch.int64 if _is_whole(_first_of(values[0])) else torch.float32
@@ -150,18 +167,18 @@ def _numpy_label_ids(values: list[Any]) -> np.ndarray:
 
 
 def _is_whole(label: Any) -> bool:
-    """Whether a label is a whole number, also one inside an array of no dimension."""
+    """Return whether a label is a whole number, also inside an array without dimensions."""
     return isinstance(label[()] if isinstance(label, np.ndarray) and label.ndim == 0 else label, (int, np.integer))
 
 
 def _first_of(labels: Any) -> Any:
-    """The first of a sequence of labels; a single label is its own first."""
+    """Return the first of a sequence of labels; a single label is returned as it is."""
     return labels[0] if isinstance(labels, (Sequence, np.ndarray)) and len(labels) > 0 else labels
 
 
 @dataclass(frozen=True)
 class _Joiner:
-    """How the values of a column become one tensor or array."""
+    """The functions that join the values of a column to one tensor or array."""
 
     label: Callable[[list[Any]], Any]
     label_ids: Callable[[list[Any]], Any]
@@ -174,7 +191,7 @@ _JOINERS = {
 }
 
 
-# When it goes wrong --------------------------------------------------------------------------------------------------
+# Errors --------------------------------------------------------------------------------------------------------------
 
 
 def _no_mappings(features: Sequence[Any]) -> RowsError:
@@ -182,7 +199,7 @@ def _no_mappings(features: Sequence[Any]) -> RowsError:
 
 
 def _explained(found: Sequence[Any], name: str, error: Exception) -> RowsError:
-    """Why the column `name` of these rows does not make one tensor."""
+    """Return why the column `name` of these rows does not make one tensor."""
 
     def tell(rows: Rows) -> RowsError:
         known = not_rows(found, rows)

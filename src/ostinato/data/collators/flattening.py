@@ -1,4 +1,4 @@
-"""The collator without padding: all rows of a batch in one long row, for attention that knows where each begins."""
+"""The collator without padding: all rows of a batch in one long row, for attention that knows where rows begin."""
 
 from __future__ import annotations
 
@@ -16,16 +16,21 @@ from .default import DefaultDataCollator
 from .token_rows import checked_kind, label_lists, refuse_other_rows
 
 _USED = {"input_ids", "labels"}
-_NEEDLESS = {"attention_mask", "position_ids"}  # there is no padding; positions are numbered anew
+_NEEDLESS = {"attention_mask", "position_ids"}  # there is no padding; positions are numbered again
 
 
 class DataCollatorWithFlattening(DefaultDataCollator):
     """Join the rows of a batch to one of shape (1, tokens), without padding.
 
-    The first label of every row becomes `separator_id`: it would be predicted from the row before. `position_ids`
-    begin anew with every row, at `position_ids_start`. On request there are `seq_idx` (the row of each token) and
-    what flash attention wants to know of the rows' limits: `cu_seq_lens_q`, `cu_seq_lens_k`, `max_length_q` and
-    `max_length_k`.
+    The first label of every row becomes `separator_id`: it would be predicted from the previous row.
+
+    Args:
+        return_position_ids: Whether the batch has `position_ids`, which start again with every row.
+        separator_id: The value of the first label of every row.
+        return_flash_attn_kwargs: Whether the batch has the limits of rows that flash attention takes:
+            `cu_seq_lens_q`, `cu_seq_lens_k`, `max_length_q` and `max_length_k`.
+        return_seq_idx: Whether the batch has `seq_idx`, the row of each token.
+        position_ids_start: The first position of every row.
 
     >>> DataCollatorWithFlattening()([{"input_ids": [5, 6]}, {"input_ids": [7]}])
     {'input_ids': tensor([[5, 6, 7]]), 'labels': tensor([[-100,    6, -100]]), 'position_ids': tensor([[0, 1, 0]])}
@@ -64,7 +69,7 @@ class DataCollatorWithFlattening(DefaultDataCollator):
         }
 
     def _positions(self, lengths: list[int]) -> dict[str, Any]:
-        """Where each row begins, in the forms that were asked for."""
+        """Return where each row begins, in the forms that were requested."""
         found: dict[str, Any] = {}
         if self.return_position_ids:
             found["position_ids"] = _one_row([np.arange(length) + self.position_ids_start for length in lengths])
@@ -78,7 +83,7 @@ class DataCollatorWithFlattening(DefaultDataCollator):
 
 
 def _column(rows: Sequence[Mapping[str, Any]], name: str) -> list[np.ndarray]:
-    """One column of all rows, each as an array."""
+    """Return one column of all rows, each as an array."""
     if len(rows) == 0:
         raise no_rows()
     if not isinstance(rows[0], Mapping):
@@ -98,7 +103,7 @@ def _lacking(name: str, place: int, rows: Rows) -> RowsError:
 
 
 def _labels(rows: Sequence[Mapping[str, Any]], ids: list[np.ndarray], separator: int) -> list[np.ndarray]:
-    """The labels, or else the ids, with a separator in the place of each row's first."""
+    """Return the labels, or else the ids, with a separator in place of each row's first."""
     labels = [np.asarray(own) for own in label_lists(rows, "labels")] if "labels" in rows[0] else ids
     for number, (own, row) in enumerate(zip(labels, ids, strict=True)):
         if len(own) != len(row):

@@ -1,4 +1,4 @@
-"""The collator for language modeling: every next token (causal), or hidden tokens (masked)."""
+"""The collator for language modeling: the targets are all next tokens (causal), or hidden tokens (masked)."""
 
 from __future__ import annotations
 
@@ -28,17 +28,28 @@ _IGNORED = -100
 
 @dataclass
 class DataCollatorForLanguageModeling(TokenCollator):
-    """Pad the rows and make `labels` of their tokens.
+    """Pad the rows and make `labels` from their tokens. Rows are mappings, or plain sequences of ids.
 
-    With `mlm=False` the labels are the tokens, and -100 where a row was filled up. Padding is told by its place, not
-    by its id: where the pad token is also the end-of-text token, the end of a text is learned.
+    With `mlm=False` the labels are the tokens, and -100 where a row was padded. Padding is recognised by its position,
+    not by its id: where the pad token is also the end-of-text token, the end of a text is learned.
 
-    With `mlm=True` a share `mlm_probability` of the tokens is to be predicted; of these `mask_replace_prob` become the
-    mask token and `random_replace_prob` a random one, the rest stay. `whole_word_mask` hides all tokens of a word
-    together; the rows then need an `offset_mapping`. Random numbers come from the global generator of torch or numpy,
-    or from one of their own with `seed` (in a worker process: `seed` plus the number of the worker).
+    With `mlm=True` a share of the tokens is predicted: some become the mask token, some a random one, the rest stay.
 
-    Rows are mappings, or plain sequences of ids.
+    Args:
+        tokenizer: Pads the rows.
+        mlm: Whether hidden tokens are predicted (masked), and not every next token (causal).
+        whole_word_mask: Whether all tokens of a word are hidden together; the rows then need an `offset_mapping`.
+        mlm_probability: The share of tokens that are predicted.
+        mask_replace_prob: The share of these that become the mask token.
+        random_replace_prob: The share of these that become a random token. The rest are not changed.
+        pad_to_multiple_of: The multiple to which lengths are rounded up.
+        return_tensors: "pt" for torch tensors, "np" for numpy arrays.
+        seed: The seed of a generator that belongs to the collator (in a worker process: `seed` plus the number of the
+            worker). None: random numbers come from the global generator of torch or numpy.
+
+    Raises:
+        ConfigError: The tokenizer has no mask token for `mlm=True`, a share is not between 0 and 1, the two
+            replacement shares exceed 1 together, or `whole_word_mask` is set with `mlm=False`.
 
     >>> collator = DataCollatorForLanguageModeling(tokenizer, mlm=False)  # doctest: +SKIP
     """
@@ -89,13 +100,13 @@ class DataCollatorForLanguageModeling(TokenCollator):
     def torch_mask_tokens(
         self, inputs: Any, special_tokens_mask: Any = None, offset_mapping: Any = None
     ) -> tuple[Any, Any]:
-        """Hide tokens of `inputs` (in place). Returns the inputs and the labels."""
+        """Hide tokens of `inputs` (in place), and return the inputs and the labels."""
         return self._hide(inputs, special_tokens_mask, offset_mapping, _TorchDice(self._generator("pt")))
 
     def numpy_mask_tokens(
         self, inputs: Any, special_tokens_mask: Any = None, offset_mapping: Any = None
     ) -> tuple[Any, Any]:
-        """The same for arrays."""
+        """Hide tokens of an array (in place), and return the inputs and the labels."""
         return self._hide(inputs, special_tokens_mask, offset_mapping, _NumpyDice(self._generator("np")))
 
     # Rows to a batch -------------------------------------------------------------------------------------------------
@@ -111,12 +122,12 @@ class DataCollatorForLanguageModeling(TokenCollator):
                 "DataCollatorForLanguageModeling makes labels of the tokens: the labels of the rows are not used "
                 "(DataCollatorForSeq2Seq and DataCollatorForTokenClassification keep them)"
             )
-            rows = [{**row, "labels": 0} for row in rows]  # holds the place of the column; lengths may differ
+            rows = [{**row, "labels": 0} for row in rows]  # keeps the place of the column; lengths may differ
         batch = self._padded(rows, kind)
         return self._labelled(batch, self._real_places(batch, rows), offsets, kind)
 
     def _labelled(self, batch: Any, real: np.ndarray, offsets: Any, kind: str) -> Any:
-        """The batch with labels, and with hidden tokens if there are any."""
+        """Return the batch with labels, and with hidden tokens if there are any."""
         special = batch.pop("special_tokens_mask", None)
         if not self.mlm:
             batch["labels"] = self._next_tokens(batch["input_ids"], real)
@@ -132,7 +143,7 @@ class DataCollatorForLanguageModeling(TokenCollator):
     # Causal ----------------------------------------------------------------------------------------------------------
 
     def _real_places(self, batch: Any, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
-        """Which places of the batch are not padding."""
+        """Return which positions of the batch are not padding."""
         ids = np.asarray(batch["input_ids"])
         if "attention_mask" in batch:
             real = np.asarray(batch["attention_mask"]) != 0
@@ -146,7 +157,7 @@ class DataCollatorForLanguageModeling(TokenCollator):
         return pad is not None and pad == getattr(self.tokenizer, "eos_token_id", None)
 
     def _without_tail(self, ids: np.ndarray, real: np.ndarray) -> np.ndarray:
-        """Rows without an attention mask may have been padded before: of a run of pad tokens one ends the text."""
+        """Remove padding that rows without an attention mask may hold: one of a run of pad tokens ends the text."""
         if self.mlm or not self._pad_ends_texts():
             return real
         tail = _tail(ids == self.tokenizer.pad_token_id, padding_side(self.tokenizer))
@@ -158,7 +169,7 @@ class DataCollatorForLanguageModeling(TokenCollator):
         return real & ~tail
 
     def _next_tokens(self, ids: Any, real: np.ndarray) -> Any:
-        """The tokens as labels; padding does not count."""
+        """Return the tokens as labels; padding does not count."""
         ignored = ~real
         pad = getattr(self.tokenizer, "pad_token_id", None)
         if pad is not None and not self._pad_ends_texts():
@@ -170,7 +181,7 @@ class DataCollatorForLanguageModeling(TokenCollator):
     # Masked ----------------------------------------------------------------------------------------------------------
 
     def _hide(self, inputs: Any, special: Any, offsets: Any, dice: _TorchDice | _NumpyDice) -> tuple[Any, Any]:
-        """Choose tokens, make labels of them, replace most of them. The order of the draws is transformers'."""
+        """Choose tokens, make labels of them, replace most of them. The order of the draws is that of transformers."""
         special = special_places(self.tokenizer, inputs) if special is None else np.asarray(special).astype(bool)
         labels, shape = dice.copy(inputs), tuple(inputs.shape)
         if self.whole_word_mask:
@@ -191,7 +202,7 @@ class DataCollatorForLanguageModeling(TokenCollator):
         return inputs, labels
 
     def _generator(self, kind: str) -> Any:
-        """The generator for `seed`, one per process; None for the global one."""
+        """Return the generator for `seed`, one per process; None for the global one."""
         if self.seed is None:
             return None
         if kind not in self._own_generators:
@@ -212,7 +223,7 @@ def _check_share(name: str, value: float | None) -> None:
 
 
 def _tail(pads: np.ndarray, side: str) -> np.ndarray:
-    """The run of pads at the end (or the beginning) of each row, without the one next to the text."""
+    """Return the run of pads at the end (or the start) of each row, without the one next to the text."""
     pads = pads[:, ::-1] if side == "right" else pads
     run = np.logical_and.accumulate(pads, axis=1)
     run[:, :-1] &= run[:, 1:].copy()
@@ -224,7 +235,7 @@ def _tail(pads: np.ndarray, side: str) -> np.ndarray:
 
 
 def _filled_offsets(offsets: list[Any] | None, length: int, side: str) -> np.ndarray:
-    """The limits of every token in its text; padding has (0, 0)."""
+    """Return the limits of every token in its text; padding has (0, 0)."""
     if offsets is None or any(row is None for row in offsets):
         lacking = 0 if offsets is None else offsets.index(None)
         raise told(
@@ -238,7 +249,7 @@ def _filled_offsets(offsets: list[Any] | None, length: int, side: str) -> np.nda
 
 
 def _word_starts(special: np.ndarray, offsets: Any) -> np.ndarray:
-    """A word starts after a special token or a gap in the text."""
+    """Return where words start: after a special token or a gap in the text."""
     limits = np.asarray(offsets)
     after_break = np.ones(special.shape, dtype=bool)
     after_break[:, 1:] = special[:, :-1] | (limits[:, 1:, 0] != limits[:, :-1, 1])
@@ -246,7 +257,7 @@ def _word_starts(special: np.ndarray, offsets: Any) -> np.ndarray:
 
 
 def _whole_words(chosen: Any, starts: np.ndarray, special: np.ndarray) -> np.ndarray:
-    """What was drawn for the start of a word holds for all of it."""
+    """Return the draws with the value at the start of a word repeated for the whole word."""
     places = np.arange(starts.shape[1])
     start_of = np.maximum.accumulate(np.where(starts, places, 0), axis=1)
     return np.take_along_axis(np.asarray(chosen), start_of, axis=1) & ~special
@@ -256,7 +267,7 @@ def _whole_words(chosen: Any, starts: np.ndarray, special: np.ndarray) -> np.nda
 
 
 class _TorchDice:
-    """Draws from a generator of torch."""
+    """Draw from a generator of torch."""
 
     def __init__(self, generator: torch.Generator | None) -> None:
         self._generator = generator
@@ -268,22 +279,22 @@ class _TorchDice:
         return torch.from_numpy(places)
 
     def flips(self, allowed: np.ndarray, share: Any) -> torch.Tensor:
-        """True for a share of the allowed places."""
+        """Return True for a share of the allowed positions."""
         chances = torch.full(allowed.shape, float(share))
         chances[torch.from_numpy(~allowed)] = 0.0
         return torch.bernoulli(chances, generator=self._generator).bool()
 
     def flips_everywhere(self, shape: tuple[int, ...], share: float) -> torch.Tensor:
-        """True for a share of all places."""
+        """Return True for a share of all positions."""
         return torch.bernoulli(torch.full(shape, float(share)), generator=self._generator).bool()
 
     def tokens(self, places: Any, vocabulary: int) -> torch.Tensor:
-        """Random tokens for some places; one is drawn for every place of the batch."""
+        """Return random tokens for some positions; one is drawn for every position of the batch."""
         return torch.randint(vocabulary, tuple(places.shape), dtype=torch.long, generator=self._generator)[places]
 
 
 class _NumpyDice:
-    """Draws from a generator of numpy."""
+    """Draw from a generator of numpy."""
 
     def __init__(self, generator: np.random.Generator | None) -> None:
         self._binomial = np.random.binomial if generator is None else generator.binomial
@@ -296,13 +307,13 @@ class _NumpyDice:
         return places
 
     def flips(self, allowed: np.ndarray, share: Any) -> np.ndarray:
-        """True for a share of the allowed places."""
+        """Return True for a share of the allowed positions."""
         return self._binomial(1, np.where(allowed, float(share), 0.0), size=allowed.shape).astype(bool)
 
     def flips_everywhere(self, shape: tuple[int, ...], share: float) -> np.ndarray:
-        """True for a share of all places."""
+        """Return True for a share of all positions."""
         return self._binomial(1, float(share), size=shape).astype(bool)
 
     def tokens(self, places: Any, vocabulary: int) -> np.ndarray:
-        """Random tokens for some places."""
+        """Return random tokens for some positions."""
         return self._integers(0, vocabulary, size=int(places.sum()), dtype=np.int64)

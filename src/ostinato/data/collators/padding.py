@@ -1,4 +1,4 @@
-"""The collator for rows of different lengths that a tokenizer knows how to pad."""
+"""The collator for rows of different lengths, which a tokenizer pads."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ from ..collate_errors import unpaddable
 from ..dataset_errors import Rows, told
 
 _PAD_ADVICE = "Asking-to-pad-a-fast-tokenizer"
-_OPTIONS = {"padding", "max_length", "pad_to_multiple_of", "return_tensors"}  # that the collator passes to `pad`
+_OPTIONS = {"padding", "max_length", "pad_to_multiple_of", "return_tensors"}  # what the collator passes to `pad`
 
 
 @dataclass
 class DataCollatorWithPadding:
-    """Let the tokenizer pad the rows of a batch to one length. `label` and `label_ids` become `labels`.
+    """Pad the rows of a batch to one length with the tokenizer. `label` and `label_ids` become `labels`.
 
-    The tokenizer is anything with transformers' `pad`. `padding` is True (to the longest row), "max_length" or False.
+    Args:
+        tokenizer: Any object with transformers' `pad`.
+        padding: True (to the longest row), "max_length" or False.
+        max_length: The length for `padding="max_length"`.
+        pad_to_multiple_of: The multiple to which lengths are rounded up.
+        return_tensors: "pt" for torch tensors, "np" for numpy arrays.
 
     >>> collator = DataCollatorWithPadding(tokenizer, pad_to_multiple_of=8)  # doctest: +SKIP
     """
@@ -49,10 +54,10 @@ class DataCollatorWithPadding:
 
 
 def pads_rows(processing_class: Any) -> bool:
-    """Tell whether `pad` pads rows, as that of a tokenizer or a feature extractor does.
+    """Return whether `pad` pads rows, as that of a tokenizer or a feature extractor does.
 
-    That of an image processor takes images and sizes, and one that takes just anything (`*args`) hands it to a part
-    of its own: rows for these are of one shape already.
+    The `pad` of an image processor takes images and sizes, and a `pad` that takes any arguments (`*args`) passes them
+    to an inner part: rows for these have one shape already.
     """
     pad = getattr(processing_class, "pad", None)
     try:
@@ -68,9 +73,9 @@ def pads_rows(processing_class: Any) -> bool:
 def pad_quietly(
     tokenizer: Any, rows: Any, *, collator: str = "the tokenizer", choices: int = 1, **options: Any
 ) -> Any:
-    """`tokenizer.pad` without the advice to tokenize and pad in one call: a collator cannot follow it.
+    """Call `tokenizer.pad` without its advice to tokenize and pad in one call, which a collator cannot follow.
 
-    If it fails, and the reason can be seen from the rows or the tokenizer, the error tells it. With `choices` so many
+    If it fails, and the rows or the tokenizer show the reason, the error states it. With `choices`, so many
     neighbours make one row of the batch.
     """
     try:
@@ -90,7 +95,7 @@ def pad_quietly(
 
 @contextmanager
 def _advice_given(tokenizer: Any) -> Iterator[None]:
-    """Tokenizers that advise note that they did; say so for the time of the call, then put the note back."""
+    """Mark the tokenizer's advice as given during the call, which suppresses it; restore the mark at the end."""
     notes = getattr(tokenizer, "deprecation_warnings", None)
     if not isinstance(notes, dict):
         yield

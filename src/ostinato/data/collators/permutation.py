@@ -1,8 +1,8 @@
-"""The collator for permutation language modeling (XLNet): which tokens are predicted, and who may see whom.
+"""The collator for permutation language modeling (XLNet): which tokens are predicted, and which tokens see which.
 
-Spans are chosen as XLNet does: a span of 1 to `max_span_length` tokens somewhere inside a stretch of
+Spans are chosen as XLNet does: a span of 1 to `max_span_length` tokens at a random offset inside a stretch of
 `span / plm_probability` tokens, stretch after stretch. The factorization order is drawn for the first half of the row,
-and the second half follows it, so that a row used as its own memory gives nothing away.
+and the second half repeats it, so that a row used as its own memory reveals nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .token_rows import DataCollatorMixin, check_mask_token, ids_of, special_pla
 
 @dataclass(frozen=True)
 class _Dice:
-    """Where the random numbers come from."""
+    """The sources of random numbers."""
 
     span: Callable[[int], int]
     """From 1 to the longest span."""
@@ -44,7 +44,7 @@ _TORCH = _Dice(
     offset=lambda places: int(torch.randint(places, (1,))),
     order=lambda size: torch.randperm(size).numpy(),
 )
-# random.randint includes its upper end. transformers draws from these ranges, and seeded runs should agree.
+# random.randint includes its upper end. transformers draws from these ranges, and seeded runs should be equal.
 _NUMPY = _Dice(
     span=lambda longest: random.randint(1, longest + 1),
     offset=lambda places: random.randint(0, places),
@@ -57,6 +57,15 @@ class DataCollatorForPermutationLanguageModeling(DataCollatorMixin):
     """Hide spans of tokens and draw the order in which they are predicted. Rows need an even length.
 
     The batch has `input_ids`, `perm_mask` (1: may not be seen), `target_mapping` and `labels`.
+
+    Args:
+        tokenizer: Must have a mask token.
+        plm_probability: The share of tokens that are predicted.
+        max_span_length: The largest number of tokens in a span.
+        return_tensors: "pt" for torch tensors, "np" for numpy arrays.
+
+    Raises:
+        ConfigError: `plm_probability` or `max_span_length` is out of range.
 
     >>> collator = DataCollatorForPermutationLanguageModeling(tokenizer, plm_probability=1 / 6)  # doctest: +SKIP
     """
@@ -89,12 +98,12 @@ class DataCollatorForPermutationLanguageModeling(DataCollatorMixin):
         return self._named(self.numpy_mask_tokens(self._ids(examples, "np")))
 
     def torch_mask_tokens(self, inputs: Any) -> tuple[Any, Any, Any, Any]:
-        """Inputs with spans hidden, perm_mask, target_mapping and labels. Draws from torch's generator."""
+        """Return the inputs with hidden spans, perm_mask, target_mapping and labels. Draws from torch's generator."""
         inputs, *others = self._hidden(inputs.numpy(), _TORCH)
         return torch.from_numpy(inputs), *(torch.from_numpy(other) for other in others)  # type: ignore[return-value]
 
     def numpy_mask_tokens(self, inputs: Any) -> tuple[Any, Any, Any, Any]:
-        """The same for arrays. Draws from `random` (spans) and `numpy.random` (orders)."""
+        """Return the same for arrays. Draws from `random` (spans) and `numpy.random` (orders)."""
         return self._hidden(inputs, _NUMPY)
 
     def _ids(self, rows: Any, kind: str) -> Any:
@@ -131,7 +140,7 @@ class DataCollatorForPermutationLanguageModeling(DataCollatorMixin):
         return ids, perm_mask, target_mapping, labels
 
     def _spans(self, length: int, dice: _Dice) -> np.ndarray:
-        """Which places of a row lie in a span."""
+        """Return which positions of a row are in a span."""
         chosen = np.zeros(length, dtype=bool)
         begin = 0
         while begin < length:
@@ -144,8 +153,8 @@ class DataCollatorForPermutationLanguageModeling(DataCollatorMixin):
 
 
 def _who_is_unseen(hidden: np.ndarray, special: np.ndarray, dice: _Dice) -> np.ndarray:
-    """[i, j] is 1 where i may not see j: j is hidden, and does not come before i in the order."""
+    """Return a matrix with 1 at [i, j] where i may not see j: j is hidden and does not come before i in the order."""
     half = dice.order(len(hidden) // 2)
     order = np.concatenate([half, half + len(half)])
-    order[~hidden & ~special] = -1  # tokens in plain sight come first: they see nothing of what is hidden
+    order[~hidden & ~special] = -1  # visible tokens come first: they see no hidden token
     return ((order[:, None] <= order[None, :]) & hidden[None, :]).astype(np.float32)

@@ -1,4 +1,4 @@
-"""The collator for pairs of sequences: inputs and labels are padded each to their own length."""
+"""The collator for pairs of sequences: inputs and labels are each padded to their own length."""
 
 from __future__ import annotations
 
@@ -24,11 +24,20 @@ from .token_rows import (
 
 @dataclass
 class DataCollatorForSeq2Seq(TokenCollator):
-    """Let the tokenizer pad the inputs, and fill up the labels with `label_pad_token_id`. `label` becomes `labels`.
+    """Pad the inputs with the tokenizer, and the labels with `label_pad_token_id`. `label` becomes `labels`.
 
-    With `padding="max_length"` and a `max_length` the labels get that length too; otherwise the length of the longest.
-    A model that can make decoder inputs of labels (`prepare_decoder_input_ids_from_labels`) is asked to: label
-    smoothing needs them, because it takes the labels away from the model.
+    A model that can make decoder inputs from labels (`prepare_decoder_input_ids_from_labels`) makes them: label
+    smoothing needs them, because it removes the labels from the model's inputs.
+
+    Args:
+        tokenizer: Pads the inputs.
+        model: The model that may make decoder inputs.
+        padding: True (to the longest row), "max_length" or False.
+        max_length: The length for `padding="max_length"`, also of labels. Otherwise labels get the length of the
+            longest.
+        pad_to_multiple_of: The multiple to which lengths are rounded up.
+        label_pad_token_id: The value with which labels are padded.
+        return_tensors: "pt" for torch tensors, "np" for numpy arrays.
 
     >>> collator = DataCollatorForSeq2Seq(tokenizer, model=model, pad_to_multiple_of=8)  # doctest: +SKIP
     """
@@ -45,14 +54,14 @@ class DataCollatorForSeq2Seq(TokenCollator):
         name = label_column(rows)
         labels = self._labels(rows, name, kind)
         batch = self._padded(without(rows, name), kind)
-        batch["labels"] = labels  # None without labels: the model is then called with labels=None
+        batch["labels"] = labels  # None if rows have no labels: the model is then called with labels=None
         prepare = getattr(self.model, "prepare_decoder_input_ids_from_labels", None)
         if labels is not None and prepare is not None:
             batch["decoder_input_ids"] = prepare(labels=labels)
         return batch
 
     def _labels(self, rows: Sequence[Mapping[str, Any]], name: str, kind: str) -> Any:
-        """The labels in one tensor, or None if the rows have none."""
+        """Return the labels in one tensor, or None if the rows have none."""
         if all(row.get(name) is None for row in rows) or name not in rows[0]:
             return None
         labels = label_lists(rows, name)
@@ -62,14 +71,14 @@ class DataCollatorForSeq2Seq(TokenCollator):
         return whole_numbers(labels, kind, tell=partial(_unfit, rows, labels, name))
 
     def _label_length(self, labels: list[list[Any]]) -> int:
-        """To which length labels are filled up."""
+        """Return the length to which labels are padded."""
         if getattr(self.padding, "value", self.padding) == "max_length" and self.max_length is not None:
             return rounded_up(self.max_length, self.pad_to_multiple_of)
         return rounded_up(max(len(row) for row in labels), self.pad_to_multiple_of)
 
 
 def _unfit(found: Sequence[Mapping[str, Any]], labels: list[list[Any]], name: str, rows: Rows) -> RowsError:
-    """Labels that are no numbers, or that are not of one length."""
+    """Return the error for labels that are not numbers, or differ in length."""
     known = column_at_fault(found, rows, [name], collator="DataCollatorForSeq2Seq", padded=[name])
     longest = max(range(len(labels)), key=lambda number: len(labels[number]))
     shortest = min(range(len(labels)), key=lambda number: len(labels[number]))

@@ -23,7 +23,15 @@ from .token_rows import (
 
 @dataclass
 class DataCollatorForTokenClassification(TokenCollator):
-    """Let the tokenizer pad the inputs, and fill up `label` or `labels` on the same side with `label_pad_token_id`.
+    """Pad the inputs with the tokenizer, and `label` or `labels` on the same side with `label_pad_token_id`.
+
+    Args:
+        tokenizer: Pads the inputs.
+        padding: True (to the longest row), "max_length" or False.
+        max_length: The length for `padding="max_length"`.
+        pad_to_multiple_of: The multiple to which lengths are rounded up.
+        label_pad_token_id: The value with which labels are padded.
+        return_tensors: "pt" for torch tensors, "np" for numpy arrays.
 
     >>> collator = DataCollatorForTokenClassification(tokenizer, pad_to_multiple_of=8)  # doctest: +SKIP
     """
@@ -51,14 +59,14 @@ class DataCollatorForTokenClassification(TokenCollator):
 
 
 def _unfit(found: Sequence[Any], labels: list[list[Any]], name: str, length: int, rows: Rows) -> RowsError:
-    """Labels that are no numbers, or more than there are tokens."""
+    """Return the error for labels that are not numbers, or more than there are tokens."""
     known = column_at_fault(found, rows, [name], collator="DataCollatorForTokenClassification", padded=[name])
     place = max(range(len(labels)), key=lambda number: len(labels[number]))
     return known or labels_misaligned(rows, place, name, len(found[place]["input_ids"]), len(labels[place]))
 
 
 def _note_what_was_filled(rows: Sequence[Any], labels: list[list[Any]]) -> None:
-    """Labels that are not as many as the tokens of their row are put up with, but not in silence."""
+    """Report once that a row has more or fewer labels than tokens, which is accepted."""
     for row, own in zip(rows, labels, strict=True):
         if len(own) != len(row["input_ids"]):
             note_once(

@@ -1,4 +1,4 @@
-"""What the collators of token rows have in common: padding, labels of different lengths, special tokens."""
+"""Shared parts of the collators for token rows: padding, labels of different lengths, special tokens."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class DataCollatorMixin:
 
 
 class TokenCollator(DataCollatorMixin):
-    """A collator whose torch and numpy batches differ in nothing but the kind of their tensors.
+    """A collator whose torch and numpy batches differ only in the kind of their tensors.
 
-    A subclass has `_collate(rows, kind)`, and what its rows are padded with.
+    A subclass defines `_collate(rows, kind)`, and the options for padding its rows.
     """
 
     tokenizer: Any
@@ -75,7 +75,7 @@ class TokenCollator(DataCollatorMixin):
         raise NotImplementedError
 
     def _padded(self, rows: Any, kind: str, **more: Any) -> Any:
-        """The inputs of the rows at one length."""
+        """Return the inputs of the rows, padded to one length."""
         return pad_rows(
             self.tokenizer,
             rows,
@@ -88,7 +88,7 @@ class TokenCollator(DataCollatorMixin):
 
 
 def checked_kind(return_tensors: str) -> str:
-    """'pt' or 'np'; anything else is refused."""
+    """Return 'pt' or 'np'; raise for anything else."""
     if return_tensors not in ("pt", "np"):
         raise NotSupportedError(
             what=f"return_tensors={return_tensors!r} is not available",
@@ -102,25 +102,25 @@ def checked_kind(return_tensors: str) -> str:
 
 
 def pad_rows(tokenizer: Any, rows: Any, *, padding: Any = True, **options: Any) -> Any:
-    """Let the tokenizer pad, after making sure that it can."""
+    """Pad with the tokenizer, after a check that it can."""
     if not is_unpadded(padding):
         check_pad_token(tokenizer)
     return pad_quietly(tokenizer, rows, padding=padding, **options)
 
 
 def is_unpadded(padding: Any) -> bool:
-    """Whether `padding` asks for no padding at all: False, "do_not_pad" or the enum member of that value."""
+    """Return whether `padding` turns padding off: False, "do_not_pad" or the enum member of that value."""
     return getattr(padding, "value", padding) in _UNPADDED
 
 
 def check_pad_token(tokenizer: Any) -> None:
-    """A tokenizer that knows of a pad token must have one; one that does not know of any is trusted to pad."""
+    """Raise if a tokenizer has the attribute `pad_token` but no pad token; one without the attribute may still pad."""
     if getattr(tokenizer, "pad_token", "") is None:
         raise no_pad_token(tokenizer)
 
 
 def check_mask_token(tokenizer: Any, *, fix: str) -> None:
-    """Masking needs a token to put in place of the masked ones."""
+    """Raise if a tokenizer has no mask token to replace the masked ones."""
     if getattr(tokenizer, "mask_token", None) is None:
         raise ConfigError(
             what=f"{type(tokenizer).__name__} has no mask token",
@@ -130,28 +130,28 @@ def check_mask_token(tokenizer: Any, *, fix: str) -> None:
 
 
 def padding_side(tokenizer: Any) -> str:
-    """On which side the tokenizer fills up short rows."""
+    """Return the side on which the tokenizer pads short rows."""
     return getattr(tokenizer, "padding_side", "right")
 
 
 def filled(values: list[Any], length: int, filler: Any, side: str) -> list[Any]:
-    """The values, filled up to a length on one side."""
+    """Return the values, filled up to a length on one side."""
     gap = [filler] * (length - len(values))
     return values + gap if side == "right" else gap + values
 
 
 def rounded_up(length: int, multiple: int | None) -> int:
-    """The length, or the next multiple above it."""
+    """Return the length, or the next multiple above it."""
     return length if not multiple else -(-length // multiple) * multiple
 
 
 def stacked_ids(tokenizer: Any, rows: Sequence[Any], kind: str, multiple: int | None = None) -> tuple[Any, np.ndarray]:
-    """Plain rows of ids as one matrix, and which of its places are not padding."""
+    """Return plain rows of ids as one matrix, and which of its positions are not padding."""
     try:
         lengths = [len(row) for row in rows]
     except TypeError as error:
         raise told(partial(_no_sequence, rows)) from error
-    if isinstance(rows[0], str):  # numpy would read the text of a number
+    if isinstance(rows[0], str):  # numpy would convert text to a number
         raise told(partial(_no_sequence, rows))
     length = rounded_up(max(lengths), multiple)
     side = padding_side(tokenizer)
@@ -168,7 +168,7 @@ def stacked_ids(tokenizer: Any, rows: Sequence[Any], kind: str, multiple: int | 
 
 
 def ids_of(rows: Sequence[Any], place: int) -> Any:
-    """The ids of a row that is a mapping."""
+    """Return the ids of a row that is a mapping."""
     try:
         return rows[place]["input_ids"]
     except (KeyError, TypeError) as error:
@@ -180,14 +180,14 @@ def _no_ids(found: Sequence[Any], place: int, rows: Rows) -> RowsError:
 
 
 def _no_sequence(found: Sequence[Any], rows: Rows) -> RowsError:
-    """The first of rows of ids that is none."""
+    """Return the error for the first row that is not a sequence of ids."""
     odd = [place for place, row in enumerate(found) if np.ndim(row) != 1 or odd_leaf(row) is not NUMBERS]
     place = odd[0] if odd else 0
     return not_a_row(found[place], place, rows)
 
 
 def _id_type(row: Any, kind: str) -> Any:
-    """Ids are int64; torch tensors keep their type in a torch batch, arrays in a numpy batch."""
+    """Return the type of ids: int64, but torch tensors keep theirs in a torch batch, and arrays in a numpy batch."""
     if isinstance(row, torch.Tensor) and kind == "pt":
         return row.numpy().dtype
     return row.dtype if isinstance(row, np.ndarray) and kind == "np" else np.int64
@@ -197,14 +197,14 @@ def _id_type(row: Any, kind: str) -> Any:
 
 
 def label_column(rows: Sequence[Any]) -> str:
-    """The column that holds the labels: `label` where there is one, otherwise `labels`."""
+    """Return the column that holds the labels: `label` where there is one, otherwise `labels`."""
     if not isinstance(rows[0], Mapping):
         refuse_other_rows(rows)
     return "label" if "label" in rows[0] else "labels"
 
 
 def without(rows: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:
-    """The rows without some columns."""
+    """Return the rows without some columns."""
     try:
         return [{name: value for name, value in row.items() if name not in names} for row in rows]
     except AttributeError:
@@ -213,14 +213,14 @@ def without(rows: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, An
 
 
 def refuse_other_rows(rows: Sequence[Any]) -> None:
-    """Say which row is no dict."""
+    """Raise the error for the first row that is not a dict, if there is one."""
     known = told(partial(not_rows, rows))
     if known is not None:
         raise known
 
 
 def label_lists(rows: Sequence[Mapping[str, Any]], name: str) -> list[list[Any]]:
-    """The labels of every row as lists."""
+    """Return the labels of every row as lists."""
     labels = []
     for number, row in enumerate(rows):
         values = row.get(name) if isinstance(row, Mapping) else None
@@ -231,7 +231,7 @@ def label_lists(rows: Sequence[Mapping[str, Any]], name: str) -> list[list[Any]]
 
 
 def whole_numbers(values: list[Any], kind: str, *, tell: Callable[[Rows], RowsError]) -> Any:
-    """Lists of one length as int64; `tell` says what it means if they are not."""
+    """Return lists of one length as int64; if they are not, raise the error that `tell` returns."""
     if len({len(row) for row in values if isinstance(row, list)}) > 1:
         raise told(tell)
     try:
@@ -245,7 +245,7 @@ def whole_numbers(values: list[Any], kind: str, *, tell: Callable[[Rows], RowsEr
 
 
 def special_places(tokenizer: Any, ids: Any) -> np.ndarray:
-    """Where the special tokens are, padding included."""
+    """Return where the special tokens are, padding included."""
     ask = getattr(tokenizer, "get_special_tokens_mask", None)
     if ask is None:
         return np.isin(np.asarray(ids), list(tokenizer.all_special_ids))

@@ -1,4 +1,4 @@
-"""An order of rows that is computed, not drawn: from the epoch's number and nothing that is remembered."""
+"""An order of rows that is computed from the epoch's number, without state and without draws."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torch.utils.data import Sampler
 
 
 class EpochOrder(Sampler[int]):
-    """An order that can be computed for any epoch, from any place of it on.
+    """An order that can be computed for any epoch, from any position in it.
 
-    A subclass has `order` and `__len__`.
+    A subclass defines `order` and `__len__`.
     """
 
     epoch = 0
@@ -23,7 +23,7 @@ class EpochOrder(Sampler[int]):
         self.epoch = epoch
 
     def order(self, epoch: int, start: int = 0) -> Iterator[int]:
-        """The rows of an epoch from place `start` on."""
+        """Return the rows of an epoch from position `start` on."""
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -31,21 +31,21 @@ class EpochOrder(Sampler[int]):
 
     @property
     def repeats(self) -> bool:
-        """Whether asking again gives the same."""
+        """Whether repeated calls give the same order."""
         return True
 
     @property
     def group(self) -> int | None:
-        """How many rows it keeps together, where it goes by length: with another number it is another order."""
+        """The number of rows that an order by length keeps together; another number gives another order."""
         return None
 
     def regrouped(self, group: int) -> EpochOrder:
-        """The same with another number of rows kept together."""
+        """Return the same order with another number of rows kept together."""
         return self
 
 
 def announce_epoch(part: Any, epoch: int) -> None:
-    """Tell a sampler or data set which epoch it is in, if it wants to know."""
+    """Call `set_epoch` of a sampler or data set, if it has one."""
     set_epoch: Callable[[int], Any] | None = getattr(part, "set_epoch", None)
     if callable(set_epoch):
         set_epoch(epoch)

@@ -1,8 +1,8 @@
-"""Rows of like length together, without looking at the data first.
+"""Keep rows of similar length together, without reading the data first.
 
-The order is the random one of `EpochSampler`, sorted piece by piece: a window of some hundred batches is sorted by
-length when its turn comes, cut into batches, and the batches are shuffled. Before the first batch one window of
-lengths is read, not the data set; and what is padded is nearly what it would be had everything been sorted.
+The order is the random one of `EpochSampler`, sorted in pieces: a window of some hundred batches is sorted by length
+when it is reached, divided into batches, and the batches are shuffled. Before the first batch one window of lengths is
+read, not the data set; and there is nearly as little padding as if all rows had been sorted.
 
 For a million rows in batches of 32 that is 0.1 % more tokens than sorting everything would give where lengths are
 uniform, 0.3 % where they are log-normal and end at 512, 3 % where they do not end, and 4 % for a Pareto tail (1.5).
@@ -34,9 +34,9 @@ class WindowedLengthSampler(EpochOrder):
     """A random order in which each `batch_size` rows have similar lengths: a function of seed and epoch.
 
     `batch_size` is the rows of one optimizer step over all processes; in a batch the longest row comes first. `window`
-    is how many batches are sorted at a time; by default 32, then 64, and so on up to 1024. Each row comes once;
-    if the last batch is not full, its rows may be of any length, so that dropping it does not always drop the short
-    ones.
+    is the number of batches that are sorted at a time; by default 32, then 64, and so on up to 1024. Each row comes
+    once. If the last batch is not full, its rows may be of any length, so that dropping it does not always drop the
+    short ones.
 
     >>> sampler = WindowedLengthSampler([5, 1, 4, 2], batch_size=2, seed=0, window=2)
     >>> sorted(sampler)
@@ -65,7 +65,7 @@ class WindowedLengthSampler(EpochOrder):
         return len(self.lengths)
 
     def order(self, epoch: int, start: int = 0) -> Iterator[int]:
-        """The rows of an epoch from place `start` on. Lengths before the window that holds it are not read.
+        """Return the rows of an epoch from position `start` on. Lengths before its window are not read.
 
         >>> sampler = WindowedLengthSampler([5, 1, 4, 2, 3, 6], batch_size=2, seed=0, window=1)
         >>> list(sampler.order(7, start=3)) == list(sampler.order(7))[3:]
@@ -95,27 +95,27 @@ class WindowedLengthSampler(EpochOrder):
             skip = 0
 
 
-# What every order by windows is made of ------------------------------------------------------------------------------
+# Parts of every order by windows -------------------------------------------------------------------------------------
 
 
 def permutation(num_rows: int, seed: int, epoch: int) -> Numbers:
-    """The order of `EpochSampler`."""
+    """Return the order of `EpochSampler`."""
     generator = torch.Generator().manual_seed((seed + epoch) % 2**64)
     return torch.randperm(num_rows, generator=generator).numpy()
 
 
 def window_generator(seed: int, epoch: int, number: int) -> torch.Generator:
-    """The random stream of one window, whatever has been read before it."""
+    """Return the random stream of one window, which does not depend on earlier reads."""
     mixed = np.random.SeedSequence([seed % 2**64, epoch, number]).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(mixed[0]))
 
 
 def window_bounds(count: int, window: int | None = None) -> list[int]:
-    """Where the windows of `count` batches begin and end.
+    """Return the bounds of the windows of `count` batches.
 
-    They are about equally large, at most `window` batches, so that the last is no scrap. By default the first is
-    small, so that training starts at once, and those after it double up to the full size. There are two at least:
-    sorted in one piece, the same rows would meet in every epoch.
+    They are about equally large, at most `window` batches, so that the last is not much smaller. By default the first
+    is small, so that training starts at once, and later ones double up to the full size. There are at least two:
+    sorted in one piece, the same rows would share a batch in every epoch.
 
     >>> window_bounds(10, 4), window_bounds(10), window_bounds(1000)
     ([0, 3, 6, 10], [0, 5, 10], [0, 32, 96, 224, 480, 1000])
@@ -132,10 +132,10 @@ def window_bounds(count: int, window: int | None = None) -> list[int]:
 
 
 def in_groups(rows: Numbers, lengths: Numbers, group: int, generator: torch.Generator) -> Numbers:
-    """The rows of a window, sorted from long to short, cut into groups, and the groups shuffled."""
+    """Return the rows of a window, sorted from long to short, divided into groups, and the groups shuffled."""
     rows = longest_first(rows, lengths)
     whole, rest = divmod(len(rows), group)
-    # Only the epoch's last window has a rest. It goes last, or all after it would be cut in the wrong places.
+    # Only the epoch's last window has a rest. It comes last, or later batches would be divided at wrong positions.
     at = group * int(torch.randint(whole + 1, (), generator=generator)) if rest else len(rows)
     last = rows[at : at + rest]
     groups = np.delete(rows, slice(at, at + rest)).reshape(whole, group)
@@ -143,12 +143,12 @@ def in_groups(rows: Numbers, lengths: Numbers, group: int, generator: torch.Gene
 
 
 def longest_first(rows: Numbers, lengths: Numbers) -> Numbers:
-    """Rows sorted from long to short; what is equally long stays in the order it has."""
+    """Return the rows sorted from long to short; rows of equal length keep their order."""
     return rows[np.argsort(-lengths, kind="stable")]
 
 
 def check_window(window: int | None) -> None:
-    """A window holds batches."""
+    """Raise unless a window holds at least one batch."""
     if window is not None and window < 1:
         raise ConfigError(
             what=f"window={window} sorts nothing",

@@ -1,4 +1,4 @@
-"""In which order rows are read, and which of them this process reads.
+"""The order in which rows are read, and the rows that this process reads.
 
 The order of an epoch is a function of a seed and the epoch's number, so it can be computed again at any time.
 """
@@ -28,7 +28,7 @@ from .buckets import WindowedLengthSampler
 class EpochSampler(EpochOrder):
     """A new random order in every epoch: `torch.randperm` seeded with `seed + epoch`.
 
-    Without a seed it takes the global torch seed at the time it is made; seeding again later changes nothing.
+    Without a seed it takes the global torch seed at construction; seeding again later changes nothing.
 
     >>> sampler = EpochSampler(5, seed=0)
     >>> list(sampler) == list(sampler)
@@ -44,7 +44,7 @@ class EpochSampler(EpochOrder):
         return self.num_rows
 
     def order(self, epoch: int, start: int = 0) -> Iterator[int]:
-        """The rows of an epoch from place `start` on.
+        """Return the rows of an epoch from position `start` on.
 
         >>> sampler = EpochSampler(9, seed=0)
         >>> list(sampler.order(7, start=5)) == list(sampler.order(7))[5:]
@@ -54,7 +54,7 @@ class EpochSampler(EpochOrder):
 
 
 class LengthGroupedSampler(EpochOrder):
-    """Random batches of rows of similar length, so that little is padded.
+    """Random batches of rows of similar length, with little padding.
 
     Draws from `generator`, or from the global torch generator as transformers does; with a `seed` the order is a
     function of seed and epoch instead, the same in every process.
@@ -90,7 +90,7 @@ class LengthGroupedSampler(EpochOrder):
         return len(self.lengths)
 
     def order(self, epoch: int, start: int = 0) -> Iterator[int]:
-        """The rows of an epoch from place `start` on; without a seed, those that the generator gives this time."""
+        """Return the rows of an epoch from position `start` on; without a seed, a new draw of the generator."""
         generator = self.generator if self.seed is None else _generator(self.seed, epoch)
         return iter(get_length_grouped_indices(self.lengths, self.batch_size, generator=generator)[start:])
 
@@ -114,11 +114,11 @@ def get_length_grouped_indices(
     mega_batch_mult: int | None = None,
     generator: torch.Generator | None = None,
 ) -> list[int]:
-    """A random order in which neighbours have similar lengths, and the longest row of all comes first.
+    """Return a random order in which neighbours have similar lengths, and the longest row of all comes first.
 
-    Rows are shuffled and cut into groups of `mega_batch_mult` batches (50, or fewer so that there are at least four
-    groups); each group is sorted from long to short. With the longest row in front, running out of memory happens at
-    once or never.
+    Rows are shuffled and divided into groups of `mega_batch_mult` batches (50, or fewer so that there are at least
+    four groups); each group is sorted from long to short. With the longest row in front, running out of memory happens
+    at once or never.
 
     >>> get_length_grouped_indices([1, 9, 5], batch_size=3)
     [1, 2, 0]
@@ -140,8 +140,8 @@ def get_length_grouped_indices(
 class ShardedBatchSampler(Sampler[list[int]]):
     """The batches of one process: of every `world_size * batch_size` rows, process r takes the r-th `batch_size`.
 
-    All processes yield equally many batches. Where the end of the data leaves a process without rows it yields one row
-    of the last global batch as a stand-in, and `real_rows` says that it counts for nothing; so every row counts once.
+    All processes yield equally many batches. A process that has no rows left at the end of the data yields a padding
+    batch, one row of the last global batch, for which `real_rows` is 0; so every row counts once.
 
     >>> list(ShardedBatchSampler(range(5), batch_size=2, rank=1, world_size=2))
     [[2, 3], [4]]
@@ -165,7 +165,7 @@ class ShardedBatchSampler(Sampler[list[int]]):
         self.rank = rank
         self.world_size = world_size
         self.drop_last = drop_last
-        # In an epoch that is entered in its middle: the number of the first batch, the place of the first row.
+        # For a start inside an epoch: the number of the first batch, the position of the first row.
         self.numbered_from, self.first_row = numbered_from, first_row
 
     @property
@@ -185,12 +185,12 @@ class ShardedBatchSampler(Sampler[list[int]]):
             yield batch[start:end] or batch[:1]
 
     def real_rows(self, batch_number: int) -> int:
-        """How many rows of batch `batch_number` (from 0) are this process's own."""
+        """Return how many rows of batch `batch_number` (from 0) are this process's own."""
         own_start = (batch_number - self.numbered_from) * self.global_batch_size + self.rank * self.batch_size
         return max(0, min(self.batch_size, len(self.sampler) - own_start))
 
     def place_of(self, count: int) -> int:
-        """The place in the epoch of this process's first row in the batch that comes after `count` others."""
+        """Return the position in the epoch of this process's first row in the batch after `count` others."""
         return self.first_row + count * self.global_batch_size + self.rank * self.batch_size
 
     def set_epoch(self, epoch: int) -> None:
@@ -200,7 +200,7 @@ class ShardedBatchSampler(Sampler[list[int]]):
 def train_sampler(
     dataset: Any, settings: LoaderSettings, *, batch_size: int, input_name: str = "input_ids"
 ) -> Sampler[int] | None:
-    """The order of training rows that `train_sampling_strategy` asks for; None where the data set has its own.
+    """Return the order of training rows that `train_sampling_strategy` selects; None where the data set has its own.
 
     `batch_size` is the rows of one optimizer step in one process: rows of similar length should fill all its
     micro-batches.
@@ -217,7 +217,7 @@ def train_sampler(
     if settings.sampling == "sequential":
         return SequentialSampler(dataset)
     if settings.sampling == "group_by_length":
-        check_data_set(dataset, "training set")  # its rows are about to be read
+        check_data_set(dataset, "training set")  # its rows are read next
         return _length_grouped(dataset, settings, batch_size, input_name)
     raise NotSupportedError(
         what=f"train_sampling_strategy={settings.sampling!r} is not available",
@@ -227,7 +227,7 @@ def train_sampler(
 
 
 def eval_sampler(dataset: Any) -> Sampler[int] | None:
-    """Evaluation reads rows as they come, so that predictions are in the order of the data set."""
+    """Return the sampler of evaluation: rows in order, so that predictions are in the order of the data set."""
     return None if is_iterable(dataset) else SequentialSampler(dataset)
 
 
@@ -241,7 +241,7 @@ def _length_grouped(dataset: Any, settings: LoaderSettings, batch_size: int, inp
             seed=settings.seed,
             window=settings.window,
         )
-    # As in transformers, rows that are dicts are measured, whatever they say of their lengths.
+    # As in transformers, rows that are dicts are measured, even if they state a length.
     column = settings.length_column if has_columns(dataset) else None
     lengths = RowLengths(dataset, input_name, column).as_list()
     if settings.world_size == 1:
@@ -261,7 +261,7 @@ def _generator(seed: int, epoch: int) -> torch.Generator:
 
 
 def _numbers(lengths: Any) -> list[int]:
-    """Plain integers: tensors and arrays are slow to compare one by one."""
+    """Return plain integers: tensors and arrays are slow to compare one by one."""
     if isinstance(lengths, torch.Tensor):
         return lengths.tolist()
     return [int(length) for length in lengths]

@@ -1,1 +1,1 @@
-"""Iterable data sets: which process reads which rows, and where a stream stands."""
+"""Iterable data sets: which process reads which rows, and the position in a stream."""

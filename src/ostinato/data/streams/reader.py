@@ -1,4 +1,4 @@
-"""Whole batches of a stream, read where torch's loader asks for them, from the beginning or from where it stood."""
+"""Read whole batches of a stream where torch's loader requests them, from its start or from a saved position."""
 
 from __future__ import annotations
 
@@ -23,51 +23,51 @@ from .shards import Collate, RankStream, StreamPlace, all_rows_of, can_tell
 from .stream_buckets import StreamWindows
 
 END: Any = object()
-BAD_IN_A_ROW = 100  # reads that fail one after another, before a stream is taken to be broken
+BAD_IN_A_ROW = 100  # successive failed reads after which a stream counts as broken
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """In place of a batch: rows that were read because nobody could start after them."""
+    """A replacement for a batch: rows that were read only to get past them."""
 
     rows: int
 
 
 @dataclass(frozen=True)
 class StreamStart:
-    """Where a pass begins."""
+    """The position at which a pass begins."""
 
     place: StreamPlace = field(default_factory=lambda: StreamPlace(0))
-    rows: int = 0  # of the epoch that are done
-    # Where workers share the stream, each of them drops its part of so many batches of so many rows.
+    rows: int = 0  # rows of the epoch that are done
+    # Where workers share the stream, each of them drops its part of `batches` batches of `rows_per_batch` rows.
     batches: int = 0
     rows_per_batch: int = 0
 
     @property
     def rows_to_drop(self) -> int:
-        """How many are read only because nobody could start after them, where one reader reads the stream."""
+        """The number of rows that are read only to get past them, where one reader reads the stream."""
         return self.rows if self.place.state is None else self.rows - self.place.row
 
 
 @dataclass
 class Cursor:
-    """How far a stream is read by one reader, which may be one of several workers."""
+    """The progress of one reader of a stream, which may be one of several workers."""
 
-    read: int = 0  # rows
-    given: int = 0  # rows that have left, in batches or dropped
+    read: int = 0  # rows that have been read
+    given: int = 0  # rows that were returned in batches, or dropped
     worker: int = 0
     before_window: int = 0  # rows to drop before the first window begins
     to_drop: int = 0
-    chunk: int = 1  # rows that are dropped at a time
+    chunk: int = 1  # rows dropped at a time
     rows: Iterator[Any] | None = None
     waiting: list[tuple[int, Any]] = field(default_factory=list)  # rows of a window and their numbers
-    window: StreamPlace | None = None  # of the rows that wait
+    window: StreamPlace | None = None  # the position of the waiting rows
     good: Any = END  # the last row that could be read
     bad: int = 0  # reads that failed since then
 
 
 class StreamReader(IterableDataset[Any]):
-    """Whole batches of a stream."""
+    """Read whole batches of a stream."""
 
     def __init__(
         self,
@@ -87,9 +87,9 @@ class StreamReader(IterableDataset[Any]):
         self.apart, self.windows, self.skips_bad_rows = apart, windows, skips_bad_rows
         self.epoch = 0
         self.start = StreamStart()
-        self.place = StreamPlace(0)  # before the newest batch was read
+        self.place = StreamPlace(0)  # the position before the newest batch was read
         self._tells = tells and can_tell(rows)
-        self._passes = 0  # of a worker that persists
+        self._passes = 0  # passes of a persistent worker
 
     @property
     def size(self) -> int:
@@ -130,13 +130,13 @@ class StreamReader(IterableDataset[Any]):
         return Cursor(worker=worker.id, to_drop=own * start.rows_per_batch, chunk=max(start.rows_per_batch, 1))
 
     def _place(self, cursor: Cursor) -> StreamPlace:
-        """Where a resumed run would have to begin, were it to begin with the batch that is read next."""
+        """Return the position from which a resumed run would start if its first batch were the one read next."""
         if cursor.waiting and cursor.window is not None:
             return cursor.window
         return StreamPlace(cursor.read, self._state(cursor))
 
     def _state(self, cursor: Cursor) -> Any:
-        # Before its first row a stream may still tell of the epoch before.
+        # Before its first row, the state of a stream may still be that of the previous epoch.
         return all_rows_of(self.rows).state_dict() if self._tells and cursor.read > 0 else None
 
     def _seeded(self, cursor: Cursor) -> Any:
@@ -147,7 +147,7 @@ class StreamReader(IterableDataset[Any]):
         return self.apart.read(self.epoch, partial(self._next, cursor)) if self.apart.is_needed else self._next(cursor)
 
     def _next(self, cursor: Cursor, seeder: Seeder | None = None) -> Any:
-        """The next batch, `END`, or `Dropped` for rows that nobody wants."""
+        """Return the next batch, `END`, or `Dropped` for rows that are not needed."""
         if cursor.before_window > 0:
             found = self._read(cursor, min(cursor.before_window, cursor.chunk), seeder)
             cursor.before_window -= len(found)
@@ -157,7 +157,7 @@ class StreamReader(IterableDataset[Any]):
             found = self._give(cursor, min(cursor.to_drop, cursor.chunk), seeder)
             cursor.to_drop -= len(found)
             if found and seeder is None and get_worker_info() is not None:
-                self._join(found, cursor)  # a collator may draw from the worker's streams, which are not put back
+                self._join(found, cursor)  # a collator may draw from the worker's streams, which are not restored
             return Dropped(len(found)) if found else END
         place = (cursor.worker << 40) + cursor.given
         found = self._give(cursor, self.size, seeder)
@@ -168,7 +168,7 @@ class StreamReader(IterableDataset[Any]):
         return self._join(found, cursor)
 
     def _join(self, found: list[tuple[int, Any]], cursor: Cursor) -> Any:
-        """A batch of this process's rows."""
+        """Return a batch of this process's rows."""
         numbers, rows = self._share(found, cursor)
         try:
             return self.collate(rows)
@@ -178,7 +178,7 @@ class StreamReader(IterableDataset[Any]):
     # ---- rows ----------------------------------------------------------------------------------
 
     def _give(self, cursor: Cursor, count: int, seeder: Seeder | None) -> list[tuple[int, Any]]:
-        """The next rows in the order in which they are trained on, and their numbers."""
+        """Return the next rows in the order of training, and their numbers."""
         if self.windows is None:
             found = self._read(cursor, count, seeder)
         else:
@@ -189,9 +189,9 @@ class StreamReader(IterableDataset[Any]):
         return found
 
     def _read_window(self, cursor: Cursor, seeder: Seeder | None, windows: StreamWindows) -> bool:
-        """Read a window of rows and put it in order; False at the end of the stream."""
+        """Read a window of rows and sort it; return False at the end of the stream."""
         begun, first = self.start.place, cursor.read
-        again = begun.rows > 0 and first == begun.row  # it was begun before, and is put in the order it had
+        again = begun.rows > 0 and first == begun.row  # it was begun before, and gets the same order again
         rows, group = (begun.rows, begun.group) if again else (windows.rows_from(first), windows.group)
         if get_worker_info() is None:
             cursor.window = StreamPlace(first, begun.state if again else self._state(cursor), rows, group)
@@ -200,7 +200,7 @@ class StreamReader(IterableDataset[Any]):
         return bool(found)
 
     def _read(self, cursor: Cursor, count: int, seeder: Seeder | None) -> list[tuple[int, Any]]:
-        """The next rows as they come, and their numbers."""
+        """Return the next rows in the order of the stream, and their numbers."""
         found: list[Any] = []
         first = cursor.read
         try:
@@ -236,7 +236,7 @@ class StreamReader(IterableDataset[Any]):
         return row
 
     def _share(self, found: Sequence[tuple[int, Any]], cursor: Cursor) -> tuple[list[int], list[Any]]:
-        """This process's rows of a batch, and their numbers; a stand-in if it has none that could be read."""
+        """Return this process's rows of a batch, and their numbers; a `StandIn` if it has no readable row."""
         own = self.rows.share(list(found)) if isinstance(self.rows, RankStream) else found
         numbers, rows = [number for number, _ in own], [row for _, row in own]
         if isinstance(self.rows, RankStream) and all(isinstance(row, BadRow) for row in rows):
@@ -247,6 +247,6 @@ class StreamReader(IterableDataset[Any]):
         return numbers, rows
 
     def _source(self) -> str:
-        """Rows are counted by whoever reads them."""
+        """Return the name of the data set. A worker counts only the rows that it reads, so it adds its own number."""
         worker = get_worker_info()
         return self.source if worker is None else f"{self.source} (share of worker {worker.id})"

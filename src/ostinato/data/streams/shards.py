@@ -1,4 +1,4 @@
-"""Streams: rows that come one after another. Who reads which of them, and where a stream stands."""
+"""Streams, whose rows can only be read in order: which process reads which rows, and the position in a stream."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CountedBatch(NamedTuple):
 class RankStream(IterableDataset[Any]):
     """One process's rows of a stream: of every `world_size * batch_size` rows, process r keeps the r-th `batch_size`.
 
-    All processes yield equally many batches: whoever is left without rows at the end gets a stand-in.
+    All processes yield equally many batches: a process that has no rows left at the end gets a padding batch.
     """
 
     def __init__(self, all_rows: Any, batch_size: int, rank: int, world_size: int, *, drop_last: bool) -> None:
@@ -46,7 +46,7 @@ class RankStream(IterableDataset[Any]):
             yield from self.share(batch) or [StandIn(batch[0])]
 
     def share(self, batch: list[Any]) -> list[Any]:
-        """This process's rows of a batch of all processes."""
+        """Return this process's rows of a batch of all processes."""
         return batch[self.rank * self.batch_size : (self.rank + 1) * self.batch_size]
 
     def __len__(self) -> int:
@@ -60,7 +60,7 @@ class RankStream(IterableDataset[Any]):
 
 
 class PlainStream(IterableDataset[Any]):
-    """Anything that can be iterated over, in the type by which torch recognises a stream."""
+    """A wrapper that gives any iterable the type by which torch recognises a stream."""
 
     def __init__(self, all_rows: Any) -> None:
         self.all_rows = all_rows
@@ -76,12 +76,12 @@ class PlainStream(IterableDataset[Any]):
 
 
 def all_rows_of(stream: Any) -> Any:
-    """What the user passed: a stream that this process reads its share of."""
+    """Return the stream that the user passed, of which this process reads its share."""
     return stream.all_rows if isinstance(stream, (RankStream, PlainStream)) else stream
 
 
 class CountingCollator:
-    """Collates, and counts the rows that are no stand-ins."""
+    """Collate, and count the rows that are not for padding."""
 
     def __init__(self, data_collator: Collate) -> None:
         self.data_collator = data_collator
@@ -91,21 +91,21 @@ class CountingCollator:
         return CountedBatch(self.data_collator(self.seen(rows)), real)
 
     def seen(self, rows: list[Any]) -> list[Any]:
-        """The rows as the collator inside gets them."""
-        if isinstance(self.data_collator, SkippingCollator):  # which tells them apart itself
+        """Return the rows as the inner collator receives them."""
+        if isinstance(self.data_collator, SkippingCollator):  # it distinguishes them itself
             return rows
         return [row.row if isinstance(row, StandIn) else row for row in rows]
 
 
-# Where a stream stands -----------------------------------------------------------------------------------------------
+# The position in a stream --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class StreamPlace:
-    """Where a stream stands, as a checkpoint holds it.
+    """The position in a stream, as a checkpoint holds it.
 
-    `row` rows had been read when it said `state`. Where rows are put in order window by window, that is where the
-    window begins whose rows are being given: so many `rows`, of which each `group` were kept together.
+    `row` rows had been read when the stream returned `state`. Where rows are sorted window by window, it is the start
+    of the current window, which has `rows` rows in groups of `group`.
     """
 
     row: int
@@ -115,24 +115,24 @@ class StreamPlace:
 
     @classmethod
     def of(cls, saved: Any, row: int) -> StreamPlace:
-        """A place out of a checkpoint, the older of which hold the state alone, of row `row`."""
+        """Return a position from a checkpoint; older checkpoints hold only the state, at row `row`."""
         if saved is None:
             return cls(0)
         return cls(**saved) if isinstance(saved, dict) and set(saved) == set(vars(cls(0))) else cls(row, saved)
 
 
 def can_tell(stream: Any) -> bool:
-    """Whether a stream can say exactly where it stands, and be put there again."""
+    """Return whether a stream can report its exact position and be set to it again."""
     stream = all_rows_of(stream)
     has = callable(getattr(stream, "state_dict", None)) and callable(getattr(stream, "load_state_dict", None))
     return has and not shuffles_in_a_buffer(stream)
 
 
 def shuffles_in_a_buffer(stream: Any) -> bool:
-    """Whether a stream of `datasets` keeps rows in a buffer to draw from.
+    """Return whether a stream of `datasets` keeps rows in a buffer to draw from.
 
-    Its state_dict, as its documentation says, loses them. It does not tell whether there is a buffer, and neither does
-    the stream: what it is made of is looked through for one.
+    Its documentation says that its state_dict loses them. Neither the state nor the stream reports a buffer, so the
+    parts of the stream are searched for one.
     """
     found, known = [stream], set()
     while found:
@@ -149,7 +149,7 @@ def shuffles_in_a_buffer(stream: Any) -> bool:
 
 
 def plain(state: Any) -> Any:
-    """A state, if it is made of what a checkpoint can hold."""
+    """Return a state if a checkpoint can hold it; None otherwise."""
     if state is None or _is_plain(state):
         return state
     note_once(

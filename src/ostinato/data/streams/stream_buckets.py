@@ -1,4 +1,4 @@
-"""Like lengths together in a stream: a window of rows is read ahead and sorted, as in `windows`."""
+"""Keep rows of similar length together in a stream: a window of rows is read ahead and sorted, as in `buckets`."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ WINDOW = 128  # groups
 
 @dataclass(frozen=True)
 class StreamWindows:
-    """How the rows of a stream are put in order: a function of the seed, the epoch and where the window begins."""
+    """The order of the rows of a stream: a function of the seed, the epoch and the start of the window."""
 
-    group: int  # rows that are kept together: those of an optimizer step over all processes
+    group: int  # rows kept together: those of an optimizer step over all processes
     seed: int
-    window: int | None = None  # groups of a window; None: 32 at first, then 64, then 128: they are held in memory
+    window: int | None = None  # groups of a window, held in memory; None: 32 at first, then 64, then 128
     input_name: str = "input_ids"
     length_column: str | None = None
     source: str = "training set"
 
     def rows_from(self, row: int) -> int:
-        """How many rows the window has that begins at a row.
+        """Return the number of rows of the window that begins at a row.
 
         >>> windows = StreamWindows(group=2, seed=0)
         >>> [windows.rows_from(2 * group) for group in (0, 32, 96, 224, 480, 992)]
@@ -40,7 +40,7 @@ class StreamWindows:
     def sorted(
         self, found: list[tuple[int, Any]], group: int, epoch: int, first: int, worker: int = 0
     ) -> list[tuple[int, Any]]:
-        """The rows of a window, each `group` of them of similar length, in random order."""
+        """Return the rows of a window in random order, in groups of `group` rows of similar length."""
         if not found:
             return []
         lengths = np.array([self._length(number, row) for number, row in found], dtype=np.int64)
@@ -56,7 +56,7 @@ class StreamWindows:
 
 
 def stream_windows(settings: LoaderSettings, *, group: int, input_name: str) -> StreamWindows | None:
-    """The order of a training stream that `train_sampling_strategy` asks for; None: its own."""
+    """Return the order of a training stream that `train_sampling_strategy` selects; None: its own."""
     if settings.sampling == "group_by_length" and settings.by_windows:
         seed = torch.initial_seed() if settings.seed is None else settings.seed
         return StreamWindows(group * settings.world_size, seed, settings.window, input_name, settings.length_column)
