@@ -43,7 +43,7 @@ _locks: dict[str, RunLock] = {}  # of this process, by directory, also where the
 
 
 class RunLock:
-    """The right to be the only run in a directory. Only the main process of a run takes it.
+    """A lock that makes a run the only one in a directory. Only the main process of a run takes it.
 
     Args:
         directory: the directory of the run; created if it does not exist.
