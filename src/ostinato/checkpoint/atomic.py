@@ -75,8 +75,8 @@ def atomic_directory(
                 raise failure
             if not scratch.is_dir():
                 raise _failed_elsewhere(target)
-            # Each process creates a token here and removes it below. Removing takes no space: a full disk cannot hide a
-            # failure.
+            # Each process creates a token here and removes it below. Removing takes no space: a full disk cannot hide
+            # a failure.
             token = scratch / f"{_TOKEN}{uuid.uuid4().hex}"
             token.touch(exist_ok=False)
             yield scratch

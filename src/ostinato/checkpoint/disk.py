@@ -29,7 +29,7 @@ _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os
 _DIRECT = getattr(os, "O_DIRECT", 0) if fcntl is not None else 0
 _BLOCK = max(mmap.PAGESIZE, 4096)  # addresses, offsets and lengths of direct writes are multiples of it
 
-# The errors of a disk that cannot take a file. Any other error is a mistake in a program.
+# The errors of a disk that cannot take a file. Any other error is a mistake elsewhere.
 _REFUSALS = frozenset(
     getattr(errno, name)
     for name in (

@@ -153,7 +153,7 @@ class TransformersCheckpoint:
 
 
 def _arguments_in(directory: Path) -> dict[str, Any]:
-    """Return the arguments of the run that wrote a checkpoint; empty where reading them would mean running code."""
+    """Return the arguments of the run that wrote a checkpoint; empty if they cannot be read without running code."""
     if not (directory / TRAINING_ARGS_JSON_NAME).is_file():
         return {}
     try:

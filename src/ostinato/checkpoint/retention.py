@@ -1,4 +1,4 @@
-"""Find the checkpoints of a run, and delete those beyond the limit."""
+"""Find the checkpoints in a directory, and delete those beyond the limit."""
 
 from __future__ import annotations
 

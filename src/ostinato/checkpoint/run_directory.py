@@ -40,10 +40,10 @@ class RunHome:
             yield
 
     def newest_whole(self, directory: Path) -> Path | None:
-        """Return the checkpoint to resume from: the newest of which every byte is as it was written; None if there is none.
+        """Return the newest checkpoint of which every byte is as it was written, to resume from; None if none is.
 
-        Reports which ones it skips, and why. If all checkpoints of the newest run are damaged, it does not fall back to an
-        older run: that would silently be another run.
+        Reports which ones it skips, and why. If all checkpoints of the newest run are damaged, it does not fall back
+        to an older run: that would silently be another run.
         """
         self.verified, self._damaged, owner = None, [], None
         for path in identity.newest_first(directory):
@@ -65,7 +65,7 @@ class RunHome:
         return [f"{verdict.path.name}: {verdict}" for verdict in self._damaged]
 
     def begin(self, directory: Path, checkpoint: str | None, *, writes: bool) -> None:
-        """Continue the run of a checkpoint, or begin a new one; report checkpoints of other runs that are here already."""
+        """Continue the run of a checkpoint, or begin a new one; report checkpoints of other runs in the directory."""
         if checkpoint is not None:
             self.run_id = identity.resumed_run_id(checkpoint, [verdict.path for verdict in self._damaged])
             return
@@ -83,7 +83,7 @@ class RunHome:
             note(line)
 
     def stamp(self, directory: Path, target: Path) -> None:
-        """Write the run's id into a checkpoint, and move another run's away from its name; the last act before it appears."""
+        """Write the run's id into a checkpoint, and move another run's away from its name, right before it appears."""
         self.sign(directory)
         self.make_room(target)
 

@@ -46,7 +46,7 @@ class StandingMemory:
             return
         self._add(size)
         for block in self._blocks:
-            for begin in range(0, len(block), PIECE):  # torch releases the interpreter lock meanwhile
+            for begin in range(0, len(block), PIECE):  # torch lets other threads run meanwhile
                 torch.frombuffer(block[begin : begin + PIECE], dtype=torch.uint8).zero_()
 
     def begin(self) -> None:
@@ -141,7 +141,7 @@ class Snapshot:
 
 
 def free_memory() -> int | None:
-    """Return the bytes that can be allocated without swapping, here and in the control group; None if unknown."""
+    """Return the bytes that can be allocated without evicting any, here and in the control group; None if unknown."""
     known = [_available(), _left_in_group()]
     return min((number for number in known if number is not None), default=None)
 
