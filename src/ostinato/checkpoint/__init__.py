@@ -5,7 +5,7 @@ Import from the modules:
 - single files: `disk` (operations that survive a power cut), `io` (bounded reading and writing), `tensor_file` (the
   format of tensors), `file_names`;
 - whole directories: `atomic`, `verify` (intact checkpoints), `retention` (which exist, which are deleted), `space`
-  (room on the disk), `save_errors` (a disk that is full);
+  (free space on the disk), `save_errors` (a disk that is full);
 - contents: `weights` (the model), `tensors` (nested state), `training_state` (the parts of a training run),
   `save_parts`, `callback_tensors`, `intercept_save`;
 - saves in the background: `snapshot`, `background`;

@@ -242,7 +242,7 @@ def _is_home(path: Path) -> bool:
 
 
 def _free_place(path: Path, owner: str) -> Path:
-    """Return where `path` can be moved to. Without an owner, several may have the same name."""
+    """Return where `path` can be moved to. Several checkpoints without an owner may have the same name."""
     names = itertools.chain([f"run-{owner}"], (f"run-{owner}-{number}" for number in itertools.count(2)))
     return next(place for name in names if not os.path.lexists(place := path.parent / name / path.name))
 

@@ -27,7 +27,7 @@ _SPARE = 0.1  # share of the free memory that is left to other programs
 class StandingMemory:
     """Memory for the files of a checkpoint, allocated once and used by every save.
 
-    The first access to new memory takes several times as long as a copy into memory in use: call `reserve`, from
+    The first access to new memory takes several times as long as a copy into existing memory: call `reserve`, from
     another thread, before the first save.
     """
 

@@ -365,7 +365,7 @@ def _check_optimizer(directory: Path, state: Mapping[str, Any], optimizer: Any) 
 
 def _check_group(directory: Path, was: Mapping[str, Any], now: Mapping[str, Any], optimizer: Any) -> None:
     different = sorted(map(str, (was.keys() ^ now.keys()) - _OPTIONAL))
-    decay = "decoupled_weight_decay"  # the only difference between AdamW and Adam
+    decay = "decoupled_weight_decay"  # the only setting that distinguishes AdamW from Adam
     if decay in was and decay in now and was[decay] is not now[decay]:
         different.append(decay)
     if different:
