@@ -1,4 +1,4 @@
-"""Stop when the metric of the best model no longer improves."""
+"""Stop when `metric_for_best_model` no longer improves."""
 
 from __future__ import annotations
 

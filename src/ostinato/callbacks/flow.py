@@ -1,4 +1,4 @@
-"""The default schedule of logs, evaluations, checkpoints and the end."""
+"""The default callback, which decides when to log, evaluate, save and stop."""
 
 from __future__ import annotations
 
