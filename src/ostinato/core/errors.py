@@ -166,7 +166,7 @@ class CheckpointError(OstinatoError, ValueError, OSError):
 
 
 def add_note(error: BaseException, text: str) -> None:
-    """Add a line below an exception that is not ours; adding it again has no effect.
+    """Add a line that Python prints below an exception that is not ours; adding it again has no effect.
 
     >>> error = KeyError("text")
     >>> add_note(error, "ostinato: while row 7 of the training set was read")

@@ -69,8 +69,8 @@ class Use:
 class MemoryTracker:
     """Measure the stages of a trainer (`skip_memory_metrics=False`); a stage inside another is part of it.
 
-    `start` and `stop_and_update_metrics` are called in methods that users override, so the stage is identified by the
-    name of the caller.
+    Users call `start` and `stop_and_update_metrics` in the methods that they override, so the stage is identified by
+    the name of the caller.
     """
 
     def __init__(self, *, skip: bool = True) -> None:

@@ -18,7 +18,7 @@ def set_seed(seed: int, deterministic: bool = False) -> None:
 
     Args:
         seed: The seed.
-        deterministic: Also use deterministic kernels of torch.
+        deterministic: Also ask torch for deterministic kernels.
 
     >>> set_seed(42)
     """

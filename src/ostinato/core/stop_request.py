@@ -100,7 +100,7 @@ class StopSignals:
     def _as_a_child(number: int) -> None:
         """Handle a signal in a forked child.
 
-        Ctrl-C reaches the whole group, and the parent ends its children; other signals are meant for the child.
+        Ctrl-C reaches the whole group, and the parent handles its children; other signals are meant for the child.
         """
         if number != signal.SIGINT:
             signal.signal(number, signal.SIG_DFL)
