@@ -1,9 +1,9 @@
-"""Change a run while it goes on: write commands into a file in its directory.
+"""Control a run in progress: write commands into a file in its directory.
 
-echo save > out/control          done after the step at hand; `out/control.done` says what was done
+echo save > out/control          done after the current step; `out/control.done` lists the results
 
 save | evaluate | log            now, whatever the intervals are
-lr 1e-5 | lr x0.5                the next rate; the schedule goes on from it, in its shape
+lr 1e-5 | lr x0.5                the next rate; the schedule continues from it, in its shape
 pause                            wait, until `resume` is written or `control.paused` is deleted
 stop                             save, and return from `train`
 """
@@ -28,34 +28,37 @@ from .events import QuietCallback
 from .group_rates import scale_rates
 
 SECONDS_BETWEEN_LOOKS = 1.0
-_LONGEST = 4096  # bytes: a file of commands is short, and anybody may have written it
+_LONGEST = 4096  # bytes: a file of commands is short, and any user may have written it
 _COMMANDS = ("save", "evaluate", "log", "lr RATE", "lr xFACTOR", "pause", "resume", "stop")
-# Whoever may write there must not make a run read another file, nor wait for one that has no end.
+# A user who can write there must not make a run read another file, or wait for one that has no end.
 _AS_IT_IS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 class Processes:
-    """Those that take part in a run, as the callback sees them. By itself it is alone."""
+    """The processes of a run, as the callback sees them. By default there is only this one."""
 
-    ask_every = 1  # steps: how often all of them ask the first what it has read
+    ask_every = 1  # steps: how often all of them ask the first for what it has read
 
     def told_by_first(self, text: str) -> str:
-        """The text that the first of them has. All have to ask."""
+        """Return the text of the first process. All processes have to call it."""
         return text
 
     def are_stopping(self) -> bool:
-        """Whether any of them was asked to stop. All have to ask."""
+        """Return whether any process was asked to stop. All processes have to call it."""
         return is_stopping()
 
     def have_waited(self, seconds: float) -> None:
-        """Told after a pause: nothing was trained for so long."""
+        """Record that nothing was trained for so long; called after a pause."""
 
 
 class ControlFileCallback(QuietCallback):
-    """Obeys commands that are written into the file `control` in the run's directory, after the step at hand.
+    """Carry out commands that are written into the file `control` in the run's directory, after the current step.
 
-    The file is looked for once a second. Once obeyed it is called `control.done`, and says what came of each line.
-    With several processes the first reads the file, all ask it every ten steps, and do the same after the same step.
+    The file is checked once a second. Then it is renamed to `control.done`, with the result of each line. With several
+    processes the first reads the file; all ask it every ten steps, and do the same after the same step.
+
+    Args:
+        name: The name of the file.
 
     >>> Trainer(..., callbacks=[ControlFileCallback()])  # doctest: +SKIP
     """
@@ -68,7 +71,11 @@ class ControlFileCallback(QuietCallback):
         self._pauses = False
 
     def join(self, processes: Processes) -> None:
-        """Obey together with these, until the run that begins has ended."""
+        """Carry out commands together with these processes, until the run that begins has ended.
+
+        Args:
+            processes: The processes of the run.
+        """
         self._processes = processes
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -84,7 +91,7 @@ class ControlFileCallback(QuietCallback):
             self._obey(self._new_lines(), args, state, control, kwargs)
 
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if self._pauses:  # now: what was asked for together with it is done
+        if self._pauses:  # now: what was requested together with it is done
             self._pauses = False
             self._wait(args, state, control, kwargs)
 
@@ -94,16 +101,16 @@ class ControlFileCallback(QuietCallback):
     # ---- the file
 
     def _new_lines(self) -> list[str]:
-        """What is in the file, if it is time to look for it."""
+        """Return the commands in the file, if it is time to check it."""
         if (now := time.monotonic()) < self._look_at:
             return []
         self._look_at = now + SECONDS_BETWEEN_LOOKS
         return self._take()
 
     def _take(self, *, finished: bool = False) -> list[str]:
-        """The commands in the file, which is put aside: whatever happens, they are obeyed once.
+        """Return the commands in the file, and rename it, so that in any case they are carried out once.
 
-        A text that does not end with a line is perhaps being written, unless it is known to be `finished`.
+        A text that does not end with a line break is perhaps being written, unless it is known to be `finished`.
         """
         if not self._reads or (text := _text_of(self._file)) is None:
             return []
@@ -118,7 +125,7 @@ class ControlFileCallback(QuietCallback):
             warn(f"{self._file} is not obeyed: it cannot be put aside: {error}")
             self._reads = False
             return []
-        # Read again: somebody may have written to it since, and nobody does any more.
+        # Read again: it may have been written to since, and under its new name it no longer is.
         lines = [line.strip() for line in (_text_of(aside) or "").splitlines()]
         return [line for line in lines if line and not line.startswith("#")]
 
@@ -134,7 +141,7 @@ class ControlFileCallback(QuietCallback):
     def _obey(
         self, lines: list[str], args: Any, state: TrainerState, control: TrainerControl, given: dict[str, Any]
     ) -> list[str]:
-        """Do what the first process has read; its lines."""
+        """Carry out what the first process has read; return its lines."""
         lines = self._processes.told_by_first("\n".join(lines)).splitlines()
         answers = []
         for line in lines:
@@ -146,7 +153,7 @@ class ControlFileCallback(QuietCallback):
         return lines
 
     def _do(self, line: str, args: Any, control: TrainerControl, given: dict[str, Any]) -> str:
-        """Do what a line says; what came of it."""
+        """Carry out one line; return the result."""
         command, *words = line.split()
         if command == "stop" and not words:
             ask_to_stop(f"{self.name}: stop")
@@ -169,16 +176,16 @@ class ControlFileCallback(QuietCallback):
         return "done"
 
     def _wait(self, args: Any, state: TrainerState, control: TrainerControl, given: dict[str, Any]) -> None:
-        """Stand still until somebody says otherwise. A signal to any of the processes is obeyed as ever.
+        """Wait until the run is resumed. A signal to any of the processes is handled as usual.
 
-        Every process asks the first again and again: an exchange that waits for a whole pause would run out of time.
+        Every process asks the first repeatedly: an exchange that waits for a whole pause would time out.
         """
         paused, began = self._beside("paused"), time.monotonic()
         if self._is_first:
-            with suppress(OSError):  # as if it were deleted at once
+            with suppress(OSError):  # as if it had been deleted immediately
                 paused.write_text(f"after step {state.global_step}; delete this file to go on\n", encoding="utf-8")
         note(f"paused after step {state.global_step}: `echo resume > {self._file}` goes on")
-        # What else is asked for meanwhile is done at the end of the step that begins here.
+        # Other commands during the pause are carried out at the end of the step that begins here.
         while not self._processes.are_stopping():
             lines = self._take()
             if self._is_first and not paused.exists():
@@ -197,7 +204,7 @@ class ControlFileCallback(QuietCallback):
 
 
 def _text_of(path: Path) -> str | None:
-    """What is written in a file of commands; None if there is none."""
+    """Return the text of a file of commands; None if there is none."""
     try:
         with open(os.open(path, _AS_IT_IS), "rb") as file:
             is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
@@ -233,7 +240,7 @@ def _evaluate(args: Any, control: TrainerControl, loader: Any) -> str:
 
 
 def _change_rate(word: str, optimizer: Any, scheduler: Any) -> str:
-    """Make the next rate another one: a number, or `x` and a factor."""
+    """Change the next rate: to a number, or by `x` and a factor."""
     if optimizer.param_groups[0]["lr"] is None:
         return "not done: the optimizer computes its own rate"
     before = float(optimizer.param_groups[0]["lr"])

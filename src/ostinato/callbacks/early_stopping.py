@@ -1,4 +1,4 @@
-"""Stop when the metric that matters no longer improves."""
+"""Stop when `metric_for_best_model` no longer improves."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from .events import QuietCallback
 
 
 class EarlyStoppingError(ConfigError, AssertionError):
-    """Early stopping was asked for without the arguments it needs (transformers asserts here)."""
+    """Early stopping without the arguments it needs (transformers asserts here)."""
 
 
 class EarlyStoppingCallback(QuietCallback, ExportableState):
-    """Stops after `early_stopping_patience` evaluations in a row without an improvement beyond the threshold.
+    """Stop after `early_stopping_patience` evaluations in a row without an improvement beyond the threshold.
 
-    With `noise_bar` an evaluation is an improvement only if the one it is compared with lies outside of its interval,
-    which the metric has to report: `metrics=[("accuracy", {"interval": 0.95})]`. It is compared with the last
-    improvement of this kind, so that many small ones add up.
+    Args:
+        early_stopping_patience: The number of evaluations in a row.
+        early_stopping_threshold: An improvement has to be larger than this.
+        noise_bar: Count an evaluation as an improvement only if the one it is compared with lies outside of its
+            interval, which the metric has to report: `metrics=[("accuracy", {"interval": 0.95})]`. It is compared
+            with the last improvement of this kind, so that many small ones add up.
 
     >>> Trainer(..., callbacks=[EarlyStoppingCallback(early_stopping_patience=3)])  # doctest: +SKIP
     """
@@ -38,7 +41,7 @@ class EarlyStoppingCallback(QuietCallback, ExportableState):
         self.early_stopping_patience_counter = 0
         self.noise_bar = noise_bar
         self.last_improvement: float | None = None  # beyond the noise
-        self._interval: tuple[float, float] | None = None  # of the evaluation at hand
+        self._interval: tuple[float, float] | None = None  # of the current evaluation
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if args.metric_for_best_model is None:
@@ -63,7 +66,7 @@ class EarlyStoppingCallback(QuietCallback, ExportableState):
         value = metrics.get(name if name.startswith("eval_") else f"eval_{name}")
         if value is None:
             if "eval_loss" not in metrics and any(key.endswith("_loss") for key in metrics):
-                return  # one of several evaluation sets, and another one is watched
+                return  # one of several evaluation sets, and another one is observed
             warn(f"early stopping needs metric_for_best_model, but {name!r} is not among {sorted(metrics)}")
             return
         self._interval = self._interval_of(name, metrics) if self.noise_bar else None
@@ -72,9 +75,16 @@ class EarlyStoppingCallback(QuietCallback, ExportableState):
             control.should_training_stop = True
 
     def check_metric_value(self, args: Any, state: TrainerState, control: TrainerControl, metric_value: float) -> None:
-        """Count the evaluations since the last improvement."""
+        """Count the evaluations since the last improvement.
+
+        Args:
+            args: The arguments, of which `greater_is_better` is read.
+            state: The state, of which `best_metric` is read.
+            control: The control.
+            metric_value: The metric of the current evaluation.
+        """
         best = self.last_improvement if self._interval is not None else state.best_metric
-        if best is None:  # if it was NaN, the trainer does not know it as the best
+        if best is None:  # the trainer does not record NaN as the best
             best = self.last_improvement
         if best is None or self._improves(metric_value, best, bool(args.greater_is_better)):
             self.early_stopping_patience_counter = 0
@@ -83,9 +93,9 @@ class EarlyStoppingCallback(QuietCallback, ExportableState):
             self.early_stopping_patience_counter += 1
 
     def _improves(self, value: float, best: float, greater_is_better: bool) -> bool:
-        if self._interval is not None:  # the end of it that is nearer to what was before
+        if self._interval is not None:  # the end of it that is nearer to the previous value
             value = self._interval[0] if greater_is_better else self._interval[1]
-        if math.isnan(best):  # any number is better, and no difference would say so
+        if math.isnan(best):  # any number is better, and no difference would show it
             return not math.isnan(value)
         gained = value - best if greater_is_better else best - value
         return gained > 0 and abs(gained) > (self.early_stopping_threshold or 0.0)
@@ -107,7 +117,7 @@ class EarlyStoppingCallback(QuietCallback, ExportableState):
             "early_stopping_threshold": self.early_stopping_threshold,
         }
         attributes: dict[str, Any] = {"early_stopping_patience_counter": self.early_stopping_patience_counter}
-        # Transformers knows nothing of these.
+        # transformers does not have these.
         if self.noise_bar:
             args["noise_bar"] = True
         if self.noise_bar or (self.last_improvement is not None and math.isnan(self.last_improvement)):

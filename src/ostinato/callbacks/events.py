@@ -1,4 +1,4 @@
-"""The events of a run, and the callbacks that listen to them.
+"""The events of a run, and the base class of callbacks.
 
 on_init_end
 on_train_begin
@@ -43,7 +43,7 @@ Event = Literal[
 ]
 EVENTS: tuple[Event, ...] = get_args(Event)
 
-# Which flags an event clears before it is delivered, so that a callback may raise them again.
+# The flags that an event clears before it is delivered, so that a callback may set them again.
 CLEARED_BY: dict[str, tuple[str, ...]] = {
     "on_train_begin": ("should_training_stop",),
     "on_epoch_begin": ("should_epoch_stop",),
@@ -55,10 +55,11 @@ CLEARED_BY: dict[str, tuple[str, ...]] = {
 
 
 class TrainerCallback:
-    """Override any event. Set flags on `control` to steer the run; returning it is optional.
+    """The base class of callbacks: override any event, and set flags on `control` to steer the run.
 
-    Every event also receives, by keyword: `model`, `processing_class`, `optimizer`, `lr_scheduler`,
-    `train_dataloader`, `eval_dataloader`; `on_log` gets `logs`, `on_evaluate` and `on_predict` get `metrics`.
+    Returning the control is optional. Every event also receives, by keyword: `model`, `processing_class`, `optimizer`,
+    `lr_scheduler`, `train_dataloader`, `eval_dataloader`; `on_log` gets `logs`, `on_evaluate` and `on_predict` get
+    `metrics`.
 
     >>> class StopWhenGoodEnough(TrainerCallback):
     ...     def on_log(self, args, state, control, logs=None, **kwargs):
@@ -67,79 +68,79 @@ class TrainerCallback:
     """
 
     def on_init_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
-        """The trainer has been constructed."""
+        """Handle the end of the trainer's construction."""
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
-        """Training begins."""
+        """Handle the beginning of training."""
 
     def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
-        """Training has ended."""
+        """Handle the end of training."""
 
     def on_epoch_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
-        """An epoch begins."""
+        """Handle the beginning of an epoch."""
 
     def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
-        """An epoch has ended."""
+        """Handle the end of an epoch."""
 
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
-        """An optimizer step begins: before its first micro-batch."""
+        """Handle the beginning of an optimizer step, before its first micro-batch."""
 
     def on_pre_optimizer_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
-        """Gradients are complete and clipped; the weights have not moved yet."""
+        """Handle complete and clipped gradients, before the weights change."""
 
     def on_optimizer_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
-        """The weights have moved; the gradients are still there."""
+        """Handle changed weights; the gradients still exist."""
 
     def on_substep_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
-        """A micro-batch has been accumulated, and more follow in this step."""
+        """Handle the end of a micro-batch after which more follow in this step."""
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
-        """An optimizer step has ended; `state.global_step` counts it."""
+        """Handle the end of an optimizer step; `state.global_step` counts it."""
 
     def on_evaluate(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
-        """An evaluation has ended; its numbers are in `metrics`."""
+        """Handle the end of an evaluation; its numbers are in `metrics`."""
 
     def on_predict(self, args: Any, state: TrainerState, control: TrainerControl, metrics: Any, **kwargs: Any) -> Any:
-        """A prediction has ended."""
+        """Handle the end of a prediction."""
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
-        """`checkpoint-{state.global_step}` is whole on disk."""
+        """Handle a new checkpoint: `checkpoint-{state.global_step}` is whole on disk."""
 
     def on_log(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
-        """Numbers were logged; they are in `logs`."""
+        """Handle logged numbers; they are in `logs`."""
 
     def on_prediction_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
-        """One batch of an evaluation or prediction has been computed."""
+        """Handle the end of one batch of an evaluation or prediction."""
 
     def on_push_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Any:
-        """An upload to the hub begins."""
+        """Handle the beginning of an upload to the hub."""
 
 
-# What an event does to callbacks that do not override it.
+# The methods of callbacks that do not override an event.
 IGNORED: dict[str, Callable[..., Any]] = {event: getattr(TrainerCallback, event) for event in EVENTS}
 
 
 class QuietCallback(TrainerCallback):
-    """A callback known to draw no random numbers: delivering an event to it needs no snapshot of the streams."""
+    """A callback that draws no random numbers: delivering an event to it needs no snapshot of the streams."""
 
 
 class TidiesUp(TrainerCallback):
-    """A callback that leaves something behind which `on_train_end` would take away."""
+    """A callback that changes something which `on_train_end` would undo."""
 
     def broke_off(self) -> None:
-        """Training ended before its end, of which no event tells."""
+        """Clean up after training that ended early, for which there is no event."""
         raise NotImplementedError(f"{type(self).__name__} inherits from TidiesUp and has to implement broke_off")
 
 
 class LendsWeights(TrainerCallback):
     """A callback that has other weights for a model than those it is trained with.
 
-    Evaluations and predictions are made with them, and so are weights that nobody resumes from.
+    They are used for evaluations and predictions, and saved where weights are not resumed from.
     """
 
     def lending(self, model: Any) -> AbstractContextManager[None]:
-        """While entered, the model has them; afterwards the very same weights as before."""
+        """Give the model these weights inside the block; restore the very same weights as before afterwards."""
         raise NotImplementedError(f"{type(self).__name__} inherits from LendsWeights and has to implement lending")
 
     def put_best(self, model: Any, saved: Mapping[str, Any]) -> None:
-        """Put those of the best checkpoint, as `tensor_state` saved them, into a model for good."""
+        """Load the weights of the best checkpoint, as `tensor_state` saved them, into a model permanently."""

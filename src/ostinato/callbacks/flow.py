@@ -1,4 +1,4 @@
-"""When to log, evaluate, save and stop, by default."""
+"""The default callback, which decides when to log, evaluate, save and stop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .events import QuietCallback
 
 
 class DefaultFlowCallback(QuietCallback):
-    """Turns `*_strategy` and `*_steps` into requests on the control. Always the first callback."""
+    """Turn `*_strategy` and `*_steps` into requests on the control. Always the first callback."""
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> TrainerControl:
         step, is_last = state.global_step, state.global_step >= state.max_steps

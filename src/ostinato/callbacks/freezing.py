@@ -1,4 +1,4 @@
-"""Keep parts of a model as they are until a step or an epoch."""
+"""Freeze parts of a model until a step or an epoch."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _UNTIL = re.compile(r"(?:until )?(?P<unit>step|epoch) (?P<number>\d+(?:\.\d+)?)"
 
 @dataclass(frozen=True)
 class Until:
-    """When a part thaws: as soon as so many steps or epochs are done."""
+    """The end of a freeze: a number of steps or epochs that are done."""
 
     unit: str
     number: float
 
     @classmethod
     def of(cls, given: int | str) -> Until:
-        """A number of steps, or a text.
+        """Parse a number of steps, or a text.
 
         >>> Until.of(100), Until.of("epoch 1")
         (Until(unit='step', number=100), Until(unit='epoch', number=1.0))
@@ -48,14 +48,14 @@ class Until:
 
 
 class FreezeCallback(QuietCallback, TidiesUp):
-    """Freezes parameters by name, each until a step or an epoch is done, and trains them from there on.
+    """Freeze parameters by name, each until a step or an epoch is done, and train them from then on.
 
-    A frozen parameter gets no gradient, so no optimizer moves it: neither by momentum nor by weight decay. What is
-    frozen follows from the step alone: a resumed run goes on exactly.
+    A frozen parameter gets no gradient, so no optimizer changes it: neither by momentum nor by weight decay. What is
+    frozen depends on the step alone: a resumed run continues exactly.
 
     Args:
-        until: by the name of a module or parameter, or a pattern (`*`), how many steps it stays frozen, or
-            `"epoch 1"`. Where several fit a parameter, it thaws with the last of them.
+        until: By the name of a module or parameter, or a pattern (`*`), how many steps it stays frozen, or
+            `"epoch 1"`. If several match a parameter, it is trained after the last of them.
 
     >>> FreezeCallback({"bert.embeddings": 100, "bert.encoder.layer.*": "epoch 1"})  # doctest: +SKIP
     """
@@ -118,7 +118,7 @@ class FreezeCallback(QuietCallback, TidiesUp):
         self._thaw_all()
 
     def broke_off(self) -> None:
-        """Leave a model whose parts can be trained: what a failed run has frozen, nobody would think of."""
+        """Make all parts trainable again: that a failed run has frozen them would not be expected."""
         self._thaw_all()
 
     def _thaw(self, state: TrainerState) -> None:
@@ -137,7 +137,7 @@ class FreezeCallback(QuietCallback, TidiesUp):
 
 
 def _fits(name: str, pattern: str) -> bool:
-    """Whether a parameter is what a pattern says, or inside of it.
+    """Return whether a parameter matches a pattern, or is inside of a module that does.
 
     >>> _fits("bert.encoder.layer.1.weight", "bert.encoder"), _fits("bert.encoder2.weight", "bert.encoder")
     (True, False)
@@ -146,7 +146,7 @@ def _fits(name: str, pattern: str) -> bool:
 
 
 def _parts(model: nn.Module) -> list[str]:
-    """Where to look: the model's parts, and those of its only part."""
+    """Return names to list in an error: the model's parts or, if it has none, its parameters."""
     names = [name for name, _ in model.named_children()]
     return names or [name for name, _ in model.named_parameters()]
 

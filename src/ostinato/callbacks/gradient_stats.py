@@ -1,4 +1,4 @@
-"""What becomes of gradients: updates lost to rounding, parameters that get none, and how large they are by layer."""
+"""Statistics of gradients: updates lost to rounding, parameters without a gradient, and norms by layer."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ..core.notices import note
 from ..core.state import TrainerControl, TrainerState
 from .events import QuietCallback
 
-SAMPLED = 2**14  # elements that stand for all, each parameter by its share
+SAMPLED = 2**14  # elements sampled in all, each parameter by its share
 
 
 class GradientStatisticsCallback(QuietCallback):
-    """Logs `updates_lost`, and names parameters that are trained and get no gradient.
+    """Log `updates_lost`, and report parameters that are trained and get no gradient.
 
-    An update is lost where a weight has a gradient and is after the step what it was before: the change was smaller
-    than the number format can tell. In float32 it is a thousandth; weights in bfloat16 may lose most of theirs. It is
-    counted over a sample of the weights, and nothing is waited for before a log line is written.
+    An update is lost where a weight has a gradient and is the same after the step as before: the change was smaller
+    than the number format can represent. In float32 it is a thousandth; weights in bfloat16 may lose most of theirs.
+    It is counted over a sample of the weights, and nothing waits for the device before a log line is written.
 
     Args:
-        every: look at one step in so many.
-        by_layer: also log `grad_norm/<layer>`, after clipping.
+        every: Inspect one step in so many.
+        by_layer: Also log `grad_norm/<layer>`, after clipping.
 
     >>> Trainer(..., callbacks=[GradientStatisticsCallback(every=10)])  # doctest: +SKIP
     """
@@ -41,7 +41,7 @@ class GradientStatisticsCallback(QuietCallback):
         self._before: list[tuple[nn.Parameter, Tensor, int]] = []
         self._stepped: list[bool] = []
         self._hook: Any = None
-        self._without: set[str] | None = None  # in all steps looked at
+        self._without: set[str] | None = None  # in all inspected steps
         self._told = False
 
     def on_train_begin(
@@ -68,7 +68,7 @@ class GradientStatisticsCallback(QuietCallback):
         with_gradient = [(name, one) for name, one in named if one.grad is not None and not one.grad.is_sparse]
         if self.by_layer:
             _track_norms(with_gradient)
-        # A rate of 0, as at the first step of a warmup, moves nothing, and nothing is lost.
+        # A rate of 0, as at the first step of a warmup, changes nothing, and nothing is lost.
         still = {id(one) for group in optimizer.param_groups if not _moves(group) for one in group["params"]}
         self._before = [
             (one, one.detach().reshape(-1)[:: self._stride].clone(), self._stride)
@@ -83,12 +83,12 @@ class GradientStatisticsCallback(QuietCallback):
             return
         self._hook.remove()
         before, self._before, self._hook = self._before, [], None
-        if not before or not self._stepped:  # a step that was refused loses nothing
+        if not before or not self._stepped:  # a step that was rejected loses nothing
             return
         lost, counted = [], []
         for parameter, was, stride in before:
             assert parameter.grad is not None
-            moved = parameter.grad.detach().reshape(-1)[::stride] != 0  # rows that were not used have none
+            moved = parameter.grad.detach().reshape(-1)[::stride] != 0  # rows that were not used have no gradient
             counted.append(moved.sum())
             lost.append((moved & (parameter.detach().reshape(-1)[::stride] == was)).sum())
         device = lost[0].device
@@ -105,7 +105,7 @@ class GradientStatisticsCallback(QuietCallback):
 
 def _moves(group: dict[str, Any]) -> bool:
     rate = group.get("lr")
-    return isinstance(rate, Tensor) or rate != 0  # to look at a tensor would wait for the device
+    return isinstance(rate, Tensor) or rate != 0  # reading a tensor would wait for the device
 
 
 def _track_norms(named: list[tuple[str, nn.Parameter]]) -> None:
@@ -118,7 +118,7 @@ def _track_norms(named: list[tuple[str, nn.Parameter]]) -> None:
 
 
 def layer_of(name: str) -> str:
-    """The layer that a parameter is of: up to the first number in its name, else the module it is in.
+    """Return the layer of a parameter: up to the first number in its name, else its module.
 
     >>> layer_of("bert.encoder.layer.3.attention.self.query.weight"), layer_of("bert.embeddings.word.weight")
     ('bert.encoder.layer.3', 'bert.embeddings.word')

@@ -13,10 +13,10 @@ from .events import QuietCallback
 
 
 class RatesCallback(QuietCallback):
-    """Logs the rate of every parameter group as `lr/<name>`: the one that the step at hand used.
+    """Log the rate of every parameter group as `lr/<name>`: the one that the current step used.
 
-    A group is called what its `name` says, as `optimizer_with_rates` sets it, or by its number. Groups of one name,
-    which differ in weight decay alone, have one rate.
+    The name of a group is its `name`, as `optimizer_with_rates` sets it, or its number. Groups of one name, which
+    differ in weight decay alone, have one rate.
 
     >>> Trainer(..., callbacks=[RatesCallback()])  # doctest: +SKIP
     """
@@ -51,24 +51,24 @@ class RatesCallback(QuietCallback):
 
 
 def scale_rates(optimizer: Any, scheduler: Any, factor: float) -> None:
-    """Multiply every rate, present and to come: the schedule keeps its shape.
+    """Multiply every rate, present and future: the schedule keeps its shape.
 
-    Both are saved with checkpoints, so a resumed run goes on with the rates it had.
+    Both are saved with checkpoints, so a resumed run continues with the rates it had.
     """
     for group in optimizer.param_groups:
-        for name in ("lr", "initial_lr", "max_lr", "min_lr"):  # the last two by OneCycleLR
+        for name in ("lr", "initial_lr", "max_lr", "min_lr"):  # OneCycleLR sets the last two
             if isinstance(group.get(name), Tensor):
                 group[name].mul_(factor)
             elif name in group:
                 group[name] *= factor
     for schedule in _all_of(scheduler):
-        for name in ("base_lrs", "max_lrs", "_last_lr"):  # by these torch's schedules go
+        for name in ("base_lrs", "max_lrs", "_last_lr"):  # torch's schedules compute from these
             if name in vars(schedule):
                 setattr(schedule, name, [rate * factor for rate in getattr(schedule, name)])
 
 
 def _all_of(scheduler: Any) -> Iterator[Any]:
-    """A schedule, and those it is made of."""
+    """Yield a schedule, and those it consists of."""
     yield scheduler
     for part in vars(scheduler).get("_schedulers", ()):
         yield from _all_of(part)

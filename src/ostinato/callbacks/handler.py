@@ -1,4 +1,4 @@
-"""Deliver the events of a run to the callbacks that listen to them."""
+"""Deliver the events of a run to the callbacks that override them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Listener = Callable[..., Any]
 
 
 class Audience(NamedTuple):
-    """Who listens to an event."""
+    """The callbacks that listen to an event."""
 
-    callbacks: list[TrainerCallback]  # all that were asked
+    callbacks: list[TrainerCallback]  # all that were examined
     listeners: list[Listener]
     is_quiet: bool  # no listener draws random numbers
-    stays: bool  # none of the callbacks is the user's
+    stays: bool  # all callbacks are ours, none is the user's
 
     @classmethod
     def of(cls, callbacks: list[TrainerCallback], event: str) -> Audience:
@@ -35,9 +35,15 @@ class Audience(NamedTuple):
 
 
 class CallbackHandler(TrainerCallback):
-    """Delivers each event to every callback that listens to it, in order.
+    """Deliver each event to every callback that overrides it, in order.
 
-    With `isolate_rng` the random streams are put back after callbacks that might draw from them.
+    Args:
+        callbacks: The callbacks, as classes or instances.
+        model: Passed to callbacks with every event, as are the next three.
+        processing_class: The tokenizer or processor.
+        optimizer: The optimizer.
+        lr_scheduler: The schedule.
+        isolate_rng: Restore the random streams after callbacks that might draw from them.
     """
 
     def __init__(
@@ -68,7 +74,11 @@ class CallbackHandler(TrainerCallback):
             )
 
     def add_callback(self, callback: TrainerCallback | type[TrainerCallback]) -> None:
-        """Add one, as a class or an instance. A second one of the same class is said, and kept."""
+        """Add a callback. A second one of the same class is kept, with a warning.
+
+        Args:
+            callback: A class or an instance.
+        """
         added = callback() if isinstance(callback, type) else callback
         if any(type(present) is type(added) for present in self.callbacks):
             warn(
@@ -78,14 +88,25 @@ class CallbackHandler(TrainerCallback):
         self.callbacks.append(added)
 
     def pop_callback(self, callback: TrainerCallback | type[TrainerCallback]) -> TrainerCallback | None:
-        """Take one out, by class or instance, and return it."""
+        """Remove a callback and return it.
+
+        Args:
+            callback: A class or an instance.
+
+        Returns:
+            The removed callback; None if there is none.
+        """
         found = self._find(callback)
         if found is not None:
             self.remove_callback(found)
         return found
 
     def remove_callback(self, callback: TrainerCallback | type[TrainerCallback]) -> None:
-        """Take one out, by class or instance."""
+        """Remove a callback.
+
+        Args:
+            callback: A class or an instance.
+        """
         if isinstance(callback, type):
             self.pop_callback(callback)
         else:
@@ -108,10 +129,21 @@ class CallbackHandler(TrainerCallback):
     def call_event(
         self, event: str, args: Any, state: TrainerState, control: TrainerControl, **details: Any
     ) -> TrainerControl:
-        """Tell every listener; hand on the control that the last of them returned."""
-        # Most callbacks ignore most events, and an ignored event should cost next to nothing. Who listens is asked
-        # anew each time: `callbacks` is a public list, and methods are patched on classes and instances. Our own are
-        # not patched in the middle of a run: where there are no others, it is enough that they are the very same.
+        """Call every listener of an event.
+
+        Args:
+            event: The name of the event.
+            args: The training arguments.
+            state: The state of the trainer.
+            control: The control.
+            **details: Further keywords for the listeners.
+
+        Returns:
+            The control that the last listener returned, or else the given one.
+        """
+        # Most callbacks ignore most events, and an ignored event should cost next to nothing. The listeners are looked
+        # up each time: `callbacks` is a public list, and methods are patched on classes and instances. Our own
+        # callbacks are not patched during a run: where there are no others, comparing their identities is enough.
         if event == "on_train_begin":
             self._audiences.clear()
         known, present = self._audiences.get(event), self.callbacks
@@ -187,6 +219,6 @@ for _event in EVENTS:
 
 
 def emit(trainer: Any, event: Event, **details: Any) -> None:
-    """Tell every callback; adopt the control they hand back."""
+    """Deliver an event to every callback; set the trainer's control to the one that is returned."""
     deliver = getattr(trainer.callback_handler, event)
     trainer.control = deliver(trainer.args, trainer.state, trainer.control, **details)

@@ -15,16 +15,16 @@ from .events import QuietCallback, TidiesUp
 
 
 class ProfilerCallback(QuietCallback, TidiesUp):
-    """Profiles a window of steps, and writes it as a trace for `chrome://tracing` or Perfetto.
+    """Profile a window of steps, and write it as a trace for `chrome://tracing` or Perfetto.
 
     The file is `profile/steps-<first>-<last>.json` in the run's directory. Before and after the window the profiler
     does not exist. With several processes the first is profiled.
 
     Args:
-        wait: how many steps of this `train` pass first.
-        warmup: how many steps are then taken with the profiler on, and thrown away.
-        active: how many steps are recorded.
-        options: for `torch.profiler.profile`, such as `record_shapes=True`, `profile_memory=True`, `with_stack=True`.
+        wait: How many steps of this `train` pass first.
+        warmup: How many steps are then taken with the profiler on, and discarded.
+        active: How many steps are recorded.
+        options: For `torch.profiler.profile`, such as `record_shapes=True`, `profile_memory=True`, `with_stack=True`.
 
     >>> Trainer(..., callbacks=[ProfilerCallback(wait=10, warmup=2, active=3)])  # doctest: +SKIP
     """
@@ -81,14 +81,14 @@ class ProfilerCallback(QuietCallback, TidiesUp):
             trace.unlink(missing_ok=True)
             profiler.export_chrome_trace(str(trace))
             trace.stat()  # torch raises nothing if it cannot write
-        except OSError as error:  # no reason to lose the run
+        except OSError as error:  # a missing profile does not justify stopping the run
             warn(f"the profile of steps {first} to {last} could not be written: {error}")
             return
         self.trace = trace
         note(f"profiled steps {first} to {last}: {trace}")
 
     def broke_off(self) -> None:
-        """A run that failed inside its window left the profiler on."""
+        """Stop the profiler that a run left on when it failed inside its window."""
         if self._profiler is not None:
             profiler, self._profiler = self._profiler, None
             profiler.stop()

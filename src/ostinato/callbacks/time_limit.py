@@ -1,4 +1,4 @@
-"""End a run, with a checkpoint, before its time is up."""
+"""Stop a run, with a checkpoint, before its time limit."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from ..core.state import ExportableState, TrainerControl, TrainerState
 from ..core.stop_request import ask_to_stop
 from .events import QuietCallback
 
-_RECENT = 50  # steps that tell how long the next may take
+_RECENT = 50  # steps from which the length of the next is estimated
 _SLOW_DISK = 200e6  # bytes per second
 _COPIES = 3  # of the parameters in a checkpoint: weights, and two averages of the optimizer
 
 
 class TimeLimitCallback(QuietCallback, ExportableState):
-    """Stops training, with a checkpoint, while there is still time to write it; `train` returns as at its end.
+    """Stop training, with a checkpoint, while there is still time to write it; `train` returns as at its end.
 
-    Before every step it asks whether a step as long as the longest of late, its data included, and a save still fit.
-    With several processes, which agree to stop every ten steps, it asks for ten. An evaluation that does not fit is
-    broken off; the resumed run makes up for it.
+    Before every step it checks whether a step as long as the longest recent one, its data included, and a save still
+    fit. With several processes, which agree to stop every ten steps, it checks for ten. An evaluation that does not
+    fit is interrupted; the resumed run repeats it.
 
     Args:
-        hours, minutes: how long training may take, added up; counted from the beginning of `train`.
-        margin: seconds to keep free besides; by default 5 % of the time, and no more than a minute.
-        all_legs: counts the time of the runs before, as far as their checkpoints tell, when a run is resumed.
+        hours, minutes: How long training may take, added up; counted from the beginning of `train`.
+        margin: Seconds to keep free besides; by default 5 % of the time, and no more than a minute.
+        all_legs: Count the time of the runs before, as far as their checkpoints record it, when a run is resumed.
 
     >>> Trainer(..., callbacks=[TimeLimitCallback(hours=11.5)])  # doctest: +SKIP
     """
@@ -44,29 +44,33 @@ class TimeLimitCallback(QuietCallback, ExportableState):
             )
         self.margin = min(60.0, 0.05 * self.limit) if margin is None else margin
         self.all_legs = all_legs
-        self.seconds_before = 0.0  # of the runs that this one goes on from
+        self.seconds_before = 0.0  # of the runs that this one continues
         self._ends_at: float | None = None
         self._heard_every = 1
 
     def reckon_with(self, steps: int) -> None:
-        """Told before a run begins: how many steps it takes until it heeds that it was asked to stop."""
+        """Set how many steps a run takes until it stops when asked; called before it begins.
+
+        Args:
+            steps: The number of steps.
+        """
         self._heard_every = steps
 
     def on_train_begin(
         self, args: Any, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
     ) -> None:
         self._began_at = time.monotonic()
-        if state.global_step == 0:  # there was none before
+        if state.global_step == 0:  # there was no run before
             self.seconds_before = 0.0
         self._ends_at = self._began_at + self.limit - (self.seconds_before if self.all_legs else 0.0)
         self._steps: deque[float] = deque(maxlen=_RECENT)
         weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-        # A save is written in the background: how long it takes is seen from its size, or where it is waited for.
+        # A save is written in the background: its time is estimated from its size, or measured where it is waited for.
         self._save = _COPIES * weights / _SLOW_DISK
-        self._mark: float | None = None  # when what was measured last had ended
+        self._mark: float | None = None  # when the last measured part had ended
 
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        # The first batch of a run is long in coming, and of a resumed one longer: that tells nothing of later steps.
+        # The first batch of a run takes long, and that of a resumed one longer, unlike those of later steps.
         if self._mark is None:
             self._mark = self._clock()
 
@@ -86,15 +90,15 @@ class TimeLimitCallback(QuietCallback, ExportableState):
         self._save = max(self._save, self._lap())
 
     def _lap(self) -> float:
-        """The time since the step, evaluation or save before."""
-        if self._ends_at is None or self._mark is None:  # nothing is trained, or not yet
+        """Return the time since the previous step, evaluation or save."""
+        if self._ends_at is None or self._mark is None:  # no training, or not yet
             return 0.0
         before, self._mark = self._mark, self._clock()
         return self._mark - before
 
     @staticmethod
     def _clock() -> float:
-        """A clock that stands still in a pause: a step does not take longer for it."""
+        """Return the time of a clock that stops during a pause, which does not make a step longer."""
         return time.monotonic() - seconds_paused()
 
     def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -114,7 +118,7 @@ class TimeLimitCallback(QuietCallback, ExportableState):
 
 
 def _spoken(seconds: float) -> str:
-    """90 s, 5 min, 11.5 h."""
+    """Return a duration as 90 s, 5 min, 11.5 h."""
     for size, unit in ((3600, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds / size:.4g} {unit}"

@@ -18,18 +18,18 @@ _SMALL = (torch.float16, torch.bfloat16)
 
 
 class EMACallback(QuietCallback, LendsWeights, TensorState):
-    """Averages the weights over the steps; evaluations, the best model and, in the end, the model have the average.
+    """Average the weights over the steps; evaluations, the best model and, in the end, the model have the average.
 
-    Training is not touched: its weights are back, bit for bit, after every evaluation, and they are what a checkpoint
-    has in `model.safetensors`. The averages lie beside them, so a resumed run goes on exactly.
+    Training is not affected: its weights are restored, bit for bit, after every evaluation, and they are what a
+    checkpoint has in `model.safetensors`. The averages are stored beside them, so a resumed run continues exactly.
 
     Args:
-        decay: how much of the average stays at every step. Early on less of it does, `(1 + n) / (10 + n)` after `n`
-            steps: the weights that training began with are soon forgotten.
+        decay: The share of the average that is kept at every step. Early on it is smaller, `(1 + n) / (10 + n)` after
+            `n` steps, so that the weights from the beginning of training soon have no influence.
         warm_up: False keeps `decay` from the first step on.
-        start: the number of steps after which averaging begins.
-        evaluate: whether evaluations, predictions and the best model use the average.
-        load_at_end: whether the model has the average once training has ended (with `load_best_model_at_end`, the
+        start: The number of steps after which averaging begins.
+        evaluate: Whether evaluations, predictions and the best model use the average.
+        load_at_end: Whether the model has the average once training has ended (with `load_best_model_at_end`, the
             average that was best).
 
     >>> Trainer(..., callbacks=[EMACallback(decay=0.999)])  # doctest: +SKIP
@@ -55,8 +55,8 @@ class EMACallback(QuietCallback, LendsWeights, TensorState):
         self.updates = 0
         self.averages: dict[str, Tensor] = {}
         self._saved: Mapping[str, Any] | None = None  # of the checkpoint that is resumed from
-        self._pairs: tuple[list[Tensor], list[Tensor]] = ([], [])  # averages, and the parameters they are of
-        self._small: list[tuple[Tensor, Tensor]] = []  # the same, of parameters that are averaged in float32
+        self._pairs: tuple[list[Tensor], list[Tensor]] = ([], [])  # averages, and their parameters
+        self._small: list[tuple[Tensor, Tensor]] = []  # the same, for parameters that are averaged in float32
         self._is_lent = False
 
     # ---- averaging
@@ -97,7 +97,7 @@ class EMACallback(QuietCallback, LendsWeights, TensorState):
             for average, parameter in self._small:
                 average.lerp_(parameter.float(), 1 - keep)
 
-    # ---- having the average in the model
+    # ---- the average in the model
 
     @contextmanager
     def lending(self, model: nn.Module) -> Iterator[None]:
@@ -109,7 +109,10 @@ class EMACallback(QuietCallback, LendsWeights, TensorState):
 
     @contextmanager
     def averaged(self, model: nn.Module) -> Iterator[None]:
-        """While entered, the model has the average; afterwards the very same weights as before.
+        """Give the model the average inside the block; restore the very same weights as before afterwards.
+
+        Args:
+            model: The model that is trained.
 
         >>> with ema.averaged(trainer.model):  # doctest: +SKIP
         ...     trainer.save_model("average")
@@ -134,10 +137,15 @@ class EMACallback(QuietCallback, LendsWeights, TensorState):
         if self.load_at_end and not has_best:
             _put(model, self.averages)
         if self.load_at_end or has_best:
-            self._forget()  # the model has what it should have: nothing is lent any more
+            self._forget()  # the model has its final weights: none are exchanged any more
 
     def put_best(self, model: nn.Module, saved: Mapping[str, Any]) -> None:
-        """Put the average of the best checkpoint into the model, if it is what was evaluated there."""
+        """Load the average of the best checkpoint into the model, if it was evaluated there.
+
+        Args:
+            model: The model.
+            saved: What `tensor_state` returned for the best checkpoint.
+        """
         if self.evaluate:
             _put(model, saved["averages"])
 
@@ -154,7 +162,7 @@ class EMACallback(QuietCallback, LendsWeights, TensorState):
 
 
 def _trained(model: nn.Module, optimizer: Any) -> dict[str, nn.Parameter]:
-    """What the optimizer moves, now or once it is unfrozen: other weights equal their average."""
+    """Return what the optimizer changes, now or once it is unfrozen: other weights equal their average."""
     moved = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     return {
         name: parameter
@@ -164,7 +172,7 @@ def _trained(model: nn.Module, optimizer: Any) -> dict[str, nn.Parameter]:
 
 
 def _copy(parameter: Tensor) -> Tensor:
-    """Small steps towards a mean are lost in half precision, so it is kept in float32."""
+    """Copy a parameter, in float32 if it has half precision, in which small steps towards a mean are lost."""
     return parameter.detach().to(torch.float32 if parameter.dtype in _SMALL else parameter.dtype, copy=True)
 
 

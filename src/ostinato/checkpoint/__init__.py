@@ -1,9 +1,17 @@
 """Checkpoints: directories that appear whole or not at all, and that run no code when they are read.
 
-Import from the modules: `disk` (what outlasts a power cut), `store` (whole directories), `snapshot` and `saves`
-(written while training goes on), `tensor_file` (the format of tensors), `refusals` (a disk that is full), `tensors`
-(nested state), `weights` (the model), `retention` (which ones there are, which ones go), `checkpointer` (the parts of
-a training run), `layouts` (ours and those of transformers behind one face: `foreign`, `importer`, `exporter`,
-`torch_files`, `convert`), `run_home` (a run in its directory: `home`, `lock`, `identity`). This file imports nothing,
-so that `store` can be used without torch.
+Import from the modules:
+
+- single files: `disk` (operations that survive a power cut), `io` (bounded reading and writing), `tensor_file` (the
+  format of tensors), `file_names`;
+- whole directories: `atomic`, `verify` (intact checkpoints), `retention` (which exist, which are deleted), `space`
+  (free space on the disk), `save_errors` (a disk that is full);
+- contents: `weights` (the model), `tensors` (nested state), `training_state` (the parts of a training run),
+  `save_parts`, `callback_tensors`, `intercept_save`;
+- saves in the background: `snapshot`, `background`;
+- layouts: `layouts` (one interface to our layout and that of transformers), `transformers/` (`detect`, `read`,
+  `write`, `unpickle`, `convert`);
+- the directory of a run: `run_directory`, `lock`, `lock_holder`, `identity`.
+
+This file imports nothing, so that `atomic` can be used without torch.
 """

@@ -4,9 +4,9 @@
         (scratch / "model.safetensors").write_bytes(...)
     # out/checkpoint-20 exists now, with MANIFEST.json; had anything failed, it would not
 
-The manifest is written last, and the directory gets its name after that. On a disk either would do; where renaming
-is copying (object stores mounted as a disk) the manifest still tells whole from half. It is a protection against
-damage, not against an attacker, who can write another manifest.
+The manifest is written last, and the directory gets its name after that. On a disk either would be enough; where
+renaming is copying (object stores mounted as a disk) the manifest still distinguishes a complete directory from an
+incomplete one. It protects against damage, not against an attacker, who can write another manifest.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def atomic_directory(
 ) -> Iterator[Path]:
     """Yield a scratch directory that becomes `target` once the block has succeeded in every process.
 
-    Every process enters; one of them leads. If the block fails anywhere, the scratch directory goes, an existing
-    `target` stays as it was, and every process raises: its own error, or that another one failed.
+    Every process enters; one of them leads. If the block fails in any process, the scratch directory is removed, an
+    existing `target` stays as it was, and every process raises: its own error, or that another process failed.
 
     >>> with atomic_directory(Path("out/checkpoint-20")) as scratch:
     ...     _ = (scratch / "trainer_state.json").write_text("{}")
@@ -69,25 +69,26 @@ def atomic_directory(
     scratch = scratch_of(target)
     try:
         failure = _attempt(lambda: prepare(target)) if leader else None
-        barrier()  # the directory is there
+        barrier()  # the directory exists
         try:
             if failure is not None:
                 raise failure
             if not scratch.is_dir():
                 raise _failed_elsewhere(target)
-            # Signed in here and out below. Signing out takes no room, so a full disk cannot hide a failure.
+            # Each process creates a token here and removes it below. Removing takes no space: a full disk cannot hide
+            # a failure.
             token = scratch / f"{_TOKEN}{uuid.uuid4().hex}"
             token.touch(exist_ok=False)
             yield scratch
             token.unlink()
         except Exception as error:
             failure = error
-        barrier()  # everyone has written
+        barrier()  # all processes have written
         if leader and failure is None:
             failure = _attempt(lambda: _commit(target))
-        barrier()  # it has its name, or it failed
+        barrier()  # the directory has its name, or the commit failed
         failed_elsewhere = failure is None and scratch.exists()
-        barrier()  # everyone has seen which
+        barrier()  # all processes have seen the outcome
     finally:
         if leader:
             discard_unseen(scratch)
@@ -98,12 +99,12 @@ def atomic_directory(
 
 
 def scratch_of(target: Path) -> Path:
-    """Where `target` is written until it is whole."""
+    """Return the directory in which `target` is written until it is complete."""
     return _beside(target, "partial")
 
 
 def prepare(target: Path) -> Path:
-    """The empty scratch directory beside `target`, for those who cannot stay inside `atomic_directory`.
+    """Create the empty scratch directory beside `target`, for callers that cannot stay inside `atomic_directory`.
 
     Follow it with `seal` and `publish`, or with `abandon`.
     """
@@ -114,7 +115,7 @@ def prepare(target: Path) -> Path:
 
 
 def seal(target: Path, known: Mapping[Path, Sealed] | None = None) -> None:
-    """Bring the scratch directory of `target` to the disk, its manifest last.
+    """Flush the scratch directory of `target` to the disk, its manifest last.
 
     `known` are files that are on the disk already and were hashed while they were written.
     """
@@ -123,7 +124,7 @@ def seal(target: Path, known: Mapping[Path, Sealed] | None = None) -> None:
 
 
 def publish(target: Path) -> Path | None:
-    """Give the sealed directory its name. What had the name before is returned, under another, to be deleted."""
+    """Give the sealed directory its name. Return the new path of what had the name before, to be deleted."""
     with _told_by_name(target):
         return _publish(scratch_of(target), target)
 
@@ -137,7 +138,7 @@ def verify(path: Path, *, contents: bool = True, ignoring: Collection[str] = ())
     """Raise `CheckpointError` unless every file of the checkpoint is there as it was written.
 
     `contents=False` compares sizes only, which is fast and finds what a crash does; the default reads every byte.
-    Files named in `ignoring` are not looked at.
+    Files named in `ignoring` are skipped.
 
     >>> verify(Path("out/checkpoint-20"))
     """
@@ -154,9 +155,9 @@ class Damage:
 
 
 def find_damage(path: Path, *, contents: bool = True, ignoring: Collection[str] = ()) -> Iterator[Damage]:
-    """Every file that `verify` would complain about, one after the other as they are read.
+    """Yield every file that `verify` would report, one after the other as they are read.
 
-    Raises `CheckpointError` where there is no manifest that could be believed.
+    Raises `CheckpointError` where there is no valid manifest.
 
     >>> list(find_damage(Path("out/checkpoint-20")))
     []
@@ -171,12 +172,12 @@ def find_damage(path: Path, *, contents: bool = True, ignoring: Collection[str] 
 
 
 def has_manifest(path: Path) -> bool:
-    """Whether the directory can be verified at all. What transformers wrote cannot."""
+    """Return whether the directory has a manifest to verify. What transformers wrote has none."""
     return os.path.lexists(Path(path) / MANIFEST_NAME)
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether discovery may offer the directory: whole by its manifest and sizes, or finished by transformers.
+    """Return whether discovery may offer the directory: whole by its manifest and sizes, or finished by transformers.
 
     >>> is_checkpoint(Path("out/.checkpoint-20.partial"))
     False
@@ -185,7 +186,7 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def why_not_whole(path: Path) -> str | None:
-    """The reason why `is_checkpoint` says no; None if it says yes."""
+    """Return the reason why `is_checkpoint` is False; None if it is True."""
     path = Path(path)
     if has_manifest(path):
         try:
@@ -203,12 +204,12 @@ def why_not_whole(path: Path) -> str | None:
 
 
 def left_out(path: Path) -> str:
-    """Under which key it is said, once, that a directory is not whole: several look at it."""
+    """Return the key under which a directory that is not whole is reported once: several functions examine it."""
     return f"left out: {os.path.realpath(path)}"
 
 
 def discard(path: Path) -> None:
-    """Delete a directory so that no moment shows it half: it loses its name first.
+    """Delete a directory so that it is never visible half deleted: it loses its name first.
 
     >>> discard(Path("out/checkpoint-10"))
     """
@@ -221,9 +222,9 @@ def discard(path: Path) -> None:
 
 
 def sweep_leftovers(output_dir: Path) -> list[str]:
-    """Clear away what a killed run left behind; return the names. Only while nobody else writes there.
+    """Remove what a killed run left behind; return the names. Call it only while no other process writes there.
 
-    A checkpoint that was being replaced comes back if its replacement never got its name.
+    A checkpoint that was being replaced is restored if its replacement never got its name.
     """
     output_dir = Path(output_dir)
     if not output_dir.is_dir():
@@ -247,7 +248,7 @@ def _beside(target: Path, purpose: str) -> Path:
 
 
 def _attempt(action: Callable[[], object]) -> Exception | None:
-    """Its error, kept: the other processes must be met at the next barrier before it may be raised."""
+    """Return the error of an action instead of raising it: the next barrier has to be reached before it is raised."""
     try:
         action()
     except Exception as error:
@@ -269,7 +270,7 @@ def _failed_elsewhere(target: Path) -> FailedElsewhere:
 
 @contextmanager
 def _told_by_name(target: Path) -> Iterator[None]:
-    """What the system says becomes an error that says which checkpoint it is about."""
+    """Convert errors of the system into one that names the checkpoint."""
     try:
         yield
     except OSError as error:
@@ -302,7 +303,7 @@ def _seal(scratch: Path, target: Path, known: Mapping[Path, Sealed]) -> None:
 
 
 def _seal_directory(directory: Path, known: Mapping[Path, Sealed], *, depth: int) -> dict[str, Any]:
-    """Bring every file to the disk; return what the manifest says about this directory."""
+    """Flush every file to the disk; return what the manifest says about this directory."""
     if depth > _DEEPEST:
         raise CheckpointError(what=f"cannot save {directory}", why=f"more than {_DEEPEST} directories deep")
     sealed: dict[str, Any] = {"files": {}, "directories": {}}
@@ -339,7 +340,7 @@ def _own_hash(content: Mapping[str, Any]) -> str:
 
 
 def _publish(scratch: Path, target: Path) -> Path | None:
-    """Give the directory its name; if that fails, everything is as before."""
+    """Give the directory its name; if that fails, restore the previous state."""
     aside = _beside(target, "replaced")
     replaces = os.path.lexists(target)
     if replaces:
@@ -358,7 +359,7 @@ def _publish(scratch: Path, target: Path) -> Path | None:
 
 
 def discard_unseen(path: Path) -> None:
-    """Delete something nobody sees any more; that it stays behind is no reason to stop a run."""
+    """Delete a directory that is no longer visible; a failure to delete it does not stop a run."""
     try:
         disk().remove(path)
     except OSError as error:

@@ -1,8 +1,7 @@
-"""Writing beside training: one save at a time, in a thread that ends with it.
+"""Saves in the background: one at a time, in a thread that ends with it.
 
-The thread writes files and does nothing else. Whatever follows from a save (the state of the run, what is deleted,
-what is said) is done in the thread that trains, at the next step boundary after the save has ended: nobody sees it
-change in between.
+The thread writes files and does nothing else. What follows from a save (the state of the run, deletions, messages) is
+done in the thread that trains, at the next step boundary after the save has ended, so none of it changes in between.
 """
 
 from __future__ import annotations
@@ -18,26 +17,26 @@ from typing import TypeAlias
 from ..core.errors import CheckpointError
 from .snapshot import StandingMemory
 
-_NICENESS = 5  # where cores are few, training goes first
-_SILENT = 0.2  # seconds of waiting that need no explanation
+_NICENESS = 5  # where cores are few, training has priority
+_SILENT = 0.2  # seconds of waiting that need no message
 _BETWEEN_LOOKS = 0.1
 
 # What is being written (None: nothing any more), and how many of how many bytes of it are on the disk, where that is
-# known. Called while training stands still for it.
+# known. Called while training waits for it.
 ShowSaving: TypeAlias = Callable[[str | None, int, int], None]
 
 
 class Saves:
-    """The saves of one run: the one being written, and how the last one ended."""
+    """The saves of one run: the one being written, and the outcome of the last one."""
 
     def __init__(self, show: ShowSaving | None = None) -> None:
         self.show = show
-        self.landed = False  # one has ended, and what follows from it is not done yet
-        self.may_defer = False  # the loop asks for it, and looks for the end of it later
-        self.failure: CheckpointError | None = None  # of the last save, if the disk did not take it
+        self.landed = False  # a save has ended, and what follows from it is not done yet
+        self.may_defer = False  # the loop allows it, and checks for the end of the save later
+        self.failure: CheckpointError | None = None  # of the last save, if the disk refused it
         self.failed_step: int | None = None
-        self.checkpoint: Path | None = None  # the newest: on the disk, or on its way there
-        self.lost_best: CheckpointError | None = None  # the best model so far, if the disk did not take it
+        self.checkpoint: Path | None = None  # the newest: on the disk, or being written
+        self.lost_best: CheckpointError | None = None  # the best model so far, if the disk refused it
         self.has_told_waiting = False
         self.memory = StandingMemory()
         self._name = ""
@@ -49,7 +48,7 @@ class Saves:
 
     @contextmanager
     def deferring(self) -> Iterator[None]:
-        """Inside, a save may be left to the background."""
+        """Allow a save to run in the background, inside the block."""
         self.may_defer = True
         try:
             yield
@@ -63,9 +62,9 @@ class Saves:
         name: str,
         progress: Callable[[], tuple[int, int]] | None = None,
     ) -> None:
-        """Write in the background; `then` is called by `settle`, with the error if there was one.
+        """Write in the background; `settle` calls `then`, with the error if there was one.
 
-        `progress` tells how many of how many bytes are written.
+        `progress` returns how many of how many bytes are written.
         """
         self.wait()
         self._then, self._name, self._progress = then, name, progress or _unknown
@@ -73,11 +72,11 @@ class Saves:
         self._thread.start()
 
     def prepare(self, start: Callable[[], None]) -> None:
-        """Call `start` at the first step boundary: once a step was taken it is known what memory training needs."""
+        """Call `start` at the first step boundary: the memory that training needs is known only after a step."""
         self._then, self.landed = (lambda error: start()), True
 
     def settle(self) -> None:
-        """Do what follows from the save that has ended; waits for it if it has not. May raise what it ended with."""
+        """Do what follows from the save that has ended; wait for it if it has not. May raise the error of the save."""
         if self._thread is None and not self.landed:
             return
         if self._thread is not None:
@@ -87,7 +86,7 @@ class Saves:
         then(error)
 
     def _join(self, thread: threading.Thread) -> None:
-        """Wait for a save, and show how far it is, should it take a while."""
+        """Wait for a save, and show its progress if it takes a while."""
         if self.show is not None:
             thread.join(_SILENT)
             if thread.is_alive():
@@ -99,7 +98,7 @@ class Saves:
 
     @contextmanager
     def showing(self, name: str) -> Iterator[ShowSaving]:
-        """Inside, training stands still for what is being written, and whoever watches can see it."""
+        """Show what is being written, inside the block, while training waits for it."""
         show = self.show or _nobody_looks
         show(name, 0, 0)
         try:
@@ -108,29 +107,29 @@ class Saves:
             show(None, 0, 0)
 
     def wait(self) -> float:
-        """Return once nothing is being written; how many seconds that took."""
+        """Wait until nothing is being written; return how many seconds that took."""
         started = time.monotonic()
-        while self._thread is not None:  # what follows from a save may be written in the background again
+        while self._thread is not None:  # what follows from a save may start another one in the background
             self.settle()
         return time.monotonic() - started
 
     def forget(self) -> None:
-        """Wait for nothing any more; what is half written will never be taken for a checkpoint."""
+        """Stop waiting for the save; what is half written will never be taken for a checkpoint."""
         self._forgotten = self._thread
         self._thread, self._then, self._error, self.landed = None, _nothing, None, False
 
     @property
     def is_forgotten(self) -> bool:
-        """Whether what is being written is not to appear any more."""
+        """Whether the save being written must not appear any more."""
         return self._forgotten is not None
 
     def bury(self) -> None:
-        """Before the directory is used again: return once nobody writes into it."""
+        """Wait until nothing writes into the directory, before it is used again."""
         if self._forgotten is not None:
             self._forgotten.join()
 
     def unsaved(self, *, wants_best: bool) -> CheckpointError | None:
-        """The error of a run that is done and whose last save (or best model, if it is wanted) is not on the disk."""
+        """Return an error if a finished run's last save (or best model, if it is wanted) is not on the disk."""
         refusal = self.failure or (self.lost_best if wants_best else None)
         if refusal is None:
             return None
@@ -144,7 +143,7 @@ class Saves:
         _give_way()
         try:
             write()
-        except BaseException as error:  # is raised in the thread that trains
+        except BaseException as error:  # raised again in the thread that trains
             self._error = error
         self.landed = True
 
@@ -162,7 +161,7 @@ def _nothing(error: BaseException | None) -> None:
 
 
 def _give_way() -> None:
-    """Let other threads go first. A thread has a niceness of its own on Linux only; elsewhere it is the process's."""
+    """Lower the priority of this thread. Only Linux has a niceness per thread; elsewhere it is that of the process."""
     if "setpriority" in vars(os) and os.path.isdir("/proc/self/task"):
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)

@@ -1,7 +1,7 @@
-"""Callbacks with tensors of their own: where these are saved and loaded, and when a model gets to have them.
+"""Tensors that callbacks keep: saving and loading them, and the weights that callbacks provide to a model.
 
-A checkpoint to resume from holds the weights that are trained, and the callback's beside them. What nobody resumes
-from (the best model kept apart, `save_only_model`) holds the weights that were evaluated.
+A checkpoint to resume from holds the weights that are trained, and the callback's beside them. A directory that is not
+resumed from (the best model kept apart, `save_only_model`) holds the weights that were evaluated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from . import training_state, weights
 
 @contextmanager
 def lent_weights(trainer: CallbackTensorHost) -> Iterator[None]:
-    """While entered, the model has the weights that a callback lends; most of the time there is none."""
+    """Give the model the weights that a callback provides, inside the block; usually there are none."""
     with ExitStack() as lent:
         for callback in trainer.callback_handler.callbacks:
             if isinstance(callback, LendsWeights):
@@ -29,7 +29,7 @@ def lent_weights(trainer: CallbackTensorHost) -> Iterator[None]:
 
 
 def tensor_states(trainer: CallbackTensorHost) -> dict[str, list[Any]]:
-    """What callbacks remember in tensors, by class name."""
+    """Return the tensors that callbacks keep, by class name."""
     states: dict[str, list[Any]] = {}
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, TensorState) and (state := callback.tensor_state()):
@@ -38,7 +38,7 @@ def tensor_states(trainer: CallbackTensorHost) -> dict[str, list[Any]]:
 
 
 def load_tensor_states(trainer: CallbackTensorHost, checkpoint: str | Path) -> None:
-    """Give callbacks their tensors back; one that the checkpoint knows nothing of begins anew, and that is said."""
+    """Restore the tensors of callbacks. A callback that the checkpoint does not contain starts anew, with a notice."""
     callbacks = [one for one in trainer.callback_handler.callbacks if isinstance(one, TensorState)]
     if not callbacks:
         return
@@ -50,7 +50,7 @@ def load_tensor_states(trainer: CallbackTensorHost, checkpoint: str | Path) -> N
 
 
 def load_best(trainer: CallbackTensorHost, best: Path) -> None:
-    """Put the best weights into the model: those that were evaluated, where these were lent."""
+    """Load the best weights into the model: the evaluated ones, if a callback provided these."""
     weights.load_weights(trainer.model, best, trainer.strategy.load_model_state)
     callbacks = [one for one in trainer.callback_handler.callbacks if isinstance(one, LendsWeights)]
     for callback, state in _matched(callbacks, best) if callbacks else ():

@@ -1,8 +1,8 @@
 """The operations that decide what is left of a save after a crash, in one place.
 
-Everything that has to be there after a power cut goes through `disk()`: files are brought to the disk, directories get
-and lose their names. Whoever wants to watch these operations, slow them down or let them fail puts another `Disk` in
-its place (`using`).
+Everything that has to survive a power cut goes through `disk()`: files are flushed to the disk, directories get and
+lose their names. To observe these operations, slow them down or make them fail, replace it with another `Disk`
+(`using`).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ..core.errors import CheckpointError
 
 try:
     import fcntl
-except ImportError:  # Windows, which has no direct writing of this kind either
+except ImportError:  # Windows, which has no direct writes of this kind either
     fcntl = None
 
 _CHUNK = 2**20
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _DIRECT = getattr(os, "O_DIRECT", 0) if fcntl is not None else 0
-_BLOCK = max(mmap.PAGESIZE, 4096)  # what addresses, places and lengths of direct writes are multiples of
+_BLOCK = max(mmap.PAGESIZE, 4096)  # addresses, offsets and lengths of direct writes are multiples of it
 
-# What a disk says when it cannot take a file. Anything else is a mistake of somebody's, not a disk's.
+# The errors of a disk that cannot take a file. Any other error is a mistake elsewhere.
 _REFUSALS = frozenset(
     getattr(errno, name)
     for name in (
@@ -41,11 +41,11 @@ _REFUSALS = frozenset(
 
 
 class DiskError(CheckpointError):
-    """A checkpoint that the disk did not take: no room, an I/O error, no right to write."""
+    """A checkpoint that the disk refused: no space, an I/O error, no permission to write."""
 
 
 def refused_by_disk(error: BaseException | None) -> bool:
-    """Whether a save failed for what the disk said, so that the next one may succeed.
+    """Return whether a save failed because of the disk, so that the next one may succeed.
 
     >>> refused_by_disk(OSError(errno.ENOSPC, "No space left on device"))
     True
@@ -56,13 +56,13 @@ def refused_by_disk(error: BaseException | None) -> bool:
         return False
     if isinstance(error, OSError):
         return error.errno in _REFUSALS
-    # safetensors, where a model writes its weights itself, says it in words.
+    # safetensors, where a model writes its weights itself, reports it only in the message.
     return type(error).__name__ == "SafetensorError" and "(os error" in str(error)
 
 
 @dataclass(frozen=True)
 class Sealed:
-    """A file that is on the disk: what the manifest says of it, and how to see that nobody has touched it since."""
+    """A file that is on the disk: what the manifest says of it, and a mark that shows whether it was changed since."""
 
     size: int
     sha256: str
@@ -73,13 +73,13 @@ class Sealed:
 
 
 class Disk:
-    """Files and names that outlast a power cut once a method has returned."""
+    """Files and names that survive a power cut once a method has returned."""
 
     def write(self, path: Path, content: Iterable[bytes | memoryview], *, direct: bool = False) -> Sealed:
-        """Write a file that was not there and bring it to the disk, hashing on the way.
+        """Write a new file and flush it to the disk, hashing on the way.
 
-        `direct` goes around the page cache, which takes most of the time of writing a large file: the pieces of
-        `content` then begin at page boundaries and are, but for the last, whole pages long.
+        `direct` bypasses the page cache, which takes most of the time of writing a large file: the pieces of
+        `content` then begin at page boundaries and are, except for the last, whole pages long.
         """
         digest, size = hashlib.sha256(), 0
         descriptor, direct = _create(path, direct=direct)
@@ -95,7 +95,7 @@ class Disk:
             os.close(descriptor)
 
     def seal(self, path: Path, descriptor: int) -> Sealed:
-        """Bring a file to the disk that somebody else wrote, and read it for its hash."""
+        """Flush a file that was written elsewhere to the disk, and read it for its hash."""
         os.fsync(descriptor)
         status = os.fstat(descriptor)
         return Sealed(status.st_size, hash_of(descriptor), _mark(status))
@@ -104,7 +104,7 @@ class Disk:
         path.mkdir(parents=True)
 
     def sync_directory(self, path: Path) -> None:
-        """Bring the entries of a directory (names, renames) to the disk."""
+        """Flush the entries of a directory (names, renames) to the disk."""
         if os.name == "nt":  # directories cannot be opened there
             return
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
@@ -117,7 +117,7 @@ class Disk:
         os.rename(source, target)
 
     def remove(self, path: Path) -> None:
-        """Delete what is there, if anything; of a link, the link."""
+        """Delete the path if it exists; of a link, delete the link."""
         if path.is_symlink() or path.is_file():
             path.unlink()
         elif path.exists():
@@ -128,13 +128,13 @@ _disk = Disk()
 
 
 def disk() -> Disk:
-    """The disk that checkpoints are written to."""
+    """Return the disk that checkpoints are written to."""
     return _disk
 
 
 @contextmanager
 def using(other: Disk) -> Iterator[None]:
-    """Put another disk in its place, for all threads.
+    """Replace the disk, for all threads.
 
     >>> with using(Disk()):
     ...     trainer.train()
@@ -148,7 +148,7 @@ def using(other: Disk) -> Iterator[None]:
 
 
 def hash_of(descriptor: int) -> str:
-    """The hash of what is left to read."""
+    """Return the hash of what is left to read."""
     digest = hashlib.sha256()
     while chunk := os.read(descriptor, _CHUNK):
         digest.update(chunk)
@@ -167,12 +167,12 @@ def _create(path: Path, *, direct: bool) -> tuple[int, bool]:
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
                 raise
-            path.unlink(missing_ok=True)  # some file systems refuse only after they have made it
+            path.unlink(missing_ok=True)  # some file systems refuse only after they have created the file
     return os.open(path, flags, 0o666), False
 
 
 def _write_all(descriptor: int, piece: memoryview, *, direct: bool) -> bool:
-    """Write all of it; returns whether what follows may still be written directly."""
+    """Write all of a piece; return whether what follows may still be written directly."""
     while len(piece):
         if direct and len(piece) < _BLOCK:  # the end of the file
             direct = _through_cache(descriptor)
@@ -182,7 +182,7 @@ def _write_all(descriptor: int, piece: memoryview, *, direct: bool) -> bool:
         except OSError as error:
             if not direct or error.errno != errno.EINVAL:
                 raise
-            direct = _through_cache(descriptor)  # another alignment is asked for than pages have
+            direct = _through_cache(descriptor)  # the file system requires an alignment other than that of pages
             continue
         if direct and written % _BLOCK:
             direct = _through_cache(descriptor)

@@ -1,13 +1,13 @@
-"""Which run a checkpoint is of, so that no run deletes, replaces or continues what is another's.
+"""The identity of a run, recorded in its checkpoints, so that no run deletes, replaces or continues another's.
 
 A run has an id. Every checkpoint holds it, in `run.json`, which the manifest covers like every other file:
 
     {"format": 1, "run_id": "20260114-093005-4f1c2a", "saved_at": 1768383005.2}
 
-A checkpoint without it (written by transformers, or before there were ids) is nobody's: it is never deleted. Where a
-run wants a name that another run's checkpoint has, the other one moves into a directory named after its own run, under
-its old name: `out/checkpoint-20` to `out/run-20260114-093005-4f1c2a/checkpoint-20`. It can be loaded and resumed from
-there, and whoever looks for `checkpoint-*` in `out` (transformers does, when it deletes) does not see it.
+A checkpoint without it (written by transformers, or before there were ids) has no owner and is never deleted. Where a
+run needs a name that another run's checkpoint has, that checkpoint is moved into a directory named after its own run,
+under its old name: `out/checkpoint-20` to `out/run-20260114-093005-4f1c2a/checkpoint-20`. It can be loaded and resumed
+from there, and a search for `checkpoint-*` in `out` (as transformers does, when it deletes) does not find it.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from .space import in_words
 
 FORMAT = 1
 
-_UNKNOWN = "unknown"  # the directory of what is nobody's
+_UNKNOWN = "unknown"  # the directory of checkpoints without an owner
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # it becomes part of a path
-_FAR_AWAY = 1e11  # seconds; a time of saving beyond it is no time
+_FAR_AWAY = 1e11  # seconds; a larger time of saving is not valid
 _NUMBERED = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
 _HOME = re.compile(rf"run-{_RUN_ID.pattern}")
 
 
 def new_run_id() -> str:
-    """An id that no other run has. Ids sort by the time they were made. Draws from no random stream of the run's.
+    """Return an id that no other run has. Ids sort by the time they were made. No random stream of the run is used.
 
     >>> new_run_id()
     '20260114-093005-4f1c2a'
@@ -49,10 +49,10 @@ def new_run_id() -> str:
 
 
 def resumed_run_id(checkpoint: str | Path, damaged: Collection[Path] = ()) -> str:
-    """The id to go on with after a checkpoint: its own, unless its run has gone further than that.
+    """Return the id to continue with after a checkpoint: its own, unless its run has later checkpoints.
 
-    Going back to an earlier checkpoint is a new run, so the later ones are kept and never mixed with what comes now.
-    Those that are known to be `damaged` are not later ones: nobody can go on from them.
+    Going back to an earlier checkpoint is a new run, so the later ones are kept and never mixed with the new ones.
+    Checkpoints that are known to be `damaged` do not count as later ones: a run cannot continue from them.
 
     >>> resumed_run_id("out/checkpoint-20")
     '20260114-093005-4f1c2a'
@@ -75,7 +75,7 @@ def resumed_run_id(checkpoint: str | Path, damaged: Collection[Path] = ()) -> st
 
 
 def write_run_id(directory: str | Path, run_id: str) -> None:
-    """Say in a checkpoint which run it is of; call it while the checkpoint is being written.
+    """Write the id of a run into a checkpoint; call it while the checkpoint is being written.
 
     >>> write_run_id(scratch, run_id)
     """
@@ -89,7 +89,7 @@ def write_run_id(directory: str | Path, run_id: str) -> None:
 
 
 def read_run_id(directory: str | Path) -> str | None:
-    """The run that a checkpoint is of; None if it does not say, or not so that it could be believed.
+    """Return the id of the run that a checkpoint belongs to; None if it has none, or no valid one.
 
     >>> read_run_id("out/checkpoint-20")
     '20260114-093005-4f1c2a'
@@ -99,7 +99,7 @@ def read_run_id(directory: str | Path) -> str | None:
 
 
 def used_by_others(directory: str | Path, run_id: str) -> list[Path]:
-    """The whole checkpoints in a directory that are not of this run, by step; nothing if there is no directory.
+    """Return the whole checkpoints in a directory that are not of this run, by step; none if there is no directory.
 
     >>> used_by_others("out", run_id)
     [PosixPath('out/checkpoint-10'), PosixPath('out/checkpoint-20')]
@@ -108,7 +108,7 @@ def used_by_others(directory: str | Path, run_id: str) -> list[Path]:
 
 
 def describe_others(paths: Sequence[Path]) -> str:
-    """One line about checkpoints of other runs, as a run says it that begins beside them.
+    """Return one line about checkpoints of other runs, for a run that begins beside them.
 
     >>> describe_others(used_by_others("out", run_id))
     'here already, of other runs, and kept: 2 checkpoints, 2.7 GB (out/checkpoint-10, out/checkpoint-20)'
@@ -119,7 +119,7 @@ def describe_others(paths: Sequence[Path]) -> str:
 
 
 def make_room(target: str | Path, run_id: str) -> Path | None:
-    """Move another run's checkpoint away from a name that this run needs; return where it is now, None if nowhere.
+    """Move another run's checkpoint away from a name that this run needs; return its new path, None if none was moved.
 
     Call it as late as possible, right before the new one gets the name: nothing is lost if the run dies in between,
     but the old one has moved.
@@ -153,9 +153,9 @@ def make_room(target: str | Path, run_id: str) -> Path | None:
 
 
 def find_own(path: str | Path, run_id: str) -> Path | None:
-    """Where a checkpoint of this run is now that was remembered under this path; None if it is gone.
+    """Return the present path of a checkpoint of this run that was recorded under this path; None if it is gone.
 
-    Paths are remembered (as that of the best model is), and a later run may have moved what was there.
+    Paths are recorded (as that of the best model is), and a later run may have moved what was there.
 
     >>> find_own("out/checkpoint-20", run_id)
     PosixPath('out/run-20260114-093005-4f1c2a/checkpoint-20')
@@ -166,10 +166,10 @@ def find_own(path: str | Path, run_id: str) -> Path | None:
 
 
 def latest_run_checkpoint(directory: str | Path) -> Path | None:
-    """The last checkpoint of the run that saved last: what `resume_from_checkpoint=True` goes on with.
+    """Return the last checkpoint of the run that saved last, from which `resume_from_checkpoint=True` continues.
 
-    Steps of different runs say nothing about each other: a fresh run at step 20 is newer than an old one's step 500.
-    In a directory with a single run this is `get_last_checkpoint`. What is nobody's counts as one run.
+    Steps of different runs are not comparable: a fresh run at step 20 is newer than an old one's step 500.
+    In a directory with a single run this is `get_last_checkpoint`. Checkpoints without an owner count as one run.
 
     >>> latest_run_checkpoint("out")
     PosixPath('out/checkpoint-20')
@@ -178,7 +178,7 @@ def latest_run_checkpoint(directory: str | Path) -> Path | None:
 
 
 def newest_first(directory: str | Path) -> list[Path]:
-    """Every checkpoint of every run in a directory, whole or not, in the order in which one would go on from them.
+    """Return every checkpoint of every run in a directory, whole or not, in the order of preference for resuming.
 
     >>> newest_first("out")
     [PosixPath('out/checkpoint-20'), PosixPath('out/checkpoint-10')]
@@ -200,8 +200,8 @@ class _Found:
 
 
 def _find(directory: Path, damaged: Collection[Path] = ()) -> list[_Found]:
-    """Every whole checkpoint of every run in a directory, by step, also those that were moved aside."""
-    found, known = [], set(map(os.path.realpath, damaged))  # of these it was said already
+    """Return every whole checkpoint of every run in a directory, by step, including those that were moved aside."""
+    found, known = [], set(map(os.path.realpath, damaged))  # these have been reported already
     for one in _all_in(directory):
         if os.path.realpath(one.path) in known:
             continue
@@ -214,7 +214,7 @@ def _find(directory: Path, damaged: Collection[Path] = ()) -> list[_Found]:
 
 
 def _all_in(directory: Path) -> list[_Found]:
-    """The same with those that are not whole."""
+    """Return every checkpoint of every run in a directory, whole or not."""
     if not directory.is_dir():
         return []
     places = [home / name for home in (directory, *homes_of(directory)) for name in os.listdir(home)]
@@ -226,12 +226,12 @@ def _all_in(directory: Path) -> list[_Found]:
 
 
 def home_of(checkpoint: Path) -> Path:
-    """The directory that a checkpoint was saved in: one that was moved aside lies a directory below it."""
+    """Return the directory that a checkpoint was saved in: one that was moved aside is one directory below it."""
     return checkpoint.parent.parent if _is_home(checkpoint.parent) else checkpoint.parent
 
 
 def homes_of(directory: Path) -> list[Path]:
-    """The directories of runs whose checkpoints were moved aside."""
+    """Return the directories of runs whose checkpoints were moved aside."""
     if not directory.is_dir():
         return []
     return [directory / name for name in sorted(os.listdir(directory)) if _is_home(directory / name)]
@@ -242,13 +242,13 @@ def _is_home(path: Path) -> bool:
 
 
 def _free_place(path: Path, owner: str) -> Path:
-    """Where `path` can be moved to. Of what is nobody's there may be several of one name."""
+    """Return where `path` can be moved to. Several checkpoints without an owner may have the same name."""
     names = itertools.chain([f"run-{owner}"], (f"run-{owner}-{number}" for number in itertools.count(2)))
     return next(place for name in names if not os.path.lexists(place := path.parent / name / path.name))
 
 
 def step_of(name: str) -> int | None:
-    """The step that the name of a checkpoint says; None if it is not such a name.
+    """Return the step in the name of a checkpoint; None if it is not such a name.
 
     >>> step_of("checkpoint-20"), step_of("best-model")
     (20, None)
@@ -258,7 +258,7 @@ def step_of(name: str) -> int | None:
 
 
 def _saved_at(path: Path) -> float:
-    """When a checkpoint was completed: as it says itself, since copying changes the times of files."""
+    """Return when a checkpoint was completed: by its own record, since copying changes the times of files."""
     said = _read(path).get("saved_at")
     if isinstance(said, (int, float)) and 0 < said < _FAR_AWAY:
         return float(said)
@@ -273,7 +273,7 @@ def _saved_at(path: Path) -> float:
 def _read(directory: Path) -> dict[str, Any]:
     try:
         content = io.read_json(directory / RUN_NAME)
-    except CheckpointError:  # missing or damaged: then it is nobody's, and stays
+    except CheckpointError:  # missing or damaged: then it has no owner, and is kept
         return {}
     return content if isinstance(content, dict) and content.get("format") == FORMAT else {}
 

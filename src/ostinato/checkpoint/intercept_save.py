@@ -1,9 +1,9 @@
-"""The tensors of a model that saves itself, without its writing them.
+"""Intercept the tensors of a model that saves itself, before it writes them.
 
-`save_pretrained` decides about names, tied weights, conversions and shards, and hands the result to `save_file` of
-safetensors, file by file. While `handing_over` is entered, whoever takes tensors gets them instead; configurations and
-indexes are written as ever. Nothing is assumed about how `save_pretrained` works but that it calls `save_file`: where
-it does not, its weights are written by itself, as they would be without all this.
+`save_pretrained` decides about names, tied weights, conversions and shards, and passes the result to `save_file` of
+safetensors, file by file. Inside `handing_over`, a given function receives the tensors instead; configurations and
+indexes are written as usual. The only assumption about `save_pretrained` is that it calls `save_file`: where it does
+not, it writes its weights itself, as it would without this module.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from safetensors.torch import save_file
 
 from .tensors import TensorWriter
 
-_KNOWN = ("transformers", "peft")  # anybody else may look at the file right after it was written
+_KNOWN = ("transformers", "peft")  # other libraries may read the file right after it was written
 
 
 @contextmanager
 def handing_over(save_pretrained: Callable[..., Any], write: TensorWriter) -> Iterator[None]:
-    """Inside, the tensors that `save_pretrained` wants written in this thread go to `write`.
+    """Pass the tensors that `save_pretrained` writes in this thread to `write`, inside the block.
 
     >>> with handing_over(model.save_pretrained, snapshot):
     ...     model.save_pretrained("out")

@@ -1,4 +1,4 @@
-"""Reading and writing single files: bounded, regular, never through a symbolic link."""
+"""Read and write single files: bounded, regular, never through a symbolic link."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 from ..core.errors import CheckpointError
 from .disk import DiskError, disk
 
-LARGEST_JSON = 64 * 2**20  # bytes; what we read is bounded, so what we write has to be
+LARGEST_JSON = 64 * 2**20  # bytes; reading is bounded, so writing has to be
 
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
-_NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # opening a pipe must not hang; it is refused right after
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # opening a pipe must not block; it is refused right after
 _CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0)
 _BINARY = getattr(os, "O_BINARY", 0)
 
 
 def open_plain(path: Path) -> int:
-    """A descriptor for reading a regular file. Links, pipes and devices are an error."""
+    """Open a regular file for reading; return its descriptor. Links, pipes and devices are an error."""
     descriptor = os.open(path, os.O_RDONLY | _NO_FOLLOW | _NO_WAIT | _CLOSE_ON_EXEC | _BINARY)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -29,7 +29,7 @@ def open_plain(path: Path) -> int:
 
 
 def create_plain(path: Path, content: bytes) -> None:
-    """Write a file that was not there, and return once it is on the disk."""
+    """Write a new file, and return once it is on the disk."""
     disk().write(path, [content])
 
 
@@ -39,7 +39,7 @@ def sync_directory(path: Path) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON as ASCII, so that every string survives. Refuses what `read_json` would refuse."""
+    """Write JSON as ASCII, so that every string survives. Raise for content that `read_json` would refuse."""
     text = json.dumps(content, allow_nan=False)
     if len(text) > LARGEST_JSON:
         raise CheckpointError(
@@ -71,7 +71,7 @@ def read_json(path: Path) -> Any:
 
 
 def missing(path: Path) -> CheckpointError:
-    """The error for a file that should be there."""
+    """Return the error for a required file that is missing."""
     return CheckpointError(
         what=f"checkpoint {path.parent} has no {path.name}",
         why=f"{path.name} is missing",
@@ -80,7 +80,7 @@ def missing(path: Path) -> CheckpointError:
 
 
 def broken(path: Path, why: str) -> CheckpointError:
-    """The error for a file that is there and cannot be used."""
+    """Return the error for a file that exists and cannot be used."""
     return CheckpointError(
         what=f"checkpoint {path.parent} cannot be read",
         why=why,
@@ -89,7 +89,7 @@ def broken(path: Path, why: str) -> CheckpointError:
 
 
 def cannot_write(path: Path, error: Exception) -> DiskError:
-    """The error for a file that could not be written."""
+    """Return the error for a file that could not be written."""
     refusal = DiskError(
         what=f"cannot write {path}",
         why=str(error),

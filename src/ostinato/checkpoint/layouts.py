@@ -1,4 +1,4 @@
-"""Checkpoints to go on from, ours and those of transformers, behind one face."""
+"""Checkpoints to resume from, in our layout and in that of transformers, behind one interface."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .transformers.detect import is_foreign
 
 
 class Checkpoint(Protocol):
-    """Everything a run can take out of a checkpoint."""
+    """Everything that a run can load from a checkpoint."""
 
     def state(self) -> TrainerState: ...
     def arguments(self) -> dict[str, Any]: ...
@@ -33,7 +33,7 @@ class Checkpoint(Protocol):
 
 
 def open_checkpoint(directory: str | Path, *, verified: bool = False) -> Checkpoint:
-    """The checkpoint in a directory, whoever wrote it; `verified` says that its bytes were compared a moment ago.
+    """Return the checkpoint in a directory, in either layout; `verified` means that its bytes were just compared.
 
     >>> open_checkpoint("out/checkpoint-20").state().global_step  # doctest: +SKIP
     20
@@ -44,15 +44,15 @@ def open_checkpoint(directory: str | Path, *, verified: bool = False) -> Checkpo
 
 
 class OwnCheckpoint:
-    """In our layout."""
+    """A checkpoint in our layout."""
 
     def __init__(self, directory: Path, *, verified: bool = False) -> None:
         self.directory = directory
         self._verified = verified
-        self._edited = False  # the state was changed by hand, and is taken at its word
+        self._edited = False  # the state was edited by a user, and is used as it is
 
     def state(self) -> TrainerState:
-        """The trainer's state; the whole checkpoint is verified first."""
+        """Return the trainer's state; the whole checkpoint is verified first."""
         try:
             if not self._verified:
                 verify(self.directory)
@@ -61,9 +61,9 @@ class OwnCheckpoint:
         return read.state_in(self.directory)
 
     def _take_edits(self, damage: CheckpointError) -> None:
-        """People edit `trainer_state.json`. Where that is all that differs, and it still is a state, it counts.
+        """Accept an edited `trainer_state.json`, where nothing else differs and it is still a valid state.
 
-        Only a checkpoint that was asked for by its path comes here: those that are looked for have to be whole.
+        Only a checkpoint that was given by its path comes here: those found by a search have to be whole.
         """
         try:
             verify(self.directory, ignoring=[TRAINER_STATE_NAME])
@@ -89,7 +89,7 @@ class OwnCheckpoint:
         training_state.load_optimizer_alone(self.directory, optimizer, load)
 
     def load_scaler(self, scaler: Any) -> None:
-        saved = (self.directory / SCALER_NAME).exists()  # a file that was lost is missed before, by its checksum
+        saved = (self.directory / SCALER_NAME).exists()  # a lost file was detected before, by its checksum
         if scaler is not None and saved:
             scaler.load_state_dict(read_tree(self.directory, "scaler"))
         elif scaler is not None:
@@ -113,14 +113,14 @@ class OwnCheckpoint:
 
 
 class TransformersCheckpoint:
-    """As transformers writes it."""
+    """A checkpoint as transformers writes it."""
 
     def __init__(self, directory: Path, *, verified: bool = False) -> None:
         self.directory = directory
         self._verified = verified
 
     def state(self) -> TrainerState:
-        """The trainer's state; there is something to verify only if we converted it."""
+        """Return the trainer's state; it is verified only if we converted the checkpoint."""
         if has_manifest(self.directory) and not self._verified:
             verify(self.directory)
         return read.load_foreign_state(self.directory)
@@ -153,7 +153,7 @@ class TransformersCheckpoint:
 
 
 def _arguments_in(directory: Path) -> dict[str, Any]:
-    """The arguments of the run that wrote a checkpoint; empty where nothing tells them without running code."""
+    """Return the arguments of the run that wrote a checkpoint; empty if they cannot be read without running code."""
     if not (directory / TRAINING_ARGS_JSON_NAME).is_file():
         return {}
     try:
@@ -166,7 +166,7 @@ def _arguments_in(directory: Path) -> dict[str, Any]:
 def add_transformers_files(
     directory: Path, *, optimizer: Any, scheduler: Any, scaler: Any, rank: int, world_size: int, leads: bool
 ) -> None:
-    """Beside our own files, those by which transformers goes on from a checkpoint."""
+    """Write, beside our own files, those from which transformers resumes."""
     write.export_random_state(directory, rank, world_size)
     if leads:
         write.export_training_parts(directory, optimizer=optimizer, scheduler=scheduler, scaler=scaler)

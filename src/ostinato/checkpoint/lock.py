@@ -3,7 +3,7 @@
     with RunLock("out"):
         ...  # a second run in "out" is refused; the error names this process
 
-The lock is a `filelock` on `out/.ostinato-lock.json`, which also says who holds it. The operating system frees it when
+The lock is a `filelock` on `out/.ostinato-lock.json`, which also names its holder. The operating system frees it when
 its process ends. Three cases need more than that:
 
 1. A file system without locks, or one that loses them: the process named in the file is looked up by pid and start
@@ -37,13 +37,13 @@ PATIENCE = 60.0  # seconds to watch a file that was touched more recently
 
 _OPEN_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _MAX_TRIES = 100  # a run that ends removes the file, perhaps just before it is locked here
-_POLL_INTERVAL = 0.5  # seconds between two looks at a file that is watched
+_POLL_INTERVAL = 0.5  # seconds between two checks of a file that is watched
 
 _locks: dict[str, RunLock] = {}  # of this process, by directory, also where the file system has no locks
 
 
 class RunLock:
-    """The right to be the only run in a directory. Only the main process of a run takes it.
+    """A lock that makes a run the only one in a directory. Only the main process of a run takes it.
 
     Args:
         directory: the directory of the run; created if it does not exist.
@@ -157,7 +157,7 @@ class RunLock:
         self._descriptor = os.open(self.path, _OPEN_FLAGS, 0o666)
         if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
             raise OSError(errno.EINVAL, f"{self.path.name} is not a regular file")
-        if os.name == "nt":  # a lock there would keep other processes from reading who holds it
+        if os.name == "nt":  # a lock there would keep other processes from reading its holder
             return True
         try:
             self._is_locked = lock_descriptor(self._descriptor, blocking=False)
@@ -198,7 +198,7 @@ class RunLock:
 
 
 class _Watch:
-    """Watches the file of a holder that cannot be looked up, for signs of life."""
+    """Watch the file of a holder that cannot be looked up, for signs of life."""
 
     def __init__(self, path: Path, patience: float) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""Which checkpoints there are, and which ones have to go."""
+"""Find the checkpoints in a directory, and delete those beyond the limit."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["PREFIX_CHECKPOINT_DIR", "get_last_checkpoint", "list_checkpoints", "
 def list_checkpoints(
     output_dir: str | Path, checkpoint_prefix: str = PREFIX_CHECKPOINT_DIR, run_id: str | None = None
 ) -> list[Path]:
-    """The whole checkpoints in a directory, by step; with a `run_id`, those of that run.
+    """Return the whole checkpoints in a directory, by step; with a `run_id`, those of that run.
 
-    Damaged ones are left out, and named once.
+    Damaged ones are left out, and reported once.
 
     >>> list_checkpoints("out")
     [PosixPath('out/checkpoint-10'), PosixPath('out/checkpoint-20')]
@@ -42,7 +42,13 @@ def list_checkpoints(
 
 
 def get_last_checkpoint(folder: str | Path) -> str | None:
-    """The whole checkpoint with the highest step; None if there is none.
+    """Return the whole checkpoint with the highest step.
+
+    Args:
+        folder: The output directory of a run.
+
+    Returns:
+        The path of the checkpoint; None if there is none.
 
     >>> get_last_checkpoint("out")
     'out/checkpoint-20'
@@ -56,7 +62,7 @@ def rotate(
 ) -> list[Path]:
     """Delete the oldest checkpoints until `limit` are left; never the newest nor one in `keep`. Return the deleted.
 
-    With a `run_id` only the checkpoints of that run count, and only they go: another run's stay as they are.
+    With a `run_id`, only the checkpoints of that run are counted and deleted: another run's stay as they are.
 
     >>> rotate("out", limit=2, keep=[Path("out/checkpoint-10")])
     [PosixPath('out/checkpoint-20')]
@@ -71,7 +77,7 @@ def rotate(
         try:
             discard(path)
             deleted.append(path)
-        except OSError as error:  # too many checkpoints are no reason to stop a run
+        except OSError as error:  # too many checkpoints do not justify stopping a run
             warn(f"could not delete {path}: {error}")
     return deleted
 
@@ -82,7 +88,7 @@ def sort_checkpoints(
     use_mtime: bool = False,
     best_model_checkpoint: str | Path | None = None,
 ) -> list[str]:
-    """Checkpoints from the first to delete to the last; the best one is put second to last, as transformers does.
+    """Return checkpoints in the order of deletion; the best one is put second to last, as transformers does.
 
     >>> sort_checkpoints("out", best_model_checkpoint="out/checkpoint-10")
     ['out/checkpoint-20', 'out/checkpoint-10', 'out/checkpoint-30']

@@ -1,4 +1,4 @@
-"""The directory of a run, from the trainer's side: who is in it, whose checkpoints it holds, whether they fit."""
+"""The directory of a run, for the trainer: its lock, the owners of its checkpoints, and free space."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ class RunHome:
 
     def __init__(self) -> None:
         self.run_id = identity.new_run_id()
-        self.verified: Path | None = None  # the checkpoint that was read from its first byte to its last
+        self.verified: Path | None = None  # the checkpoint of which every byte was read
         self._damaged: list[Verdict] = []
         self._lock: RunLock | None = None
 
     @contextmanager
     def occupied(self, directory: Path) -> Iterator[None]:
-        """The directory can be written to, and this is the only run in it."""
+        """Make sure, inside the block, that the directory can be written to and that this is the only run in it."""
         with space.open_home(directory), RunLock(directory) as self._lock:
             if self._lock.held:
                 sweep_leftovers(directory)
             yield
 
     def newest_whole(self, directory: Path) -> Path | None:
-        """The checkpoint to go on from: the newest of which every byte is as it was written; None if there is none.
+        """Return the newest checkpoint of which every byte is as it was written, to resume from; None if none is.
 
-        Says which it passes over, and why. It does not go on with an older run because all checkpoints of the newer
-        one are damaged: that would be another run, in silence.
+        Reports which ones it skips, and why. If all checkpoints of the newest run are damaged, it does not fall back
+        to an older run: that would silently be another run.
         """
         self.verified, self._damaged, owner = None, [], None
         for path in identity.newest_first(directory):
@@ -61,11 +61,11 @@ class RunHome:
 
     @property
     def damage(self) -> list[str]:
-        """What is wrong with the checkpoints that `newest_whole` passed over, one line each."""
+        """What is wrong with the checkpoints that `newest_whole` skipped, one line each."""
         return [f"{verdict.path.name}: {verdict}" for verdict in self._damaged]
 
     def begin(self, directory: Path, checkpoint: str | None, *, writes: bool) -> None:
-        """Go on as the run of a checkpoint, or as a new one; say whose checkpoints are here already."""
+        """Continue the run of a checkpoint, or begin a new one; report checkpoints of other runs in the directory."""
         if checkpoint is not None:
             self.run_id = identity.resumed_run_id(checkpoint, [verdict.path for verdict in self._damaged])
             return
@@ -76,38 +76,38 @@ class RunHome:
     def check_space(
         self, directory: Path, model: nn.Module, optimizer: Any, *, saves: int | None, limit: int | None
     ) -> None:
-        """Compare free space with what the checkpoints to come will take; without an optimizer, of weights alone."""
+        """Compare free space with the size of the checkpoints to come; without an optimizer, of weights alone."""
         size = space.forecast_bytes(model, None if optimizer is None else space.state_factor(optimizer))
         keep = space.checkpoints_at_once(saves, limit, present=len(self.checkpoints(directory)))
         if line := space.check_space(directory, size, keep=keep):
             note(line)
 
     def stamp(self, directory: Path, target: Path) -> None:
-        """Say in a checkpoint whose it is, and clear its name of another run's; the last thing before it appears."""
+        """Write the run's id into a checkpoint, and move another run's away from its name, right before it appears."""
         self.sign(directory)
         self.make_room(target)
 
     def sign(self, directory: Path) -> None:
-        """Say in a checkpoint whose it is."""
+        """Write the run's id into a checkpoint."""
         if self._lock is not None:
             self._lock.refresh()
         identity.write_run_id(directory, self.run_id)
 
     def make_room(self, target: Path) -> None:
-        """Clear the name of a checkpoint of what another run has there."""
+        """Move another run's checkpoint away from a name."""
         identity.make_room(target, self.run_id)
 
     def owns(self, directory: Path) -> bool:
-        """Whether this run wrote it."""
+        """Return whether this run wrote the checkpoint."""
         return identity.read_run_id(directory) == self.run_id
 
     def checkpoints(self, directory: Path) -> list[Path]:
-        """This run's checkpoints, oldest first."""
+        """Return this run's checkpoints, oldest first."""
         return retention.list_checkpoints(directory, run_id=self.run_id) if directory.is_dir() else []
 
 
 def best_of_run(checkpoint: str, best: str) -> str | None:
-    """Where the best model of a checkpoint's run is now; None if it is gone, which is said.
+    """Return the present path of the best model of a checkpoint's run; None if it is gone, with a notice.
 
     The run's directory may have been moved or copied since, and a later run may have moved the best out of its way.
     """

@@ -1,4 +1,4 @@
-"""What to say when the disk did not take a checkpoint."""
+"""Messages for a checkpoint that the disk refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .space import in_words, nearest_existing, reason
 
 
 def not_saved(target: Path, error: BaseException, *, needed: int) -> DiskError:
-    """The error for a checkpoint that could not be written, with what it needs and what is free.
+    """Return the error for a checkpoint that could not be written, with the space it needs and the free space.
 
     >>> raise not_saved(Path("out/checkpoint-20"), OSError(28, "No space left on device"), needed=1_200_000_000)
     Traceback (most recent call last):
@@ -34,13 +34,13 @@ def not_saved(target: Path, error: BaseException, *, needed: int) -> DiskError:
 
 
 def in_one_line(refusal: DiskError, before: Path | None) -> str:
-    """The same as a warning of a run that goes on; `before` is the newest checkpoint there is."""
+    """Return the same as a warning, for a run that continues; `before` is the newest existing checkpoint."""
     kept = f"{before} is intact" if before is not None else "there is no earlier checkpoint"
     return f"{refusal.what}: {refusal.why}. {kept}; training goes on, and the next save is tried as usual"
 
 
 def _system_error(error: BaseException | None) -> OSError | None:
-    """What the operating system said, of which our errors are made."""
+    """Return the error of the operating system that caused ours."""
     while error is not None:
         if isinstance(error, OSError) and error.errno is not None:
             return OSError(error.errno, error.strerror or str(error))

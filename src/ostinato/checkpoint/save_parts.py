@@ -1,6 +1,6 @@
-"""What a checkpoint holds, part by part. Each is the default body of one of the Trainer's saving hooks.
+"""The parts of a checkpoint. Each function is the default body of one of the Trainer's saving hooks.
 
-`write` takes the tensors of each file: it writes them, or keeps a copy to be written later (`checkpoint.snapshot`).
+`write` receives the tensors of each file: it writes them, or keeps a copy to be written later (`checkpoint.snapshot`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def write_parts(
     write: TensorWriter | None = None,
     progress: dict[str, Any] | None = None,
 ) -> None:
-    """Everything a checkpoint holds; without `write`, through the Trainer's hooks."""
+    """Write everything that a checkpoint holds; without `write`, through the Trainer's hooks."""
     assert trainer._run is not None
     progress = progress_of(trainer) if progress is None else progress
     write_weights(trainer, directory, write, as_evaluated=settings.only_model)
@@ -42,7 +42,7 @@ def write_parts(
 def write_training_parts(
     trainer: SaveHost, directory: Path, settings: SaveSettings, write: TensorWriter | None
 ) -> None:
-    """What, with the weights, the next step needs; without `write`, through the Trainer's hooks."""
+    """Write what the next step needs besides the weights; without `write`, through the Trainer's hooks."""
     if write is None:
         trainer._save_optimizer_and_scheduler(str(directory))
         trainer._save_scaler(str(directory))
@@ -56,13 +56,13 @@ def write_training_parts(
 
 
 def progress_of(trainer: SaveHost) -> dict[str, Any]:
-    """What all processes have summed up. They are asked before any of them writes, which may fail in one alone."""
+    """Return the sums over all processes. They are gathered before any process writes, since one alone may fail."""
     assert trainer._run is not None
     return trainer._run.progress(trainer.strategy)
 
 
 def write_weights(trainer: SaveHost, directory: Path, write: TensorWriter | None, *, as_evaluated: bool) -> None:
-    """The model, as it is trained or as it is evaluated; without `write`, through the Trainer's hooks."""
+    """Write the model, as it is trained or as it is evaluated; without `write`, through the Trainer's hooks."""
     with lent_weights(trainer) if as_evaluated else nullcontext():
         if write is None:
             trainer.save_model(str(directory), _internal_call=True)
@@ -77,7 +77,7 @@ def save_weights(
     state_dict: Mapping[str, Any] | None = None,
     write: TensorWriter = write_tensors,
 ) -> None:
-    """The model, what is needed to load it elsewhere, and the arguments it was trained with."""
+    """Write the model, what is needed to load it elsewhere, and the arguments it was trained with."""
     processing_class = _find_processing_class(trainer)
     state = trainer.strategy.model_state(trainer.model) if state_dict is None else state_dict
     weights.save_model(trainer.model, directory, state_dict=state, processing_class=processing_class, write=write)
@@ -97,7 +97,7 @@ def _find_processing_class(trainer: SaveHost) -> Any:
 
 
 def save_optimizer_and_scheduler(trainer: SaveHost, directory: Path, write: TensorWriter = write_tensors) -> None:
-    """What the optimizer and the schedule remember."""
+    """Write the state of the optimizer and the schedule."""
     if SaveSettings.of(trainer.args).writes_here:
         optimizer = trainer._existing_optimizer()
         training_state.save_training_parts(
@@ -110,20 +110,20 @@ def save_optimizer_and_scheduler(trainer: SaveHost, directory: Path, write: Tens
 
 
 def save_scaler(trainer: SaveHost, directory: Path, write: TensorWriter = write_tensors) -> None:
-    """How gradients are scaled, where they are."""
+    """Write the state of the gradient scaler, if there is one."""
     scaler = getattr(trainer.precision, "scaler", None)
     if scaler is not None and SaveSettings.of(trainer.args).writes_here:
         write_tree(scaler.state_dict(), directory, "scaler", write)
 
 
 def save_random_state(trainer: SaveHost, directory: Path, write: TensorWriter = write_tensors) -> None:
-    """Where the random streams of this process stand."""
+    """Write the state of the random streams of this process."""
     settings = SaveSettings.of(trainer.args)
     training_state.save_random_state(directory, settings.rank, settings.world_size, write)
 
 
 def save_for_transformers(trainer: SaveHost, directory: Path) -> None:
-    """The files by which stock transformers goes on."""
+    """Write the files from which stock transformers resumes."""
     settings = SaveSettings.of(trainer.args)
     add_transformers_files(
         directory,
@@ -139,7 +139,7 @@ def save_for_transformers(trainer: SaveHost, directory: Path) -> None:
 def save_progress(
     trainer: SaveHost, directory: Path, progress: dict[str, Any], write: TensorWriter = write_tensors
 ) -> None:
-    """How far the run is: state, callbacks, sums, position in the data."""
+    """Write the progress of the run: state, callbacks, sums, position in the data."""
     trainer.state.stateful_callbacks = trainer._callback_states()
     trainer.state.save_to_json(directory / TRAINER_STATE_NAME)
     training_state.save_loop_state(directory, progress, write)

@@ -1,8 +1,8 @@
-"""The large files of a checkpoint, taken at one moment and written at another.
+"""Snapshots of the large files of a checkpoint, which are written later.
 
 A snapshot is given the tensors of each `.safetensors` file, as `tensors.write_tensors` is. It copies them into memory
-that stands from save to save, and the next training step may change the originals; or, where nobody goes on training
-meanwhile (or the copy would not fit into memory), it writes them at once.
+that is kept from save to save, and the next training step may change the originals. If training does not continue
+meanwhile (or the copy would not fit into memory), it writes them immediately.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .disk import Sealed, disk
 from .space import in_words
 from .tensor_file import PIECE, TensorFile, allocate, in_pieces
 
-_SPARE = 0.1  # of what is free is left to others
+_SPARE = 0.1  # share of the free memory that is left to other programs
 
 
 class StandingMemory:
-    """Memory for the files of a checkpoint, taken once and used by every save.
+    """Memory for the files of a checkpoint, allocated once and used by every save.
 
-    The first touch of new memory takes several times as long as a copy into memory that is there: `reserve`, from
+    The first access to new memory takes several times as long as a copy into existing memory: call `reserve`, from
     another thread, before the first save.
     """
 
@@ -37,11 +37,11 @@ class StandingMemory:
 
     @property
     def size(self) -> int:
-        """Bytes standing."""
+        """The allocated bytes."""
         return sum(map(len, self._blocks))
 
     def reserve(self, size: int) -> None:
-        """Have so much memory ready, if it fits beside what is in use."""
+        """Allocate so much memory in advance, if it fits beside what is in use."""
         if self._blocks or not _fits(size):
             return
         self._add(size)
@@ -50,11 +50,11 @@ class StandingMemory:
                 torch.frombuffer(block[begin : begin + PIECE], dtype=torch.uint8).zero_()
 
     def begin(self) -> None:
-        """A new snapshot is taken: whatever the last one held is on the disk."""
+        """Start a new snapshot: everything that the last one held is on the disk."""
         self._taken = [0] * len(self._blocks)
 
     def take(self, size: int) -> memoryview | None:
-        """Memory for a file, at a page boundary; None if it would not fit beside what is in use."""
+        """Return memory for a file, at a page boundary; None if it would not fit beside what is in use."""
         size += -size % mmap.PAGESIZE
         room = [number for number, block in enumerate(self._blocks) if len(block) - self._taken[number] >= size]
         if not room:
@@ -66,7 +66,7 @@ class StandingMemory:
         return self._blocks[room[0]][begin : begin + size]
 
     def clear(self) -> None:
-        """Give it back."""
+        """Release the memory."""
         self._blocks, self._taken = [], []
 
     def _add(self, size: int) -> bool:
@@ -85,7 +85,7 @@ def _fits(size: int) -> bool:
 
 
 class Snapshot:
-    """The tensor files of one checkpoint. Call it with a path and tensors; later `write` what it has kept.
+    """The tensor files of one checkpoint. Call it with a path and tensors; later, `write` what it has kept.
 
     >>> snapshot = Snapshot(StandingMemory())
     >>> snapshot(Path("out/.checkpoint-20.partial/model.safetensors"), model.state_dict())
@@ -93,18 +93,18 @@ class Snapshot:
     """
 
     def __init__(self, memory: StandingMemory | None) -> None:
-        self._memory = memory  # None: everything is written at once
+        self._memory = memory  # None: everything is written immediately
         self._kept: dict[Path, memoryview] = {}
         self.sealed: dict[Path, Sealed] = {}
         self.size = 0
-        self.written = 0  # bytes of it, by whoever brings it to the disk
+        self.written = 0  # bytes of it that are on the disk
         if memory is not None:
             memory.begin()
 
     def __call__(
         self, path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None
     ) -> None:
-        """Take a file: keep a copy of it, or write it."""
+        """Add a file: keep a copy of it, or write it."""
         path = Path(path)
         file = TensorFile.of(tensors, metadata)
         self.size += file.size
@@ -126,13 +126,13 @@ class Snapshot:
             raise io.cannot_write(path, error) from error
 
     def write(self) -> None:
-        """Bring to the disk what was kept."""
+        """Write to the disk what was kept."""
         for path, content in self._kept.items():
             try:
                 self.sealed[path] = disk().write(path, self._counted(in_pieces(content)), direct=True)
             except OSError as error:
                 raise io.cannot_write(path, error) from error
-        self._kept.clear()  # the memory is free for the next
+        self._kept.clear()  # the memory is free for the next snapshot
 
     def _counted(self, pieces: Iterator[memoryview]) -> Iterator[memoryview]:
         for piece in pieces:
@@ -141,7 +141,7 @@ class Snapshot:
 
 
 def free_memory() -> int | None:
-    """Bytes that can be had without pushing anything out, here and in the group of processes; None if nobody says."""
+    """Return the bytes that can be allocated without evicting any, here and in the control group; None if unknown."""
     known = [_available(), _left_in_group()]
     return min((number for number in known if number is not None), default=None)
 
@@ -155,7 +155,7 @@ def _available() -> int | None:
 
 
 def _left_in_group(root: str = "/sys/fs/cgroup") -> int | None:
-    """What a container may still take. Its page cache counts as taken there, and is given back on demand."""
+    """Return what a container may still allocate. Its page cache counts as used there, and is released on demand."""
     with suppress(OSError, ValueError, StopIteration, IndexError):
         with open("/proc/self/cgroup", encoding="ascii") as file:
             inner = next(line.rstrip("\n")[3:] for line in file if line.startswith("0::"))

@@ -1,6 +1,6 @@
-"""The directory a run writes to: that it can be written to, and that what will be written fits.
+"""The directory that a run writes to: check that it can be written to, and that the checkpoints will fit.
 
-Both are asked before the first step. A run that cannot save should say so at once, not after hours.
+Both are checked before the first step. A run that cannot save should fail immediately, not after hours.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ _TRIAL = 4096  # bytes; an empty file fits on a full disk
 _QUOTA = getattr(errno, "EDQUOT", None)
 _FORECAST_ERROR = 0.1
 
-# What a checkpoint holds beside the numbers themselves, in bytes: names, shapes and places of tensors in headers and
-# JSON, random streams, the states of the trainer and its loop. It matters for the smallest of models only.
+# What a checkpoint holds besides the numbers themselves, in bytes: names, shapes and offsets of tensors in headers and
+# JSON, random streams, the states of the trainer and its loop. It matters for the smallest models only.
 _ALWAYS, _TRAINING_PARTS = 25_000, 17_000
 _PER_WEIGHT, _PER_PARAMETER, _PER_STATE = 100, 50, 170
 
 
 class HomeError(CheckpointError):
-    """A directory that a run cannot write to. It also is of the type that the system's own error has."""
+    """A directory that a run cannot write to. Subclasses also have the type of the system's own error."""
 
 
 class HomePermissionError(HomeError, PermissionError):
-    """Not allowed to write there."""
+    """No permission to write."""
 
 
 class HomeNotADirectoryError(HomeError, NotADirectoryError):
-    """A file is in the way."""
+    """A file in place of a parent directory."""
 
 
 class HomeExistsError(HomeError, FileExistsError):
-    """A file has its name."""
+    """A file in place of the directory."""
 
 
 class HomeNotFoundError(HomeError, FileNotFoundError):
-    """A place where nothing can be made."""
+    """A place where no directory can be made."""
 
 
 _KINDS: dict[type[OSError], type[HomeError]] = {
@@ -61,7 +61,7 @@ _KINDS: dict[type[OSError], type[HomeError]] = {
 
 
 def check_writable(directory: str | Path) -> None:
-    """Make the directory, and write, rename and remove something in it as saving does. Leaves nothing but it.
+    """Create the directory, and write, rename and remove a file in it as saving does. Leave only the directory behind.
 
     >>> check_writable("out")
     """
@@ -76,7 +76,7 @@ def check_writable(directory: str | Path) -> None:
 
 @contextmanager
 def open_home(directory: str | Path) -> Iterator[None]:
-    """`check_writable`, for a run: if the run fails and has written nothing, the directory goes again.
+    """Run `check_writable` for a run: if the run fails and has written nothing, remove the directory again.
 
     >>> with open_home("out"):
     ...     trainer.train()
@@ -87,9 +87,9 @@ def open_home(directory: str | Path) -> Iterator[None]:
 
 
 def check_space(directory: str | Path, bytes_needed: int, *, keep: int | None) -> str | None:
-    """Compare the room on the disk with that of checkpoints of `bytes_needed` each; return a line to say, if any.
+    """Compare the free space with that of checkpoints of `bytes_needed` each; return a line to report, if any.
 
-    `keep` is how many more will lie there at once (see `checkpoints_at_once`), None if nobody knows. Raises if not
+    `keep` is how many more will exist at once (see `checkpoints_at_once`), None if that is not known. Raises if not
     even one fits.
 
     >>> check_space("out", 1_300_000_000, keep=4)
@@ -117,10 +117,10 @@ def check_space(directory: str | Path, bytes_needed: int, *, keep: int | None) -
 
 
 def checkpoints_at_once(saves: int | None, limit: int | None, *, present: int = 0) -> int | None:
-    """How many more checkpoints will lie in a directory at once; None if nobody knows.
+    """Return how many more checkpoints will exist in a directory at once; None if that is not known.
 
-    `saves` are still to come, `present` of the same run are there already. The oldest goes when the new one is
-    there, so there is one more than the `limit` for a moment.
+    `saves` are still to come, `present` of the same run exist already. The oldest is deleted once the new one
+    exists, so for a short time there is one more than the `limit`.
 
     >>> checkpoints_at_once(saves=100, limit=2)
     3
@@ -132,7 +132,7 @@ def checkpoints_at_once(saves: int | None, limit: int | None, *, present: int = 
 
 
 def forecast_bytes(model: torch.nn.Module, optimizer_state_factor: float | None) -> int:
-    """What one checkpoint will take, to a tenth.
+    """Return the size of one checkpoint, to within a tenth.
 
     `optimizer_state_factor`: how many numbers the optimizer keeps for each one it trains (Adam 2, plain SGD 0); see
     `state_factor`. None: only the model is saved.
@@ -153,7 +153,7 @@ def forecast_bytes(model: torch.nn.Module, optimizer_state_factor: float | None)
 
 
 def state_factor(optimizer: Any) -> float:
-    """How many numbers an optimizer keeps for each one it trains, as far as its settings tell; rather too few.
+    """Return how many numbers an optimizer keeps for each one it trains, judged by its settings; rather too few.
 
     >>> state_factor(torch.optim.AdamW(model.parameters()))
     2.0
@@ -161,7 +161,7 @@ def state_factor(optimizer: Any) -> float:
     group = optimizer.param_groups[0] if getattr(optimizer, "param_groups", None) else {}
     name = type(optimizer).__name__.lower()
     if "adafactor" in name:
-        return 0.0  # rows and columns instead of all
+        return 0.0  # it keeps rows and columns instead of all
     if "lion" in name or "adagrad" in name:
         factor = 1.0
     elif "rmsprop" in name:
@@ -181,23 +181,23 @@ def _nothing_left_of_a_failure(directory: Path) -> Iterator[None]:
         yield
     except BaseException:
         for level in missing:
-            with suppress(OSError, ValueError):  # never made, or in use
+            with suppress(OSError, ValueError):  # never created, or in use
                 level.rmdir()
         raise
 
 
 class _Room(NamedTuple):
-    free: int  # for everybody
-    at_most: int  # also what the file system keeps for its owner, if we are
+    free: int  # for all users
+    at_most: int  # with what the file system reserves for root, if this process is root
 
 
 def _try_out(directory: Path) -> None:
-    """What a save does, in small. The names are those of leftovers: if this process dies, the next run sweeps them."""
+    """Do what a save does, in small. The names are those of leftovers: the next run removes them if this one dies."""
     name = f".{PREFIX_CHECKPOINT_DIR}-{secrets.randbelow(10**12):012}"
     scratch, renamed = directory / f"{name}.partial", directory / f"{name}.trash"
     try:
         scratch.mkdir()
-        io.create_plain(scratch / f".writing-{secrets.token_hex(16)}", bytes(_TRIAL))  # as long as names get
+        io.create_plain(scratch / f".writing-{secrets.token_hex(16)}", bytes(_TRIAL))  # as long as names become
         os.rename(scratch, renamed)
         io.sync_directory(directory)
     except BaseException:
@@ -218,7 +218,7 @@ def _refusal(directory: Path, error: OSError | ValueError) -> HomeError:
 
 
 def reason(directory: Path, error: OSError) -> tuple[str, str]:
-    """Why, and what to do about it."""
+    """Return why a directory cannot be written to, and what to do about it."""
     another = "give another output_dir"
     nearest = nearest_existing(directory)
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
@@ -239,7 +239,7 @@ def reason(directory: Path, error: OSError) -> tuple[str, str]:
 
 
 def nearest_existing(directory: Path) -> Path:
-    """The last part of a path that exists."""
+    """Return the last part of a path that exists."""
     return next((level for level in (directory, *directory.parents) if os.path.lexists(level)), directory)
 
 
@@ -280,7 +280,7 @@ def _length(directory: Path) -> str:
 
 
 def _room(directory: Path) -> _Room | None:
-    """What is free on the disk of a directory; None if the file system does not say."""
+    """Return the free space on the disk of a directory; None if the file system does not report it."""
     try:
         usage = shutil.disk_usage(nearest_existing(directory))
         at_most = usage.free
@@ -307,7 +307,7 @@ def _size(tensor: torch.Tensor) -> int:
 
 
 def in_words(number: float) -> str:
-    """A number of bytes as people say it.
+    """Return a number of bytes in a readable unit.
 
     >>> in_words(1_300_000_000)
     '1.3 GB'

@@ -1,10 +1,10 @@
-"""The bytes of a `.safetensors` file, without a copy of all of them.
+"""The layout of a `.safetensors` file, written without a copy of all its bytes.
 
     8 bytes: length of the header; the header, JSON padded with spaces; the numbers of one tensor after the other
 
-The order (the widest types first, then by name) and the form of the header are those in which the safetensors library
-writes, so a file is the same to the byte, whoever wrote it. Memory for a file is mapped at page boundaries: it can be
-handed to the disk as it is (see `disk.Disk.write`).
+The order (the widest types first, then by name) and the form of the header are those of the safetensors library, so
+both write the same bytes. Memory for a file is mapped at page boundaries: it can be passed to the disk as it is (see
+`disk.Disk.write`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import torch
 
 from ..core.errors import CheckpointError
 
-PIECE = 16 * 2**20  # bytes handed to the disk at a time; whole pages
+PIECE = 16 * 2**20  # bytes passed to the disk at a time; whole pages
 
-# In the order in which the library puts them into a file. Older versions of torch have fewer.
+# In the order in which the library writes them to a file. Older versions of torch have fewer.
 _TYPES = {
     "uint64": "U64", "int64": "I64", "float64": "F64", "complex64": "C64", "float32": "F32", "uint32": "U32",
     "int32": "I32", "bfloat16": "BF16", "float16": "F16", "uint16": "U16", "int16": "I16",
@@ -36,7 +36,7 @@ _RANKS = {
 
 @dataclass(frozen=True)
 class TensorFile:
-    """Tensors, and where in a file their numbers lie."""
+    """Tensors, and the offsets of their numbers in a file."""
 
     header: bytes
     places: list[tuple[int, torch.Tensor]]
@@ -63,7 +63,7 @@ class TensorFile:
         return cls(header, [(len(header) + begin, tensor) for begin, tensor in found], len(header) + end)
 
     def copy_into(self, memory: memoryview) -> memoryview:
-        """Fill memory with the file; returns the part of it that is the file."""
+        """Fill memory with the file; return the part of it that is the file."""
         memory[: len(self.header)] = self.header
         for place, tensor in self.places:
             if tensor.numel():
@@ -71,14 +71,14 @@ class TensorFile:
         return memory[: self.size]
 
     def pieces(self) -> Iterator[bytes | memoryview]:
-        """The file, tensor by tensor, out of the tensors' own memory where that is possible."""
+        """Yield the file, tensor by tensor, from the tensors' own memory where that is possible."""
         yield self.header
         for _, tensor in self.places:
             if tensor.numel():
                 yield _bytes_of(tensor)
 
     def pages(self, memory: mmap.mmap) -> Iterator[memoryview]:
-        """The file in pieces that begin at page boundaries, through a little memory that every piece takes anew."""
+        """Yield the file in pieces that begin at page boundaries, through a small buffer that every piece reuses."""
         room, filled = memoryview(memory), 0
         for piece in self.pieces():
             rest = memoryview(piece)
@@ -94,18 +94,18 @@ class TensorFile:
 
 
 def allocate(size: int) -> mmap.mmap:
-    """Memory at a page boundary, which forked children (workers of a data loader) neither have nor copy."""
+    """Allocate memory at a page boundary that forked children (workers of a data loader) neither have nor copy."""
     if os.name == "nt":
         return mmap.mmap(-1, size)
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if "MADV_DONTFORK" in vars(mmap):
-        with suppress(OSError):  # a kernel without it
+        with suppress(OSError):  # a kernel that does not support it
             memory.madvise(mmap.MADV_DONTFORK)
     return memory
 
 
 def in_pieces(content: memoryview) -> Iterator[memoryview]:
-    """Memory that holds a whole file, in pieces for the disk."""
+    """Yield memory that holds a whole file, in pieces for the disk."""
     for begin in range(0, len(content), PIECE):
         yield content[begin : begin + PIECE]
 
@@ -121,12 +121,12 @@ def _type(tensor: torch.Tensor, name: str) -> tuple[int, str]:
 
 
 def _region(memory: memoryview, place: int, like: torch.Tensor) -> torch.Tensor:
-    """The place of a tensor in the memory of a file. Wider types come first, so every place fits its type."""
+    """Return the memory of a tensor in a file. Wider types come first, so every offset is aligned for its type."""
     return torch.frombuffer(memory, dtype=like.dtype, count=like.numel(), offset=place).view(like.shape)
 
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:
     plain = tensor.to("cpu").resolve_conj().resolve_neg().contiguous()
     numbers = torch.view_as_real(plain) if plain.is_complex() else plain
-    # Of a single number torch keeps whatever stride it had.
+    # torch keeps any stride for a tensor of a single number.
     return numbers.as_strided((numbers.numel(),), (1,)).view(torch.uint8).numpy().data

@@ -43,14 +43,14 @@ _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 @dataclass
 class FlatTree:
-    """A tree taken apart: JSON, and tensors by name."""
+    """A flattened tree: JSON, and tensors by name."""
 
     structure: Any = None
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
 class TensorWriter(Protocol):
-    """Whatever takes the tensors of a file: `write_tensors`, which writes them, or a `snapshot.Snapshot`."""
+    """A receiver of the tensors of a file: `write_tensors`, which writes them, or a `snapshot.Snapshot`."""
 
     def __call__(
         self, path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None
@@ -58,7 +58,7 @@ class TensorWriter(Protocol):
 
 
 def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Write tensors by name, each with memory of its own as the format demands."""
+    """Write tensors by name, each with its own memory as the format requires."""
     file = TensorFile.of(tensors, metadata)
     try:
         with open(path, "wb", buffering=0) as out:
@@ -79,7 +79,7 @@ def write_tree(tree: Any, directory: Path, name: str, write: TensorWriter = writ
 
 
 def read_tree(directory: Path, name: str) -> Any:
-    """What `write_tree` was given; tensors are on the CPU and independent of the file.
+    """Return what `write_tree` was given; tensors are on the CPU and independent of the file.
 
     >>> read_tree(Path("out"), "optimizer")
     {'step': 3, 'average': tensor([0., 0.])}
@@ -104,14 +104,14 @@ def read_tree(directory: Path, name: str) -> Any:
 
 
 def flatten(tree: Any, name: str = "state") -> FlatTree:
-    """Take a tree apart; `name` is what error messages call it."""
+    """Flatten a tree; `name` is its name in error messages."""
     writer = _Writer(name)
     structure = writer.encode(tree, ())
     return FlatTree(structure, writer.tensors)
 
 
 def write_flat(flat: FlatTree, directory: Path, name: str, write: TensorWriter = write_tensors) -> None:
-    """Write a tree that was taken apart."""
+    """Write a flattened tree."""
     path = directory / f"{name}.json"
     tensor_path = directory / f"{name}.safetensors"
     if flat.tensors:
@@ -122,7 +122,7 @@ def write_flat(flat: FlatTree, directory: Path, name: str, write: TensorWriter =
 
 
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Every tensor of a file, on the CPU, in memory of its own (not mapped from the file)."""
+    """Return every tensor of a file, on the CPU, in its own memory (not mapped from the file)."""
     if not path.exists():
         raise io.missing(path)
     if path.is_symlink():
@@ -136,7 +136,7 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
 
 
 def check_storable(tensor: torch.Tensor, where: str) -> None:
-    """Raise unless the tensor is plain numbers in memory."""
+    """Raise unless the tensor consists of plain numbers in memory."""
     if tensor.layout != torch.strided or tensor.is_quantized:
         raise _cannot_save(where, "a sparse or quantized tensor", "convert it to a dense one")
     if tensor.device.type == "meta":
@@ -148,7 +148,7 @@ def check_storable(tensor: torch.Tensor, where: str) -> None:
 
 
 def memory_of(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Equal for tensors that are the same numbers in the same place. Without memory there is no place."""
+    """Return a key that is equal for tensors with the same numbers in the same memory; unique if they have none."""
     if tensor.numel() == 0 or tensor.device.type == "meta":
         return (id(tensor),)
     return (tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.is_conj())
@@ -163,7 +163,7 @@ def _cannot_save(where: str, what: str, fix: str) -> CheckpointError:
 
 
 class _Writer:
-    """Encodes one tree, collecting its tensors."""
+    """Encode one tree, and collect its tensors."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -217,7 +217,7 @@ class _Writer:
         if value.dtype in _COMPLEX:
             return {"tensor": self._store(torch.view_as_real(value.resolve_conj()), path), "complex": True}
         node: dict[str, Any] = {"tensor": self._store(value.resolve_neg(), path)}
-        # Kernels that walk parameter and state side by side rely on one memory layout (channels last, transposed).
+        # Kernels that iterate over parameter and state together rely on one memory layout (channels last, transposed).
         dense = torch.empty_like(value, device="meta").stride() == value.stride()
         usual = torch.empty(value.shape, device="meta").stride() == value.stride()
         if dense and not usual and value.numel():
@@ -254,7 +254,7 @@ class _Writer:
 
 
 class _Reader:
-    """Decodes one tree."""
+    """Decode one tree."""
 
     def __init__(self, path: Path, tensors: dict[str, torch.Tensor]) -> None:
         self.path = path
@@ -295,7 +295,7 @@ class _Reader:
 
     def _tensor(self, node: dict[str, Any]) -> torch.Tensor:
         name = node["tensor"]
-        if name not in self._made:  # one tensor in two places comes back as one tensor
+        if name not in self._made:  # one tensor in two places is restored as one tensor
             tensor = self._find(name)
             if node.get("complex"):
                 tensor = torch.view_as_complex(tensor)
@@ -312,7 +312,7 @@ class _Reader:
 
 
 def _with_stride(tensor: torch.Tensor, stride: list[int]) -> torch.Tensor:
-    """The same numbers in the same amount of memory, in another order. A file must not ask for more."""
+    """Return the same numbers in the same amount of memory, in another order. A file must not request more."""
     extent = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, stride, strict=True))
     if extent != tensor.numel():
         raise ValueError(f"stride {stride} does not fit shape {list(tensor.shape)}")

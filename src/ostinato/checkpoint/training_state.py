@@ -1,7 +1,7 @@
-"""The parts of a run that a checkpoint holds beside the model: optimizer, schedule, random streams, the loop.
+"""The parts of a run that a checkpoint holds besides the model: optimizer, schedule, random streams, the loop.
 
-Functions, each about one part. They read and write into a directory they are given; that it appears whole is the
-business of `store.atomic_directory`.
+Each function handles one part. It reads from or writes into a given directory; `atomic.atomic_directory` makes the
+directory appear whole.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ _OPTIMIZER, _SCHEDULER, _SCALER, _LOOP, _CALLBACKS = (
 )
 
 
-LoadState = Callable[[Any, Any], Any]  # puts a state into a part
+LoadState = Callable[[Any, Any], Any]  # loads a state into a part
 
 
 class Stateful(Protocol):
-    """Anything with a state that can be taken and given back."""
+    """Any object with a state that can be saved and restored."""
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -74,9 +74,9 @@ def save_training_parts(
     optimizer_state: dict[str, Any] | None = None,
     write: TensorWriter = write_tensors,
 ) -> None:
-    """Write what, with the weights, is needed to take the next step as if nothing had happened.
+    """Write what is needed, besides the weights, to take the next step as if the run had not stopped.
 
-    `optimizer_state` replaces the optimizer's own, for one whose state is spread over processes.
+    `optimizer_state` replaces the optimizer's own, for one whose state is distributed over processes.
 
     >>> save_training_parts("out", optimizer=optimizer, scheduler=scheduler)
     """
@@ -96,9 +96,9 @@ def load_training_parts(
     scaler: Stateful | None = None,
     load: LoadState | None = None,
 ) -> None:
-    """Give every part its state back. All files are read before the first part is touched; a missing one is an error.
+    """Restore the state of every part. All files are read before the first part is changed; a missing one is an error.
 
-    `load` puts the state into the optimizer, for one whose state is spread over processes.
+    `load` loads the state into the optimizer, for one whose state is distributed over processes.
 
     >>> load_training_parts("out/checkpoint-20", optimizer=optimizer, scheduler=scheduler)
     """
@@ -117,7 +117,7 @@ def load_training_parts(
 
 
 def load_optimizer_alone(directory: str | Path, optimizer: Stateful, load: LoadState | None = None) -> None:
-    """Give an optimizer its state back, settings included, and touch nothing else.
+    """Restore the state of an optimizer, settings included, and change nothing else.
 
     >>> load_optimizer_alone("out/checkpoint-20", optimizer)
     """
@@ -128,7 +128,7 @@ def load_optimizer_alone(directory: str | Path, optimizer: Stateful, load: LoadS
 
 
 def save_random_state(directory: str | Path, rank: int, world_size: int, write: TensorWriter = write_tensors) -> None:
-    """Write where this process's random streams stand, as `rng-<rank>`.
+    """Write the state of this process's random streams, as `rng-<rank>`.
 
     >>> save_random_state("out", rank=0, world_size=1)
     """
@@ -138,7 +138,7 @@ def save_random_state(directory: str | Path, rank: int, world_size: int, write: 
 
 
 def load_random_state(directory: str | Path, rank: int, world_size: int) -> None:
-    """Put this process's random streams back to where they stood.
+    """Restore the state of this process's random streams.
 
     >>> load_random_state("out/checkpoint-20", rank=0, world_size=1)
     """
@@ -161,7 +161,7 @@ def load_random_state(directory: str | Path, rank: int, world_size: int) -> None
 
 
 def save_loop_state(directory: str | Path, mapping: Mapping[str, Any], write: TensorWriter = write_tensors) -> None:
-    """Write the running sums of the loop; floats and tensors come back bit for bit.
+    """Write the running sums of the loop; floats and tensors are restored bit for bit.
 
     >>> save_loop_state("out", {"loss_sum": 1.5, "steps": 3})
     """
@@ -169,7 +169,7 @@ def save_loop_state(directory: str | Path, mapping: Mapping[str, Any], write: Te
 
 
 def load_loop_state(directory: str | Path) -> dict[str, Any]:
-    """What `save_loop_state` was given.
+    """Return what `save_loop_state` was given.
 
     >>> load_loop_state("out/checkpoint-20")
     {'loss_sum': 1.5, 'steps': 3}
@@ -183,7 +183,7 @@ def load_loop_state(directory: str | Path) -> dict[str, Any]:
 def save_callback_tensors(
     directory: str | Path, states: Mapping[str, list[Any]], write: TensorWriter = write_tensors
 ) -> None:
-    """Write what callbacks remember in tensors, by class name; several of one class in their order.
+    """Write the tensors that callbacks keep, by class name; several of one class in their order.
 
     >>> save_callback_tensors("out", {"EMACallback": [{"updates": 3, "averages": {"weight": torch.zeros(2)}}]})
     """
@@ -192,7 +192,7 @@ def save_callback_tensors(
 
 
 def load_callback_tensors(directory: str | Path) -> dict[str, list[Any]]:
-    """What `save_callback_tensors` was given; nothing where no callback had any.
+    """Return what `save_callback_tensors` was given; empty where no callback had any.
 
     >>> load_callback_tensors("out/checkpoint-20")
     {'EMACallback': [{'updates': 3, 'averages': {'weight': tensor([0., 0.])}}]}
@@ -238,7 +238,7 @@ def load_part(
 
 
 def _params_of(optimizer: Any) -> list[torch.Tensor]:
-    """In the order in which `state_dict` numbers them."""
+    """Return the parameters in the order in which `state_dict` numbers them."""
     return [parameter for group in getattr(optimizer, "param_groups", ()) for parameter in group["params"]]
 
 
@@ -247,14 +247,14 @@ def parameters_of(optimizer: Any) -> list[dict[str, Any]]:
 
 
 def _check_parameters(directory: Path, saved: Any, present: list[dict[str, Any]]) -> None:
-    """torch compares only how many there are, and would put the state of one parameter onto another."""
+    """Compare shapes. torch compares only the number of parameters, and would load the state of one into another."""
     path = directory / OPTIMIZER_NAME
     if not isinstance(saved, list) or not all(isinstance(p, dict) and "shape" in p and "dtype" in p for p in saved):
         raise io.broken(path, f"{path.name} does not list its parameters")
     shapes, expected = [p["shape"] for p in saved], [p["shape"] for p in present]
     if shapes == expected:
         return
-    pairs = enumerate(zip(shapes, expected, strict=False))  # as far as both go; the numbers are told anyway
+    pairs = enumerate(zip(shapes, expected, strict=False))  # up to the shorter one; both lengths are reported anyway
     different = [f"parameter {index}: {was} saved, {now} now" for index, (was, now) in pairs if was != now]
     raise CheckpointError(
         what=f"the optimizer in {directory} is of another model",
@@ -277,9 +277,10 @@ def load_optimizer(directory: Path, optimizer: Any, saved: dict[str, Any], load:
 
 
 def _undo_casts(loaded: Any, saved: Any) -> None:
-    """torch casts all state to the parameter's type: float32 averages of bfloat16 weights, counters too.
+    """Undo the casts of torch, which casts all state to the parameter's type.
 
-    Nothing changed between saving and loading, so nothing may be rounded.
+    That applies to float32 averages of bfloat16 weights, and to counters. Nothing changed between saving and loading,
+    so nothing may be rounded.
     """
     if isinstance(loaded, dict) and isinstance(saved, dict):
         keys: Any = [key for key in saved if key in loaded]
@@ -297,7 +298,7 @@ def _undo_casts(loaded: Any, saved: Any) -> None:
 
 
 def on_these_devices(state: RandomState, path: Path) -> RandomState:
-    """Without the streams of accelerators that this machine does not have."""
+    """Return the state without the streams of accelerators that this machine does not have."""
     here = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if len(state.cuda) > here:
         note_once(f"{path}: {len(state.cuda)} CUDA streams were saved, {here} can be restored here")

@@ -1,8 +1,8 @@
-"""Whether checkpoints are as they were written: one, or all of a run. Nothing is unpickled to find out.
+"""Check that checkpoints are as they were written: one, or all of a run. Nothing is unpickled for it.
 
-What we wrote has a manifest: every byte is compared with it. What transformers wrote has none: then it is looked
-whether the files can be read at all (headers and sizes of safetensors, JSON, the checksums inside torch's archives),
-which finds what was cut short and most of what was altered, but not a changed number in the weights.
+What we wrote has a manifest: every byte is compared with it. What transformers wrote has none: then the files are
+checked for being readable (headers and sizes of safetensors, JSON, the checksums inside torch's archives), which finds
+truncated files and most altered ones, but not a changed number in the weights.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _WEIGHTS = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found out about one checkpoint."""
+    """The result of checking one checkpoint."""
 
     path: Path
     step: int | None
     size: int  # bytes
     damage: tuple[Damage, ...]
-    remark: str  # on what a whole one is good for
+    remark: str  # what a whole checkpoint can be used for
 
     @property
     def is_whole(self) -> bool:
@@ -62,7 +62,7 @@ class Verdict:
 
     @property
     def says_whose(self) -> bool:
-        """Whether what it says of its run can be believed, damaged or not."""
+        """Whether its record of its run can be trusted, damaged or not."""
         return not any(one.file in (MANIFEST_NAME, RUN_NAME) for one in self.damage)
 
     def __str__(self) -> str:
@@ -72,7 +72,7 @@ class Verdict:
 
 
 def judge(checkpoint: str | Path) -> Verdict:
-    """Read every byte of a checkpoint and say what is wrong with it, if anything.
+    """Read every byte of a checkpoint and return what is wrong with it, if anything.
 
     >>> judge("out/checkpoint-20").is_whole
     True
@@ -88,7 +88,7 @@ def judge(checkpoint: str | Path) -> Verdict:
 
 
 def verify_run(path: str | Path) -> list[Verdict]:
-    """Judge a checkpoint, or every one in the directory of a run: also the best model, and what was moved aside.
+    """Check a checkpoint, or every one in the directory of a run, with the best model and those moved aside.
 
     >>> [verdict.is_whole for verdict in verify_run("out")]
     [True, True]
@@ -152,7 +152,7 @@ def _size(path: Path) -> int:
 def _against_manifest(path: Path) -> tuple[Damage, ...]:
     try:
         return tuple(find_damage(path))
-    except CheckpointError as error:  # no manifest to go by
+    except CheckpointError as error:  # no manifest to compare with
         return (Damage(MANIFEST_NAME, error.why),)
 
 
@@ -169,7 +169,7 @@ def _file_in(reason: str) -> str:
 
 
 def _unreadable(path: Path) -> Iterator[Damage]:
-    """The files that cannot be read, and those that are named and not there."""
+    """Yield the files that cannot be read, and those that are named but missing."""
     names = sorted(entry.name for entry in os.scandir(path) if not entry.is_dir(follow_symlinks=False))
     for name in names:
         why = _why_unreadable(path / name)
@@ -196,7 +196,7 @@ def _why_unreadable(file: Path) -> str | None:
 
 
 def _missing_from(path: Path, names: set[str]) -> Iterator[str]:
-    """transformers takes a fresh optimizer, without a word, where one of its two files is missing."""
+    """Yield missing files. transformers silently uses a fresh optimizer where one of its two files is missing."""
     if not names & set(_WEIGHTS):
         yield WEIGHTS_NAME
     for one, other in ((OPTIMIZER_PT, SCHEDULER_PT), (SCHEDULER_PT, OPTIMIZER_PT)):
@@ -206,7 +206,7 @@ def _missing_from(path: Path, names: set[str]) -> Iterator[str]:
         try:
             content = io.read_json(path / index)
         except CheckpointError:
-            continue  # said already
+            continue  # reported already
         table = content.get("weight_map") if isinstance(content, dict) else None
         shards = set(table.values()) if isinstance(table, dict) else set()
         yield from sorted(str(shard) for shard in shards if not is_plain(shard) or shard not in names)

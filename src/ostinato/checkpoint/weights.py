@@ -1,8 +1,8 @@
 """The model's own files: `model.safetensors`, what `save_pretrained` adds to it, and adapters.
 
-A model that knows how to save itself (transformers, PEFT) does so; `from_pretrained` reads the result. Any other
-module is written with tied weights once, and who shares them in the file's metadata. Reading is strict: every weight
-of the model comes from the checkpoint, every weight of the checkpoint goes into the model.
+A model that has its own method for saving (transformers, PEFT) uses it; `from_pretrained` reads the result. Any other
+module is written with tied weights once, and the names that share them are in the file's metadata. Reading is strict:
+every weight of the model comes from the checkpoint, every weight of the checkpoint goes into the model.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def save_model(
 ) -> None:
     """Write the weights, and what is needed to load them elsewhere, into a directory.
 
-    `state_dict` replaces the model's own, for weights that were gathered from several processes. `write` gets the
-    tensors of each file; of a model that saves itself, if it is known how it does.
+    `state_dict` replaces the model's own, for weights that were gathered from several processes. `write` receives the
+    tensors of each file; those of a model that saves itself, if its way of saving is known.
 
     >>> save_model(model, Path("out"), processing_class=tokenizer)
     """
@@ -66,14 +66,14 @@ def save_model(
 
 
 def load_leniently(model: nn.Module, state: Mapping[str, Any]) -> None:
-    """Put a state that was compared with the model's into it; tied weights may be absent."""
+    """Load a state that was compared with the model's; tied weights may be absent."""
     model.load_state_dict(state, strict=False)
 
 
 def load_weights(model: nn.Module, directory: Path, load: LoadState = load_leniently) -> None:
-    """Fill the model from a directory; raise `CheckpointError`, with the model untouched, unless everything fits.
+    """Fill the model from a directory; raise `CheckpointError`, with the model unchanged, unless everything fits.
 
-    `load` puts the state into the model, for models whose weights are spread over processes.
+    `load` loads the state into the model, for models whose weights are distributed over processes.
 
     >>> load_weights(model, Path("out/checkpoint-20"))
     """
@@ -96,7 +96,7 @@ def load_weights(model: nn.Module, directory: Path, load: LoadState = load_lenie
 
 @contextmanager
 def quiet_bars() -> Iterator[None]:
-    """Keep the progress bars of transformers and of the hub's client off the terminal for a while."""
+    """Disable the progress bars of transformers and of the hub's client, inside the block."""
     transformers = sys.modules.get("transformers.utils.logging")
     hub = sys.modules.get("huggingface_hub.utils")
     if transformers is None or hub is None:
@@ -114,7 +114,7 @@ def quiet_bars() -> Iterator[None]:
             warnings.simplefilter("ignore")
             if shown:
                 transformers.enable_progress_bar()
-            # Both switches above also turn the client's; it goes back to what it was.
+            # Both switches above also change the client's; it is restored here.
             (hub.enable_progress_bars if hub_shown else hub.disable_progress_bars)()
 
 
@@ -145,7 +145,7 @@ def _save_module(state: Mapping[str, Any], directory: Path, write: TensorWriter)
 
 @dataclass
 class _Found:
-    """What the headers of the weight files say, before any weight is read."""
+    """The contents of the headers of the weight files, before any weight is read."""
 
     directory: Path
     files: dict[str, Path]
@@ -176,7 +176,7 @@ def _find_weights(directory: Path) -> _Found:
 
 
 def _weight_files(directory: Path) -> dict[Path, set[str] | None]:
-    """The files to read, each with the names the index promises in it (None: whatever it has)."""
+    """Return the files to read, each with the names that the index lists for it (None: all that it has)."""
     if (directory / WEIGHTS_NAME).exists():
         return {directory / WEIGHTS_NAME: None}
     index_path = directory / WEIGHTS_INDEX_NAME
@@ -238,7 +238,7 @@ def _read_aliases(path: Path, text: str | None, names: set[str]) -> dict[str, st
 
 @dataclass
 class _Mismatch:
-    """What does not fit between a model and a checkpoint; false if nothing."""
+    """The differences between a model and a checkpoint; false if there are none."""
 
     missing: list[str]
     unexpected: list[str]
@@ -292,7 +292,7 @@ def _compare(model: nn.Module, expected: Mapping[str, Any], found: _Found) -> _M
 
 
 def _covered_by_ties(expected: Mapping[str, Any], found: _Found) -> set[str]:
-    """Names that share their memory with a weight the checkpoint has."""
+    """Return the names that share their memory with a weight in the checkpoint."""
     tensors = {name: value for name, value in expected.items() if isinstance(value, torch.Tensor)}
     filled = {memory_of(value) for name, value in tensors.items() if name in found.files}
     return {name for name, value in tensors.items() if memory_of(value) in filled}
@@ -318,7 +318,7 @@ def _short(dtype: torch.dtype) -> str:
 
 
 def _check_ties(expected: Mapping[str, Any], found: _Found) -> None:
-    """Weights that are one in the model but several in the file must be equal there, or one of them would be lost."""
+    """Raise unless weights that are tied in the model are equal in the file: otherwise one of them would be lost."""
     groups: dict[tuple[Any, ...], list[str]] = {}
     for name, value in expected.items():
         if name in found.files and isinstance(value, torch.Tensor):
@@ -362,7 +362,7 @@ def _read_all(found: _Found) -> dict[str, torch.Tensor]:
 
 
 def _fill(model: nn.Module, state: dict[str, torch.Tensor], found: _Found, load: LoadState) -> None:
-    """Through `load_state_dict`, so that the hooks of modules run."""
+    """Fill the model through `load_state_dict`, so that the hooks of modules run."""
     try:
         load(model, state)
     except RuntimeError as error:
@@ -372,7 +372,7 @@ def _fill(model: nn.Module, state: dict[str, torch.Tensor], found: _Found, load:
 def _read_converted(
     model: nn.Module, directory: Path, dtypes: Collection[torch.dtype | None]
 ) -> dict[str, torch.Tensor] | None:
-    """The weights as the model names them, where transformers stores them under other names (fused experts).
+    """Return the weights as the model names them, where transformers stores them under other names (fused experts).
 
     None if this is no such model, or if the checkpoint does not fit it either way.
     """
@@ -397,14 +397,14 @@ def _read_converted(
 
 
 def _outline(state: Mapping[str, torch.Tensor]) -> dict[str, tuple[torch.Size, str]]:
-    """Shape of every weight, and the first name under which its memory is known: which ones are tied."""
+    """Return the shape of every weight, and the first name of its memory, which shows the tied ones."""
     first: dict[tuple[Any, ...], str] = {}
     return {name: (value.shape, first.setdefault(memory_of(value), name)) for name, value in state.items()}
 
 
 @contextmanager
 def _quiet_log() -> Iterator[None]:
-    """Without the report of transformers about weights that did not fit: we raise our own."""
+    """Suppress the report of transformers about weights that did not fit: we raise our own error."""
     log = sys.modules["transformers.utils.logging"]
     level = log.get_verbosity()
     log.set_verbosity_error()
@@ -429,12 +429,15 @@ def _load_adapters(model: nn.Module, directory: Path) -> None:
         expected = peft.get_peft_model_state_dict(model, adapter_name=name)
         path = _adapter_file(directory, name, alone=len(adapters) == 1)
         states[name] = _read_adapter(path, expected)
-    for name, state in states.items():  # all of them fit: only now is the model touched
+    for name, state in states.items():  # all of them fit: only now is the model changed
         peft.set_peft_model_state_dict(model, state, adapter_name=name)
 
 
 def _adapter_file(directory: Path, adapter: str, *, alone: bool) -> Path:
-    """PEFT gives every adapter but `default` a directory; transformers, which saves one, does not."""
+    """Return the file of an adapter.
+
+    PEFT gives every adapter but `default` a directory; transformers, which saves one adapter, does not.
+    """
     own = directory / adapter / ADAPTER_WEIGHTS_NAME
     if adapter == "default" or (alone and not own.exists()):
         return directory / ADAPTER_WEIGHTS_NAME
@@ -443,7 +446,7 @@ def _adapter_file(directory: Path, adapter: str, *, alone: bool) -> Path:
 
 def _read_adapter(path: Path, expected: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     state = read_tensors(path)
-    prefix = "base_model.model."  # which transformers adds in the file, and its own models do not have
+    prefix = "base_model.model."  # transformers adds it in the file, and its own models do not have it
     if not any(name.startswith(prefix) for name in expected):
         state = {name.removeprefix(prefix): value for name, value in state.items()}
     mismatch = _Mismatch(

@@ -1,1 +1,1 @@
-"""The vocabulary of the house: plain data, errors and protocols. Imports nothing else of ours."""
+"""The shared vocabulary of the package: plain data, errors and protocols. It imports no other package of ours."""

@@ -1,4 +1,4 @@
-"""The closed sets of words that arguments accept, under the names transformers gives them."""
+"""The closed sets of words that arguments accept, under the names that transformers gives them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .errors import ConfigError
 
 
 class Choice(str, Enum):
-    """A string with a fixed set of values; a wrong one is answered with the valid ones."""
+    """A string with a fixed set of values; the error for any other value lists the valid ones."""
 
     @classmethod
     def _missing_(cls, value: object) -> Any:
@@ -29,7 +29,7 @@ class Choice(str, Enum):
 
 
 class IntervalStrategy(Choice):
-    """When something recurring happens: never, every N steps, every epoch."""
+    """The frequency of a recurring action: never, every N steps, every epoch."""
 
     NO = "no"
     STEPS = "steps"
@@ -37,7 +37,7 @@ class IntervalStrategy(Choice):
 
 
 class SaveStrategy(Choice):
-    """When checkpoints are written."""
+    """The times at which checkpoints are written."""
 
     NO = "no"
     STEPS = "steps"
@@ -46,7 +46,7 @@ class SaveStrategy(Choice):
 
 
 class ResumeMode(Choice):
-    """What is taken over from a checkpoint: the run as it is, the run for more steps, or weights for a new run."""
+    """What is loaded from a checkpoint: the run as it is, the run for more steps, or weights for a new run."""
 
     RESUME = "resume"
     EXTEND = "extend"
@@ -64,7 +64,7 @@ class HubStrategy(Choice):
 
 
 class SchedulerType(Choice):
-    """The shapes a learning-rate schedule can have."""
+    """The shapes of a learning-rate schedule."""
 
     LINEAR = "linear"
     COSINE = "cosine"
@@ -81,7 +81,7 @@ class SchedulerType(Choice):
 
 
 class OptimizerNames(Choice):
-    """Every optimizer name transformers knows; those without a torch-native class are refused when used."""
+    """Every optimizer name that transformers has; those without a torch-native class are refused when used."""
 
     ADAMW_TORCH = "adamw_torch"
     ADAMW_TORCH_FUSED = "adamw_torch_fused"
@@ -127,7 +127,7 @@ class OptimizerNames(Choice):
 
 
 class ParallelMode(Enum):
-    """How many processes and devices take part."""
+    """The number of processes and devices that take part."""
 
     NOT_PARALLEL = "not_parallel"
     NOT_DISTRIBUTED = "not_distributed"
@@ -138,7 +138,7 @@ class ParallelMode(Enum):
 
 
 class HPSearchBackend(Choice):
-    """Who proposes hyper-parameters."""
+    """The library that proposes hyper-parameters."""
 
     OPTUNA = "optuna"
     RAY = "ray"

@@ -1,4 +1,4 @@
-"""`torch.compile` puts a model into another one; this is the way back."""
+"""Find the original model inside a compiled one: `torch.compile` wraps a model into another."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def uncompiled(model: Any) -> Any:
-    """The model inside of what `torch.compile(model)` returned; any other model is returned as it is.
+    """Return the model inside of what `torch.compile(model)` returned; return any other model as it is.
 
     Its weights are the same objects, under names without `_orig_mod.` in front.
     """

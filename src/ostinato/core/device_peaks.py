@@ -1,14 +1,14 @@
-"""What well-known accelerators can do at most, by their makers' data sheets.
+"""The peak performance of well-known accelerators, from their makers' data sheets.
 
-Dense matrix products with sums in float32, as training does them: of figures "with sparsity" the half, and of consumer
-cards those with float32 accumulation. A device that is not here, or not sold with one clear figure, is not guessed at.
+Dense matrix products with sums in float32, as in training: half of figures "with sparsity", and for consumer cards
+those with float32 accumulation. A device that is not listed, or is sold without one clear figure, is not guessed.
 """
 
 from __future__ import annotations
 
 TERA = 1e12
 
-# Words that a device's name has, the more particular first; then 10^12 operations a second by the kind of numbers.
+# Words in the name of a device, the more specific first; then 10^12 operations a second by number format.
 _PEAKS: tuple[tuple[tuple[str, ...], dict[str, float]], ...] = (
     (("H200", "NVL"), {"bf16": 835.5, "fp16": 835.5, "tf32": 417.5, "fp32": 60}),
     (("H200",), {"bf16": 989.5, "fp16": 989.5, "tf32": 494.5, "fp32": 67}),
@@ -29,12 +29,12 @@ _PEAKS: tuple[tuple[tuple[str, ...], dict[str, float]], ...] = (
     (("RTX", "A6000"), {"bf16": 154.8, "fp16": 154.8, "tf32": 77.4, "fp32": 38.7}),
     (("MI300X",), {"bf16": 1307.4, "fp16": 1307.4, "tf32": 653.7, "fp32": 163.4}),
 )
-# Cards that share a word with one above and are not it.
+# Words of other cards that share a word with one above.
 _OTHERS = frozenset({"Laptop", "D", "Ti", "MIG", "Super", "SUPER"})
 
 
 def known_peak(device_name: str, numbers: str) -> float | None:
-    """Operations a second of one device, for "bf16", "fp16", "tf32" or "fp32"; None where it is not known.
+    """Return the operations a second of one device, for "bf16", "fp16", "tf32" or "fp32"; None if not known.
 
     >>> known_peak("NVIDIA A100-SXM4-80GB", "bf16")
     312000000000000.0

@@ -60,7 +60,7 @@ Each error is also the built-in type that transformers or torch raises in its pl
     ├── NonFiniteError(ArithmeticError)                      NaN or infinity for more steps than the patience allows
     ├── CheckpointError(ValueError, OSError)                 a checkpoint that is missing, damaged or of another model
     │   ├── StateError(TypeError)                            a state that JSON cannot hold
-    │   ├── DiskError                                        a checkpoint that the disk did not take
+    │   ├── DiskError                                        a checkpoint that the disk refused
     │   ├── FailedElsewhere                                  another process could not write its part
     │   └── HomeError                                        a directory that the run cannot write to
     │       ├── HomePermissionError(PermissionError)         no permission to write
@@ -74,7 +74,12 @@ from __future__ import annotations
 
 
 class OstinatoError(Exception):
-    """What happened; why; what to do.
+    """The base class of errors: what happened, why, and what to do.
+
+    Args:
+        what: What happened.
+        why: Why it happened.
+        fix: What to do.
 
     >>> raise ConfigError(what="save_steps=0 never saves", why="steps are counted from 1", fix="set save_steps=500")
     Traceback (most recent call last):
@@ -106,7 +111,7 @@ class NotSupportedError(ConfigError, NotImplementedError):
 
 
 class DataError(OstinatoError, ValueError):
-    """A data set, row or batch that the model cannot be fed with."""
+    """A data set, row or batch that the model cannot take."""
 
 
 class ModelOutputError(OstinatoError, ValueError):
@@ -161,7 +166,7 @@ class CheckpointError(OstinatoError, ValueError, OSError):
 
 
 def add_note(error: BaseException, text: str) -> None:
-    """Add a line to what Python prints below an exception that is not ours; said once, however often it is added.
+    """Add a line that Python prints below an exception that is not ours; adding it again has no effect.
 
     >>> error = KeyError("text")
     >>> add_note(error, "ostinato: while row 7 of the training set was read")

@@ -1,4 +1,4 @@
-"""What `compute_metrics` receives: predictions and labels; by name, in pairs, or as text where one asks."""
+"""The argument of `compute_metrics`: predictions and labels; by name, in pairs, or as text on request."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch import Tensor
 from .errors import MetricError
 
 IGNORED = -100
-BLOCK_BYTES = 32 << 20  # how much of the predictions is in hand at a time
+BLOCK_BYTES = 32 << 20  # the part of the predictions that is in memory at a time
 
 
 class Outputs(dict[str, Any]):
-    """What a model returned besides its loss, by name; also by position.
+    """The outputs of a model besides its loss, by name; also by position.
 
     >>> outputs = Outputs(logits=np.zeros(2), hidden_states=np.ones(2))
     >>> outputs["hidden_states"] is outputs[1]
@@ -42,7 +42,7 @@ class OutputNameError(MetricError, KeyError):
 
 
 class EvalPrediction:
-    """What `compute_metrics` receives. Unpacks into predictions and labels (and inputs and losses where asked for).
+    """The argument of `compute_metrics`. Unpacks into predictions and labels (and inputs and losses if requested).
 
     >>> prediction = EvalPrediction(np.array([[0.1, 0.9], [0.8, 0.2]]), np.array([1, -100]))
     >>> predictions, labels = prediction
@@ -52,13 +52,13 @@ class EvalPrediction:
     (array([[0.1, 0.9]]), array([1]))
 
     Args:
-        predictions: what the model returned besides its loss: one array, or a tuple of several.
-        label_ids: the labels; a tuple where `label_names` has several, and an empty one where the loss needs none.
-        inputs: the model's main input, with `include_for_metrics=["inputs"]`; the batch with `batch_eval_metrics`.
-        losses: the loss of every row's batch, with `include_for_metrics=["loss"]`.
-        output_names: what the model calls its outputs.
-        shifts_labels: the model's loss compares each position with the next label, as causal models do.
-        processing_class: the tokenizer, or what decodes token ids in its place.
+        predictions: What the model returned besides its loss: one array, or a tuple of several.
+        label_ids: The labels; a tuple where `label_names` has several, and an empty one where the loss needs none.
+        inputs: The model's main input, with `include_for_metrics=["inputs"]`; the batch with `batch_eval_metrics`.
+        losses: The loss of every row's batch, with `include_for_metrics=["loss"]`.
+        output_names: The model's names for its outputs.
+        shifts_labels: Whether the model's loss compares each position with the next label, as causal models do.
+        processing_class: The tokenizer, or another object that decodes token ids.
     """
 
     def __init__(
@@ -99,12 +99,12 @@ class EvalPrediction:
 
     @property
     def has_labels(self) -> bool:
-        """Whether there is anything to compare with."""
+        """Whether there are labels to compare with."""
         return has_labels(self.label_ids)
 
     @property
     def outputs(self) -> Outputs:
-        """What the model returned besides its loss, by the names it has there; "0", "1", … where it has none."""
+        """The outputs of the model besides its loss, by their names in it; "0", "1", … where it has none."""
         parts = self.predictions if isinstance(self.predictions, tuple) else (self.predictions,)
         names = self.output_names
         if names is None or len(names) != len(parts):
@@ -121,17 +121,23 @@ class EvalPrediction:
 
     @property
     def valid(self) -> Any:
-        """Where there is a label: not -100. In the shape of the labels."""
+        """A mask of the labels that are not -100, in the shape of the labels."""
         return _mask(self.label_ids)
 
     # ------------------------------------------------------------------------------------------------------- in pairs
 
     def aligned(self) -> tuple[Any, Any]:
-        """Each label that counts, and the prediction for it: `(n, classes)` and `(n,)`.
+        """Pair each label that counts with its prediction.
 
-        The labels of a causal model are moved by one place, padding and -100 are left out. A column of single values
-        becomes `(n,)`; a table of values or of several labels per row stays `(rows, columns)`, without the rows that
-        have no label at all.
+        The labels of a causal model are shifted by one position; padding and -100 are left out. A column of single
+        values becomes `(n,)`; a table of values or of several labels per row stays `(rows, columns)`, without the
+        rows that have no label at all.
+
+        Returns:
+            Predictions and labels: `(n, classes)` and `(n,)`.
+
+        Raises:
+            MetricError: There are no labels, or several arrays of them.
         """
         if not self.has_labels:
             raise MetricError(
@@ -152,7 +158,10 @@ class EvalPrediction:
         return np.concatenate(guesses), np.concatenate(truths)
 
     def blocks(self, rows: int | None = None) -> Iterator[EvalPrediction]:
-        """The same prediction a few rows at a time, for metrics over arrays that are larger than memory.
+        """Yield the same prediction a few rows at a time, for metrics over arrays that are larger than memory.
+
+        Args:
+            rows: The number of rows at a time; by default, it depends on their size.
 
         >>> prediction = EvalPrediction(np.zeros((5, 2)), np.arange(5))
         >>> [part.labels.tolist() for part in prediction.blocks(rows=3)]
@@ -167,7 +176,7 @@ class EvalPrediction:
                 yield self._like(*(_sliced(part, piece) for part in parts))
 
     def _batches(self) -> Iterator[EvalPrediction]:
-        """This prediction, or those of each batch where they were not joined (`eval_do_concat_batches=False`)."""
+        """Yield this prediction, or that of each batch where they were not joined (`eval_do_concat_batches=False`)."""
         if not isinstance(self.predictions, list):
             yield self
             return
@@ -189,12 +198,12 @@ class EvalPrediction:
 
     @cached_property
     def pred_text(self) -> list[str]:
-        """The predictions as text: generated token ids, or the most likely token at every place."""
+        """The predictions as text: generated token ids, or the most likely token at every position."""
         return [text for part in self._batches() for text in self._decoded(part.logits, "predictions")]
 
     @cached_property
     def label_text(self) -> list[str]:
-        """The labels as text, without the places that have none."""
+        """The labels as text, without the positions that have none."""
         return [text for part in self._batches() for text in self._decoded(part.label_ids, "labels")]
 
     def _decoded(self, given: Any, role: str) -> list[str]:
@@ -223,7 +232,7 @@ class EvalPrediction:
 
 
 def has_labels(labels: Any) -> bool:
-    """Whether there are labels: they are None where they are missing, and () where the loss needs none.
+    """Return whether there are labels: they are None where they are missing, and () where the loss needs none.
 
     >>> has_labels(np.zeros(2)), has_labels(()), has_labels(None)
     (True, False, False)
@@ -237,7 +246,7 @@ def has_labels(labels: Any) -> bool:
 def _aligned(predictions: Any, labels: Any, *, shift: bool) -> tuple[Any, Any]:
     predictions, labels = _array(predictions), _array(labels)
     if labels.ndim == 2 and labels.shape[1] == 1 and predictions.ndim == 2 and predictions.shape[1] > 1:
-        labels = labels[:, 0]  # classes that the data set keeps as columns of one
+        labels = labels[:, 0]  # classes that the data set stores in columns of width one
     layout = _Layout.of(tuple(predictions.shape), labels, by_place=_is_whole(predictions) and _is_whole(labels))
     guess, truth = layout.arranged(predictions), labels
     if shift and layout.by_place and labels.ndim == 2:
@@ -248,12 +257,12 @@ def _aligned(predictions: Any, labels: Any, *, shift: bool) -> tuple[Any, Any]:
 
 
 def _array(values: Any) -> Any:
-    """Tensors and arrays, those in files too, stay what they are: they know best how to be picked from."""
+    """Return tensors and arrays, also those in files, unchanged: each type has its own efficient indexing."""
     return values if isinstance(values, (Tensor, np.ndarray)) else np.asarray(values)
 
 
 class _Layout:
-    """How predictions lie beside their labels."""
+    """The arrangement of predictions relative to their labels."""
 
     def __init__(self, *, by_place: bool, squeezes: bool = False, class_axis: int | None = None) -> None:
         self.by_place = by_place  # a prediction for every label, as opposed to a table of values per row
@@ -311,7 +320,7 @@ def _sliced(tree: Any, rows: slice) -> Any:
 
 
 def _rows_at_once(array: Any) -> int:
-    """So many rows that a block of them is small beside the memory of any machine."""
+    """Return a number of rows such that a block of them is small compared with the memory of any machine."""
     size = array.element_size() if isinstance(array, Tensor) else np.dtype(array.dtype).itemsize
     return max(1, BLOCK_BYTES // max(1, math.prod(array.shape[1:]) * size))
 
@@ -321,7 +330,7 @@ def _on_host(block: Any) -> Any:
 
 
 def _token_ids(block: np.ndarray) -> np.ndarray:
-    """Token ids; of logits the most likely ones, and -100 where rows were filled up with -100."""
+    """Return token ids; of logits the most likely ones, and -100 where rows were padded with -100."""
     if block.ndim == 2:
         return block
     best = block.argmax(-1)

@@ -1,7 +1,7 @@
-"""Numbers that anybody may report while a model computes, from wherever the computing is done.
+"""Numbers that any code may report while a model computes.
 
-A run hears what is reported during training, an evaluation what is reported during it. What only tries something out
-(a rehearsal, a loss computed twice to learn its scale) hears nothing.
+A run receives what is reported during training, an evaluation what is reported during it. Trials (a dry run, a loss
+computed twice to find its scale) receive nothing.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from .errors import ConfigError
 from .notices import note_once
 from .tree import read
 
-# Names that a log line has anyway.
+# Names that a log line has already.
 TAKEN = frozenset({"loss", "grad_norm", "learning_rate", "epoch", "step", "total_flos", "num_input_tokens_seen"})
 
-# Numbers that wait to be added up: few enough to be forgotten about, and so many that looking at them costs nothing.
+# Numbers that wait to be added up: few enough to need little memory, and so many that reading them costs nothing.
 MOST_WAITING = 512
 
 Number = float | int | Tensor
@@ -29,7 +29,7 @@ Gather = Callable[[Totals], list[Totals]]  # one of each process
 
 
 class Tracked:
-    """Weighted means by name. What is held counts once it is committed, as the losses of a step do.
+    """Weighted means by name. Held numbers count once they are committed, as the losses of a step do.
 
     >>> tracked = Tracked()
     >>> tracked.add("kl", 1.0, weight=3), tracked.add("kl", 5.0)
@@ -39,13 +39,13 @@ class Tracked:
     """
 
     def __init__(self) -> None:
-        self.held: list[tuple[str, Number, Number]] = []  # of the step that is being taken
+        self.held: list[tuple[str, Number, Number]] = []  # of the current step
         self._waiting: list[tuple[str, Number, Number]] = []  # of earlier steps
         self._known: set[str] = set()
         self._totals: dict[str, tuple[float, float]] = {}
 
     def add(self, name: str, value: Number, weight: Number = 1.0) -> None:
-        """Take in one number. Nothing waits for a device."""
+        """Add one number. Nothing waits for a device."""
         if name not in self._known:
             _check_name(name)
             self._known.add(name)
@@ -53,9 +53,9 @@ class Tracked:
         self.held.append((name, _kept(name, value), weight if plain else _kept(name, weight)))
 
     def commit(self, losses: Mapping[str, Number] | None = None) -> None:
-        """Let what is held count, and before it the named losses of the step.
+        """Count what is held, and before it the named losses of the step.
 
-        These are ours: cut off from their graph, and nobody writes to them.
+        These losses are our own: detached from their graph, and never written to.
         """
         if losses:
             if not self._known.issuperset(losses):
@@ -69,7 +69,7 @@ class Tracked:
             self._add_up()
 
     def reject(self) -> None:
-        """Forget what is held: the step it belongs to was not taken."""
+        """Drop what is held: the step it belongs to was not taken."""
         self.held.clear()
 
     def drain(self, gather: Gather = lambda own: [own]) -> dict[str, float]:
@@ -86,14 +86,14 @@ class Tracked:
         return dict(self._totals)
 
     def restore(self, totals: Mapping[str, Any]) -> None:
-        """Go on with the sums of a run that was saved in the middle."""
+        """Continue with the sums of a run that was saved between two logs."""
         self._totals = {name: (total, weight) for name, (total, weight) in totals.items()}
 
     def __bool__(self) -> bool:
         return bool(self.held or self._waiting or self._totals)
 
     def _add_up(self) -> None:
-        """One after the other, in the order they came: the sum is the same whenever it is asked for."""
+        """Add up the numbers one after the other, in their order: the sum does not depend on when it is read."""
         names = [name for name, _, _ in self._waiting]
         values = _as_floats([value for _, value, _ in self._waiting])
         weights = _as_floats([weight for _, _, weight in self._waiting])
@@ -105,7 +105,7 @@ class Tracked:
 
 
 def add_totals(totals: Iterable[Totals]) -> Totals:
-    """Add up sums and weights by name. A name that one process knows, all will know.
+    """Add up sums and weights by name. A name that one process has is in the result of all.
 
     >>> add_totals([{"kl": (1.0, 1.0)}, {"kl": (3.0, 1.0), "gate": (0.5, 1.0)}])
     {'kl': (4.0, 2.0), 'gate': (0.5, 1.0)}
@@ -123,7 +123,7 @@ _listeners: list[Tracked | None] = []
 
 @contextmanager
 def hearing(tracked: Tracked | None) -> Iterator[None]:
-    """While entered, this is who hears what is reported; None: nobody, and nobody is missed."""
+    """Send what is reported inside the block to `tracked`; None drops it silently."""
     _listeners.append(tracked)
     try:
         yield
@@ -132,20 +132,20 @@ def hearing(tracked: Tracked | None) -> Iterator[None]:
 
 
 def is_heard() -> bool:
-    """Whether what is computed now counts."""
+    """Return whether what is computed now counts."""
     return bool(_listeners) and _listeners[-1] is not None
 
 
 def track(name: str, value: Number, weight: Number = 1.0) -> None:
-    """Log a number of your own with the next log line: a weighted mean over micro-batches, processes and steps.
+    """Log a number with the next log line: a weighted mean over micro-batches, processes and steps.
 
     It may be called from anywhere while a trainer trains or evaluates, also in a model's `forward`. What is reported
     during an evaluation is among its metrics, as `eval_…`.
 
     Args:
-        name: the key in the logs.
-        value: one number; a tensor is not waited for.
-        weight: how much it counts, such as the number of rows or tokens it is a mean of.
+        name: The key in the logs.
+        value: One number; the call does not wait for a tensor.
+        weight: How much it counts, such as the number of rows or tokens it is a mean of.
 
     ```python
     class Model(torch.nn.Module):
@@ -158,13 +158,13 @@ def track(name: str, value: Number, weight: Number = 1.0) -> None:
         note_once(f"track({name!r}, ...) has no effect while nothing is trained or evaluated")
         return
     listener = _listeners[-1]
-    # A checkpointed layer is computed a second time, inside the backward pass: that is not news.
+    # A checkpointed layer is computed a second time, inside the backward pass: that is not counted again.
     if listener is not None and torch._C._current_graph_task_id() == -1:
         listener.add(name, value, weight)
 
 
 def _kept(name: str, number: Number) -> Number:
-    """A number as it is now: the tensor may be written to later."""
+    """Return a number as it is now: the tensor may be written to later."""
     if type(number) is float or type(number) is int:
         return float(number)
     if isinstance(number, Tensor):
@@ -189,7 +189,7 @@ def _kept(name: str, number: Number) -> Number:
 
 
 def _as_floats(numbers: list[Number]) -> list[float]:
-    """All of them as plain numbers, for one look at each device."""
+    """Convert all numbers to floats, with one read per device and type."""
     found: list[Any] = numbers
     if not any(isinstance(number, Tensor) for number in numbers):
         return found

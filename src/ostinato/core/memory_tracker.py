@@ -1,4 +1,4 @@
-"""How much memory a part of a trainer's life takes: of the process, and of its accelerator."""
+"""Measure the memory that a stage of a trainer takes: of the process, and of its accelerator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 SECONDS_BETWEEN_LOOKS = 0.01
-# The part of a trainer's life, by the method that measures it.
+# The stages, by the method that measures them.
 STAGES = {
     "__init__": "init",
     "train": "train",
@@ -26,9 +26,9 @@ STAGES = {
 
 
 def resident_bytes() -> int | None:
-    """The memory of this process that is in main memory; None where the system does not tell."""
+    """Return the memory of this process that is in main memory; None where the system does not report it."""
     try:
-        descriptor = os.open("/proc/self/statm", os.O_RDONLY)  # without a buffer: logs ask, too
+        descriptor = os.open("/proc/self/statm", os.O_RDONLY)  # unbuffered: logs call this, too
     except OSError:
         return None
     try:
@@ -40,7 +40,7 @@ def resident_bytes() -> int | None:
 
 
 def device_bytes() -> tuple[int, int] | None:
-    """What tensors take on the accelerator now, and took at most since the last reset; None without one."""
+    """Return the memory of tensors on the accelerator now, and its maximum since the last reset; None without one."""
     if not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return None
     return torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
@@ -55,7 +55,7 @@ class Use:
     peak: int
 
     def named(self, stage: str, where: str) -> dict[str, int]:
-        """What is left of it afterwards, and how much more it was for a while.
+        """Return the memory that remains in use after a stage, and how much more it was at its peak.
 
         >>> Use(begin=10, end=14, peak=20).named("train", "cpu")
         {'train_mem_cpu_alloc_delta': 4, 'train_mem_cpu_peaked_delta': 6}
@@ -67,10 +67,10 @@ class Use:
 
 
 class MemoryTracker:
-    """Measures the stages of a trainer's life (`skip_memory_metrics=False`); one inside another is part of it.
+    """Measure the stages of a trainer (`skip_memory_metrics=False`); a stage inside another is part of it.
 
-    Clients call `start` and `stop_and_update_metrics` in the methods they override, so the stage is known by the name
-    of the caller.
+    Users call `start` and `stop_and_update_metrics` in the methods that they override, so the stage is identified by
+    the name of the caller.
     """
 
     def __init__(self, *, skip: bool = True) -> None:
@@ -82,7 +82,7 @@ class MemoryTracker:
         self._before: dict[str, int] = {}
 
     def start(self) -> None:
-        """Begin with the stage of the calling method, unless another is under way."""
+        """Begin the stage of the calling method, unless another is in progress."""
         if self.skip or self._stage is not None:
             return
         self._stage = _stage_of_caller()
@@ -96,7 +96,7 @@ class MemoryTracker:
             self._before |= {"before_init_mem_gpu": self._device_begin} if device is not None else {}
 
     def stop_and_update_metrics(self, metrics: dict[str, Any] | None = None) -> None:
-        """End the stage of the calling method, and add what it took to `metrics`."""
+        """End the stage of the calling method, and add its memory to `metrics`."""
         if self.skip or self._stage is None or self._stage != _stage_of_caller() or self._watch is None:
             return
         stage, self._stage = self._stage, None
@@ -109,11 +109,11 @@ class MemoryTracker:
         if metrics is not None:
             first = {} if stage == "init" or not self._init else self._init
             metrics.update({**first, **used, **(self._before if first else {})})
-            self._init = {}  # told once, with the first that is measured
+            self._init = {}  # reported once, with the first stage that is measured
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """What fails inside takes the stage that it began with it: the next one can be measured."""
+        """End a stage that began inside the block if the block fails, so that the next one can be measured."""
         outer = self._stage
         try:
             yield
@@ -125,7 +125,7 @@ class MemoryTracker:
 
 
 class _Watch:
-    """Looks at the memory of the process from time to time, from a thread that does nothing else."""
+    """Read the memory of the process at intervals, in a separate thread."""
 
     def __init__(self) -> None:
         self.begin = self._peak = resident_bytes() or 0

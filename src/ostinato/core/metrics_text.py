@@ -1,4 +1,4 @@
-"""Metrics as people read them, and as files."""
+"""Format metrics for users, and write them to files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .notices import warn
 
 
 def metrics_format(metrics: dict[str, Any]) -> dict[str, Any]:
-    """Durations as h:mm:ss, memory in MB, operations in GF, floats to four places."""
+    """Format durations as h:mm:ss, memory in MB, operations in GF, floats to four places."""
     return {name: _readable(name, value) for name, value in metrics.items()}
 
 
@@ -31,7 +31,7 @@ def _duration(seconds: float) -> str:
 
 
 def metrics_table(split: str, metrics: dict[str, Any]) -> str:
-    """The lines that `log_metrics` prints."""
+    """Return the lines that `log_metrics` prints."""
     readable = metrics_format(metrics)
     names = max((len(name) for name in readable), default=0)
     values = max((len(str(value)) for value in readable.values()), default=0)
@@ -40,7 +40,7 @@ def metrics_table(split: str, metrics: dict[str, Any]) -> str:
 
 
 def write_metrics(directory: Path, split: str, metrics: dict[str, Any], *, combined: bool) -> None:
-    """`{split}_results.json`, and the same added to `all_results.json`."""
+    """Write `{split}_results.json`, and add the same to `all_results.json`."""
     directory.mkdir(parents=True, exist_ok=True)
     _write(directory / f"{split}_results.json", metrics)
     if combined:
@@ -49,7 +49,7 @@ def write_metrics(directory: Path, split: str, metrics: dict[str, Any], *, combi
 
 
 def _earlier(path: Path) -> dict[str, Any]:
-    """The results before. A file that was cut short, as by a full disk, must not cost those of today."""
+    """Return the earlier results. A truncated file, as after a full disk, must not prevent writing the new ones."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""One plain line, once, at default verbosity: how the library speaks outside of progress and logs."""
+"""Notices: one plain line, once, at default verbosity, for everything outside of progress and logs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ logger = logging.getLogger("ostinato")
 
 _said: set[str] = set()
 _listeners: list[Callable[[str, str], None]] = []
-_silent = 0  # how many `unheard` blocks are entered
+_silent = 0  # number of active `unheard` blocks
 
 
 class _StandardError(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes to whatever `sys.stderr` is at the time, so redirection and capturing work."""
+    """Write to the present `sys.stderr`, so that redirection and capturing work."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -27,7 +27,7 @@ class _StandardError(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 def _on_main_process(record: logging.LogRecord) -> bool:
-    # Read at the time of speaking: a launcher may set RANK after the import.
+    # Read when a record is handled: a launcher may set RANK after the import.
     return record.levelno >= logging.ERROR or os.environ.get("RANK", "0") == "0"
 
 
@@ -51,25 +51,25 @@ if not logger.handlers:
 
 
 def let_replicas_speak() -> None:
-    """Hear from every process, not from the first alone, what is below an error."""
+    """Show messages below the level of an error from every process, not only from the first."""
     handler.removeFilter(_on_main_process)
 
 
 def note(text: str) -> None:
-    """Say something the user should know: a thing dropped, renamed, guessed, skipped or rescaled."""
+    """Report something that the user should know: what is dropped, renamed, guessed, skipped or rescaled."""
     logger.info(text)
     _tell("notice", text)
 
 
 def note_once(text: str, *, key: str | None = None) -> None:
-    """Say it the first time only. `key` groups different wordings of one message."""
+    """Report it the first time only. `key` groups different wordings of one message."""
     if (key or text) not in _said:
         _said.add(key or text)
         note(text)
 
 
 def warn(text: str, *, key: str | None = None) -> None:
-    """Say something that probably is a mistake. What `note_once` would say under the same `key` is said with it."""
+    """Report a probable mistake. A later `note_once` under the same `key` is then not shown."""
     if key is not None:
         _said.add(key)
     logger.warning(text)
@@ -84,7 +84,7 @@ def _tell(kind: str, text: str) -> None:
 
 @contextmanager
 def heard_by(listener: Callable[[str, str], None]) -> Iterator[None]:
-    """Inside, `listener("notice" or "warning", text)` hears what is said, whatever the verbosity is.
+    """Call `listener("notice" or "warning", text)` for every message inside the block, at any verbosity.
 
     >>> heard = []
     >>> with heard_by(lambda kind, text: heard.append(kind)):
@@ -101,7 +101,7 @@ def heard_by(listener: Callable[[str, str], None]) -> Iterator[None]:
 
 @contextmanager
 def unheard() -> Iterator[None]:
-    """Inside, those that `heard_by` has let in hear nothing."""
+    """Send nothing to the listeners of `heard_by`, inside the block."""
     global _silent
     _silent += 1
     try:
@@ -112,7 +112,7 @@ def unheard() -> Iterator[None]:
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """Inside nothing is said but errors; what was not said then is said when it comes up again."""
+    """Show nothing but errors, inside the block; a suppressed message is shown when it comes up again."""
     level, said = logger.level, set(_said)
     logger.setLevel(logging.ERROR)
     try:
@@ -125,5 +125,5 @@ def silenced() -> Iterator[None]:
 
 
 def forget_notices() -> None:
-    """Let every `note_once` speak again (a new run, a test)."""
+    """Allow every `note_once` to be shown again (a new run, a test)."""
     _said.clear()

@@ -1,4 +1,4 @@
-"""What `train`, `evaluate` and `predict` hand back, and what a metric function receives."""
+"""The results of `train`, `evaluate` and `predict`, and the argument of a metric function."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PredictionOutput(NamedTuple):
 
 
 class BestRun(NamedTuple):
-    """The winner of a hyper-parameter search."""
+    """The best run of a hyper-parameter search."""
 
     run_id: str
     objective: float | list[float]

@@ -1,4 +1,4 @@
-"""How long a run was told to pause in this process: time that says nothing of how long its steps are."""
+"""The time for which a run was paused in this process, which is no part of the length of its steps."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ _seconds = 0.0
 
 
 def count_pause(seconds: float) -> None:
-    """Told by whoever made a run wait."""
+    """Add the seconds of a pause."""
     global _seconds
     _seconds += seconds
 
 
 def seconds_paused() -> float:
-    """All pauses since the process began."""
+    """Return the seconds of all pauses since the process began."""
     return _seconds

@@ -1,4 +1,4 @@
-"""Phrases that messages are made of."""
+"""Phrases for messages."""
 
 from __future__ import annotations
 

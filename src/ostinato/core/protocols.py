@@ -1,4 +1,4 @@
-"""The narrow interfaces through which the layers see one another."""
+"""The narrow interfaces between the layers."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ Batch = dict[str, Any]
 
 
 class Strategy(Protocol):
-    """Where the parameters live and how processes agree. One instance per process."""
+    """Where the parameters live and how processes exchange data. One instance per process."""
 
     device: torch.device
 
     @property
     def rank(self) -> int:
-        """Return the number of this process among those that hold different data."""
+        """The number of this process among those that hold different data."""
         ...
 
     @property
     def size(self) -> int:
-        """Return how many processes hold different data."""
+        """The number of processes that hold different data."""
         ...
 
     def place(self, model: nn.Module) -> nn.Module:
-        """Replicate or shard `model`, which is where it has to be; return what the loop should call."""
+        """Replicate or shard `model`, which is on its device already; return what the loop should call."""
         ...
 
     def accumulate(self, model: nn.Module, *, sync: bool) -> AbstractContextManager[Any]:
@@ -42,19 +42,19 @@ class Strategy(Protocol):
         ...
 
     def sum(self, value: Tensor) -> Tensor:
-        """The sum of `value` over the processes that hold different data."""
+        """Return the sum of `value` over the processes that hold different data."""
         ...
 
     def mean(self, value: Tensor) -> Tensor:
-        """The mean of `value` over the processes that hold different data."""
+        """Return the mean of `value` over the processes that hold different data."""
         ...
 
     def gather(self, tree: Any, *, pad: float | None = None) -> Any:
-        """The rows of every process, in the order of the ranks; ragged second dimensions are padded with `pad`."""
+        """Return the rows of every process, in the order of the ranks; pad ragged second dimensions with `pad`."""
         ...
 
     def any(self, flag: bool) -> bool:
-        """Return whether the flag is set in any process. All processes have to ask."""
+        """Return whether the flag is set in any process. All processes have to call it."""
         ...
 
     def gather_objects(self, value: Any) -> list[Any]:
@@ -70,7 +70,7 @@ class Strategy(Protocol):
         ...
 
     def load_model_state(self, model: nn.Module, state: Mapping[str, Any]) -> None:
-        """Put stored weights, which were compared with the model's, into `model`."""
+        """Load stored weights, which were compared with the model's, into `model`."""
         ...
 
     def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Strategy(Protocol):
         ...
 
     def load_optimizer_state(self, optimizer: Any, state: dict[str, Any]) -> None:
-        """Put a stored state dict into `optimizer`."""
+        """Load a stored state dict into `optimizer`."""
         ...
 
     def barrier(self) -> None:
@@ -87,14 +87,14 @@ class Strategy(Protocol):
 
 
 class Precision(Protocol):
-    """In which number format to compute, and how gradients survive it."""
+    """The number format of the forward, and the scaling of gradients that it needs."""
 
     def forward(self, model: nn.Module) -> AbstractContextManager[Any]:
-        """While entered, every forward of `model` computes in this format."""
+        """Compute every forward of `model` in this format, inside the block."""
         ...
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """The format of the forward, for code that computes outside of it."""
+        """Compute in the format of the forward, inside the block, for code outside of the forward."""
         ...
 
     def backward(self, loss: Tensor) -> None:
@@ -102,29 +102,29 @@ class Precision(Protocol):
         ...
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        """Bring the gradients to their true size before they are measured and clipped."""
+        """Scale the gradients back to their true size before they are measured and clipped."""
         ...
 
     def step(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Take the optimizer step; False if the schedule must not follow, because the step was skipped."""
+        """Take the optimizer step; return False if the schedule must not advance, because the step was skipped."""
         ...
 
     def skip(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Give up the optimizer step, since its numbers are not finite; whether the schedule follows nevertheless."""
+        """Skip the optimizer step, since its numbers are not finite; return whether the schedule still advances."""
         ...
 
     def overflowed(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether gradients are not finite because of how they are scaled, which a skipped step will correct."""
+        """Return whether gradients are not finite because of their scale, which a skipped step will correct."""
         ...
 
 
 class TrainHooks(Protocol):
-    """What the training loop asks of a trainer. Every method here is a documented override point."""
+    """The members of a trainer that the training loop uses. Every method here is a documented override point."""
 
     args: Any
     model: nn.Module
     model_wrapped: nn.Module
-    optimizer: Any  # read at the moment of use: a callback may have swapped it
+    optimizer: Any  # read when it is used: a callback may have replaced it
     lr_scheduler: Any
     state: TrainerState
     control: TrainerControl
@@ -159,7 +159,7 @@ class TrainHooks(Protocol):
 
 
 class ReportHooks(Protocol):
-    """What happens after a step, asked of a trainer."""
+    """The members of a trainer that are used after a step."""
 
     args: Any
     model_wrapped: nn.Module
@@ -182,7 +182,7 @@ class ReportHooks(Protocol):
 
 
 class EvalHooks(Protocol):
-    """What the evaluation loop asks of a trainer."""
+    """The members of a trainer that the evaluation loop uses."""
 
     args: Any
     state: TrainerState
@@ -201,7 +201,7 @@ class EvalHooks(Protocol):
 
 
 class EvalHost(EvalHooks, Protocol):
-    """What is asked of a trainer to set an evaluation up: its model, data, metrics and loss."""
+    """The members of a trainer that set up an evaluation: its model, data, metrics and loss."""
 
     model: nn.Module
     eval_dataset: Any
@@ -243,7 +243,7 @@ class EvalHost(EvalHooks, Protocol):
 
 
 class CallbackTensorHost(Protocol):
-    """A trainer whose callbacks may keep tensors of their own beside the model."""
+    """A trainer whose callbacks may keep their own tensors beside the model."""
 
     model: nn.Module
     strategy: Strategy
@@ -251,7 +251,7 @@ class CallbackTensorHost(Protocol):
 
 
 class SaveHost(CallbackTensorHost, Protocol):
-    """A trainer as the parts of a checkpoint are read from it."""
+    """A trainer, as the parts of a checkpoint are read from it."""
 
     args: Any
     state: TrainerState
@@ -275,7 +275,7 @@ class SaveHost(CallbackTensorHost, Protocol):
 
 
 class LoaderHost(Protocol):
-    """A trainer as a loader is built for it."""
+    """A trainer, as a loader is built for it."""
 
     args: Any
     model: nn.Module
@@ -294,7 +294,7 @@ class LoaderHost(Protocol):
 
 
 class JournalHost(Protocol):
-    """A trainer as its journal describes it."""
+    """A trainer, as its journal describes it."""
 
     args: Any
     model: nn.Module

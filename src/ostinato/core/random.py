@@ -14,7 +14,11 @@ import torch
 
 
 def set_seed(seed: int, deterministic: bool = False) -> None:
-    """Seed Python, numpy and torch (every device). `deterministic` also asks torch for deterministic kernels.
+    """Seed Python, numpy and torch (every device).
+
+    Args:
+        seed: The seed.
+        deterministic: Also ask torch for deterministic kernels.
 
     >>> set_seed(42)
     """
@@ -26,7 +30,12 @@ def set_seed(seed: int, deterministic: bool = False) -> None:
 
 
 def enable_full_determinism(seed: int, warn_only: bool = False) -> None:
-    """Seed, and make every kernel deterministic. Slower; meant for hunting a difference between two runs."""
+    """Seed, and make every kernel deterministic. Slower; meant for finding a difference between two runs.
+
+    Args:
+        seed: The seed.
+        warn_only: Warn about kernels that are not deterministic, instead of raising.
+    """
     set_seed(seed)
     os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":16:8"
@@ -38,7 +47,7 @@ def enable_full_determinism(seed: int, warn_only: bool = False) -> None:
 
 @dataclass(frozen=True)
 class RandomState:
-    """Where the global streams of Python, numpy, torch and the accelerators stand."""
+    """The state of the global streams of Python, numpy, torch and the accelerators."""
 
     python: tuple[Any, ...]
     numpy: dict[str, Any]
@@ -58,7 +67,7 @@ class RandomState:
         )
 
     def is_current(self) -> bool:
-        """Whether nothing has been drawn since."""
+        """Return whether nothing has been drawn since."""
         now = RandomState.capture()
         numbers = self.numpy["state"]["key"], now.numpy["state"]["key"]
         return (
@@ -81,7 +90,7 @@ class RandomState:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Whatever is drawn inside leaves no trace in the streams outside."""
+    """Restore the random streams after the block, whatever is drawn inside."""
     state = RandomState.capture()
     try:
         yield
@@ -90,5 +99,5 @@ def undisturbed() -> Iterator[None]:
 
 
 def isolate(*, enabled: bool) -> AbstractContextManager[None]:
-    """Keep training's random streams from what is drawn inside, unless the user shares them as transformers does."""
+    """Protect training's random streams from the block, unless the user shares them as transformers does."""
     return undisturbed() if enabled else nullcontext()

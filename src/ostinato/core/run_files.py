@@ -1,7 +1,7 @@
-"""Names of the files that a run leaves in its directory beside its checkpoints."""
+"""The names of the files that a run writes to its directory beside its checkpoints."""
 
 from __future__ import annotations
 
 JOURNAL_NAME = "events.jsonl"
 REPORT_NAME = "report.html"
-VERIFY_DIRECTORY = ".verify-resume"  # of `verify_resume`, removed when it is done
+VERIFY_DIRECTORY = ".verify-resume"  # of `verify_resume`, removed at its end

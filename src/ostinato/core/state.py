@@ -1,4 +1,4 @@
-"""What a run has done so far (`TrainerState`) and what it has been asked to do next (`TrainerControl`)."""
+"""The progress of a run (`TrainerState`), and the requests that callbacks make of it (`TrainerControl`)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ from .errors import CheckpointError
 
 
 class ExportableState:
-    """Something that can write itself down as constructor arguments and attributes, and come back from them.
+    """An object that can be exported as constructor arguments and attributes, and rebuilt from them.
 
     A callback that inherits from it is saved in every checkpoint.
     """
 
     def state(self) -> dict[str, Any]:
-        """`{"args": constructor arguments, "attributes": what has changed since}`; both must be JSON."""
+        """Return the state of this object.
+
+        Returns:
+            `{"args": constructor arguments, "attributes": what has changed since}`; both must be JSON.
+        """
         raise NotImplementedError(f"{type(self).__name__} inherits from ExportableState and has to implement state()")
 
     @classmethod
@@ -32,26 +36,26 @@ class ExportableState:
 
 
 class TensorState:
-    """Something that remembers tensors. A callback that inherits from it has them saved in every checkpoint.
+    """An object that keeps tensors. The tensors of a callback that inherits from it are saved in every checkpoint.
 
-    They lie in `callbacks.safetensors` beside the trainer's state, which is JSON, and come back bit for bit.
+    They are stored in `callbacks.safetensors` beside the trainer's state, which is JSON, and restored bit for bit.
     """
 
     def tensor_state(self) -> dict[str, Any]:
-        """Tensors and plain values by name; empty when there is nothing to remember (yet)."""
+        """Return tensors and plain values by name; empty if there is nothing to keep (yet)."""
         raise NotImplementedError(f"{type(self).__name__} inherits from TensorState and has to implement it")
 
     def load_tensor_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `tensor_state` returned. Called before `on_train_begin` of a resumed run."""
+        """Restore what `tensor_state` returned. Called before `on_train_begin` of a resumed run."""
         raise NotImplementedError(f"{type(self).__name__} inherits from TensorState and has to implement it")
 
 
 class StateError(CheckpointError, TypeError):
-    """A state that holds what JSON cannot (transformers raises TypeError here)."""
+    """A state with a value that JSON cannot hold (transformers raises TypeError here)."""
 
 
 def _not_json(state: TrainerState, error: TypeError) -> StateError:
-    """Name what cannot be written: a callback's attribute, or a number in the log."""
+    """Return an error that names what cannot be written: a callback's attribute, or a number in the log."""
     found = [
         f"{name}.{key} = {value!r}"
         for name, states in state.stateful_callbacks.items()
@@ -117,7 +121,14 @@ class TrainerState:
             self.stateful_callbacks = export_callbacks(self.stateful_callbacks)
 
     def save_to_json(self, json_path: str | Path) -> None:
-        """Write the state as JSON."""
+        """Write the state as JSON.
+
+        Args:
+            json_path: The file to write.
+
+        Raises:
+            StateError: The state has a value that JSON cannot hold.
+        """
         try:
             text = json.dumps(dataclasses.asdict(self), indent=2, sort_keys=True)
         except TypeError as error:
@@ -126,13 +137,25 @@ class TrainerState:
 
     @classmethod
     def load_from_json(cls, json_path: str | Path) -> TrainerState:
-        """Read a state that this library or transformers wrote; fields of other versions are left out."""
+        """Read a state that this library or transformers wrote; fields of other versions are left out.
+
+        Args:
+            json_path: The file to read.
+
+        Returns:
+            The state.
+        """
         known = {f.name for f in dataclasses.fields(cls)}
         content = json.loads(Path(json_path).read_text(encoding="utf-8"))
         return cls(**{name: value for name, value in content.items() if name in known})
 
     def compute_steps(self, args: Any, max_steps: int) -> None:
-        """Resolve intervals given as a fraction of the run into whole steps."""
+        """Convert intervals that are given as a fraction of the run into whole steps.
+
+        Args:
+            args: The training arguments.
+            max_steps: The number of steps of the run.
+        """
         for name in ("logging", "eval", "save"):
             interval = getattr(args, f"{name}_steps")
             if interval is not None:
@@ -140,7 +163,14 @@ class TrainerState:
                 setattr(self, f"{name}_steps", steps)
 
     def init_training_references(self, trainer: Any, max_steps: int, num_train_epochs: int, trial: Any) -> None:
-        """Fill in what is known when training starts."""
+        """Set what is known when training starts.
+
+        Args:
+            trainer: The trainer.
+            max_steps: The number of steps of the run.
+            num_train_epochs: The number of epochs of the run.
+            trial: The trial of a hyper-parameter search, if any.
+        """
         if trainer.hp_name is not None and trainer._trial is not None:
             self.trial_name = trainer.hp_name(trainer._trial)
         self.trial_params = getattr(trial, "params", trial) if trial is not None else None
@@ -151,7 +181,7 @@ class TrainerState:
 
 
 def export_callbacks(callbacks: Iterable[Any]) -> dict[str, Any]:
-    """The states of those that have one, by class name; several of one class become a list."""
+    """Return the states of the callbacks that have one, by class name; several of one class become a list."""
     exported: dict[str, Any] = {}
     for callback in callbacks:
         if not isinstance(callback, ExportableState):

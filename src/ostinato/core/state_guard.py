@@ -1,9 +1,9 @@
-"""What functions and objects remember between two calls, noted down and put back.
+"""Record the state that functions and objects keep between two calls, and restore it.
 
-Trying a metric or a collator before training must not be the call that the first real one remembers. Found are:
-variables of closures, globals that a function uses, attributes, lists, dicts and sets, iterators over them, small
-tensors, and generators of random numbers, to a depth at which such things are kept. A generator or an open file cannot
-be put back: where one is found, nothing should be tried.
+Trying a metric or a collator before training must not influence its first real call. The search finds variables of
+closures, globals that a function uses, attributes, lists, dicts and sets, iterators over them, small tensors, and
+generators of random numbers, to the depth at which state is usually kept. A generator or an open file cannot be
+restored: where one is found, nothing should be tried.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 
 DEPTH = 4
-LARGE = 1_000  # entries of a container that are looked into
-MANY = 2_000  # things looked at in all
+LARGE = 1_000  # entries of a container that are searched
+MANY = 2_000  # objects visited in all
 _PLAIN = (
     str,
     bytes,
@@ -39,12 +39,12 @@ _PLAIN = (
 )
 
 
-_ITERATORS = {type(iter(one)) for one in ([], (), range(0), "", b"")}  # which know where they are
+_ITERATORS = {type(iter(one)) for one in ([], (), range(0), "", b"")}  # their position can be restored
 
 
 @contextmanager
 def unchanged(*things: Any) -> Iterator[None]:
-    """Put back what these remember, however they are called inside.
+    """Restore the state of these objects, however they are called inside the block.
 
     >>> calls = []
     >>> with unchanged(lambda: calls):
@@ -60,7 +60,7 @@ def unchanged(*things: Any) -> Iterator[None]:
 
 
 def can_be_put_back(*things: Any) -> bool:
-    """Whether nothing among what these remember can only go forward.
+    """Return whether all state of these objects can be restored: none of it can only advance.
 
     >>> can_be_put_back(iter([1, 2])), can_be_put_back(number for number in [1, 2])
     (True, False)
@@ -69,12 +69,12 @@ def can_be_put_back(*things: Any) -> bool:
 
 
 class _Keeper:
-    """Notes how to put things back."""
+    """The recorded steps that restore the state."""
 
     def __init__(self, things: Iterable[Any]) -> None:
         self.undo: list[Callable[[], Any]] = []
-        self.seen: dict[int, Any] = {}  # the things themselves: an id is that of a living one
-        self.has_run_on = False  # something was found that cannot be put back
+        self.seen: dict[int, Any] = {}  # with the objects, so that no id is reused
+        self.has_run_on = False  # something was found that cannot be restored
         for thing in things:
             self.look(thing, DEPTH)
 
@@ -95,7 +95,7 @@ class _Keeper:
         elif isinstance(thing, functools.partial):
             self._all([thing.func, *thing.args, *thing.keywords.values()], depth)
         elif isinstance(thing, types.MethodType):
-            self._all([thing.__self__, thing.__func__], depth + 1)  # a method is its object
+            self._all([thing.__self__, thing.__func__], depth + 1)  # the state of a method is that of its object
         elif isinstance(thing, types.FunctionType):
             self._function(thing, depth)
         elif isinstance(thing, (list, dict, set, deque)):
@@ -171,12 +171,12 @@ class _Keeper:
         if not isinstance(attributes, dict) or (
             isinstance(thing, nn.Module) and any(True for _ in thing.parameters())
         ):
-            return  # a model is not memory
+            return  # a model is not state of this kind
         self._container(attributes, depth)
 
 
 def _is_same(container: Any, before: Any) -> bool:
-    """Whether a container holds what it held, the very same things."""
+    """Return whether a container holds the very same objects as before."""
     if len(container) != len(before):
         return False
     if isinstance(container, dict):

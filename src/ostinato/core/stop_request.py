@@ -1,13 +1,13 @@
-"""Signals that ask a run to stop: noted at once, obeyed at the next place where nothing is half done.
+"""Signals that ask a run to stop: recorded at once, handled at the next point where nothing is half done.
 
     with StopSignals() as stop:      # handlers are set, in the main thread only
         ...                          # stop.received is the first signal, or None
-    # the handlers of before are back
+    # the previous handlers are restored
 
 `ask_to_stop("the time is up")` is the same from inside the program: the run saves and `train` returns.
 
 SIGTERM and SIGUSR1 come from schedulers, SIGINT from Ctrl-C. A second Ctrl-C does not wait: it raises
-KeyboardInterrupt where the program is. A signal that is ignored (as nohup does) stays ignored.
+KeyboardInterrupt at the current point. A signal that is ignored (as nohup does) stays ignored.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ SIGNALS = tuple(
 )
 
 
-_entered: list[StopSignals] = []  # the run that is going on is the last
+_entered: list[StopSignals] = []  # the current run is the last
 
 
 def ask_to_stop(why: str) -> bool:
-    """Ask the run that is going on to finish its step, save and return; False if there is none.
+    """Ask the current run to finish its step, save and return; return False if there is none.
 
     >>> ask_to_stop("the time is up")
     False
@@ -37,12 +37,12 @@ def ask_to_stop(why: str) -> bool:
 
 
 def is_stopping() -> bool:
-    """Whether the run that is going on was asked to stop, by a signal or from inside."""
+    """Return whether the current run was asked to stop, by a signal or from inside the program."""
     return bool(_entered) and _entered[-1].is_asked
 
 
 class StopSignals:
-    """Notes signals while it is entered.
+    """Record signals inside the block.
 
     >>> with StopSignals() as stop:
     ...     stop.received is None
@@ -51,8 +51,8 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
-        self.why: str | None = None  # asked from inside, without a signal
-        self.then: Callable[[], None] | None = None  # called with the first signal
+        self.why: str | None = None  # asked from inside the program, without a signal
+        self.then: Callable[[], None] | None = None  # called at the first signal
         self._before: dict[int, Any] = {}
         self._owner = os.getpid()
 
@@ -61,7 +61,7 @@ class StopSignals:
         return self.received is not None or self.why is not None
 
     def ask(self, why: str) -> bool:
-        """Ask from inside; a signal that comes later still ends the program."""
+        """Ask from inside the program; a later signal still ends the program."""
         if not self.is_asked:
             self.why = why
             if self.then is not None:
@@ -98,7 +98,10 @@ class StopSignals:
 
     @staticmethod
     def _as_a_child(number: int) -> None:
-        """Ctrl-C reaches the whole group, and the parent sees to its children; others are meant for the child."""
+        """Handle a signal in a forked child.
+
+        Ctrl-C reaches the whole group, and the parent handles its children; other signals are meant for the child.
+        """
         if number != signal.SIGINT:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -106,7 +109,7 @@ class StopSignals:
     def leave(self) -> None:
         """Raise what ends the program: KeyboardInterrupt for Ctrl-C, SystemExit with 128 + the signal for the others.
 
-        Call it after the handlers of before are back. One of the user's own is called first, and may do otherwise.
+        Call it after the previous handlers are restored. A user's handler is called first, and may do otherwise.
         """
         if self.received is None:
             return
@@ -120,7 +123,7 @@ class StopSignals:
 
 
 class Interrupted(BaseException):
-    """An evaluation was broken off because the run has to stop. Never reaches the user.
+    """The interruption of an evaluation because the run has to stop. Never reaches the user.
 
     Not an Exception: an override of `evaluate` that catches those must not swallow it.
     """

@@ -1,4 +1,4 @@
-"""Where the time of a run goes, by the clock of its process."""
+"""The time of a run by purpose, measured by the clock of its process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Purpose = Literal["data", "evaluation", "saving"]
 class TimeLedger:
     """Seconds spent waiting for data, evaluating and saving; the rest of the time was spent computing.
 
-    A device may still be busy when the process goes on, so "computing" is what the others leave.
+    A device may still be busy when the process continues, so "computing" is the remainder.
 
     >>> ledger = TimeLedger()
     >>> with ledger.spending("evaluation"):
@@ -25,13 +25,13 @@ class TimeLedger:
     """
 
     began: float = field(default_factory=perf_counter)
-    data: float = 0.0  # added to by the loop itself: it is the one entry of every step
+    data: float = 0.0  # added to by the loop itself: it is the only entry of every step
     evaluation: float = 0.0
     saving: float = 0.0
 
     @contextmanager
     def spending(self, on: Purpose) -> Iterator[None]:
-        """Book the time of a block, also of one that fails; what a block inside it books is not counted twice."""
+        """Add the time of a block, also of one that fails; time that a block inside it adds is not counted twice."""
         begun, booked = perf_counter(), self.data + self.evaluation + self.saving
         try:
             yield
@@ -45,14 +45,14 @@ class TimeLedger:
         return self.evaluation + self.saving
 
     def seconds(self) -> dict[str, float]:
-        """What was spent so far, by purpose. The difference of two of these is what was spent in between."""
+        """Return the time spent so far, by purpose. The difference of two results is the time spent in between."""
         data, evaluation, saving = self.data, self.evaluation, self.saving
         computing = max(perf_counter() - self.began - data - evaluation - saving, 0.0)
         return {"computing": computing, "data": data, "evaluation": evaluation, "saving": saving}
 
 
 def shares(seconds: dict[str, float]) -> dict[str, float]:
-    """The parts of a whole.
+    """Return the parts as fractions of the whole.
 
     >>> shares({"computing": 3.0, "data": 1.0})
     {'computing': 0.75, 'data': 0.25}

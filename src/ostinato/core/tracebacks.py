@@ -1,6 +1,6 @@
 """Short tracebacks: the user's code and the message, with at most six frames of this library in between.
 
-The way from `train()` to a model's forward is always the same and tells nothing about a mistake. Its first three
+The path from `train()` to a model's forward is always the same and does not help to find a mistake. Its first three
 frames and its last three are kept. `OSTINATO_FULL_TRACEBACK=1` keeps them all.
 """
 
@@ -13,12 +13,12 @@ from types import TracebackType
 
 KEPT_AT_EACH_END = 3
 
-_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep  # as frames name their files
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep  # as in the file names of frames
 _BETWEEN = (os.sep + "contextlib.py", os.sep + os.path.join("torch", "utils", "data", "dataloader.py"))
 
 
 class ShortTraceback:
-    """Shortens the traceback of whatever is raised inside. It may be nested.
+    """Shorten the traceback of any exception that is raised inside the block. It may be nested.
 
     >>> with ShortTraceback():
     ...     pass
@@ -33,7 +33,7 @@ class ShortTraceback:
 
 
 def shorten(error: BaseException) -> None:
-    """Take the middle of the library's frames out of the traceback of an error and of those it came from.
+    """Remove the middle of the library's frames from the traceback of an error and of those that caused it.
 
     Frames are unlinked in place: the head of the chain stays, so this works for an exception in flight.
     """
@@ -48,7 +48,7 @@ def shorten(error: BaseException) -> None:
 
 
 def frames_of(error: BaseException) -> list[TracebackType]:
-    """The entries of an exception's traceback, outermost first.
+    """Return the entries of an exception's traceback, outermost first.
 
     >>> frames_of(ValueError())
     []
@@ -57,12 +57,12 @@ def frames_of(error: BaseException) -> list[TracebackType]:
 
 
 def is_ours(entry: TracebackType) -> bool:
-    """Whether a frame of a traceback runs code of this library."""
+    """Return whether a frame of a traceback runs code of this library."""
     return _file_of(entry).startswith(_PACKAGE)
 
 
 def _worth_keeping(files: list[str]) -> list[bool]:
-    """Which entries stay: all that are not ours, and the first and the last of ours."""
+    """Return which entries are kept: all that are not ours, and the first and the last of ours."""
     ours = [index for index, file in enumerate(files) if file.startswith(_PACKAGE)]
     if len(ours) <= 2 * KEPT_AT_EACH_END:
         return [True] * len(files)
@@ -74,7 +74,7 @@ def _worth_keeping(files: list[str]) -> list[bool]:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and every one that Python prints above it."""
+    """Yield the error and every one that Python prints above it."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:

@@ -1,4 +1,4 @@
-"""Nested tuples, lists and dicts of tensors, handled as one thing; and how long things are."""
+"""Operations on nested tuples, lists and dicts of tensors, and on the lengths of data."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def _is_named_tuple(tree: Any) -> bool:
 
 
 def detach(tree: Any) -> Any:
-    """The same tree cut off from the graph."""
+    """Return the same tree, detached from the graph."""
     return tree_map(lambda leaf: leaf.detach() if isinstance(leaf, torch.Tensor) else leaf, tree)
 
 
 def numpify(tree: Any) -> Any:
-    """Tensors become arrays; bfloat16, which numpy does not know, becomes float32."""
+    """Convert tensors to arrays; bfloat16, which numpy does not have, becomes float32."""
 
     def to_array(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
@@ -41,12 +41,12 @@ def numpify(tree: Any) -> Any:
     return tree_map(to_array, tree)
 
 
-# The number in a tensor of one. On the host it takes half the time of `item`, which is an operation of torch.
+# The number in a tensor with one element. On the CPU it takes half the time of `item`, which is an operation of torch.
 read: Callable[[torch.Tensor], Any] = torch.Tensor.tolist
 
 
 def make_plain(numbers: dict[str, Any]) -> None:
-    """Turn tensors of one number, and numbers of numpy, into plain ones.
+    """Convert tensors with one number, and numbers of numpy, to plain ones.
 
     >>> logs = {"loss": torch.tensor(0.5), "rows": np.int64(3), "words": "many"}
     >>> make_plain(logs)
@@ -62,7 +62,7 @@ def make_plain(numbers: dict[str, Any]) -> None:
 
 
 def first_dimension(tree: Any) -> int | None:
-    """How many rows a batch has: the length of its first tensor or array. None if there is none."""
+    """Return how many rows a batch has: the length of its first tensor or array. None if there is none."""
     if isinstance(tree, (torch.Tensor, np.ndarray)):
         return tree.shape[0] if len(tree.shape) > 0 else None
     children = tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, (list, tuple)) else ()
@@ -74,7 +74,7 @@ def first_dimension(tree: Any) -> int | None:
 
 
 def has_no_rows(batch: Any) -> bool:
-    """Whether a batch is an empty dict, or all that it holds has no rows.
+    """Return whether a batch is an empty dict, or nothing in it has rows.
 
     >>> has_no_rows({}), has_no_rows({"x": torch.empty(0, 3)}), has_no_rows({"x": torch.empty(0), "y": torch.ones(2)})
     (True, True, False)
@@ -131,12 +131,12 @@ def _concatenate_arrays(parts: list[np.ndarray], padding_index: float) -> np.nda
 
 
 def truncate(tree: Any, rows: int) -> Any:
-    """The first `rows` rows of every leaf that has rows: single numbers, and what is no array, stay as they are."""
+    """Return the first `rows` rows of every leaf that has rows; single numbers and other values stay as they are."""
     return tree_map(lambda leaf: leaf if first_dimension(leaf) is None else leaf[:rows], tree)
 
 
 def has_length(dataset: Any) -> bool:
-    """Whether `len(dataset)` gives a number.
+    """Return whether `len(dataset)` is a number.
 
     >>> has_length([1, 2]), has_length(iter([1, 2]))
     (True, False)

@@ -1,4 +1,4 @@
-"""Who else is training with this process: rank, world size and device, as the launcher tells it."""
+"""The processes of a run: rank, world size and device, as set by the launcher."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class World:
 
     @classmethod
     def from_environment(cls) -> World:
-        """What the launcher set; a world of one when there is no launcher."""
+        """Return the world that the launcher set; a world of one without a launcher."""
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size == 1:
             return cls()
@@ -41,11 +41,11 @@ class World:
         return self.local_rank == 0
 
     def device(self, *, use_cpu: bool = False) -> torch.device:
-        """One process, one device."""
+        """Return the device of this process: each process has one."""
         if use_cpu:
             return torch.device("cpu")
         if torch.cuda.is_available():
-            # A launcher may let each process see one device of its own: it is number 0 in all of them.
+            # A launcher may make one device visible to each process: it is number 0 in all of them.
             return torch.device("cuda", self.local_rank % torch.cuda.device_count())
         if torch.backends.mps.is_available():
             return torch.device("mps")
@@ -53,7 +53,7 @@ class World:
 
 
 class Barrier(Protocol):
-    """Waits for every process, in a process group that it opens with these settings if there is none yet."""
+    """Wait for every process, in a process group that it opens with these settings if there is none yet."""
 
     def __call__(self, device: torch.device, *, backend: str | None, timeout_seconds: int) -> None: ...
 
@@ -62,12 +62,12 @@ _barrier: Barrier | None = None
 
 
 def provide_barrier(barrier: Barrier) -> None:
-    """Called by the room that owns the process group; arguments are read before it exists."""
+    """Set the barrier. Called by the module that owns the process group; arguments are read before it exists."""
     global _barrier
     _barrier = barrier
 
 
 def wait_for_everyone(device: torch.device, *, backend: str | None, timeout_seconds: int) -> None:
-    """Return once every process has come here. Nothing to wait for in a world of one."""
+    """Return once every process has called it. Return immediately in a world of one."""
     if _barrier is not None:
         _barrier(device, backend=backend, timeout_seconds=timeout_seconds)

@@ -1,4 +1,4 @@
-"""From one layout of a checkpoint to the other. Weights are copied as files; no model is built."""
+"""Convert a checkpoint from one layout to the other. Weights are copied as files; no model is built."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _THEIRS = re.compile(rf"(optimizer|scheduler|scaler)\.pt|rng_state(_\d+)?\.pth|{
 
 
 def convert(source: str | Path, target: str | Path, *, to: Literal["ostinato", "transformers"]) -> None:
-    """Write a checkpoint anew in the layout of the other library; `target` appears whole or not at all.
+    """Write a checkpoint in the layout of the other library; `target` appears whole or not at all.
 
-    There and back every tensor is the same, bit for bit. What transformers has no file for (running sums, the place in
-    the data) goes along in `ostinato.json`, which it does not look at.
+    After converting there and back every tensor is the same, bit for bit. What transformers has no file for (running
+    sums, the position in the data) is kept in `ostinato.json`, which it does not read.
 
     >>> convert("out/checkpoint-20", "for-transformers/checkpoint-20", to="transformers")
     """
@@ -108,7 +108,7 @@ def _to_theirs(source: Path, target: Path) -> None:
 
 
 def _part(source: Path, name: str) -> dict[str, Any] | None:
-    """A part as `checkpointer` describes it; the scaler is kept without a description."""
+    """Return a part as `training_state` describes it; the scaler is stored without a description."""
     if not (source / f"{name}.json").exists():
         return None
     tree = read_tree(source, name)
@@ -118,7 +118,7 @@ def _part(source: Path, name: str) -> dict[str, Any] | None:
 
 
 def _our_world_size(source: Path) -> int:
-    """How many processes saved their random streams."""
+    """Return how many processes saved their random streams."""
     first = read_tree(source, "rng-0")
     world_size = first.get("world_size") if isinstance(first, dict) else None
     if type(world_size) is not int or world_size < 1:
@@ -127,7 +127,7 @@ def _our_world_size(source: Path) -> int:
 
 
 def _beyond_theirs(source: Path, world_size: int) -> list[dict[str, Any]]:
-    """The random streams that their file has no room for."""
+    """Return the random streams that their file cannot hold."""
     kept = []
     for rank in range(world_size):
         streams = read_tree(source, f"rng-{rank}")["streams"]
@@ -139,7 +139,7 @@ def _beyond_theirs(source: Path, world_size: int) -> list[dict[str, Any]]:
 
 
 def _to_ours(source: Path, target: Path) -> None:
-    foreign = is_foreign(source)  # else both layouts lie side by side
+    foreign = is_foreign(source)  # else both layouts exist side by side
     weights = {path.name for path in read.pickled_weights(source)} | {PICKLED_WEIGHTS_INDEX_NAME}
     left_out = {TRAINING_ARGS_NAME, *(weights if foreign else ())}
     _copy(source, target, leaving_out=lambda name: _THEIRS.fullmatch(name) or name in left_out)
@@ -153,7 +153,7 @@ def _to_ours(source: Path, target: Path) -> None:
 
 
 def _translate(source: Path, target: Path) -> None:
-    read.read_state(source)  # copied, and a run is going to be built on it
+    read.read_state(source)  # it is copied, and a run will depend on it
     kept = read.read_sidecar(source)
     optimizer = read.read_optimizer(source)
     scheduler = None if kept and kept["parts"].get("scheduler") is None else read.read_scheduler(source)
@@ -179,7 +179,7 @@ def _translate(source: Path, target: Path) -> None:
 
 
 def _copy(source: Path, target: Path, *, leaving_out: Any) -> None:
-    """Every other file and directory, none of them through a link."""
+    """Copy every other file and directory, none of them through a link."""
     for entry in sorted(os.scandir(source), key=lambda entry: entry.name):
         if entry.name == MANIFEST_NAME or leaving_out(entry.name):
             continue

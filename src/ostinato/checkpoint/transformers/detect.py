@@ -1,4 +1,4 @@
-"""Checkpoints of stock transformers: what their files are called, and how to tell them from ours."""
+"""Detect checkpoints of stock transformers: the names of their files, and how they differ from ours."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ SCALER_PT = "scaler.pt"
 PICKLED_WEIGHTS_NAME = "pytorch_model.bin"
 PICKLED_WEIGHTS_INDEX_NAME = "pytorch_model.bin.index.json"
 
-# What only we know of a run, kept in a checkpoint that was converted to theirs; transformers does not look at it.
+# What only we record of a run, kept in a checkpoint that was converted to theirs; transformers does not read it.
 SIDECAR = "ostinato"
-# In a `loop.json` that was converted from theirs: they write down no running sums and no place in the data.
+# In a `loop.json` that was converted from theirs: they record no running sums and no position in the data.
 ORIGIN = {"origin": "transformers"}
 
 _RANDOM = re.compile(r"rng_state(?:_(\d+))?\.pth")
 
 
 def is_foreign(directory: str | Path) -> bool:
-    """Whether stock transformers took this checkpoint, so that `importer` has to work out what it does not say.
+    """Return whether stock transformers wrote this checkpoint, so that `read` has to infer what it does not record.
 
-    Also true once `convert` has put it into our files: they still do not say more. False where both layouts lie side
-    by side: ours is complete.
+    Also true once `convert` has converted it to our files: they still record no more. False where both layouts exist
+    side by side: ours is complete.
 
     >>> is_foreign("out/checkpoint-20")
     False
@@ -43,7 +43,7 @@ def is_foreign(directory: str | Path) -> bool:
 
 
 def random_name(rank: int, world_size: int) -> str:
-    """The file of a process's random streams.
+    """Return the name of the file of a process's random streams.
 
     >>> random_name(0, 1), random_name(1, 2)
     ('rng_state.pth', 'rng_state_1.pth')
@@ -52,7 +52,7 @@ def random_name(rank: int, world_size: int) -> str:
 
 
 def random_ranks(directory: Path) -> list[int]:
-    """The processes whose random streams are there; an error unless they are 0, 1, 2, ... without a gap."""
+    """Return the ranks whose random streams are saved; raise unless they are 0, 1, 2, ... without a gap."""
     found = [match for path in directory.iterdir() if (match := _RANDOM.fullmatch(path.name))]
     ranks = sorted({int(match[1] or 0) for match in found})
     for rank in range(len(ranks)):

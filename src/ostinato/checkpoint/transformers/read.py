@@ -1,6 +1,6 @@
-"""Going on from a checkpoint that stock transformers wrote.
+"""Read checkpoints that stock transformers wrote, to resume from them.
 
-Its files are pickles; `torch_files` reads them without running any. `training_args.bin` is an arbitrary object and not
+Their files are pickles; `unpickle` reads them without running any. `training_args.bin` is an arbitrary object and not
 read at all. A file that is missing, damaged or not plain is an error that names it: never a fresh optimizer instead.
 """
 
@@ -36,7 +36,7 @@ from .detect import (
 )
 from .unpickle import numpy_words, read_torch_file
 
-# ---- what a resumed run asks for -------------------------------------------------------------------------------
+# ---- what a resumed run loads ----------------------------------------------------------------------------------
 
 
 def load_foreign_weights(model: nn.Module, directory: str | Path, load: LoadState = weights.load_leniently) -> None:
@@ -52,7 +52,7 @@ def load_foreign_weights(model: nn.Module, directory: str | Path, load: LoadStat
         weights_as_safetensors(directory, Path(scratch))
         try:
             weights.load_weights(model, Path(scratch), load)
-        except CheckpointError as error:  # it names the copy, which is gone by the time it is read
+        except CheckpointError as error:  # it names the copy, which is deleted by the time the message is read
             what, why = (text.replace(scratch, str(directory)) for text in (error.what, error.why))
             raise CheckpointError(what=what, why=why, fix=error.fix) from error
 
@@ -65,7 +65,7 @@ def load_foreign_training_parts(
     scaler: Stateful | None = None,
     load: LoadState | None = None,
 ) -> None:
-    """Give optimizer, schedule and scaler the state they had. All files are read before the first part is touched.
+    """Restore the state of optimizer, schedule and scaler. All files are read before the first part is changed.
 
     >>> load_foreign_training_parts("out/checkpoint-20", optimizer=optimizer, scheduler=scheduler)
     """
@@ -84,7 +84,7 @@ def load_foreign_training_parts(
 
 
 def load_foreign_scaler(directory: str | Path, scaler: Stateful | None) -> None:
-    """Give the gradient scaler the state it had; a state that nobody wants gets a line.
+    """Restore the state of the gradient scaler; report a state that is not used.
 
     >>> load_foreign_scaler("out/checkpoint-20", torch.amp.GradScaler())
     """
@@ -97,7 +97,7 @@ def load_foreign_scaler(directory: str | Path, scaler: Stateful | None) -> None:
 
 
 def load_foreign_random_state(directory: str | Path, rank: int, world_size: int) -> None:
-    """Put this process's random streams back to where they stood.
+    """Restore the state of this process's random streams.
 
     >>> load_foreign_random_state("out/checkpoint-20", rank=0, world_size=1)
     """
@@ -122,7 +122,7 @@ def load_foreign_random_state(directory: str | Path, rank: int, world_size: int)
 
 
 def load_foreign_state(directory: str | Path) -> TrainerState:
-    """The trainer's state. Fields of other versions are left out, and so is a best model that is not there any more.
+    """Return the trainer's state, without fields of other versions and without a best model that no longer exists.
 
     >>> load_foreign_state("out/checkpoint-20").global_step
     20
@@ -141,13 +141,13 @@ def load_foreign_state(directory: str | Path) -> TrainerState:
 def foreign_loop_state(
     directory: str | Path, *, batches_per_epoch: int, accumulation: int, epoch_closed: bool = True
 ) -> dict[str, Any]:
-    """What `Run.restore` needs, as far as a checkpoint of transformers tells: place in the data, sums of the losses.
+    """Return what `Run.restore` needs, as far as a checkpoint of transformers has it: position, sums of the losses.
 
-    `epoch_closed` says what no file says of a checkpoint at the very end of an epoch: whether what follows the epoch
-    (evaluation, logs) had been done. It had if checkpoints are saved by epoch, and not if they are saved by steps.
+    `epoch_closed` states what no file records for a checkpoint at the very end of an epoch: whether what follows the
+    epoch (evaluation, logs) had been done. It had if checkpoints are saved by epoch, not if they are saved by steps.
 
-    The sum of the losses is that of the logs. Losses since the last log are in no file; `steps_without_loss` says how
-    many steps that are, so that a mean can leave them out. The next log covers the steps from here on.
+    The sum of the losses is that of the logs. Losses since the last log are in no file; `steps_without_loss` is the
+    number of these steps, so that a mean can leave them out. The next log covers the steps from here on.
 
     >>> foreign_loop_state("out/checkpoint-20", batches_per_epoch=8, accumulation=1)["place"]["epoch"]
     2
@@ -182,13 +182,13 @@ def foreign_loop_state(
 
 
 def state_in(directory: Path) -> TrainerState:
-    """The state as it is written down, by us or by transformers; fields of other versions are left out."""
+    """Return the state as it is stored, by us or by transformers; fields of other versions are left out."""
     content, known = read_state(directory), {field.name for field in dataclasses.fields(TrainerState)}
     return TrainerState(**{name: value for name, value in content.items() if name in known})
 
 
 def read_state(directory: Path) -> dict[str, Any]:
-    """`trainer_state.json`, checked as far as a run is built on it."""
+    """Return `trainer_state.json`, checked as far as a run depends on it."""
     path = directory / TRAINER_STATE_NAME
     state = io.read_json(path)
     if not isinstance(state, dict):
@@ -208,7 +208,7 @@ def read_state(directory: Path) -> dict[str, Any]:
 
 
 def read_optimizer(directory: Path) -> dict[str, Any]:
-    """The optimizer's `state_dict`."""
+    """Return the optimizer's `state_dict`."""
     state, path = _read_part(directory, OPTIMIZER_PT)
     groups, by_number = state.get("param_groups"), state.get("state")
     if not isinstance(by_number, dict) or not isinstance(groups, list) or not all(map(_is_group, groups)):
@@ -217,17 +217,17 @@ def read_optimizer(directory: Path) -> dict[str, Any]:
 
 
 def read_scheduler(directory: Path) -> dict[str, Any]:
-    """The schedule's `state_dict`."""
+    """Return the schedule's `state_dict`."""
     return _read_part(directory, SCHEDULER_PT)[0]
 
 
 def read_scaler(directory: Path) -> dict[str, Any]:
-    """The gradient scaler's `state_dict`."""
+    """Return the gradient scaler's `state_dict`."""
     return _read_part(directory, SCALER_PT)[0]
 
 
 def read_random_state(path: Path) -> RandomState:
-    """Random streams, of whatever device had one."""
+    """Return random streams, of every device that had one."""
     saved = read_torch_file(path)
     if not isinstance(saved, dict):
         raise _not_streams(path, f"a {type(saved).__name__} was found")
@@ -247,7 +247,7 @@ def read_random_state(path: Path) -> RandomState:
 
 
 def read_sidecar(directory: Path) -> dict[str, Any]:
-    """What we knew of the run when we converted it to their layout; empty for what transformers wrote itself."""
+    """Return what we recorded of the run when we converted it to their layout; empty for what transformers wrote."""
     if not (directory / f"{SIDECAR}.json").exists():
         return {}
     kept, expected = read_tree(directory, SIDECAR), {"loop": dict, "parts": dict, "streams": list}
@@ -257,14 +257,14 @@ def read_sidecar(directory: Path) -> dict[str, Any]:
 
 
 def has_pickled_weights(directory: Path) -> bool:
-    """Whether the weights are in `.bin` files only."""
+    """Return whether the weights are in `.bin` files only."""
     if (directory / WEIGHTS_NAME).exists() or (directory / WEIGHTS_INDEX_NAME).exists():
         return False
     return bool(pickled_weights(directory))
 
 
 def pickled_weights(directory: Path) -> list[Path]:
-    """The files of `pytorch_model.bin`, which may be in several."""
+    """Return the files of `pytorch_model.bin`, of which there may be several."""
     whole, index_path = directory / PICKLED_WEIGHTS_NAME, directory / PICKLED_WEIGHTS_INDEX_NAME
     if whole.exists() or not index_path.exists():
         return [whole] if whole.exists() else []
@@ -279,7 +279,7 @@ def pickled_weights(directory: Path) -> list[Path]:
 
 
 def weights_as_safetensors(directory: Path, target: Path) -> None:
-    """Write the weights of `pytorch_model.bin` as `model.safetensors`. The one thing that needs them in memory."""
+    """Write the weights of `pytorch_model.bin` as `model.safetensors`. Only this needs them in memory."""
     state: dict[str, Any] = {}
     for path in pickled_weights(directory):
         shard = read_torch_file(path)
@@ -294,7 +294,7 @@ def _is_weight(item: tuple[Any, Any]) -> bool:
 
 
 def _read_part(directory: Path, name: str) -> tuple[dict[str, Any], Path]:
-    """A `state_dict` of theirs, in their file or, once converted, in ours."""
+    """Return a `state_dict` of theirs, from their file or, once converted, from ours."""
     path = directory / name
     ours = path.with_suffix(".json")
     if ours.exists():
@@ -312,7 +312,7 @@ def _not_streams(path: Path, why: str) -> CheckpointError:
 
 
 def _numpy_stream(saved: Any) -> dict[str, Any]:
-    """From numpy's older form, a tuple, to the one we keep."""
+    """Convert numpy's older form, a tuple, to the one that we store."""
     name, words, position, has_gauss, gauss = saved
     if name != "MT19937":
         raise ValueError(f"numpy's stream is a {name!r}")
@@ -324,13 +324,13 @@ def _numpy_stream(saved: Any) -> dict[str, Any]:
     }
 
 
-# ---- does it fit? --------------------------------------------------------------------------------------------------
+# ---- comparison with the run ---------------------------------------------------------------------------------------
 
 # State that has one number per number of the parameter, under the names of torch's optimizers.
 _ELEMENTWISE = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg", "grad_avg", "sum")
-# Settings of a group that torch's optimizers got over time, and what a schedule adds.
+# Settings of a group that were added to torch's optimizers over time, and what a schedule adds.
 _OPTIONAL = {"maximize", "foreach", "capturable", "differentiable", "fused", "decoupled_weight_decay", "initial_lr"}
-# Of a schedule: some versions of torch write these.
+# Of a schedule: only some versions of torch write these.
 _OPTIONAL_IN_SCHEDULE = {"_is_initial", "_get_lr_called_within_step", "verbose"}
 
 
@@ -340,7 +340,7 @@ def _is_group(group: Any) -> bool:
 
 
 def _check_optimizer(directory: Path, state: Mapping[str, Any], optimizer: Any) -> None:
-    """Their file says neither which optimizer it is of nor of which parameters: what can be compared is compared."""
+    """Compare what can be compared: their file names neither the optimizer nor the parameters."""
     saved, present = state["param_groups"], optimizer.param_groups
     sizes, expected = ([len(group["params"]) for group in groups] for groups in (saved, present))
     if sizes != expected:
@@ -365,7 +365,7 @@ def _check_optimizer(directory: Path, state: Mapping[str, Any], optimizer: Any) 
 
 def _check_group(directory: Path, was: Mapping[str, Any], now: Mapping[str, Any], optimizer: Any) -> None:
     different = sorted(map(str, (was.keys() ^ now.keys()) - _OPTIONAL))
-    decay = "decoupled_weight_decay"  # all that tells AdamW from Adam
+    decay = "decoupled_weight_decay"  # the only setting that distinguishes AdamW from Adam
     if decay in was and decay in now and was[decay] is not now[decay]:
         different.append(decay)
     if different:
@@ -396,7 +396,7 @@ def _schedule_for(directory: Path, scheduler: Stateful) -> dict[str, Any]:
     return state
 
 
-# ---- where it stood ------------------------------------------------------------------------------------------------
+# ---- position ------------------------------------------------------------------------------------------------------
 
 
 def _is_number(value: Any) -> bool:
@@ -404,7 +404,7 @@ def _is_number(value: Any) -> bool:
 
 
 def best_beside(directory: Path, best: Any) -> str | None:
-    """The best checkpoint, which moves with the run's directory; the path in the file may be of another machine."""
+    """Return the best checkpoint, which moves with the run's directory; the stored path may be of another machine."""
     if not isinstance(best, str) or not best:
         return None
     beside = directory.parent / PurePath(best.replace("\\", "/")).name
@@ -417,7 +417,7 @@ def best_beside(directory: Path, best: Any) -> str | None:
 
 
 def _place(directory: Path, state: Mapping[str, Any], batches_per_epoch: int, accumulation: int) -> tuple[int, int]:
-    """Epoch, and the number within it of the next batch."""
+    """Return the epoch, and the number within it of the next batch."""
     step, progress = state["global_step"], float(state["epoch"])
     epoch, updates = divmod(step, max(math.ceil(batches_per_epoch / accumulation), 1))
     by_steps = epoch, updates * accumulation
@@ -437,7 +437,7 @@ def _place(directory: Path, state: Mapping[str, Any], batches_per_epoch: int, ac
 
 
 def _logged_losses(history: list[dict[str, Any]]) -> tuple[float, int]:
-    """The sum of the losses up to the last log of one, and the step of that log."""
+    """Return the sum of the losses up to the last log of one, and the step of that log."""
     total, last = 0.0, 0
     for entry in history:
         loss, step = entry.get("loss"), entry.get("step")

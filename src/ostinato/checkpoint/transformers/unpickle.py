@@ -1,7 +1,7 @@
-"""Reading what `torch.save` wrote, without running it: the only file of the package that opens a pickle.
+"""Read what `torch.save` wrote, without running it: the only file of the package that opens a pickle.
 
 torch's restricted reader (`weights_only=True`) makes tensors and plain values and refuses every other name it finds.
-The five names of numpy that `rng_state.pth` needs lead to stand-ins, so that nothing of numpy is called by a file.
+The five names that `rng_state.pth` needs are mapped to substitutes, so that a file calls nothing of numpy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .. import io
 
 
 def read_torch_file(path: Path) -> Any:
-    """What `torch.save` wrote, if it is made of tensors and plain values; nothing else is ever called or imported.
+    """Return what `torch.save` wrote, if it consists of tensors and plain values; nothing else is called or imported.
 
     >>> read_torch_file(Path("out/checkpoint-20/scheduler.pt"))["last_epoch"]
     20
@@ -36,7 +36,7 @@ def read_torch_file(path: Path) -> Any:
         _check_archive(path, file)
         try:
             content = torch.load(file, map_location="cpu", weights_only=True)
-        except Exception as error:  # whatever a damaged or hostile file leads to
+        except Exception as error:  # any error that a damaged or hostile file causes
             raise io.broken(path, _why_refused(path, file, error)) from error
     for tensor in _tensors_in(content):
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
@@ -45,7 +45,7 @@ def read_torch_file(path: Path) -> Any:
 
 
 def numpy_words(saved: Any) -> np.ndarray:
-    """The 624 numbers of numpy's stream, from an array as numpy pickles it or from plain numbers."""
+    """Return the 624 numbers of numpy's stream, from an array as numpy pickles it or from plain numbers."""
     if isinstance(saved, _Array):
         _, shape, kind, _, raw = saved.words
         if kind.name != "u4" or shape != (624,) or kind.order not in ("<", ">"):
@@ -59,7 +59,7 @@ def numpy_words(saved: Any) -> np.ndarray:
 
 
 class _Array:
-    """Stands in for a numpy array while random streams are read: keeps what the file says."""
+    """A substitute for a numpy array while random streams are read: it keeps the contents of the file."""
 
     words: tuple[Any, ...] = ()
 
@@ -68,7 +68,7 @@ class _Array:
 
 
 class _Kind:
-    """Stands in for a numpy dtype."""
+    """A substitute for a numpy dtype."""
 
     order = ""
 
@@ -87,7 +87,7 @@ def _bytes(text: str, encoding: str = "latin1") -> bytes:
     return str.encode(text, "latin1")
 
 
-# `rng_state.pth` names these. Whoever they name in numpy is not called: the array is made from its bytes afterwards.
+# `rng_state.pth` names these. The functions of numpy are not called: the array is made from its bytes afterwards.
 _STAND_INS: list[Any] = [
     (_array, "numpy._core.multiarray._reconstruct"),
     (_array, "numpy.core.multiarray._reconstruct"),
@@ -98,7 +98,7 @@ _STAND_INS: list[Any] = [
 
 
 def check_archive(path: Path) -> None:
-    """Raise `CheckpointError` unless a file is an archive of torch's that is whole; nothing in it is unpickled.
+    """Raise `CheckpointError` unless a file is an intact archive of torch's; nothing in it is unpickled.
 
     >>> check_archive(Path("out/checkpoint-20/optimizer.pt"))
     """
@@ -107,8 +107,9 @@ def check_archive(path: Path) -> None:
 
 
 def _check_archive(path: Path, file: IO[bytes]) -> None:
-    """torch's files are archives with checksums, which torch does not compare, and without compression: what they
-    unpack to is not larger than they are.
+    """Raise unless the checksums of an archive are right, which torch does not compare.
+
+    torch's files are archives without compression: they do not unpack to more than their size.
     """
     try:
         with zipfile.ZipFile(file) as archive:
@@ -128,7 +129,7 @@ def _check_archive(path: Path, file: IO[bytes]) -> None:
 def _why_refused(path: Path, file: IO[bytes], error: Exception) -> str:
     try:
         file.seek(0)
-        names = torch.serialization.get_unsafe_globals_in_checkpoint(file)  # looks at the names, follows none
+        names = torch.serialization.get_unsafe_globals_in_checkpoint(file)  # reads the names, and imports none
     except Exception:
         names = []
     if names:
@@ -137,7 +138,7 @@ def _why_refused(path: Path, file: IO[bytes], error: Exception) -> str:
 
 
 def _tensors_in(content: Any) -> Iterator[torch.Tensor]:
-    """Each container is looked into once: a file may put one into itself, or into a thousand others."""
+    """Yield the tensors of a file. Each container is visited once: it may contain itself, or be in many others."""
     seen: set[int] = set()
     waiting = [content]
     while waiting:

@@ -1,6 +1,6 @@
-"""The files by which stock transformers goes on from a checkpoint of ours.
+"""Write the files from which stock transformers resumes a checkpoint of ours.
 
-Written beside our own, which stay what we read. They hold tensors and plain values only, so that anybody can load them
+They are written beside our own, which are the ones we read. They hold tensors and plain values only, so that they load
 with `weights_only=True` and no allow-list. `model.safetensors` and `trainer_state.json` are the same in both layouts.
 """
 
@@ -26,7 +26,7 @@ from .detect import OPTIMIZER_PT, SCALER_PT, SCHEDULER_PT, random_name
 def export_training_parts(
     directory: str | Path, *, optimizer: Stateful, scheduler: Stateful | None, scaler: Stateful | None = None
 ) -> None:
-    """Write `optimizer.pt`, `scheduler.pt` and `scaler.pt`, as far as there are such parts.
+    """Write `optimizer.pt`, `scheduler.pt` and `scaler.pt`, for the parts that exist.
 
     >>> export_training_parts("out", optimizer=optimizer, scheduler=scheduler)
     """
@@ -36,7 +36,7 @@ def export_training_parts(
 
 
 def export_random_state(directory: str | Path, rank: int, world_size: int) -> None:
-    """Write where this process's random streams stand: `rng_state.pth`, or `rng_state_<rank>.pth` of several.
+    """Write the state of this process's random streams: `rng_state.pth`, or `rng_state_<rank>.pth` of several.
 
     >>> export_random_state("out", rank=0, world_size=1)
     """
@@ -44,9 +44,9 @@ def export_random_state(directory: str | Path, rank: int, world_size: int) -> No
 
 
 def export_training_args(directory: str | Path) -> None:
-    """Write `training_args.bin`: the arguments of `training_args.json` as a dict, not as an object of some class.
+    """Write `training_args.bin`: the arguments of `training_args.json` as a dict, not as an object of a class.
 
-    transformers does not read it when it resumes; people and tools do, to see what a run was.
+    transformers does not read it when it resumes; users and tools do, to see the arguments of a run.
 
     >>> export_training_args("out")
     """
@@ -59,7 +59,7 @@ def write_random_state(directory: Path, state: RandomState, rank: int, world_siz
     numpy = state.numpy
     streams: dict[str, Any] = {
         "python": state.python,
-        # The words as plain numbers, which numpy takes as well: an array could not be loaded without an allow-list.
+        # The words as plain numbers, which numpy accepts as well: an array could not be loaded without an allow-list.
         "numpy": (
             numpy["bit_generator"],
             [int(word) for word in numpy["state"]["key"]],
@@ -69,7 +69,7 @@ def write_random_state(directory: Path, state: RandomState, rank: int, world_siz
         ),
         "cpu": state.torch,
     }
-    if state.cuda:  # of all devices where there are several processes, else of the one in use
+    if state.cuda:  # of all devices if there are several processes, else of the one in use
         streams["cuda"] = state.cuda if world_size > 1 else state.cuda[0]
     if state.mps is not None:
         note_once("the random stream of MPS is not in the files for transformers, which keeps none")
@@ -77,14 +77,14 @@ def write_random_state(directory: Path, state: RandomState, rank: int, world_siz
 
 
 def write_torch_file(path: Path, content: Any) -> None:
-    """Write with `torch.save` what `weights_only=True` reads; anything else is an error, not a file nobody can load.
+    """Write with `torch.save` what `weights_only=True` reads; raise for anything else, which could not be loaded.
 
     >>> write_torch_file(Path("out/scheduler.pt"), scheduler.state_dict())
     """
-    flatten(content, path.name)  # names what is no plain value, and where it is
+    flatten(content, path.name)  # raises with the path of a value that is not plain
     try:
         torch.save(_plain(content), path)
-    except (OSError, RuntimeError) as error:  # torch says a full disk in its own way
+    except (OSError, RuntimeError) as error:  # torch reports a full disk by an error of its own
         path.unlink(missing_ok=True)
         raise io.cannot_write(path, error) from error
     if names := torch.serialization.get_unsafe_globals_in_checkpoint(path):
@@ -97,7 +97,7 @@ def write_torch_file(path: Path, content: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers of numpy as those of Python; containers are rebuilt, tensors stay the same."""
+    """Convert numbers of numpy to those of Python; containers are rebuilt, tensors stay the same."""
     if isinstance(value, np.generic):
         return value.item()
     if type(value) in (dict, OrderedDict):
