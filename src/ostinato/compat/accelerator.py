@@ -47,7 +47,7 @@ class AcceleratorView(ProcessFacts):
         if is_in_place():  # client code may expect that the trainer has made an Accelerator
             introduce_to_accelerate(use_cpu=trainer.args.use_cpu)
 
-    # ---- who is who ----------------------------------------------------------------------------------
+    # ---- processes -----------------------------------------------------------------------------------
 
     @property
     def device(self) -> torch.device:

@@ -141,7 +141,7 @@ METHODS: dict[str, Callable[..., Any]] = {
 }
 
 
-# ---- neither there nor replaced by something of the same shape ------------------------------------------------------
+# ---- names without a replacement of the same shape ------------------------------------------------------------------
 
 _LOOP = "the loop is the functions of ostinato.engine.loop"
 _NO_DEEPSPEED = "DeepSpeed is not supported"

@@ -250,7 +250,7 @@ def _log(value: float) -> float:
     return math.log(value) if value > 0 and math.isfinite(value) else math.nan
 
 
-# ---- in words -------------------------------------------------------------------------------------------------------
+# ---- text and data --------------------------------------------------------------------------------------------------
 
 
 def _legend(series: Sequence[Series]) -> str:

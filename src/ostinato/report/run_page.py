@@ -326,7 +326,7 @@ def _clipping(run: RunRecord) -> str:
     return f"above {number(limit)}, and clipped, in {share(above, len(curve))}"
 
 
-# ---- what else is known -----------------------------------------------------------------------------------------
+# ---- the lower part ---------------------------------------------------------------------------------------------
 
 
 def _lower(run: RunRecord) -> str:

@@ -95,7 +95,7 @@ class QuestionAnsweringTrainer(Trainer):
         """Evaluate the answers to examples.
 
         Args:
-            eval_dataset: the features; those of the constructor by default.
+            eval_dataset: the features, or the name of one of several sets; those of the constructor by default.
             eval_examples: the rows that the features were made of; those of the constructor by default.
             ignore_keys: the outputs of the model that are left out of the predictions.
             metric_key_prefix: the prefix of the metrics' names.
@@ -174,7 +174,7 @@ class QuestionAnsweringSeq2SeqTrainer(Seq2SeqTrainer):
         """Evaluate the answers to examples.
 
         Args:
-            eval_dataset: the features; those of the constructor by default.
+            eval_dataset: the features, or the name of one of several sets; those of the constructor by default.
             eval_examples: the rows that the features were made of; those of the constructor by default.
             ignore_keys: the outputs of the model that are left out of the predictions.
             metric_key_prefix: the prefix of the metrics' names.
@@ -232,7 +232,7 @@ class QuestionAnsweringSeq2SeqTrainer(Seq2SeqTrainer):
 _Either = QuestionAnsweringTrainer | QuestionAnsweringSeq2SeqTrainer
 
 
-# ---- what is answered -----------------------------------------------------------------------------------------------
+# ---- requests -------------------------------------------------------------------------------------------------------
 
 
 def _evaluated(trainer: _Either, features: Any, examples: Any) -> AnswerRequest:

@@ -39,7 +39,7 @@ class Recipe:
     training_class: ClassVar[type[TrainingArguments]] = TrainingArguments
     trainer_class: ClassVar[type[Trainer]] = Trainer
     defaults: ClassVar[Mapping[str, Any]] = {}  # of arguments for which the task has a better default
-    needs_padding: bool = True  # raise for a tokenizer without a pad token; may depend on the arguments
+    needs_padding: bool = True  # a tokenizer without a pad token is an error; may depend on the arguments
 
     def __init__(self, arguments: Any, training: Any) -> None:
         self.arguments = arguments

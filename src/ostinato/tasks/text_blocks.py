@@ -20,7 +20,7 @@ _TABLES = ("wpe", "position_embeddings", "position_embedding", "embed_positions"
 Table = Mapping[str, list[Any]]
 
 
-# ---- how long -------------------------------------------------------------------------------------------------------
+# ---- length ---------------------------------------------------------------------------------------------------------
 
 
 def block_length(asked: int | None, flag: str, tokenizer: Any, model: Any, *, extra: int = 0) -> int:

@@ -70,7 +70,7 @@ class TextToText(Recipe):
                 fix="add --predict_with_generate",
             )
 
-    # ---- what a task says ------------------------------------------------------------------------------------
+    # ---- task ------------------------------------------------------------------------------------------------
 
     def find_sides(self, split: Split) -> None:
         """Set `source_name` and `target_name` by the arguments and the first split."""

@@ -33,7 +33,7 @@ def make(directory: Path) -> Sample:
 
 
 def write_questions(directory: Path, names: int = 20) -> tuple[dict[str, str], float]:
-    """Write rows with `names` names of each kind; return the files, and the % for which the commonest answer is right."""
+    """Write rows with `names` names of each kind; return the files, and the share of the commonest answer, in %."""
     numbers, files, baseline = source(0), {}, 0.0
     for split, count in SIZES:
         rows = [question(f"{split}-{n}", numbers, names) for n in range(count)]

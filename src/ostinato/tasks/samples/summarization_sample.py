@@ -1,4 +1,4 @@
-"""Sample for summarization: short reports in which one sentence tells of an event, and the others of none."""
+"""Sample for summarization: short reports in which one sentence reports an event, and the others none."""
 
 from __future__ import annotations
 
