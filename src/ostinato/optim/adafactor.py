@@ -20,10 +20,16 @@ class Adafactor(Optimizer):
     State is kept in float32 for parameters of fewer bits.
 
     Args:
+        params: the parameters, or groups of them.
         lr: the rate. It must stay None with `relative_step`, where the rate follows from the step number.
+        eps: what is added to squared gradients, and the least scale of a parameter for `scale_parameter`.
+        clip_threshold: the root mean square above which an update is scaled down.
+        decay_rate: the exponent of the step number in the decay of the second moment.
         beta1: the decay of a first moment, which takes memory of its own; None for no first moment.
+        weight_decay: the weight decay, which is multiplied by the rate.
         scale_parameter: multiply the rate by the root mean square of the parameter.
         relative_step: compute the rate from the step number (the default).
+        warmup_init: start with small rates; needs `relative_step`.
 
     Raises:
         ConfigError: there are two sources for the rate, or none; or `warmup_init` is set without `relative_step`.

@@ -240,6 +240,9 @@ def get_polynomial_decay_schedule_with_warmup(
         power: the power of the remaining time.
         last_epoch: the last step that was taken, to continue from; -1 at the start.
 
+    Raises:
+        ConfigError: `lr_end` is not below the initial rate, or that is 0.
+
     >>> schedule = get_polynomial_decay_schedule_with_warmup(optimizer, 100, 1000, power=2.0)
     """
     initial = _initial_rate(optimizer)
@@ -270,6 +273,9 @@ def get_inverse_sqrt_schedule(
         num_warmup_steps: the steps of the rise.
         timescale: the scale of the square root; by default the warmup, or 10,000 without one.
         last_epoch: the last step that was taken, to continue from; -1 at the start.
+
+    Raises:
+        ConfigError: `timescale` is not positive.
 
     >>> schedule = get_inverse_sqrt_schedule(optimizer, num_warmup_steps=100)
     """
