@@ -1,7 +1,7 @@
-"""The command line: `ostinato COMMAND ...`. One file for each command; what a command needs is imported when it runs.
+"""Command line: `ostinato COMMAND ...`. One file for each command; what a command needs is imported when it runs.
 
 A command is a module with `SUMMARY`, a line; `add_arguments(parser)`; and `run(options)`, which returns the exit code:
-0 all went well, 1 something failed, 2 the command line is wrong, 3 a script never came to the point.
+0 for success, 1 for a failure, 2 for a wrong command line, 3 for a script that never starts a trainer.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ WRONG_COMMAND_LINE = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit code.
+    """Run a command and return the exit code.
 
     >>> main(["plann"])  # doctest: +SKIP
     ostinato: there is no command 'plann'; did you mean 'plan'?
@@ -54,19 +54,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return WRONG_COMMAND_LINE
     try:
         options = parser.parse_args(given)
-    except SystemExit as end:  # argparse has said why, or has helped
+    except SystemExit as end:  # argparse has printed the error, or the help
         return int(end.code or 0)
     if options.command is None:
         parser.print_help()
         return WRONG_COMMAND_LINE
     try:
         code = COMMANDS[options.command].run(options)
-        sys.stdout.flush()  # now, where a reader that has gone is no mistake of ours
+        sys.stdout.flush()  # here, where a reader that has closed the pipe is not an error
         return code
     except BrokenPipeError:  # `ostinato report a b | head -1`
-        if options.command == "exec":  # what a script raises is the script's
+        if options.command == "exec":  # errors of a script are not caught
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at exit
         return 0
     except OstinatoError as error:
         print(f"ostinato: {error}", file=sys.stderr)

@@ -1,9 +1,9 @@
-"""Write a checkpoint anew in the layout of the other library.
+"""Write a copy of a checkpoint in the layout of the other library.
 
   ostinato convert out/checkpoint-500 for-transformers/checkpoint-500
   ostinato convert old/checkpoint-500 out/checkpoint-500 --to ostinato
 
-The source stays as it is; the target appears whole or not at all.
+The source is not changed; the target appears whole or not at all.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""Run a script that was written for transformers' Trainer on Ostinato's, as it is.
+"""Run a script that was written for transformers' Trainer on Ostinato's, unchanged.
 
   ostinato exec run_glue.py --model_name_or_path bert-base-cased --do_train ...
   ostinato exec --explain run_glue.py ...         explain its first batch, and train nothing
-  ostinato exec --set isolate_rng=false train.py  other defaults for our own arguments
+  ostinato exec --set isolate_rng=false train.py  other defaults for Ostinato's own arguments
   ostinato exec -m package.train ...              a module
   torchrun --nproc_per_node 2 -m ostinato exec train.py ...
 
 Before the script starts, the names of transformers' trainer (Trainer, TrainingArguments, callbacks, collators, ...)
-become ours wherever they are imported from, libraries included. `ostinato exec --list` shows them. What follows the
-script's name are its own arguments. `import ostinato.dropin`, as the first line of a script, does the same.
+are replaced by Ostinato's wherever they are imported from, libraries included. `ostinato exec --list` shows them. The
+words after the script's name are its own arguments. `import ostinato.dropin`, as the first line of a script, does the
+same.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _set_defaults(given: list[str]) -> str | None:
-    """Hand the values over to the arguments, through the environment; what is wrong with them, if anything is."""
+    """Pass the values to the arguments through the environment; return what is wrong with them, or None."""
     from ..arguments.env_defaults import VARIABLE, read_env_defaults  # noqa: PLC0415
 
     before = os.environ.get(VARIABLE)

@@ -3,8 +3,8 @@
   ostinato explain train.py --learning_rate 1e-4
   ostinato explain --format json train.py > batch.json
 
-The script runs unchanged until its first train(), evaluate() or predict(), which is not carried out. What follows
-the script's name are its own arguments. What it prints goes to standard error.
+The script runs unchanged until its first train(), evaluate() or predict(), which is not carried out. The words after
+the script's name are its own arguments. Its output goes to standard error.
 """
 
 from __future__ import annotations
@@ -21,5 +21,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """1 if the batch does not get to its end."""
+    """Return the exit code: 1 if the batch fails on its way."""
     return tell(options, lambda trainer: trainer.explain(), failed=lambda report: bool(report.mistakes))

@@ -1,12 +1,12 @@
-"""Let a trained model write: go on with a prompt, or summarize or translate it.
+"""Generate text with a trained model: continue a prompt, or summarize or translate it.
 
   ostinato generate --sample                                        see it work, offline
   ostinato generate --model_name_or_path out --prompt "Once upon a time" --length 50 --stream
   ostinato generate --model_name_or_path out --prompt_file texts.txt --num_beams 4 > answers.txt
   echo "Once upon a time" | ostinato generate --model_name_or_path out --output answers.jsonl
 
-A model that only goes on with texts draws its words, unless there are beams; one that reads a text and writes
-another looks for the likeliest. The same --seed makes the same texts.
+A language model samples its words, unless there are beams; an encoder-decoder model searches for the likeliest text.
+The same --seed makes the same texts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument(
         "--model_name_or_path", metavar="DIR", help="the output_dir of a training, or a name on the hub"
     )
-    model.add_argument("--model_type", help=argparse.SUPPRESS)  # run_generation.py asks for it; the config knows
+    model.add_argument("--model_type", help=argparse.SUPPRESS)  # accepted for run_generation.py; the config has it
     model.add_argument("--tokenizer_name", metavar="DIR", help="a tokenizer other than the model's")
     model.add_argument("--source_lang", metavar="CODE", help="of a model of many languages: the prompt's")
     model.add_argument("--target_lang", metavar="CODE", help="of a model of many languages: the one to write")
@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _write(writer: Any, prompt: str, writing: Any, *, stream: bool) -> list[str]:
-    """The texts for one prompt, printed as they come. A text that goes on with the prompt is printed behind it."""
+    """Return the texts for one prompt, printed as they come. A continuation is printed after the prompt."""
     before = "" if writer.answers else prompt
     if stream:
         print(before, end="", flush=True)
@@ -110,7 +110,7 @@ def _write(writer: Any, prompt: str, writing: Any, *, stream: bool) -> list[str]
 
 
 def _prompts(options: argparse.Namespace) -> list[str]:
-    """Of the command line, of a file, or of standard input if somebody has put something there."""
+    """Return the prompts of the command line, of a file, or of standard input if it is redirected."""
     if options.prompt and options.prompt_file:
         raise ConfigError("--prompt and --prompt_file", "prompts come from one of them", "leave one out")
     if options.prompt:

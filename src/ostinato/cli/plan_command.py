@@ -3,8 +3,8 @@
   ostinato plan train.py
   ostinato plan --format markdown train.py --num_train_epochs 5
 
-The script runs unchanged until its first train(), evaluate() or predict(), which is not carried out. What follows
-the script's name are its own arguments. What it prints goes to standard error.
+The script runs unchanged until its first train(), evaluate() or predict(), which is not carried out. The words after
+the script's name are its own arguments. Its output goes to standard error.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Make a page of a run, or one that compares several, from their journals.
+"""Write a page of a run, or one that compares several, from their journals.
 
   ostinato report out                      writes out/report.html
   ostinato report out --out page.html
-  ostinato report baseline changed         writes comparison.html here, and says where they part
+  ostinato report baseline changed         writes comparison.html here, and prints where the runs first differ
   ostinato report out --run ID --run ID    compares two runs of one directory
 
-A run is named by its output_dir or by its events.jsonl. Nothing but the journal is read, so a copy of it on another
-machine will do, and a run that is still going on is not disturbed. The pages need no network. Of a run without a
-journal, such as one of transformers, what is logged in the trainer_state.json of its last checkpoint is shown.
+A run is named by its output_dir or by its events.jsonl. Only the journal is read, so a copy of it on another machine
+is enough, and a run in progress is not disturbed. The pages need no network. For a run without a journal, such as one
+of transformers, the page shows what is logged in the trainer_state.json of its last checkpoint.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """2 if a journal is missing or tells nothing, 1 if the page cannot be written."""
+    """Return the exit code: 2 if a journal is missing or holds no run, 1 if the page cannot be written."""
     from ..report import compare, html, journal_reader, run_page  # noqa: PLC0415
 
     ids = options.run or [None] * len(options.runs)

@@ -1,4 +1,4 @@
-"""A user's script, run as it is until its trainer is about to start; what is asked of the trainer is told instead."""
+"""Runner for a user's script: it runs unchanged until its trainer starts, and a report is printed instead."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _THEIR_TRAINERS = {"Trainer", "Seq2SeqTrainer"}
 
 
 class Reached(BaseException):
-    """The script's trainer was about to start. No `Exception`: scripts catch those and go on."""
+    """Raised when the script's trainer starts. Not an `Exception`: scripts catch those and continue."""
 
 
 def add_script(parser: argparse.ArgumentParser) -> None:
-    """The arguments of a command that runs a script."""
+    """Add the arguments of a command that runs a script."""
     parser.add_argument("--format", choices=FORMATS, default="text", help="text by default, in colours on a terminal")
     parser.add_argument("script", help="a Python file that builds an ostinato Trainer and starts it")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own arguments")
@@ -40,7 +40,7 @@ def tell(
     *,
     failed: Callable[[Any], bool] = lambda account: False,
 ) -> int:
-    """Run the script until its trainer starts, ask it, print what it says."""
+    """Run the script until its trainer starts, and print the report that `ask` makes of the trainer."""
     script = Path(options.script)
     if not script.is_file():
         return complain(no_script(options.script), WRONG_COMMAND_LINE)
@@ -61,7 +61,7 @@ def tell_of(
     *,
     failed: Callable[[Any], bool] = lambda account: False,
 ) -> int:
-    """Start what is called `name`; ask its trainer when it starts, print what it says."""
+    """Run `start`, called `name` in messages, until its trainer starts, and print the report that `ask` makes."""
     told: list[Printable] = []
     with _stopping_at_start(lambda trainer: told.append(ask(trainer))), contextlib.redirect_stdout(sys.stderr):
         code = start()
@@ -72,13 +72,13 @@ def tell_of(
 
 
 def complain(text: str, code: int) -> int:
-    """Say what is wrong with the command line; returns the exit code."""
+    """Print what is wrong with the command line, and return the exit code."""
     print(f"ostinato: {text}", file=sys.stderr)
     return code
 
 
 def no_script(given: str) -> str:
-    """What is wrong with the name of a script."""
+    """Return what is wrong with the name of a script."""
     path = Path(given)
     why = "it is a directory" if path.is_dir() else f"{path.absolute()} does not exist"
     return f"there is no script {given!r}\n  why: {why}\n  fix: name a file of Python, from the directory you are in"
@@ -96,7 +96,7 @@ def _never_started(script: str) -> str:
 
 
 def run_script(script: Path, arguments: list[str]) -> int:
-    """Run a script as `python SCRIPT ...` would; its traceback is as if it had. Returns its exit code."""
+    """Run a script as `python SCRIPT ...` would, with the same traceback, and return its exit code."""
 
     def start() -> None:
         runpy.run_path(str(script), run_name="__main__")
@@ -105,7 +105,7 @@ def run_script(script: Path, arguments: list[str]) -> int:
 
 
 def run_module(name: str, arguments: list[str]) -> int:
-    """Run a module as `python -m MODULE ...` would. Returns its exit code."""
+    """Run a module as `python -m MODULE ...` would, and return its exit code."""
 
     def start() -> None:
         runpy.run_module(name, run_name="__main__", alter_sys=True)
@@ -138,7 +138,7 @@ def _code_of(end: SystemExit) -> int:
 
 
 def _print_error(error: Exception, script: str | None) -> None:
-    """The traceback, from the script on: how it was started says nothing."""
+    """Print the traceback from the script's first frame: the frames of the runner are irrelevant."""
     entry = error.__traceback__
     while entry is not None and not _is_users(entry.tb_frame.f_code.co_filename, script):
         entry = entry.tb_next
@@ -151,11 +151,11 @@ def _is_users(file: str, script: str | None) -> bool:
 
 @contextlib.contextmanager
 def _stopping_at_start(reached: Callable[[Trainer], None]) -> Iterator[None]:
-    """Every trainer calls `reached`, and stops the script, in place of starting."""
+    """Make every trainer call `reached` and stop the script instead of starting."""
     from ..trainer import Trainer  # noqa: PLC0415
 
     def start(trainer: Trainer, *args: Any, **kwargs: Any) -> Any:
-        reached(trainer)  # now, while the script's files and directories are there
+        reached(trainer)  # now, while the script's files and directories exist
         raise Reached
 
     methods = {name: vars(Trainer)[name] for name in STARTS}
@@ -169,11 +169,11 @@ def _stopping_at_start(reached: Callable[[Trainer], None]) -> Iterator[None]:
 
 
 def _uses_theirs(script: Path) -> bool:
-    """Whether a script imports transformers' Trainer, and nothing of ours."""
+    """Return whether a script imports transformers' Trainer, and nothing of Ostinato's."""
     try:
         tree = ast.parse(script.read_bytes())
     except (SyntaxError, ValueError):
-        return False  # running it will say so
+        return False  # running the script reports it
     imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
     modules = {
         (node.module or "") if isinstance(node, ast.ImportFrom) else one.name for node in imports for one in node.names

@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
         return _list()
     try:
         asked = understood(options.task, options.arguments)
-    except SystemExit as end:  # --help, or argparse has said what is wrong
+    except SystemExit as end:  # --help, or argparse has printed what is wrong
         return int(end.code or 0)
     except OstinatoError as error:
         print(f"ostinato: {error}", file=sys.stderr)

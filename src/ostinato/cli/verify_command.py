@@ -1,11 +1,11 @@
-"""Say of a checkpoint, or of all in the directory of a run, whether they are as they were written.
+"""Check whether a checkpoint, or all checkpoints in the directory of a run, are as they were written.
 
   ostinato verify out
   ostinato verify out/checkpoint-500 --json
 
-Every byte is read and compared with the manifest; nothing is unpickled. Also looked at are the best model and what
-was moved aside for a later run. What transformers wrote has no checksums: its files are opened to see that they can
-be read. The exit code is 0 if all are whole, 1 if any is damaged, 2 if there is nothing to verify.
+Every byte is read and compared with the manifest; nothing is unpickled. The best model and the directories that were
+moved aside for a later run are checked too. Checkpoints of transformers have no checksums: their files are opened to
+see that they can be read. The exit code is 0 if all are whole, 1 if any is damaged, 2 if there is nothing to verify.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """1 if anything is damaged."""
+    """Return the exit code: 1 if anything is damaged."""
     from ..checkpoint.verify import verify_run  # noqa: PLC0415
     from ..core.errors import CheckpointError  # noqa: PLC0415
 

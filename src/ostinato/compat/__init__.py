@@ -1,1 +1,1 @@
-"""Names that other code reaches for, as views on our own parts."""
+"""Names of transformers and accelerate that other code uses, as views on Ostinato's parts."""

@@ -1,4 +1,4 @@
-"""`trainer.accelerator`: the names that subclasses and clients use, as a view on the trainer's strategy."""
+"""`trainer.accelerator`: the names that subclasses and client code use, as a view on the trainer's strategy."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from .prepare_loader import shared_loader
 
 
 class AcceleratorView(ProcessFacts):
-    """Answers to accelerate's names; it owns nothing.
+    """A view that offers accelerate's names; it owns nothing.
 
     >>> trainer.accelerator.gather_for_metrics(scores)  # doctest: +SKIP
     """
 
-    # What it would be told by accelerate where none of its backends is in use.
+    # The values that accelerate has where none of its backends is in use.
     ddp_handler = deepspeed_engine_wrapped = deepspeed_plugin = fp8_backend = fp8_recipe = None
     parallelism_config = project_dir = torch_device_mesh = None
     fp8_enabled = is_fsdp2 = is_composable_parallelism_enabled = split_batches = False
@@ -44,10 +44,10 @@ class AcceleratorView(ProcessFacts):
         self._trainer = trainer
         self.state = StateView(trainer.args)
         self.gradient_state = GradientStateView(trainer)
-        if is_in_place():  # a client's code was written for a trainer that makes an Accelerator
+        if is_in_place():  # client code may expect that the trainer has made an Accelerator
             introduce_to_accelerate(use_cpu=trainer.args.use_cpu)
 
-    # ---- who is who ----------------------------------------------------------------------------------
+    # ---- processes -----------------------------------------------------------------------------------
 
     @property
     def device(self) -> torch.device:
@@ -67,7 +67,7 @@ class AcceleratorView(ProcessFacts):
         self._trainer.strategy.barrier()
 
     def on_main_process(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, which does something on the main process alone."""
+        """Wrap `function` so that it runs on the main process alone."""
 
         @wraps(function)
         def there_alone(*args: Any, **kwargs: Any) -> Any:
@@ -122,7 +122,7 @@ class AcceleratorView(ProcessFacts):
 
     @contextmanager
     def accumulate(self, *models: nn.Module) -> Iterator[None]:
-        """Processes exchange gradients in it when the trainer's step does; in a loop of one's own, always."""
+        """Exchange gradients between processes when the trainer's step does; in a custom loop, always."""
         with self._trainer.strategy.accumulate(models[0], sync=self.sync_gradients):
             yield
 
@@ -138,7 +138,7 @@ class AcceleratorView(ProcessFacts):
         return self._trainer.strategy.gather(input_data)
 
     def pad_across_processes(self, tensor: Any, dim: int = 0, pad_index: int = 0, pad_first: bool = False) -> Any:
-        """Tensors as long in dimension `dim` as the longest of all processes."""
+        """Pad tensors in dimension `dim` to the length of the longest of all processes."""
         if self.num_processes == 1:
             return tensor
         return tree_map(
@@ -166,7 +166,7 @@ class AcceleratorView(ProcessFacts):
         return [self._trainer.model_wrapped]
 
     def prepare(self, *parts: Any, **kwargs: Any) -> Any:
-        """Models on the device and replicated, loaders shared out; optimizers and schedules as they are."""
+        """Move models to the device and replicate them, shard loaders; return optimizers and schedules unchanged."""
         prepared = tuple(self._prepared(part) for part in parts)
         return prepared[0] if len(prepared) == 1 else prepared
 
@@ -192,7 +192,7 @@ class AcceleratorView(ProcessFacts):
         return scheduler
 
     def unwrap_model(self, model: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
-        """The model inside of DistributedDataParallel and torch.compile."""
+        """Return the model inside DistributedDataParallel and torch.compile."""
         inner = getattr(model, "module", None)
         if isinstance(inner, nn.Module) and type(model).__name__ == "DistributedDataParallel":
             return self.unwrap_model(inner)
@@ -203,7 +203,7 @@ class AcceleratorView(ProcessFacts):
         return (self.unwrap_model(model) if unwrap else model).state_dict()
 
     def free_memory(self, *objects: Any) -> list[None]:
-        """Forget what was prepared, which is nothing; and give back what the device keeps for later."""
+        """Empty the cache of the device. Prepared objects need no release, since none are kept."""
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         return [None for _ in objects]
@@ -255,11 +255,11 @@ class AcceleratorView(ProcessFacts):
         note_once("accelerator.init_trackers does nothing: trackers are the callbacks that report_to names")
 
     def log(self, values: dict[str, Any], step: int | None = None, log_kwargs: Any = None) -> None:
-        """To wherever the trainer logs."""
+        """Log through the trainer."""
         self._trainer.log(dict(values))
 
     def end_training(self) -> None:
-        """Nothing to end: trackers end with `on_train_end`."""
+        """Do nothing: trackers end with `on_train_end`."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "_trainer" not in vars(self):

@@ -10,19 +10,19 @@ from ..core.tree import has_length
 
 
 def introduce_to_accelerate(*, use_cpu: bool) -> None:
-    """Let accelerate's own functions work (`gather_object`, its loggers): they ask a state that its Accelerator makes.
+    """Make accelerate's own functions work (`gather_object`, its loggers): they need the state of an Accelerator.
 
-    Nothing happens where accelerate is not in use, or has its state.
+    Does nothing if accelerate is not imported, or already has its state.
     """
     accelerate, state = sys.modules.get("accelerate"), sys.modules.get("accelerate.state")
     if accelerate is not None and state is not None and not state.is_initialized():
-        accelerate.Accelerator(cpu=use_cpu)  # it is its state that stays
+        accelerate.Accelerator(cpu=use_cpu)  # the state outlives the object
 
 
 class StateView(ProcessFacts):
-    """The facts about processes and devices."""
+    """Facts about processes and devices."""
 
-    # Plugins are how accelerate's backends are configured, and none is in use.
+    # Plugins configure accelerate's backends, and none is in use.
     deepspeed_plugin = fsdp_plugin = megatron_lm_plugin = dynamo_plugin = parallelism_config = None
 
     @property
@@ -35,7 +35,7 @@ class StateView(ProcessFacts):
 
 
 class GradientStateView:
-    """Where the step stands that is being computed."""
+    """The position within the step that is being computed."""
 
     remainder = -1
     plugin_kwargs: dict[str, Any] = {}
@@ -57,7 +57,7 @@ class GradientStateView:
         return run is None or run.micro_batch is None or run.micro_batch.is_last
 
     def _set_sync_gradients(self, sync_gradients: bool) -> None:
-        """For loops of one's own, which know better."""
+        """Override `sync_gradients`, for custom loops."""
         self._set_to = sync_gradients
 
     @property

@@ -1,8 +1,9 @@
-"""Our names in transformers' modules: put there when a module is imported, or at once if it was before.
+"""Import hook that puts Ostinato's names into transformers' modules, on import or at once if already imported.
 
-The modules of its trainer are not loaded for our names: an empty module stands in, which finds ours when asked. Asked
-for anything else it runs the module's own code, and then puts ours back in place. So code from anywhere sees one
-`Trainer` and one `TrainingArguments`, and the functions of these modules that stay transformers' own see ours as well.
+The modules of transformers' trainer are not loaded for Ostinato's names: a placeholder module is put in their place
+and resolves these names. For any other name it runs the module's own code, and then puts Ostinato's names back. So all
+code sees one `Trainer` and one `TrainingArguments`, and so do the functions of these modules that stay transformers'
+own.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _lock = threading.RLock()
 
 
 def replacement(module: str, name: str) -> Any:
-    """Our object for a name of one of transformers' modules; KeyError if it stays their own."""
+    """Return Ostinato's object for a name of a transformers module; KeyError if it stays transformers' own."""
     if name in MODULES[module]:
         return ours(name)
     return VALUES.get(module, {})[name]
@@ -33,17 +34,17 @@ def _replaced(module: str) -> list[str]:
 
 
 def say_if_gone(module: str, name: str) -> None:
-    """`from … import NAME` swallows the text of an AttributeError, so it is said before."""
+    """Note that a name was removed: `from … import NAME` swallows the text of an AttributeError."""
     instead = GONE.get(module, {}).get(name)
     if instead is not None:
         note_once(f"{module}.{name} does not exist any more: {instead}")
 
 
 class StandIn(ModuleType):
-    """A module of transformers that has our names, and runs its own code only for the others."""
+    """A module of transformers that has Ostinato's names, and runs its own code only for other names."""
 
     _their_spec: ModuleSpec | None = None
-    _their_names: dict[str, Any] | None = None  # what our names meant, once their code has run
+    _their_names: dict[str, Any] | None = None  # the original values, once the module's own code has run
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name != "__all__":
@@ -67,20 +68,20 @@ class StandIn(ModuleType):
 
     def _run_their_code(self) -> None:
         with _lock:
-            if self._their_names is not None:  # another thread did, or this very one is at it
+            if self._their_names is not None:  # another thread has run the code, or this one is running it
                 return
             assert self._their_spec is not None and self._their_spec.loader is not None
             vars(self)["_their_names"] = {}
             try:
                 self._their_spec.loader.exec_module(self)
             except BaseException:
-                vars(self)["_their_names"] = None  # the next who asks hears the reason too
+                vars(self)["_their_names"] = None  # the next access raises the same error
                 raise
             put_ours(self)
 
 
 def put_ours(module: ModuleType) -> None:
-    """Our names over theirs in a module whose own code has run; theirs are remembered."""
+    """Replace names in a module whose own code has run, and keep the original values."""
     space = vars(module)
     names = [name for name in _replaced(module.__name__) if name in space]
     before = {name: space[name] for name in names}
@@ -89,7 +90,7 @@ def put_ours(module: ModuleType) -> None:
 
 
 class _StandInLoader(Loader):
-    """Makes a stand-in and runs nothing."""
+    """A loader that makes a placeholder module and runs no code."""
 
     def __init__(self, theirs: ModuleSpec) -> None:
         self.theirs = theirs
@@ -104,7 +105,7 @@ class _StandInLoader(Loader):
 
 
 class _PackageLoader(Loader):
-    """Loads the package itself as ever, and lets it find our names first."""
+    """A loader that loads the package itself as usual, and makes it find Ostinato's names first."""
 
     def __init__(self, theirs: ModuleSpec) -> None:
         self.theirs = theirs
@@ -116,17 +117,17 @@ class _PackageLoader(Loader):
     def exec_module(self, module: ModuleType) -> None:
         assert self.theirs.loader is not None
         self.theirs.loader.exec_module(module)
-        look_here_first(sys.modules.get(module.__name__, module))  # a lazy package puts another object in its place
+        look_here_first(sys.modules.get(module.__name__, module))  # a lazy package replaces its own module object
 
 
 def look_here_first(package: ModuleType) -> None:
-    """Let the package find our names before its own, which it looks up when they are asked for.
+    """Make the package find Ostinato's names before its own, which it looks up on access.
 
     Its type is changed, not the package: transformers makes a second object of itself while models are imported.
     """
     kind: Any = type(package)
     if kind is ModuleType or "_looked_before" in vars(kind):
-        return  # a package that looks nothing up takes our names from its modules
+        return  # a package without lazy lookup takes the names from its modules
     look = kind.__getattr__
 
     def look_for_ours(self: ModuleType, name: str) -> Any:
@@ -151,7 +152,7 @@ def look_as_before(package: ModuleType) -> None:
 
 
 class Finder(MetaPathFinder):
-    """Finds the modules of the table before anyone else does."""
+    """A finder that finds the modules of the table before all other finders."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -160,7 +161,7 @@ class Finder(MetaPathFinder):
             return None
         theirs = PathFinder.find_spec(fullname, path)
         if theirs is None or theirs.loader is None:
-            return None  # another version: nothing to stand in for
+            return None  # another version, without this module
         loader = _PackageLoader(theirs) if fullname == PACKAGE else _StandInLoader(theirs)
         spec = ModuleSpec(fullname, loader, origin=theirs.origin)
         spec.submodule_search_locations = theirs.submodule_search_locations

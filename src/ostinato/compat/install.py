@@ -1,4 +1,4 @@
-"""Putting our names in place in a process, also late, and taking them away again."""
+"""Installing Ostinato's names in a process, even after transformers was imported, and removing them again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .import_hook import Finder, StandIn, look_as_before, look_here_first, put_o
 from .name_map import MODULES, PACKAGE, home_of, ours
 
 _finder = Finder()
-_corrected: list[tuple[ModuleType, str, Any]] = []  # references to theirs that were found elsewhere
+_corrected: list[tuple[ModuleType, str, Any]] = []  # references to transformers' objects that were found elsewhere
 
 
 def is_in_place() -> bool:
@@ -22,7 +22,7 @@ def is_in_place() -> bool:
 
 
 def put_in_place() -> None:
-    """Let the names of the table resolve to ours from now on; a second time changes nothing."""
+    """Make the names of the table resolve to Ostinato's from now on; a second call changes nothing."""
     if is_in_place():
         return
     sys.meta_path.insert(0, _finder)
@@ -31,7 +31,7 @@ def put_in_place() -> None:
 
 
 def _correct_what_is_loaded(package: ModuleType) -> None:
-    """transformers was imported before: its modules, and whoever imported names from them, get ours."""
+    """Replace names in modules of transformers that were imported before, and in the modules that imported them."""
     theirs: dict[int, tuple[Any, str]] = {}
     for path in MODULES:
         module = sys.modules.get(path)
@@ -52,7 +52,7 @@ def _correct_what_is_loaded(package: ModuleType) -> None:
 
 
 def _references(wanted: set[int]) -> Iterator[tuple[ModuleType, str, Any]]:
-    """Every global name, in any module but ours, that means one of these objects."""
+    """Yield every global name, in any module but Ostinato's, that refers to one of these objects."""
     loaded = [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
     # The package may exist twice, and only one of them is in `sys.modules`.
     others = {id(one): one for module in loaded for one in list(vars(module).values()) if _is_package(one)}
@@ -65,7 +65,7 @@ def _references(wanted: set[int]) -> Iterator[tuple[ModuleType, str, Any]]:
 
 
 def _is_package(value: Any) -> bool:
-    # Not isinstance, which asks objects for their __class__: some answer with a warning.
+    # Not isinstance, which reads __class__: some objects answer with a warning.
     return issubclass(type(value), ModuleType) and vars(value).get("__name__") == PACKAGE
 
 
@@ -91,7 +91,7 @@ def _descendants(cls: type) -> Iterator[type]:
 
 
 def take_away() -> None:
-    """Let the names mean transformers' own again, for whoever imports them from now on."""
+    """Make the names refer to transformers' own again, for imports from now on."""
     if not is_in_place():
         return
     sys.meta_path.remove(_finder)
@@ -107,7 +107,7 @@ def take_away() -> None:
     _corrected.clear()
     for module, name, value in list(_references(set(own))):
         if module.__name__ == PACKAGE:
-            delattr(module, name)  # it is looked up when asked for
+            delattr(module, name)  # the package looks it up on access
         elif module.__name__.startswith(f"{PACKAGE}."):
             setattr(module, name, _theirs(own[id(value)]))
 
@@ -116,7 +116,7 @@ def _restore(path: str) -> None:
     module = sys.modules.get(path)
     if module is None or path == PACKAGE:
         return
-    if isinstance(module, StandIn):  # the next import loads their module
+    if isinstance(module, StandIn):  # the next import loads the original module
         del sys.modules[path]
         parent, _, child = path.rpartition(".")
         vars(sys.modules[parent]).pop(child, None)
@@ -129,13 +129,13 @@ def _all_names() -> set[str]:
 
 
 def _if_loaded(name: str) -> Any:
-    """Ours, unless nobody asked for it yet."""
+    """Return Ostinato's object, or None if its module is not loaded yet."""
     module = sys.modules.get(home_of(name))
     return vars(module).get(name) if module is not None else None
 
 
 def _theirs(name: str) -> Any:
-    """What transformers itself has under a name."""
+    """Return what transformers itself has under a name."""
     for path, names in MODULES.items():
         if name in names and path != PACKAGE and find_spec(path) is not None:
             value = getattr(import_module(path), name, None)

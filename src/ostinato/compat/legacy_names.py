@@ -1,7 +1,7 @@
-"""Names that other code looks for on a trainer and that are no part of ours: what they were, or what replaced them.
+"""Attributes that other code expects on a trainer and that Ostinato's lacks: their values, or what replaced them.
 
 Consulted only when an attribute is not found, so a trainer's own names cost nothing. (`super().name` finds methods
-alone: what subclasses override and pass on to is a method of `Trainer`.)
+alone: what subclasses override and call through `super()` is a method of `Trainer`.)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..core.tree import numpify
 
 
 class NoSuchNameError(NotSupportedError, AttributeError):
-    """An attribute that does not exist, so that `getattr(trainer, name, default)` keeps working."""
+    """An attribute that does not exist. As an AttributeError, it keeps `getattr(trainer, name, default)` working."""
 
 
 # ---- attributes -----------------------------------------------------------------------------------------------------
@@ -34,7 +34,7 @@ def _is_model_parallel(trainer: Any) -> bool:
 
 
 ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
-    # Backends that we do not have are not in use.
+    # Backends that Ostinato does not have are not in use.
     **dict.fromkeys(
         (
             "is_deepspeed_enabled",
@@ -133,7 +133,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "_pad_across_processes": _pad_across_processes,
     "_rotate_checkpoints": _rotate_checkpoints,
     "_sorted_checkpoints": _sorted_checkpoints,
-    "_sync_replicated_trainable_parameters": lambda trainer, model: None,  # FSDP's business
+    "_sync_replicated_trainable_parameters": lambda trainer, model: None,  # needed by FSDP alone
     "_validate_args": lambda trainer: trainer.args.validate(),
     "compare_trainer_and_checkpoint_args": _compare_arguments,
     "end": lambda trainer: trainer.accelerator.end_training(),
@@ -141,7 +141,7 @@ METHODS: dict[str, Callable[..., Any]] = {
 }
 
 
-# ---- neither there nor replaced by something of the same shape ------------------------------------------------------
+# ---- names without a replacement of the same shape ------------------------------------------------------------------
 
 _LOOP = "the loop is the functions of ostinato.engine.loop"
 _NO_DEEPSPEED = "DeepSpeed is not supported"
@@ -165,7 +165,7 @@ INSTEAD: dict[str, tuple[str, str]] = {
     "torch_jit_model_eval": ("tracing is gone from transformers too", "set torch_compile=True"),
 }
 
-# Steps of transformers' own loop. A subclass that overrides one would wait for its call in vain.
+# Steps of transformers' own loop. An override of one in a subclass is never called.
 _STEPS_OF_THEIR_LOOP = (
     "_build_accelerator_args",
     "_finalize_training",
@@ -179,7 +179,7 @@ _STEPS_OF_THEIR_LOOP = (
 
 
 def absent(trainer: Any, name: str) -> Any:
-    """What a trainer answers when asked for an attribute that it does not have."""
+    """Return the value of an attribute that a trainer does not have, or raise an error that names its replacement."""
     if name in ATTRIBUTES:
         return ATTRIBUTES[name](trainer)
     if name in METHODS:
@@ -191,7 +191,7 @@ def absent(trainer: Any, name: str) -> Any:
 
 
 def note_overrides_without_effect(kind: type, base: type) -> None:
-    """One line for each step of transformers' loop that a class between `kind` and `base` overrides."""
+    """Note each step of transformers' loop that a class between `kind` and `base` overrides, one line for each."""
     for cls in kind.__mro__[: kind.__mro__.index(base)]:
         for name in _STEPS_OF_THEIR_LOOP:
             if name in vars(cls):

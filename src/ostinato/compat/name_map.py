@@ -1,9 +1,9 @@
-"""Which name of transformers is which of ours: what `ostinato exec` and `import ostinato.dropin` put in place.
+"""Map from names of transformers to Ostinato's, which `ostinato exec` and `import ostinato.dropin` install.
 
 A name that is in no table stays transformers' own: models, tokenizers and pipelines, but also the helpers of its
-trainer that only compute (`nested_detach`, `find_executable_batch_size`, `TrainerMemoryTracker`) or that ask about
-the machine (`is_deepspeed_zero3_enabled`, which answers no). Of its callbacks for trackers those stay that we have
-not (`CodeCarbonCallback`); they then derive from our `TrainerCallback`.
+trainer that only compute (`nested_detach`, `find_executable_batch_size`, `TrainerMemoryTracker`) or that query the
+machine (`is_deepspeed_zero3_enabled`, which returns False). Tracker callbacks that Ostinato does not have stay
+transformers' own too (`CodeCarbonCallback`); they then derive from Ostinato's `TrainerCallback`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 PACKAGE = "transformers"
 
-# Where our names live, as "module:name" below our package. The name may be left out if it is the same.
+# Where Ostinato's names are, as "module:name" below the package. The name may be left out if it is the same.
 _OWN = {
     "AcceleratorConfig": "arguments.accelerator_config",
     "Adafactor": "optim.adafactor",
@@ -119,7 +119,7 @@ _OUTCOMES = """BestRun EvalLoopOutput EvalPrediction HPSearchBackend HubStrategy
     RemoveColumnsCollator SaveStrategy TrainOutput enable_full_determinism get_last_checkpoint has_length seed_worker
     set_seed sort_checkpoints"""
 
-# Every module of transformers that a name of its trainer can be imported from, and what we put there.
+# Every module of transformers that a name of its trainer can be imported from, and the names replaced there.
 MODULES: dict[str, tuple[str, ...]] = {
     module: tuple(names.split())
     for module, names in {
@@ -153,8 +153,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     }.items()
 }
 
-# Constants, so that asking for one does not load transformers' trainer. The files of its layout, not of ours: who
-# asks for them writes or reads such a file with torch. (`checkpoint_layout="transformers"` makes the trainer do so.)
+# Constants, so that reading one does not load transformers' trainer. They name the files of its layout, since code
+# that uses them writes or reads such a file with torch. (`checkpoint_layout="transformers"` makes the trainer do so.)
 VALUES: dict[str, dict[str, Any]] = {
     "transformers.trainer": {
         "OPTIMIZER_NAME": "optimizer.pt",
@@ -163,7 +163,7 @@ VALUES: dict[str, dict[str, Any]] = {
     },
 }
 
-# Names that scripts for transformers 4 import, that transformers 5 has not, and that we do not bring back.
+# Names that scripts for transformers 4 import, that transformers 5 does not have, and that are not brought back.
 _FROM_TORCH_NORMS = "use torch.nn.LayerNorm, or trainer.get_decay_parameter_names(model)"
 GONE: dict[str, dict[str, str]] = {
     "transformers": {"AdamW": "use torch.optim.AdamW"},
@@ -179,7 +179,7 @@ GONE: dict[str, dict[str, str]] = {
 
 
 def ours(name: str) -> Any:
-    """What stands in for a name of transformers.
+    """Return what replaces a name of transformers.
 
     >>> ours("set_seed").__module__
     'ostinato.core.random'
@@ -187,18 +187,18 @@ def ours(name: str) -> Any:
     root = __name__.split(".")[0]
     home = _OWN[name]
     if home.startswith("config."):
-        # Arguments have `main_process_first`: the room that owns the process group has to have introduced itself.
+        # Arguments have `main_process_first`: the module that owns the process group has to be loaded first.
         import_module(f"{root}.strategies.process_group")
     return getattr(import_module(f"{root}.{home}"), name)
 
 
 def home_of(name: str) -> str:
-    """Where ours is, in words: `ostinato.trainer`."""
+    """Return the module of Ostinato's object, such as `ostinato.trainer`."""
     return f"{__name__.split('.')[0]}.{_OWN[name]}"
 
 
 def table() -> Iterator[tuple[str, str, str]]:
-    """Every row: the module of transformers, the name, and what it is now."""
+    """Yield every row: the module of transformers, the name, and what it is now."""
     for module, names in MODULES.items():
         for name in sorted(names):
             yield module, name, home_of(name)

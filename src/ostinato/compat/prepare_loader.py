@@ -1,4 +1,4 @@
-"""A loader that a subclass made and hands to `accelerator.prepare`: its order by epochs, its batches shared out."""
+"""Loaders that a subclass made and passes to `accelerator.prepare`: their order by epochs, their batches sharded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..data.user_loaders import BatchesInTurn, is_dealt_out, shared_batches
 
 
 def shared_loader(loader: DataLoader[Any], settings: LoaderSettings) -> DataLoader[Any]:
-    """The loader itself for one process, or if it deals out rows; else one that takes turns at its batches."""
+    """Return the loader itself for one process, or if it shards rows; else one that takes its batches in turn."""
     _order_by_epochs(loader, settings)
     if settings.world_size == 1 or isinstance(loader, Loader) or _is_shared_already(loader):
         return loader
@@ -40,7 +40,7 @@ def shared_loader(loader: DataLoader[Any], settings: LoaderSettings) -> DataLoad
 
 
 def _order_by_epochs(loader: DataLoader[Any], settings: LoaderSettings) -> None:
-    """A plain random order becomes the one of `Trainer`, which follows seed and epoch alone."""
+    """Replace a plain random order by that of `Trainer`, which depends on seed and epoch alone."""
     batches: Any = loader.batch_sampler
     sampler = getattr(batches, "sampler", None)
     if type(sampler) is RandomSampler and not sampler.replacement and len(sampler) == len(sampler.data_source):

@@ -1,1 +1,1 @@
-"""Which parameters are updated, by which rule, at which rate."""
+"""Optimizers, parameter groups and learning-rate schedules."""

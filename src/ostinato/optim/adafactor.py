@@ -15,11 +15,24 @@ from ..core.errors import ConfigError
 
 
 class Adafactor(Optimizer):
-    """Adam's adaptivity at a fraction of its memory: a matrix of n x m numbers needs n + m numbers of state.
+    """An optimizer as adaptive as Adam, at a fraction of its memory: an n x m matrix needs n + m numbers of state.
 
-    With `relative_step=True` (the default) the rate follows from the step number and `lr` must stay None; otherwise
-    `lr` is the rate. `scale_parameter` multiplies it by the root mean square of the parameter. `beta1` adds a first
-    moment, at the price of its memory. State is kept in float32 for parameters of fewer bits.
+    State is kept in float32 for parameters of fewer bits.
+
+    Args:
+        params: the parameters, or groups of them.
+        lr: the rate. It must stay None with `relative_step`, where the rate follows from the step number.
+        eps: what is added to squared gradients, and the least scale of a parameter for `scale_parameter`.
+        clip_threshold: the root mean square above which an update is scaled down.
+        decay_rate: the exponent of the step number in the decay of the second moment.
+        beta1: the decay of a first moment, which takes memory of its own; None for no first moment.
+        weight_decay: the weight decay, which is multiplied by the rate.
+        scale_parameter: multiply the rate by the root mean square of the parameter.
+        relative_step: compute the rate from the step number (the default).
+        warmup_init: start with small rates; needs `relative_step`.
+
+    Raises:
+        ConfigError: there are two sources for the rate, or none; or `warmup_init` is set without `relative_step`.
 
     >>> weight = torch.nn.Parameter(torch.ones(3, 2))
     >>> optimizer = Adafactor([weight], lr=1e-3, relative_step=False, scale_parameter=False)
@@ -56,7 +69,7 @@ class Adafactor(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient; returns what `closure` returns."""
+        """Update every parameter that has a gradient, and return what `closure` returns."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -104,9 +117,9 @@ class Adafactor(Optimizer):
 
 
 class AdafactorSchedule(LambdaLR):
-    """A schedule that schedules nothing: it reports the rate that Adafactor computes for itself.
+    """A schedule that changes nothing: it reports the rate that Adafactor computes for itself.
 
-    `initial_lr` is what it reports before the first step. Of every group the first parameter with a gradient speaks.
+    It reports `initial_lr` before the first step. The rate of a group is that of its first parameter with a gradient.
 
     >>> optimizer = Adafactor([torch.nn.Parameter(torch.ones(3, 2))])
     >>> AdafactorSchedule(optimizer, initial_lr=0.5).get_last_lr()
@@ -125,7 +138,7 @@ class AdafactorSchedule(LambdaLR):
         super().__init__(optimizer, _unscaled)
 
     def get_lr(self) -> list[float]:
-        """The rate of every group's last step, or `initial_lr` before the first."""
+        """Return the rate of every group's last step, or `initial_lr` before the first."""
         return [
             _reported_rate(self.optimizer, group, float(base))
             for group, base in zip(self.optimizer.param_groups, self.base_lrs, strict=True)
@@ -133,7 +146,7 @@ class AdafactorSchedule(LambdaLR):
 
 
 def get_adafactor_schedule(optimizer: Optimizer, initial_lr: float = 0.0) -> AdafactorSchedule:
-    """A schedule that reports the rate Adafactor computes for itself; see `AdafactorSchedule`.
+    """Return a schedule that reports the rate Adafactor computes for itself; see `AdafactorSchedule`.
 
     >>> optimizer = Adafactor([torch.nn.Parameter(torch.ones(3, 2))])
     >>> get_adafactor_schedule(optimizer).get_last_lr()
@@ -143,7 +156,7 @@ def get_adafactor_schedule(optimizer: Optimizer, initial_lr: float = 0.0) -> Ada
 
 
 def _check_rate(lr: float | None, *, relative_step: bool, warmup_init: bool) -> None:
-    """Refuse two sources for the rate, or none."""
+    """Raise if there are two sources for the rate, or none."""
     if relative_step and lr is not None:
         raise ConfigError(
             what="Cannot combine manual `lr` and `relative_step=True` options",
@@ -165,7 +178,7 @@ def _check_rate(lr: float | None, *, relative_step: bool, warmup_init: bool) -> 
 
 
 def _initial_state(gradient: Tensor, *, first_moment: bool) -> dict[str, Any]:
-    """Moments at zero; the second one factored for matrices and stacks of matrices."""
+    """Return moments at zero; the second one is factored for matrices and stacks of matrices."""
     state: dict[str, Any] = {"step": 0}
     if first_moment:
         state["exp_avg"] = torch.zeros_like(gradient)
@@ -178,7 +191,7 @@ def _initial_state(gradient: Tensor, *, first_moment: bool) -> dict[str, Any]:
 
 
 def _rate(group: dict[str, Any], state: dict[str, Any], *, times: float = 1.0) -> float | Tensor:
-    """The rate of this step, times a factor; a tensor if it depends on the parameter, so that nothing waits for it."""
+    """Return the rate of this step, times a factor; a tensor, to avoid a wait, if it depends on the parameter."""
     rate = group["lr"]
     if group["relative_step"]:
         fastest = 1e-6 * state["step"] if group["warmup_init"] else 1e-2
@@ -216,6 +229,6 @@ def _unscaled(_step: int) -> float:
 
 
 def _reported_rate(optimizer: Optimizer, group: dict[str, Any], before: float) -> float:
-    """The rate of the group's first parameter that was updated, or `before` if none was."""
+    """Return the rate of the group's first parameter that was updated, or `before` if none was."""
     states = (optimizer.state[parameter] for parameter in group["params"] if parameter in optimizer.state)
     return next((float(_rate(group, state)) for state in states if state), before)

@@ -33,21 +33,21 @@ class StreamingAverage:
         self.sum = 0.0
 
     def streamavg(self, value: float) -> float:
-        """Take in a value; returns the mean so far."""
+        """Add a value, and return the mean so far."""
         self.values.append(value)
         self.sum += value
         if len(self.values) > self.window_size:
             self.sum -= self.values.pop(0)
         if not math.isfinite(self.sum):
-            self.sum = sum(self.values)  # or one NaN would stay in the sum after it has left the window
+            self.sum = sum(self.values)  # otherwise one NaN would stay in the sum after it has left the window
         return self.sum / len(self.values)
 
     def state_dict(self) -> dict[str, Any]:
-        """The window and its sum, as plain numbers."""
+        """Return the window and its sum, as plain numbers."""
         return {"window_size": self.window_size, "values": list(self.values), "sum": self.sum}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue where another average stood."""
+        """Continue from the state of another average."""
         self.window_size = state_dict["window_size"]
         self.values = list(state_dict["values"])
         self.sum = state_dict["sum"]
@@ -56,7 +56,7 @@ class StreamingAverage:
 class GreedyLR(LRScheduler):
     """Divide the rate by `factor` after more than `patience` improvements in a row, multiply after as many failures.
 
-    Call `step(metric)` after every evaluation. After a raise the next `warmup` metrics are not looked at, after a cut
+    Call `step(metric)` after every evaluation. After a raise the next `warmup` metrics are ignored, after a cut
     the next `cooldown`. Once all rates are at `min_lr`, every further cut counts down from `reset_start`; at zero the
     schedule starts over with the initial rates. `smooth` averages the metric over `window_size` evaluations.
 
@@ -116,7 +116,7 @@ class GreedyLR(LRScheduler):
         _note_bounds_out_of_reach(self._init_lrs, self.min_lrs, self.max_lrs)
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
-        """Look at the newest value of the metric and adapt the rates."""
+        """Read the newest value of the metric and adapt the rates."""
         current = float(metrics)
         if self._streaming_avg is not None:
             current = self._streaming_avg.streamavg(current)
@@ -130,28 +130,28 @@ class GreedyLR(LRScheduler):
         self._last_lr = self._rates()
 
     def is_better(self, current: float, best: float) -> bool:
-        """Whether `current` improves on `best` by more than the threshold."""
+        """Return whether `current` improves on `best` by more than the threshold."""
         margin = self.threshold if self.mode == "max" else -self.threshold
         bound = best * (1.0 + margin) if self.threshold_mode == "rel" else best + margin
         return current > bound if self.mode == "max" else current < bound
 
     def get_lr(self) -> list[float]:  # type: ignore[override]
-        """The rates as they are now."""
+        """Return the current rates."""
         return self._rates()
 
     def get_last_lr(self) -> list[float]:  # type: ignore[override]
-        """The rates after the last step."""
+        """Return the rates after the last step."""
         return self._last_lr
 
     def state_dict(self) -> dict[str, Any]:
-        """All there is to continue from, as plain numbers and words."""
+        """Return the whole state, as plain numbers and strings."""
         state = {name: value for name, value in vars(self).items() if name not in ("optimizer", "_streaming_avg")}
         if self._streaming_avg is not None:
             state["_streaming_avg"] = self._streaming_avg.state_dict()
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue where another schedule stood, with its rates."""
+        """Continue from the state of another schedule, with its rates."""
         state = dict(state_dict)
         average = state.pop("_streaming_avg", None)
         self.__dict__.update(state)
@@ -190,7 +190,7 @@ class GreedyLR(LRScheduler):
                 self._start_over()
 
     def _start_over(self) -> None:
-        """Go back to the initial rates, with no memory of the metric."""
+        """Return to the initial rates and forget the metric."""
         self._set_rates(self._init_lrs)
         self._forget()
         if self._streaming_avg is not None:
@@ -204,7 +204,7 @@ class GreedyLR(LRScheduler):
         self.reset_start = self.reset_start_original
 
     def _move(self, verb: str, rates: list[float]) -> None:
-        """Set the rates, and say so if asked to."""
+        """Set the rates, and note the change if `verbose`."""
         for index, (old, new) in enumerate(self._pairs(rates)):
             if self.verbose and new != old:
                 note(f"Epoch {self.last_epoch}: {verb} learning rate of group {index} to {new:.4e}.")
@@ -222,7 +222,7 @@ class GreedyLR(LRScheduler):
 
 
 def get_greedy_schedule(optimizer: Optimizer, **kwargs: Any) -> GreedyLR:
-    """A schedule that raises the rate while a metric improves and lowers it while not; see `GreedyLR`.
+    """Return a schedule that raises the rate while a metric improves and lowers it otherwise; see `GreedyLR`.
 
     >>> import torch
     >>> optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.01)
@@ -254,7 +254,7 @@ def _check(optimizer: Optimizer, *, mode: str, factor: float, threshold_mode: st
 
 
 def _per_group(optimizer: Optimizer, name: str, value: float | Sequence[float]) -> list[float]:
-    """One bound per parameter group, from one number for all or one for each."""
+    """Return one bound per parameter group, from one number for all or one for each."""
     num_groups = len(optimizer.param_groups)
     if not isinstance(value, (list, tuple)):
         return [float(value)] * num_groups  # type: ignore[arg-type]
@@ -268,7 +268,7 @@ def _per_group(optimizer: Optimizer, name: str, value: float | Sequence[float]) 
 
 
 def _note_bounds_out_of_reach(rates: list[float], lowest: list[float], highest: list[float]) -> None:
-    """Say when the defaults for the bounds leave a rate no room to move."""
+    """Note when the default bounds leave a rate no room to move."""
     for rate, low, high in zip(rates, lowest, highest, strict=True):
         if rate < low:
             note_once(f"GreedyLR cannot lower the rate {rate:g}: it is below min_lr={low:g}; set a smaller min_lr")

@@ -1,4 +1,4 @@
-"""Which parameters get weight decay."""
+"""Parameter groups: which parameters get weight decay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAMES_OF_GROUPS = ("params", "model", "optimizer_dict")
 
 
 def decay_parameter_names(model: nn.Module) -> list[str]:
-    """The names of the parameters that get weight decay: all but biases and norms.
+    """Return the names of the parameters that get weight decay: all but biases and norms.
 
     >>> decay_parameter_names(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)))
     ['0.weight']
@@ -31,11 +31,11 @@ def get_parameter_names(
     forbidden_layer_types: Iterable[type[nn.Module]],
     forbidden_layer_names: Iterable[str] | None = None,
 ) -> list[str]:
-    """The names of a model's parameters outside of forbidden layers, inner modules first.
+    """Return the names of a model's parameters outside of forbidden layers, inner modules first.
 
-    `forbidden_layer_names` are regular expressions, searched in the lower-cased name of a parameter as seen from every
+    `forbidden_layer_names` are regular expressions, searched in the lower-cased name of a parameter relative to every
     module that contains it: `^norm` finds `norm.weight` and `encoder.norm.weight`. The type of `model` itself is not
-    looked at.
+    checked.
 
     >>> get_parameter_names(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)), [nn.LayerNorm], ["bias"])
     ['0.weight']
@@ -46,7 +46,7 @@ def get_parameter_names(
 
 
 def parameter_groups(model: nn.Module, decay_names: Collection[str], weight_decay: float) -> list[dict[str, Any]]:
-    """The trainable parameters in two groups for an optimizer: with weight decay, and without.
+    """Return the trainable parameters in two groups for an optimizer: with weight decay, and without.
 
     >>> model = nn.Linear(2, 2)
     >>> decayed, undecayed = parameter_groups(model, decay_parameter_names(model), weight_decay=0.1)
@@ -65,7 +65,7 @@ def parameter_groups(model: nn.Module, decay_names: Collection[str], weight_deca
 
 
 def given_groups(options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """What an optimizer is to be made of, if its options say so themselves, and the other options.
+    """Return the parameter groups that the options of an optimizer contain, if any, and the other options.
 
     `get_optimizer_cls_and_kwargs` of a subclass may return groups of its own under one of transformers' three names.
 
@@ -79,7 +79,7 @@ def given_groups(options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
 def _parameter_paths(
     module: nn.Module, forbidden: tuple[type[nn.Module], ...], prefix: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, ...]]:
-    """The path of every parameter slot, empty ones included, below and in `module`."""
+    """Yield the path of every parameter slot, empty ones included, below and in `module`."""
     for name, child in module.named_children():
         if not isinstance(child, forbidden):
             yield from _parameter_paths(child, forbidden, (*prefix, name))
@@ -88,6 +88,6 @@ def _parameter_paths(
 
 
 def _matches(path: tuple[str, ...], patterns: list[re.Pattern[str]]) -> bool:
-    """Whether a pattern is found in the name, as seen from any of the modules around the parameter."""
+    """Return whether a pattern is found in the name relative to any of the modules around the parameter."""
     names = [".".join(path[start:]).lower() for start in range(len(path))]
     return any(pattern.search(name) for pattern in patterns for name in names)

@@ -1,4 +1,4 @@
-"""Learning rates by layer and by name: parameter groups that an optimizer is made of."""
+"""Learning rates by layer and by name, as parameter groups of an optimizer."""
 
 from __future__ import annotations
 
@@ -24,18 +24,25 @@ def optimizer_with_rates(
     *,
     layer_decay: float | None = None,
 ) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
-    """The optimizer of the arguments with rates by name and by layer, for `Trainer(optimizer_cls_and_kwargs=…)`.
+    """Return the arguments' optimizer with rates by name and by layer, for `Trainer(optimizer_cls_and_kwargs=…)`.
 
-    Every group has a name; `RatesCallback` logs one rate for each. Schedules scale them all alike, and weight decay
-    spares biases and norms as ever.
+    Every group has a name; `RatesCallback` logs one rate for each. Schedules scale all rates alike. Weight decay
+    leaves out biases and norms, as usual.
 
     Args:
-        model: the model that is going to be trained.
-        args: tell the optimizer, its rate and its weight decay.
-        rules: a rate by the name of a module or parameter, or by a pattern (`*`); the first that fits counts.
-        layer_decay: the last layer has `learning_rate`, each one below it this share of the one above; what comes
-            before the layers (embeddings) has one share less, what comes after them (the head) has it all. An encoder
-            and a decoder have a last layer each.
+        model: the model to be trained.
+        args: the arguments with the optimizer, its rate and its weight decay.
+        rules: a rate by the name of a module or parameter, or by a pattern (`*`); the first match counts.
+        layer_decay: the last layer has `learning_rate`, and each layer below it this share of the rate of the one
+            above. Parameters before the layers (embeddings) have one share less, those after them (the head) the full
+            rate. An encoder and a decoder have a last layer each.
+
+    Returns:
+        The class of the optimizer and its keyword arguments, with the parameter groups.
+
+    Raises:
+        ConfigError: `layer_decay` is not above 0 and at most 1, or the model has no numbered layers; or a rule has a
+            negative rate, or matches no trainable parameter.
 
     >>> chosen = optimizer_with_rates(model, args, {"classifier": 1e-3}, layer_decay=0.9)  # doctest: +SKIP
     >>> Trainer(model, args, optimizer_cls_and_kwargs=chosen, callbacks=[RatesCallback()])  # doctest: +SKIP
@@ -56,7 +63,7 @@ def groups_with_rates(
     rules: Mapping[str, float],
     layer_decay: float | None = None,
 ) -> list[dict[str, Any]]:
-    """The trainable parameters by rate, and each rate with weight decay and without.
+    """Return the trainable parameters grouped by rate, for each rate with weight decay and without.
 
     >>> model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
     >>> [
@@ -100,14 +107,14 @@ def groups_with_rates(
 
 
 class _Layers:
-    """The layers of a model: its longest row of numbered modules, and those like it, as of an encoder and a decoder.
+    """The layers of a model: its longest row of numbered modules and the rows that match it, as in encoder-decoders.
 
-    Rows are alike if they have the same name and lie equally deep. Each of them has a last layer.
+    Rows match if they have the same name and the same depth. Each of them has a last layer.
     """
 
     def __init__(self, rows: dict[str, int], names: list[str]) -> None:
-        self.rows = rows  # how many layers, by what their names begin with
-        self._place = {name: at for at, name in enumerate(names)}  # in the order in which they are defined
+        self.rows = rows  # the number of layers, by the prefix of their names
+        self._place = {name: at for at, name in enumerate(names)}  # in the order of definition
         places = [_numbered(name) for name in names]
         self._first = {row: next(at for at, one in enumerate(places) if one and one[0] == row) for row in rows}
 
@@ -124,7 +131,7 @@ class _Layers:
         return cls(alike, names)
 
     def below_last(self, name: str) -> int:
-        """How many layers above it are trained with a larger rate."""
+        """Return how many layers above it are trained with a larger rate."""
         place = _numbered(name)
         if place is not None and place[0] in self.rows:
             return self.rows[place[0]] - 1 - place[1]
@@ -143,7 +150,7 @@ class _Layers:
         return self._place[name] < min(self._first[row] for row in self._near(name))
 
     def _near(self, name: str) -> list[str]:
-        """The rows that are in the same part of the model: the embeddings of a decoder are below its layers."""
+        """Return the rows in the same part of the model: the embeddings of a decoder are below its layers."""
         shared = {row: _shared(name.split("."), row.split(".")) for row in self.rows}
         return [row for row, parts in shared.items() if parts == max(shared.values())]
 
@@ -154,12 +161,12 @@ def _kind(row: str) -> tuple[str, int]:
 
 
 def _shared(one: list[str], other: list[str]) -> int:
-    """How many parts two names begin with alike."""
+    """Return how many leading parts two names have in common."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _numbered(name: str) -> tuple[str, int] | None:
-    """The part of a name before its first number, and the number.
+    """Return the part of a name before its first number, and the number.
 
     >>> _numbered("bert.encoder.layer.3.output.dense.weight")
     ('bert.encoder.layer.', 3)

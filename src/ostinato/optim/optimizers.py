@@ -1,4 +1,4 @@
-"""From the name of an optimizer to its class and arguments."""
+"""Optimizers by name: from the name to the class and its arguments."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _LIBRARIES: dict[str, tuple[OptimizerNames, ...]] = {
 }
 _LIBRARY_OF = {name: library for library, names in _LIBRARIES.items() for name in names}
 
-# These update the weights while gradients are still being computed: no optimizer object can stand in for them.
+# These update the weights while gradients are still being computed: no optimizer object can do the same.
 _STEPS_IN_BACKWARD = {
     OptimizerNames.LOMO,
     OptimizerNames.ADALOMO,
@@ -78,7 +78,7 @@ _STEPS_IN_BACKWARD = {
 
 
 def optimizer_class_and_kwargs(settings: OptimizerSettings) -> tuple[type[Optimizer], dict[str, Any]]:
-    """The class of the optimizer that was asked for, and the arguments to make it with.
+    """Return the class of the requested optimizer, and its arguments.
 
     Weight decay is absent: it belongs to the parameter groups.
 
@@ -99,7 +99,7 @@ def optimizer_class_and_kwargs(settings: OptimizerSettings) -> tuple[type[Optimi
 
 
 def _arguments(settings: OptimizerSettings) -> dict[str, Any]:
-    """What the training arguments say for this optimizer."""
+    """Return the training arguments that apply to this optimizer."""
     adam = {"lr": settings.learning_rate, "betas": settings.betas, "eps": settings.epsilon}
     match settings.name:
         case OptimizerNames.ADAMW_TORCH:
@@ -113,7 +113,7 @@ def _arguments(settings: OptimizerSettings) -> dict[str, Any]:
 
 
 def _typed_options(settings: OptimizerSettings, cls: type[Optimizer]) -> dict[str, Any]:
-    """`optim_args`, with the types that the constructor expects."""
+    """Return `optim_args` with the types that the constructor expects."""
     parameters = inspect.signature(cls).parameters
     valid = {name: parameter.default for name, parameter in parameters.items() if name != "params"}
     owned = {"lr": ("learning_rate", settings.learning_rate), "weight_decay": ("weight_decay", settings.weight_decay)}
@@ -132,7 +132,7 @@ def _typed_options(settings: OptimizerSettings, cls: type[Optimizer]) -> dict[st
 
 
 def _refuse_second_source(name: str, value: Any, argument: str, argument_value: float) -> None:
-    """Two arguments for one number must agree, as only the training argument has an effect."""
+    """Raise if two arguments for one number disagree, as only the training argument has an effect."""
     if value != argument_value:
         raise ConfigError(
             what=f"optim_args says {name}={value}, but {argument}={argument_value}",
@@ -142,7 +142,7 @@ def _refuse_second_source(name: str, value: Any, argument: str, argument_value: 
 
 
 def _parse(name: str, text: Any, default: Any) -> Any:
-    """The value that `text` writes, of the kind that `default` has; no text is taken as it is."""
+    """Return the value that `text` represents, of the type of `default`; return other values unchanged."""
     if not isinstance(text, str):
         return text
     value = _literal(text)
@@ -165,7 +165,7 @@ def _parse(name: str, text: Any, default: Any) -> Any:
 
 
 def _literal(text: str) -> bool | float | tuple[Any, ...] | str | None:
-    """None, a truth value, a number or a tuple of them; any other text as it is."""
+    """Return None, a truth value, a number or a tuple of them; any other text as it is."""
     text = text.strip()
     words: Mapping[str, bool | None] = {"none": None, "true": True, "false": False}
     if text.lower() in words:

@@ -1,7 +1,7 @@
-"""The shapes of learning-rate schedules: pure functions from a step to the factor on the initial rate.
+"""Shapes of learning-rate schedules: pure functions from a step to the factor on the initial rate.
 
-Schedules hold them as `functools.partial`, so that a schedule can be pickled, and its saved state holds the position
-but not the numbers below: a run that is resumed with other numbers follows the new ones.
+Schedules hold them as `functools.partial`, so that a schedule can be pickled. Its saved state holds the position but
+not the numbers below: a run that is resumed with other numbers follows the new ones.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Callable
 
 
 def constant(_step: int) -> float:
-    """Always the initial rate."""
+    """Return the factor of the initial rate, 1."""
     return 1.0
 
 
 def constant_after_warmup(step: int, *, num_warmup_steps: float) -> float:
-    """Up in a line, then level."""
+    """Rise linearly, then stay constant."""
     return step / max(1.0, num_warmup_steps) if step < num_warmup_steps else 1.0
 
 
 def linear(step: int, *, num_warmup_steps: float, num_training_steps: float) -> float:
-    """Up in a line, then down in a line to zero."""
+    """Rise linearly, then fall linearly to zero."""
     if step < num_warmup_steps:
         return step / max(1, num_warmup_steps)
     return max(0.0, (num_training_steps - step) / max(1, num_training_steps - num_warmup_steps))
@@ -30,7 +30,7 @@ def linear(step: int, *, num_warmup_steps: float, num_training_steps: float) -> 
 def cosine(
     step: int, *, num_warmup_steps: float, num_training_steps: float, num_cycles: float, floor: float = 0.0
 ) -> float:
-    """Up in a line, then along a cosine between 1 and `floor`; half a cycle ends at the floor."""
+    """Rise linearly, then follow a cosine between 1 and `floor`; half a cycle ends at the floor."""
     if step < num_warmup_steps:
         return step / max(1, num_warmup_steps)
     progress = (step - num_warmup_steps) / max(1, num_training_steps - num_warmup_steps)
@@ -46,9 +46,9 @@ def cosine_from_first_step(
     floor: float,
     start: float | None,
 ) -> float:
-    """As `cosine`, one step earlier: no step is taken at rate zero, and the last one is taken at the floor.
+    """Follow `cosine` one step earlier: no step is taken at rate zero, and the last one is taken at the floor.
 
-    The warmup begins at `start`, or at one step's share of the way up.
+    The warmup begins at `start`, or at one step's share of the warmup.
     """
     if step < num_warmup_steps:
         if start is None:
@@ -59,7 +59,7 @@ def cosine_from_first_step(
 
 
 def cosine_with_restarts(step: int, *, num_warmup_steps: float, num_training_steps: float, num_cycles: float) -> float:
-    """Up in a line, then `num_cycles` times from the top to zero along half a cosine."""
+    """Rise linearly, then fall `num_cycles` times from the top to zero along half a cosine."""
     if step < num_warmup_steps:
         return step / max(1, num_warmup_steps)
     progress = (step - num_warmup_steps) / max(1, num_training_steps - num_warmup_steps)
@@ -71,7 +71,7 @@ def cosine_with_restarts(step: int, *, num_warmup_steps: float, num_training_ste
 def polynomial(
     step: int, *, num_warmup_steps: float, num_training_steps: float, power: float, initial: float, end: float
 ) -> float:
-    """Up in a line to the rate `initial`, then down along a power of the remaining time to the rate `end`."""
+    """Rise linearly to the rate `initial`, then fall along a power of the remaining time to the rate `end`."""
     if step < num_warmup_steps:
         return step / max(1, num_warmup_steps)
     num_decay_steps = num_training_steps - num_warmup_steps
@@ -82,7 +82,7 @@ def polynomial(
 
 
 def inverse_sqrt(step: int, *, num_warmup_steps: float, timescale: float) -> float:
-    """Up in a line, then down as one over the square root of the step."""
+    """Rise linearly, then fall as one over the square root of the step."""
     if step < num_warmup_steps:
         return step / max(1, num_warmup_steps)
     shift = timescale - num_warmup_steps
@@ -100,7 +100,7 @@ def warmup_stable_decay(
     floor: float,
     num_cycles: float,
 ) -> float:
-    """Up from the floor, level, down to the floor; `rise` and `fall` name the curves in `RISES` and `FALLS`."""
+    """Rise from the floor, stay constant, fall to the floor; `rise` and `fall` name curves in `RISES` and `FALLS`."""
     if step < num_warmup_steps:
         height = RISES[rise](step / max(1, num_warmup_steps), num_cycles)
     elif step < num_warmup_steps + num_stable_steps:
@@ -113,7 +113,7 @@ def warmup_stable_decay(
 
 
 def _wave(progress: float, num_cycles: float) -> float:
-    """A cosine between 1 and 0 that starts at the top."""
+    """Return a cosine between 1 and 0 that starts at the top."""
     return 0.5 * (1.0 + math.cos(math.pi * num_cycles * 2.0 * progress))
 
 

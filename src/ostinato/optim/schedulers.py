@@ -1,4 +1,4 @@
-"""Learning-rate schedules under the names and signatures of transformers, and the one a run asks for."""
+"""Learning-rate schedules under the names and signatures of transformers, and the choice of one for a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .greedy import GreedyLR, get_greedy_schedule
 
 
 def build_schedule(settings: ScheduleSettings, optimizer: Optimizer) -> LRScheduler:
-    """The schedule a run asks for.
+    """Return the schedule of a run.
 
     >>> settings = ScheduleSettings(SchedulerType.LINEAR, warmup_steps=0, num_training_steps=4, options={})
     >>> schedule = build_schedule(settings, torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1))
@@ -53,7 +53,17 @@ def get_scheduler(
     num_training_steps: int | None = None,
     scheduler_specific_kwargs: dict[str, Any] | None = None,
 ) -> LRScheduler:
-    """The schedule called `name`; numbers it has no use for are not looked at, options it does not have are refused.
+    """Return the schedule called `name`.
+
+    Args:
+        name: the name of the schedule.
+        optimizer: the optimizer whose rates it sets.
+        num_warmup_steps: the steps of warmup; ignored by a schedule without one.
+        num_training_steps: the steps of the run; ignored by a schedule that does not depend on it.
+        scheduler_specific_kwargs: options of the schedule.
+
+    Raises:
+        ConfigError: a number that the schedule needs is missing, or it does not have one of the options.
 
     >>> optimizer = torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1)
     >>> get_scheduler("cosine", optimizer, num_warmup_steps=2, num_training_steps=10).get_last_lr()
@@ -76,7 +86,7 @@ def get_scheduler(
 
 
 def steps_on_metric(scheduler: object) -> bool:
-    """Whether a schedule waits for a metric, `step(metric)` after an evaluation, instead of a step after every update.
+    """Return whether a schedule takes `step(metric)` after an evaluation instead of a step after every update.
 
     >>> steps_on_metric(get_greedy_schedule(torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1)))
     True
@@ -85,10 +95,10 @@ def steps_on_metric(scheduler: object) -> bool:
 
 
 def rate_of_schedule(scheduler: object, optimizer: Optimizer) -> tuple[float, float] | None:
-    """The rate that an optimizer has, and the one its schedule gives where it stands, if these differ.
+    """Return the rate of an optimizer and the rate of its schedule at the current position, if these differ.
 
-    They do where a schedule was continued that has another shape than the one before. None of a schedule that does
-    not know: one that goes by a metric, or from each rate to the next.
+    They differ after a schedule of another shape was continued. Return None for a schedule that cannot compute its
+    rate from the position: one that follows a metric, or derives each rate from the last.
     """
     if not isinstance(scheduler, LambdaLR):
         return None
@@ -100,7 +110,7 @@ def rate_of_schedule(scheduler: object, optimizer: Optimizer) -> tuple[float, fl
 
 
 def follow_schedule(scheduler: LambdaLR, optimizer: Optimizer) -> None:
-    """Give an optimizer the rates of its schedule where it stands, without a step of it."""
+    """Set the rates of an optimizer to those of its schedule at the current position, without a step of it."""
     rates = _rates(scheduler)
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         if isinstance(group["lr"], Tensor):
@@ -116,7 +126,11 @@ def _rates(scheduler: LambdaLR) -> list[float]:
 
 
 def get_constant_schedule(optimizer: Optimizer, last_epoch: int = -1) -> LambdaLR:
-    """Always the initial rate.
+    """Return a schedule that keeps the initial rate.
+
+    Args:
+        optimizer: the optimizer whose rates it sets.
+        last_epoch: the last step that was taken, to continue from; -1 at the start.
 
     >>> schedule = get_constant_schedule(optimizer)
     """
@@ -124,7 +138,12 @@ def get_constant_schedule(optimizer: Optimizer, last_epoch: int = -1) -> LambdaL
 
 
 def get_constant_schedule_with_warmup(optimizer: Optimizer, num_warmup_steps: int, last_epoch: int = -1) -> LambdaLR:
-    """Up in a line for `num_warmup_steps`, then level.
+    """Return a schedule that rises linearly, then stays constant.
+
+    Args:
+        optimizer: the optimizer whose rates it sets.
+        num_warmup_steps: the steps of the rise.
+        last_epoch: the last step that was taken, to continue from; -1 at the start.
 
     >>> schedule = get_constant_schedule_with_warmup(optimizer, num_warmup_steps=100)
     """
@@ -135,7 +154,13 @@ def get_constant_schedule_with_warmup(optimizer: Optimizer, num_warmup_steps: in
 def get_linear_schedule_with_warmup(
     optimizer: Optimizer, num_warmup_steps: int, num_training_steps: int, last_epoch: int = -1
 ) -> LambdaLR:
-    """Up in a line for `num_warmup_steps`, then down in a line to zero at `num_training_steps`.
+    """Return a schedule that rises linearly, then falls linearly to zero.
+
+    Args:
+        optimizer: the optimizer whose rates it sets.
+        num_warmup_steps: the steps of the rise.
+        num_training_steps: the step at which the rate is zero.
+        last_epoch: the last step that was taken, to continue from; -1 at the start.
 
     >>> schedule = get_linear_schedule_with_warmup(optimizer, num_warmup_steps=100, num_training_steps=1000)
     """
@@ -150,7 +175,14 @@ def get_cosine_schedule_with_warmup(
     num_cycles: float = 0.5,
     last_epoch: int = -1,
 ) -> LambdaLR:
-    """Up in a line, then down along half a cosine (`num_cycles=0.5`) to zero.
+    """Return a schedule that rises linearly, then falls along a cosine.
+
+    Args:
+        optimizer: the optimizer whose rates it sets.
+        num_warmup_steps: the steps of the rise.
+        num_training_steps: the step at which the cycles end.
+        num_cycles: the number of cosine cycles; half a cycle ends at zero.
+        last_epoch: the last step that was taken, to continue from; -1 at the start.
 
     >>> schedule = get_cosine_schedule_with_warmup(optimizer, num_warmup_steps=100, num_training_steps=1000)
     """
@@ -170,7 +202,14 @@ def get_cosine_with_hard_restarts_schedule_with_warmup(
     num_cycles: int = 1,
     last_epoch: int = -1,
 ) -> LambdaLR:
-    """Up in a line, then `num_cycles` times from the initial rate to zero along half a cosine.
+    """Return a schedule that rises linearly, then falls several times from the initial rate to zero.
+
+    Args:
+        optimizer: the optimizer whose rates it sets.
+        num_warmup_steps: the steps of the rise.
+        num_training_steps: the step at which the last cycle ends.
+        num_cycles: how many times it falls, each time along half a cosine.
+        last_epoch: the last step that was taken, to continue from; -1 at the start.
 
     >>> schedule = get_cosine_with_hard_restarts_schedule_with_warmup(optimizer, 100, 1000, num_cycles=3)
     """
@@ -191,7 +230,18 @@ def get_polynomial_decay_schedule_with_warmup(
     power: float = 1.0,
     last_epoch: int = -1,
 ) -> LambdaLR:
-    """Up in a line, then down to the rate `lr_end` along a power of the remaining time.
+    """Return a schedule that rises linearly, then falls along a power of the remaining time.
+
+    Args:
+        optimizer: the optimizer whose rates it sets.
+        num_warmup_steps: the steps of the rise.
+        num_training_steps: the step at which the rate is `lr_end`.
+        lr_end: the last rate.
+        power: the power of the remaining time.
+        last_epoch: the last step that was taken, to continue from; -1 at the start.
+
+    Raises:
+        ConfigError: `lr_end` is not below the initial rate, or that is 0.
 
     >>> schedule = get_polynomial_decay_schedule_with_warmup(optimizer, 100, 1000, power=2.0)
     """
@@ -216,9 +266,16 @@ def get_polynomial_decay_schedule_with_warmup(
 def get_inverse_sqrt_schedule(
     optimizer: Optimizer, num_warmup_steps: int, timescale: int | None = None, last_epoch: int = -1
 ) -> LambdaLR:
-    """Up in a line, then down as one over the square root of the step.
+    """Return a schedule that rises linearly, then falls as one over the square root of the step.
 
-    `timescale` is the warmup, or 10,000 without one.
+    Args:
+        optimizer: the optimizer whose rates it sets.
+        num_warmup_steps: the steps of the rise.
+        timescale: the scale of the square root; by default the warmup, or 10,000 without one.
+        last_epoch: the last step that was taken, to continue from; -1 at the start.
+
+    Raises:
+        ConfigError: `timescale` is not positive.
 
     >>> schedule = get_inverse_sqrt_schedule(optimizer, num_warmup_steps=100)
     """
@@ -235,7 +292,11 @@ def get_inverse_sqrt_schedule(
 
 
 def get_reduce_on_plateau_schedule(optimizer: Optimizer, **kwargs: Any) -> ReduceLROnPlateau:
-    """Lower the rate when a metric stops improving; options are those of torch's `ReduceLROnPlateau`.
+    """Return a schedule that lowers the rate when a metric stops improving.
+
+    Args:
+        optimizer: the optimizer whose rates it sets.
+        **kwargs: options of torch's `ReduceLROnPlateau`.
 
     >>> schedule = get_reduce_on_plateau_schedule(optimizer, patience=3)
     """
@@ -251,7 +312,19 @@ def get_cosine_with_min_lr_schedule_with_warmup(
     min_lr: float | None = None,
     min_lr_rate: float | None = None,
 ) -> LambdaLR:
-    """Up in a line, then along half a cosine to the rate `min_lr`, or to the share `min_lr_rate` of the initial rate.
+    """Return a schedule that rises linearly, then falls along a cosine to a lowest rate.
+
+    Args:
+        optimizer: the optimizer whose rates it sets.
+        num_warmup_steps: the steps of the rise.
+        num_training_steps: the step at which the cycles end.
+        num_cycles: the number of cosine cycles; half a cycle ends at the lowest rate.
+        last_epoch: the last step that was taken, to continue from; -1 at the start.
+        min_lr: the lowest rate.
+        min_lr_rate: the lowest rate as a share of the initial one.
+
+    Raises:
+        ConfigError: both of `min_lr` and `min_lr_rate` are set, or neither.
 
     >>> schedule = get_cosine_with_min_lr_schedule_with_warmup(optimizer, 100, 1000, min_lr=1e-6)
     """
@@ -275,9 +348,9 @@ def get_cosine_with_min_lr_schedule_with_warmup_lr_rate(
     min_lr_rate: float | None = None,
     warmup_lr_rate: float | None = None,
 ) -> LambdaLR:
-    """As `get_cosine_with_min_lr_schedule_with_warmup`, one step earlier: none has the rate 0, the last the lowest.
+    """Return `get_cosine_with_min_lr_schedule_with_warmup` one step earlier: no rate is 0, the last is the lowest.
 
-    The first rate is the share `warmup_lr_rate` of the initial one; without it, one step's share of the way up.
+    The first rate is the share `warmup_lr_rate` of the initial one; without it, one step's share of the warmup.
 
     >>> schedule = get_cosine_with_min_lr_schedule_with_warmup_lr_rate(optimizer, 100, 1000, min_lr_rate=0.1)
     """
@@ -304,9 +377,22 @@ def get_wsd_schedule(
     num_cycles: float = 0.5,
     last_epoch: int = -1,
 ) -> LambdaLR:
-    """Up, level, down: the level part lasts `num_stable_steps`, or what `num_training_steps` leave for it.
+    """Return a schedule that rises, stays constant, then falls (warmup, stable, decay).
 
-    `warmup_type` and `decay_type` are "linear", "cosine" or "1-sqrt".
+    Args:
+        optimizer: the optimizer whose rates it sets.
+        num_warmup_steps: the steps of the rise.
+        num_decay_steps: the steps of the fall.
+        num_training_steps: the steps of the run, from which the constant part follows if `num_stable_steps` is None.
+        num_stable_steps: the steps of the constant part.
+        warmup_type: the curve of the rise: "linear", "cosine" or "1-sqrt".
+        decay_type: the curve of the fall: "linear", "cosine" or "1-sqrt".
+        min_lr_ratio: the lowest rate as a share of the initial one.
+        num_cycles: the number of cosine cycles, for "cosine".
+        last_epoch: the last step that was taken, to continue from; -1 at the start.
+
+    Raises:
+        ConfigError: neither `num_training_steps` nor `num_stable_steps` is set, or a curve is unknown.
 
     >>> schedule = get_wsd_schedule(optimizer, num_warmup_steps=100, num_decay_steps=200, num_training_steps=1000)
     """
@@ -327,12 +413,12 @@ def get_wsd_schedule(
 
 @dataclass(frozen=True)
 class _Schedule:
-    """How a named schedule is made, and which numbers of the run it must or may have."""
+    """A named schedule: its constructor, and the numbers of the run that it needs or accepts."""
 
     make: Callable[..., LRScheduler]
     needs: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
-    target: Callable[..., LRScheduler] | None = None  # whose options it takes, if not those of `make`
+    target: Callable[..., LRScheduler] | None = None  # the function whose options it takes, if not `make`
 
 
 _WARMUP = ("num_warmup_steps",)
@@ -357,7 +443,7 @@ _SCHEDULES: dict[SchedulerType, _Schedule] = {
 
 
 def _check_options(kind: SchedulerType, schedule: _Schedule, options: Mapping[str, Any]) -> None:
-    """Refuse options that the schedule does not have, and the lack of those it cannot do without."""
+    """Raise if an option does not exist in the schedule, or a required one is missing."""
     parameters = inspect.signature(schedule.target or schedule.make).parameters
     taken = {"optimizer", *schedule.needs, *schedule.takes}
     valid = {name: parameter for name, parameter in parameters.items() if name not in taken}
@@ -380,7 +466,7 @@ def _check_options(kind: SchedulerType, schedule: _Schedule, options: Mapping[st
 
 
 def _initial_rate(optimizer: Optimizer) -> float:
-    """The rate the optimizer was made with."""
+    """Return the rate the optimizer was made with."""
     rate = optimizer.defaults.get("lr")
     if rate is None:
         raise ConfigError(
@@ -392,7 +478,7 @@ def _initial_rate(optimizer: Optimizer) -> float:
 
 
 def _nonzero(rate: float) -> float:
-    """`rate`, which is going to be divided by."""
+    """Return `rate`, a divisor, or raise if it is zero."""
     if rate == 0:
         raise ConfigError(
             what="the initial learning rate is 0",
@@ -403,7 +489,7 @@ def _nonzero(rate: float) -> float:
 
 
 def _floor(optimizer: Optimizer, min_lr: float | None, min_lr_rate: float | None) -> float:
-    """The lowest rate as a share of the initial one."""
+    """Return the lowest rate as a share of the initial one."""
     if min_lr is not None and min_lr_rate is not None:
         raise ConfigError(
             what="Only one of min_lr or min_lr_rate should be set",
@@ -431,7 +517,7 @@ def _check_curve(part: str, name: str, curves: Mapping[str, object]) -> None:
 
 
 def _stable_steps(num_warmup: int, num_decay: int, num_training: int | None, num_stable: int | None) -> int:
-    """How long the level part lasts."""
+    """Return how many steps the constant part lasts."""
     if num_stable is None and num_training is None:
         raise ConfigError(
             what="Either num_training_steps or num_stable_steps must be specified.",

@@ -1,7 +1,7 @@
-"""Looking at runs through their journals: one page of a run, several runs compared.
+"""Pages made from journals: a page of one run, and a page that compares several.
 
-Reads `events.jsonl`, or `trainer_state.json` of a run without one, and knows nothing of trainers. Names are loaded
-when they are first used: the trainer needs a page at the end of a run, and whoever imports it need not wait for that.
+Reads `events.jsonl`, or `trainer_state.json` if a run has no journal, and does not depend on trainers. Names are
+loaded when they are first used: the trainer needs a page only at the end of a run, and importing it stays fast.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Curves as inline SVG. Lines are stretched to the width of the page; text is not, so it is readable on a phone.
+"""Charts as inline SVG. Lines are stretched to the width of the page; text is not, so it is readable on a phone.
 
-The drawing has a thousand units in each direction. Every number comes from a journal: names are escaped, and numbers
+The drawing has a thousand units in each direction. All data comes from a journal: names are escaped, and numbers
 that are not finite are left out of the line and marked below it.
 """
 
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from .downsample import Curve
 from .text import embedded, number, safe, short_number
 
-_POINTS = 600  # of a line on a page
-_SMOOTH_FROM = 80  # points: fewer are shown as they are
-_SPREAD = 60  # the largest is so many times the middle one: then the axis is logarithmic
+_POINTS = 600  # points of a line on a page
+_SMOOTH_FROM = 80  # points; a shorter curve is not smoothed
+_SPREAD = 60  # ratio of the largest value to the median above which the axis is logarithmic
 _SIDE = 1000.0
-_PER_LETTER = 0.018  # of the width, for the text of a mark on a narrow page
-_LARGEST = 1e100  # what lies beyond is drawn at the edge
+_PER_LETTER = 0.018  # part of the width that a letter of a mark takes on a narrow page
+_LARGEST = 1e100  # values beyond it are drawn at the edge
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,15 @@ class Series:
 
     name: str
     curve: Curve
-    color: int  # of the palette, from 1
-    dots: bool = False  # every point is marked: an evaluation
+    color: int  # index into the palette, from 1
+    dots: bool = False  # mark every point, as for evaluations
     smooth: bool = False
     fill: bool = False
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A step worth a vertical line."""
+    """A vertical line at a step, with a label."""
 
     step: int
     text: str
@@ -49,7 +49,7 @@ class _Axis:
     logarithmic: bool = False
 
     def place(self, value: float) -> float:
-        """From 0 at the bottom to 1 at the top."""
+        """Return the position of a value on the axis, from 0 at the bottom to 1 at the top."""
         low, high, value = self.low, self.high, min(max(value, -_LARGEST), _LARGEST)
         if self.logarithmic:
             low, high, value = math.log(low), math.log(high), math.log(max(value, low))
@@ -67,7 +67,7 @@ def chart(
     from_zero: bool = False,
     marks: Sequence[Mark] = (),
 ) -> str:
-    """One panel. `width` is in sixths of the page, `until` the last step of the axis."""
+    """Return one panel as HTML. `width` is in sixths of the page; `until` is the last step of the axis."""
     shown = [one for one in series if one.curve]
     drawn = [(one, one.curve.thinned(_POINTS)) for one in shown]
     last = max([until, *(one.curve.steps[-1] for one in shown)], default=0) or 1
@@ -104,7 +104,7 @@ def _axis(values: Iterable[float], *, from_zero: bool) -> _Axis:
     if not math.isfinite(step) or step <= 0:
         return _Axis(low, high, (low, high))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    # A line through the middle of a wide gap says nothing: the axis ends a little above the highest value.
+    # A wide gap above the line shows nothing: the axis ends a little above the highest value.
     top = max(high + 0.04 * (high - low), high)
     ticks = [one * step for one in range(first, min(last, first + 12) + 1)]
     bottom = low if low == 0 else max(first * step, low - 0.06 * (high - low))
@@ -119,7 +119,7 @@ def _logarithmic(low: float, high: float) -> _Axis:
 
 
 def _step_of(span: float, count: int) -> float:
-    """A round number that goes about `count` times into the span."""
+    """Return a round number that fits about `count` times into the span."""
     rough = span / count
     if not math.isfinite(rough) or rough <= 0:
         return math.nan
@@ -161,7 +161,7 @@ def _mark_labels(marks: Sequence[Mark], last: int) -> str:
     for mark in sorted(marks, key=lambda mark: mark.step):
         if mark.text and 0 <= mark.step <= last:
             at = mark.step / last
-            line = line + 1 if at < free_from else 0  # where there is no room beside the one before, below it
+            line = line + 1 if at < free_from else 0  # below the previous label where there is no room beside it
             free_from, side = at + _PER_LETTER * len(mark.text), " left" if at > 0.75 else ""
             place = f"left:{at * 100:.2f}%;top:{2 + 14 * min(line, 6)}px"
             labels.append(f'<span class="ml{side}" style="{place}">{safe(mark.text)}</span>')
@@ -211,7 +211,7 @@ def _line(series: Series, curve: Curve, axis: _Axis, last: int) -> str:
 
 
 def _path(steps: Sequence[int], values: Sequence[float], axis: _Axis, last: int) -> str:
-    """The line; it is broken where a value is not finite."""
+    """Return the path of a line, broken where a value is not finite."""
     parts, pen = [], "M"
     for step, value in zip(steps, values, strict=True):
         if math.isfinite(value):
@@ -223,7 +223,7 @@ def _path(steps: Sequence[int], values: Sequence[float], axis: _Axis, last: int)
 
 
 def _dots(curve: Curve, axis: _Axis, last: int) -> str:
-    """Points as lines of no length: their round ends stay round however the drawing is stretched."""
+    """Return points as lines of zero length: their round ends stay round however the drawing is stretched."""
     return "".join(
         f"M{_x(step, last)} {_y(axis, value)}h.01"
         for step, value in zip(curve.steps, curve.values, strict=True)
@@ -232,8 +232,10 @@ def _dots(curve: Curve, axis: _Axis, last: int) -> str:
 
 
 def _smoothed(values: Sequence[float], *, logarithmic: bool) -> list[float]:
-    """A running mean that forgets, without its bias towards the start. It is taken of what the eye sees: of the
-    logarithms where the axis is logarithmic, or one spike would lift the line for long."""
+    """Return an exponential running mean without its bias towards the start.
+
+    On a logarithmic axis the mean is taken of the logarithms; otherwise one spike would lift the line for long.
+    """
     if logarithmic:
         return [math.exp(one) for one in _smoothed([_log(value) for value in values], logarithmic=False)]
     keep, sum_, weight, smoothed = 1 - 1 / max(2.0, len(values) / 25), 0.0, 0.0, []
@@ -248,7 +250,7 @@ def _log(value: float) -> float:
     return math.log(value) if value > 0 and math.isfinite(value) else math.nan
 
 
-# ---- in words -------------------------------------------------------------------------------------------------------
+# ---- text and data --------------------------------------------------------------------------------------------------
 
 
 def _legend(series: Sequence[Series]) -> str:
@@ -259,7 +261,7 @@ def _legend(series: Sequence[Series]) -> str:
 
 
 def _spoken(title: str, series: Sequence[Series]) -> str:
-    """The chart for those who do not see it."""
+    """Return a description of the chart for screen readers."""
     told = []
     for one in series:
         lowest, highest = one.curve.lowest(), one.curve.highest()
@@ -276,7 +278,7 @@ def _spoken(title: str, series: Sequence[Series]) -> str:
 
 
 def _data(drawn: Sequence[tuple[Series, Curve]], last: int) -> dict[str, object]:
-    """What the read-out under the pointer shows."""
+    """Return the data that is shown under the pointer."""
     return {
         "last": last,
         "series": [

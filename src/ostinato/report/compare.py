@@ -1,4 +1,4 @@
-"""Several runs on one page: what differs in their settings, their curves, the first step where they part."""
+"""A page that compares runs: the settings that differ, the curves, and the first step at which the runs differ."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .html import (
 from .journal_reader import RunRecord, events, mapping_in, read_run, step_in, value_in
 from .text import amount, duration, number, printable, safe
 
-MOST = 8  # colours that can be told apart
+MOST = 8  # colours that can be distinguished
 _MOST_CHARTS = 24
 _MEMORY = ("memory/device_peak", "memory/rss")
 _TITLES = {
@@ -35,17 +35,17 @@ _TITLES = {
     "memory/rss": "Memory in GB: process",
 }
 _COMPARED = ("loss", "grad_norm", "learning_rate", "eval_loss")
-_OF_A_WINDOW = "loss"  # is the mean of all steps since the last log; the others are of the step itself
+_OF_A_WINDOW = "loss"  # the mean of all steps since the last log; the other names are values of the step itself
 _NOT_SETTINGS = ("output_dir", "run_name", "logging_dir")
 
 
 @dataclass
 class Logged:
-    """What a run logged of one name, every step of it: sixteen bytes for each number."""
+    """All values that a run logged under one name: sixteen bytes for each."""
 
     steps: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))
-    since: int | None = 0  # the step after which the first is of; None: not known, the run went on from another's
+    since: int | None = 0  # the step after which the first window starts; None if the run continued another
 
     def add(self, step: int, value: float | None) -> None:
         if value is not None and (not self.steps or self.steps[-1] < step):
@@ -53,22 +53,22 @@ class Logged:
             self.values.append(value)
 
     def go_back(self, step: int) -> None:
-        """The steps after it are taken again."""
+        """Drop the steps after `step`, which the run repeats."""
         while self.steps and self.steps[-1] > step:
             self.steps.pop()
             self.values.pop()
 
     def window_of(self, place: int) -> int | None:
-        """The step of the log before this one."""
+        """Return the step of the previous log."""
         return self.steps[place - 1] if place else self.since
 
 
 @dataclass(frozen=True)
 class Parting:
-    """Where two runs stop being the same, by what both logged, bit for bit."""
+    """The first difference between two runs, by comparing what both logged bit for bit."""
 
     compared: int  # logs of the same step
-    step: int | None = None  # the first that differs; None: none does
+    step: int | None = None  # the first step that differs; None if none does
     name: str = ""
     one: float = math.nan
     other: float = math.nan
@@ -89,15 +89,16 @@ class Parting:
 
 
 def first_parting(one: RunRecord, other: RunRecord) -> Parting:
-    """The first step at which two runs logged different losses, gradient norms or rates.
+    """Return the first step at which two runs logged different losses, gradient norms or rates.
 
-    A loss is the mean since the last log, so it is compared where both logged at the same step before.
+    A loss is the mean since the last log, so it is compared only where the previous log of both runs was at the
+    same step.
     """
     return _first_of(logged(one), logged(other))
 
 
 def partings(runs: Sequence[RunRecord]) -> list[Parting]:
-    """Where each of the others parts from the first; every journal is read once."""
+    """Return where each run differs from the first. Every journal is read once."""
     first = logged(runs[0])
     return [_first_of(first, logged(run)) for run in runs[1:]]
 
@@ -105,14 +106,14 @@ def partings(runs: Sequence[RunRecord]) -> list[Parting]:
 def _first_of(mine: dict[str, Logged], theirs: dict[str, Logged]) -> Parting:
     found = [_parting(name, mine[name], theirs[name]) for name in _COMPARED]
     parted = [parting for parting in found if parting.step is not None]
-    if parted:  # `min` keeps the order of names where several part at the same step
+    if parted:  # `min` keeps the order of names where several differ first at the same step
         return min(parted, key=lambda parting: parting.step or 0)
     most = max(found, key=lambda parting: parting.compared)
     return replace(most, other_windows=sum(parting.other_windows for parting in found))
 
 
 def logged(run: RunRecord) -> dict[str, Logged]:
-    """What a run logged, by name."""
+    """Return what a run logged, by name."""
     found = {name: Logged() for name in _COMPARED}
     has_begun = False
     for event in events(run.path):
@@ -162,7 +163,7 @@ def _same(one: float, other: float) -> bool:
 
 
 def differing_settings(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:
-    """Arguments, versions and plan that are not the same in all runs, with the value of each."""
+    """Return the arguments, versions and plan entries that differ between runs, with the value of each run."""
     told = [_settings(run) for run in runs]
     names = dict.fromkeys(name for one in told for name in one)
     values = {name: [one.get(name, "–") for one in told] for name in names}
@@ -188,13 +189,13 @@ def _settings(run: RunRecord) -> dict[str, Any]:
 
 
 def comparison(places: Sequence[str | Path]) -> str:
-    """The page that compares the runs of two or more journals."""
+    """Return the page that compares the runs of two or more journals."""
     runs = [read_run(place) for place in places]
     return render_comparison(runs, partings(runs))
 
 
 def render_comparison(runs: Sequence[RunRecord], parted: Sequence[Parting]) -> str:
-    """The whole page; `parted` is where each run but the first parts from the first."""
+    """Return the whole page; `parted` holds where each run but the first differs from the first."""
     names = _distinct_names(runs)
     body = "\n".join(
         [
@@ -209,7 +210,7 @@ def render_comparison(runs: Sequence[RunRecord], parted: Sequence[Parting]) -> s
 
 
 def _distinct_names(runs: Sequence[RunRecord]) -> list[str]:
-    """Names that tell them apart: the run's own, else as much of its directory as is needed, else with its id."""
+    """Return distinct names: the run's own, else as much of its directory as is needed, else with its id."""
     names = [run.name for run in runs]
     if len(set(names)) < len(names):
         names = _without_what_is_common([run.path.resolve().parent for run in runs])
@@ -219,7 +220,7 @@ def _distinct_names(runs: Sequence[RunRecord]) -> list[str]:
 
 
 def _without_what_is_common(folders: Sequence[Path]) -> list[str]:
-    """Paths from the folder on where they part.
+    """Return the paths from the first folder that differs.
 
     >>> _without_what_is_common([Path("/runs/a/out"), Path("/runs/b/out")])
     ['a/out', 'b/out']
@@ -269,7 +270,7 @@ def _results(runs: Sequence[RunRecord], names: Sequence[str]) -> str:
 
 
 def _best_of(runs: Sequence[RunRecord], name: str) -> float | None:
-    """The best of the runs, where it is known which way is better."""
+    """Return the best value of the runs, if it is known which direction is better."""
     values = [value for run in runs if (value := run.final.get(name)) is not None and math.isfinite(value)]
     if len(values) < 2 or len(set(values)) == 1:
         return None
@@ -294,17 +295,17 @@ def _is_result(name: str) -> bool:
 
 def _charts(runs: Sequence[RunRecord], names: Sequence[str], parted: Sequence[Parting]) -> str:
     wanted = list(dict.fromkeys(name for run in runs for name in curve_names(run.curves)))
-    if all("memory/device_peak" in run.curves for run in runs):  # the model and its data are there
+    if all("memory/device_peak" in run.curves for run in runs):  # it holds the model and its data
         wanted = [name for name in wanted if name != "memory/rss"]
     shared = {name for name in wanted if sum(name in run.curves for run in runs) > 1}
-    wanted.sort(key=lambda name: name not in shared)  # what only one of them logged comes last
+    wanted.sort(key=lambda name: name not in shared)  # curves of a single run come last
     order = ["loss", *(name for name in wanted if name.startswith("eval_"))]
     order += [name for name in wanted if name not in order]
     last = max(run.step for run in runs)
     places = zip(names[1:], parted, strict=True)
     marks = [Mark(parting.step, f"{name} parts") for name, parting in places if parting.step is not None]
     shown, drawn = [one for one in order if one in wanted][:_MOST_CHARTS], []
-    alone = shown[-1] if len(shown) % 2 != ("loss" in shown) else None  # has a row to itself
+    alone = shown[-1] if len(shown) % 2 != ("loss" in shown) else None  # the chart that takes a whole row
     for name in shown:
         present = [(place, run) for place, run in enumerate(runs) if name in run.curves]
         evaluated = any(name in run.evaluated for run in runs)
@@ -349,7 +350,7 @@ def _settings_panel(runs: Sequence[RunRecord], names: Sequence[str]) -> str:
 
 
 def summary(runs: Sequence[RunRecord], parted: Sequence[Parting]) -> Iterator[str]:
-    """The comparison in a few lines, for a terminal."""
+    """Yield the comparison as a few lines for a terminal."""
     names = _distinct_names(runs)
     for name, parting in zip(names[1:], parted, strict=True):
         yield printable(f"{names[0]} and {name} {parting}")

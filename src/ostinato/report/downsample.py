@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-LIMIT = 2_000  # points that are kept of a curve, at least half of them once there were more
-_ALL = 2  # of two neighbours both are kept
-_WAITING = 1_000  # points of a curve that are looked at together
+LIMIT = 2_000  # points kept of a curve; of a longer curve, at least half as many
+_ALL = 2  # a span in which all points are kept: the lowest and the highest of two
+_WAITING = 1_000  # points of a curve that are thinned out together
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Curve:
 
     steps: tuple[int, ...]
     values: tuple[float, ...]
-    is_whole: bool = True  # no point was left out: else only the extremes are certain, not how many are how large
+    is_whole: bool = True  # no point was left out; otherwise only the extremes are exact, not the distribution
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -30,11 +30,11 @@ class Curve:
         return self.values[-1]
 
     def lowest(self) -> tuple[int, float] | None:
-        """The step and the value of the smallest; None if there is no finite one."""
+        """Return the step and the value of the smallest; None if none is finite."""
         return self._extreme(-1)
 
     def highest(self) -> tuple[int, float] | None:
-        """The step and the value of the largest; None if there is no finite one."""
+        """Return the step and the value of the largest; None if none is finite."""
         return self._extreme(1)
 
     def _extreme(self, sign: int) -> tuple[int, float] | None:
@@ -42,11 +42,11 @@ class Curve:
         return max(finite, key=lambda point: sign * point[1]) if finite else None
 
     def times(self, factor: float) -> Curve:
-        """The same in another unit."""
+        """Return the curve in another unit."""
         return replace(self, values=tuple(value * factor for value in self.values))
 
     def thinned(self, limit: int) -> Curve:
-        """The same with at most about so many points: of every stretch its lowest and its highest."""
+        """Return the curve with at most about `limit` points: the lowest and the highest of every stretch."""
         points = list(zip(self.steps, self.values, strict=True))
         while len(points) > max(limit, 8):
             points = _halved(points)
@@ -55,24 +55,24 @@ class Curve:
 
 
 class GrowingCurve:
-    """A curve that is being read. However much is added, it holds about twice the limit.
+    """A curve that is being read. However many points are added, it holds about twice the limit.
 
-    New points wait until there are many; then of every `_span` of them the lowest and the highest are kept. When too
-    many have gathered, what is kept is halved and the span doubled, so that all of the curve is equally dense.
+    New points are buffered; then the lowest and the highest of every `_span` of them are kept. When too many points
+    are kept, they are halved and the span is doubled, so that the whole curve is equally dense.
     """
 
     def __init__(self, limit: int = LIMIT) -> None:
         self.limit = limit
         self._kept: list[tuple[int, float]] = []
         self._span = _ALL
-        self._steps: list[int] = []  # those that wait
+        self._steps: list[int] = []  # the buffer
         self._values: list[float] = []
 
     def __len__(self) -> int:
         return len(self._kept) + len(self._steps)
 
     def add(self, step: int, value: float) -> None:
-        """Add a point. The same step again replaces the last one: the later line is the one that counts."""
+        """Add a point. A repeated step replaces the last point: the later line of the journal counts."""
         steps = self._steps
         if steps and steps[-1] == step:
             self._values[-1] = value
@@ -83,20 +83,20 @@ class GrowingCurve:
             self._settle()
 
     def forget_after(self, step: int) -> None:
-        """Drop what lies after a step: the run went on from there, and takes those steps again."""
+        """Drop the points after a step: the run continued from there and repeats those steps."""
         self._kept = [point for point in self._kept if point[0] <= step]
         waiting = [point for point in zip(self._steps, self._values, strict=True) if point[0] <= step]
         self._steps, self._values = [point[0] for point in waiting], [point[1] for point in waiting]
 
     def done(self) -> Curve:
-        """What was read."""
+        """Return the curve that was read."""
         self._settle()
         ordered = sorted([*self._kept, *zip(self._steps, self._values, strict=True)], key=_step)
         is_whole = self._span == _ALL
         return Curve(tuple(step for step, _ in ordered), tuple(value for _, value in ordered), is_whole)
 
     def _settle(self) -> None:
-        """Thin out those that wait; the last one stays as it is, since another may replace it."""
+        """Thin out the buffer. The last point stays as it is, since another may replace it."""
         steps, values, span = self._steps[:-1], self._values[:-1], self._span
         if span == _ALL:
             self._kept += zip(steps, values, strict=True)
@@ -109,7 +109,7 @@ class GrowingCurve:
 
 
 def _ends_of(steps: Sequence[int], values: Sequence[float]) -> list[tuple[int, float]]:
-    """The lowest and the highest of neighbours, and the first that is no number."""
+    """Return the lowest and the highest of neighbours, and the first that is not finite."""
     if math.isfinite(sum(values)):
         low, high = values.index(min(values)), values.index(max(values))
         return [(steps[place], values[place]) for place in sorted({low, high})]
@@ -117,7 +117,7 @@ def _ends_of(steps: Sequence[int], values: Sequence[float]) -> list[tuple[int, f
 
 
 def _halved(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Of four neighbours two, or three; the first and the last point stay."""
+    """Return two or three of every four neighbours; the first and the last point stay."""
     kept = [points[0]]
     for begin in range(1, len(points) - 1, 4):
         kept += _of_neighbours(points[begin : min(begin + 4, len(points) - 1)])
@@ -125,7 +125,7 @@ def _halved(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
 
 
 def _of_neighbours(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """The lowest and the highest, and the first that is no number: of many good ones it must not get lost."""
+    """Return the lowest, the highest and the first that is not finite, which must not get lost among finite ones."""
     finite = [point for point in points if math.isfinite(point[1])]
     chosen = {id(min(finite, key=_value)), id(max(finite, key=_value))} if finite else set()
     bad = next((point for point in points if not math.isfinite(point[1])), None)

@@ -1,4 +1,4 @@
-"""The pieces that a page of one run and a page of several are made of, and the page around them."""
+"""HTML components shared by the page of one run and the page of several, and the page around them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _beside(name: str) -> str:
 
 
 def whole_page(title: str, what: str, body: str) -> str:
-    """One page with all it needs inside; its own policy forbids it to load or send anything."""
+    """Return a self-contained page; its own content policy forbids it to load or send anything."""
     script = _beside("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
@@ -52,7 +52,7 @@ def whole_page(title: str, what: str, body: str) -> str:
 
 
 def write_page(page: str, path: Path) -> None:
-    """Write a page so that nobody sees half of it."""
+    """Write a page atomically, so that a half-written page is never seen."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         unfinished.write_text(page, encoding="utf-8", newline="\n")
@@ -62,13 +62,13 @@ def write_page(page: str, path: Path) -> None:
 
 
 def panel(title: str, inside: str, *, note: str = "") -> str:
-    """A box with a heading."""
+    """Return a box with a heading."""
     right = f'<span class="x">{safe(note)}</span>' if note else ""
     return f'<section class="panel"><div class="ph"><h3>{safe(title)}</h3>{right}</div>{inside}</section>'
 
 
 def key_numbers(entries: Iterable[tuple[str, str, str, str]]) -> str:
-    """Large numbers in a row: name, value, unit, remark."""
+    """Return large numbers in a row: name, value, unit, remark."""
     cells = "".join(
         f'<div class="kpi"><dt>{safe(name)}</dt><dd class="v">{safe(value)}'
         f"{f'<small>{safe(unit)}</small>' if unit else ''}</dd><dd>{safe(remark)}</dd></div>"
@@ -78,12 +78,12 @@ def key_numbers(entries: Iterable[tuple[str, str, str, str]]) -> str:
 
 
 def pairs(entries: Iterable[tuple[str, str]]) -> str:
-    """Names and values, one pair to a line."""
+    """Return names and values, one pair per line."""
     return f'<dl class="kv">{"".join(f"<dt>{safe(name)}</dt><dd>{safe(value)}</dd>" for name, value in entries)}</dl>'
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[int] = ()) -> str:
-    """A table whose cells are HTML already. `numbers` are the columns set to the right."""
+    """Return a table whose cells are HTML already. `numbers` are the right-aligned columns."""
 
     def cell(tag: str, place: int, text: str) -> str:
         return f"<{tag}{' class=n' if place in numbers else ''}>{text}</{tag}>"
@@ -94,25 +94,25 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequen
 
 
 def value_text(value: Any) -> str:
-    """The value of an argument."""
+    """Return the value of an argument as text."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def outcome_pill(outcome: str) -> str:
-    """How a run ended, at a glance."""
+    """Return a label that shows how a run ended."""
     kind = {"finished": "", "stopped": " warn", "failed": " bad"}.get(outcome, " mut")
     text = {"open": "no end written"}.get(outcome, outcome)
     return f'<span class="pill{kind}">{safe(text)}</span>'
 
 
 def curve_names(curves: Mapping[str, Curve]) -> list[str]:
-    """Those worth a chart, in the order they were first logged."""
+    """Return the names that deserve a chart, in the order they were first logged."""
     return [name for name in curves if not name.endswith(_NOT_WORTH_A_CURVE) and name != "train_loss"]
 
 
 def typical_speed(run: RunRecord, speed: Curve) -> float:
-    """The median of the rows or tokens per second; of so many logs that some were left out, the mean of the rows."""
+    """Return the median of the rows or tokens per second; if some logs were left out, the mean of the rows."""
     if speed.is_whole:
         return statistics.median(speed.values)
     rows, spent = run.plan.get("rows_per_step"), run.seconds.get("computing", 0.0) + run.seconds.get("data", 0.0)
@@ -120,7 +120,7 @@ def typical_speed(run: RunRecord, speed: Curve) -> float:
 
 
 def title_of(name: str) -> str:
-    """The name of a curve as a heading.
+    """Return the name of a curve as a heading.
 
     >>> title_of("eval_f1_macro"), title_of("learning_rate")
     ('Eval f1 macro', 'Learning rate')
@@ -131,5 +131,5 @@ def title_of(name: str) -> str:
 
 
 def step_text(step: Any) -> str:
-    """A step as people write it."""
+    """Return a step as formatted text."""
     return number(step) if isinstance(step, int) else "?"

@@ -1,8 +1,7 @@
-"""A journal, read: what one run tells of itself (docs/journal.md).
+"""Reader of journals: turns the events of one run into a record (docs/journal.md).
 
-Whoever wrote the file is not trusted. Lines that are cut off, that are no JSON or that make no sense are counted and
-left out; kinds of events and fields that are not known are passed over; and whatever a file holds, what is kept of it
-has a limit.
+The content of a file is not trusted. Lines that are cut off, are not JSON or make no sense are counted and left out;
+unknown kinds of events and unknown fields are ignored; and what is kept of a file is limited, whatever it holds.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _decode = json.JSONDecoder().decode
 
 
 class JournalError(DataError, OSError):
-    """A journal that is not there, or tells nothing."""
+    """A journal that does not exist, or holds no run."""
 
     def __str__(self) -> str:  # OSError would print its own form
         return Exception.__str__(self)
@@ -37,7 +36,7 @@ class JournalError(DataError, OSError):
 
 @dataclass(frozen=True)
 class Saying:
-    """Something the run said: a notice, a warning, an error."""
+    """A message of the run: a notice, a warning or an error."""
 
     kind: str
     text: str
@@ -69,7 +68,7 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Leg:
-    """What one process did of a run; a resumed run has several."""
+    """The part of a run that one process did; a resumed run has several."""
 
     began: float | None
     ended: float | None
@@ -79,12 +78,12 @@ class Leg:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run, as its journal tells it."""
+    """A run as recorded in its journal."""
 
     path: Path
     run_id: str
     name: str
-    outcome: str  # finished, stopped, failed, or open: the journal does not say that it has ended
+    outcome: str  # finished, stopped, failed, or open: the journal does not record an end
     outcome_text: str
     traceback: str
     step: int
@@ -99,7 +98,7 @@ class RunRecord:
     forked_from: Mapping[str, Any]
     legs: tuple[Leg, ...]
     curves: Mapping[str, Curve]
-    evaluated: frozenset[str]  # the names of those that evaluations found
+    evaluated: frozenset[str]  # the names of the curves that come from evaluations
     evaluated_at: tuple[int, ...]
     saves: tuple[SavedModel, ...]
     best: Mapping[str, Any]  # step, metric, value
@@ -108,13 +107,13 @@ class RunRecord:
     sayings: tuple[Saying, ...]
     more_sayings: int
     final: Mapping[str, Any]  # the last numbers of training, evaluation and prediction, by name
-    other_runs: int  # that the same file tells of
+    other_runs: int  # number of other runs in the same file
     bad_lines: int
-    newer: bool  # written by a later version, which may tell more
+    newer: bool  # written by a later version, which may record more
 
     @property
     def has_journal(self) -> bool:
-        """Whether saves, sayings and times would be known."""
+        """Whether saves, messages and times are recorded."""
         return self.path.name != STATE_NAME
 
     @property
@@ -123,7 +122,7 @@ class RunRecord:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Where the time of all legs went, by purpose."""
+        """The time of all legs, by purpose."""
         spent: dict[str, float] = {}
         for leg in self.legs:
             for purpose, part in leg.seconds.items():
@@ -132,7 +131,7 @@ class RunRecord:
 
 
 def journal_path(place: str | Path) -> Path:
-    """The journal that is meant by a file or a directory; where there is none, the state of the run.
+    """Return the journal that a file or a directory refers to; if there is none, the state file of the run.
 
     >>> journal_path("nowhere")
     Traceback (most recent call last):
@@ -160,7 +159,7 @@ def journal_path(place: str | Path) -> Path:
 
 
 def read_run(place: str | Path, run_id: str | None = None) -> RunRecord:
-    """A run out of a journal: the one of this id, or the last that began.
+    """Return a run of a journal: the one with this id, or the last that began.
 
     >>> read_run("out").step  # doctest: +SKIP
     200
@@ -184,7 +183,7 @@ def read_run(place: str | Path, run_id: str | None = None) -> RunRecord:
             runs[name] = _Reading()
         if event["event"] == "start":
             latest = name
-            if run_id is None:  # nobody asks for the earlier ones any more: what they told can go
+            if run_id is None:  # the earlier runs are not needed any more
                 runs.update({other: _Reading() for other in runs if other != name})
         if run_id is None or name == run_id:
             runs[name].take(event)
@@ -207,7 +206,7 @@ def _nothing_to_tell(path: Path, run_id: str | None, runs: Mapping[str, Any], ba
 
 
 def events(path: Path) -> Iterator[dict[str, Any] | None]:
-    """The events of a journal, in order; None for a line that is none."""
+    """Yield the events of a journal in order; None for a line that is not an event."""
     try:
         if path.name == STATE_NAME:
             yield from state_events(path)
@@ -223,7 +222,7 @@ def events(path: Path) -> Iterator[dict[str, Any] | None]:
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes | None]:
-    """Lines; None for one that is longer than any line of a journal."""
+    """Yield lines; None for one that is longer than any line of a journal."""
     while line := file.readline(_LONGEST_LINE):
         if len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
             while (rest := file.readline(_LONGEST_LINE)) and not rest.endswith(b"\n"):
@@ -248,7 +247,7 @@ def _event(line: bytes) -> dict[str, Any] | None:
 class _Leg:
     began: float | None
     from_step: int
-    ended: Any = None  # as the last line tells them, who may tell anything
+    ended: Any = None  # as the last line has it, which may be any value
     seconds: dict[str, Any] = field(default_factory=dict)
 
     def done(self) -> Leg:
@@ -257,7 +256,7 @@ class _Leg:
 
 
 class _Reading:
-    """Takes in the events of a run, one by one."""
+    """A reader that collects the events of a run, one by one."""
 
     def __init__(self) -> None:
         self.start: dict[str, Any] = {}
@@ -278,7 +277,7 @@ class _Reading:
         self._rows_per_step = 0.0
 
     def take(self, event: dict[str, Any]) -> None:
-        """One event; of a kind that is not known nothing is taken but its time."""
+        """Read one event. Of an unknown kind only the time is used."""
         if self.legs:
             leg = self.legs[-1]
             leg.ended = event.get("time", leg.ended)
@@ -299,7 +298,7 @@ class _Reading:
         self._rows_per_step = _number(mapping_in(event.get("plan")).get("rows_per_step"))
 
     def _go_back_to(self, step: int) -> None:
-        """The steps after it are taken again: what was written of them the first time does not count."""
+        """Drop what was recorded of the steps after `step`: the run repeats them."""
         for curve in self.curves.values():
             curve.forget_after(step)
         self.evaluations.forget_after(step)
@@ -325,7 +324,7 @@ class _Reading:
         self._add_speed(step, event)
 
     def _add_speed(self, step: int, event: dict[str, Any]) -> None:
-        """Rows and tokens per second of training since the last log; evaluating and saving do not count."""
+        """Add the rows and tokens per second of training since the last log; evaluating and saving do not count."""
         seconds = mapping_in(event.get("seconds"))
         if not seconds:
             return
@@ -437,7 +436,7 @@ class _Reading:
             self.final[name] = value
 
     def done(self, path: Path, run_id: str, *, others: int, bad: int, newer: bool) -> RunRecord:
-        """The record of what was taken in."""
+        """Return the record of the events that were read."""
         start = self.start
         return RunRecord(
             path=path,
@@ -490,16 +489,16 @@ _TAKES = {
 }
 
 
-# ---- values that nobody vouches for -------------------------------------------------------------------------------
+# ---- untrusted values ---------------------------------------------------------------------------------------------
 
 
 def mapping_in(value: Any) -> dict[str, Any]:
-    """A dict; an empty one in place of anything else."""
+    """Return the value if it is a dict, else an empty dict."""
     return value if isinstance(value, dict) else {}
 
 
 def value_in(value: Any) -> float | None:
-    """A number of the journal, also one that is not finite; None for anything else."""
+    """Return a number of the journal, which may be not finite; None for anything else."""
     if type(value) is float:  # nearly all are
         return value
     if isinstance(value, bool):
@@ -522,6 +521,6 @@ def _number(value: Any) -> float:
 
 
 def step_in(value: Any) -> int | None:
-    """A whole number from 0 on; None for anything else."""
+    """Return an integer from 0 on; None for anything else."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     return value if is_whole and 0 <= value <= _LARGEST_STEP else None

@@ -1,4 +1,4 @@
-"""The page of one run: `report.html`, made from its journal and nothing else."""
+"""The page of one run: `report.html`, made from its journal alone."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _PURPOSE_WORDS = {
     "evaluation": "Evaluating",
     "saving": "Saving",
 }
-_LOADER_BOUND = 0.2  # of the time in which training could have computed
-_WORTH_ADVICE = 1.0  # seconds of waiting: the first batches of a short run tell nothing
+_LOADER_BOUND = 0.2  # part of the time in which training could have computed
+_WORTH_ADVICE = 1.0  # seconds of waiting: the first batches of a short run prove nothing
 _SIGNS = {"warning": ("!", " warn"), "error": ("!", " bad"), "gap": ("!", " warn"), "notice": ("i", "")}
 
 
 def write_report(place: str | Path, out: str | Path | None = None, run_id: str | None = None) -> Path:
-    """Write the page of a run beside its journal, or to `out`; returns where it is.
+    """Write the page of a run beside its journal, or to `out`, and return its path.
 
     >>> write_report("out")  # doctest: +SKIP
     PosixPath('out/report.html')
@@ -52,13 +52,13 @@ def write_report(place: str | Path, out: str | Path | None = None, run_id: str |
 
 
 def page_path(place: str | Path) -> Path:
-    """Where the page of a run belongs: in the directory that was named, or beside the file that was."""
+    """Return where the page of a run belongs: in the given directory, or beside the given file."""
     place = Path(place)
     return place / REPORT_NAME if place.is_dir() else place.with_name(REPORT_NAME)
 
 
 def render(run: RunRecord) -> str:
-    """The whole page."""
+    """Return the whole page."""
     body = "\n".join([_header(run), _key_numbers(run), _curves(run), _lower(run), _arguments(run), _footer(run)])
     return whole_page(f"{run.name} · ostinato", "Report of a run", body)
 
@@ -198,7 +198,7 @@ def _at(word: str, point: tuple[int, float] | None) -> str:
 
 
 def _main_metric(run: RunRecord) -> str | None:
-    """The metric that decides, or the first that is not a loss."""
+    """Return the metric that selects the best model, or the first that is not a loss."""
     named = run.plan.get("metric")
     if isinstance(named, str):
         full = named if named.startswith("eval_") else f"eval_{named}"
@@ -209,7 +209,7 @@ def _main_metric(run: RunRecord) -> str | None:
 
 
 def _highest_or_lowest(run: RunRecord, name: str) -> tuple[int, float] | None:
-    """The best of a metric; None if nobody said which way is better."""
+    """Return the best value of a metric; None if it is not known which direction is better."""
     metric = run.plan.get("metric")
     if metric not in (name, name.removeprefix("eval_")):
         return None
@@ -238,7 +238,7 @@ def _drawn(charts: Sequence[Callable[..., str]]) -> list[str]:
 
 
 def _widths(count: int) -> list[int]:
-    """Three to a row, and the last rows full.
+    """Return the widths of charts: three in a row, with the last rows full.
 
     >>> _widths(4), _widths(5)
     ([3, 3, 3, 3], [2, 2, 2, 3, 3])
@@ -262,7 +262,7 @@ def _large_charts(run: RunRecord) -> list[str]:
 
 
 def _losses(run: RunRecord) -> list[str]:
-    """That of training first, whichever was logged first: it has the first colour on every page."""
+    """Return the names of the losses. Training's comes first, so that it has the first colour on every page."""
     evaluated = [name for name in curve_names(run.curves) if name in run.evaluated and name.endswith("loss")]
     return [*(["loss"] if "loss" in run.curves else []), *(name for name in evaluated if name != "loss")]
 
@@ -299,7 +299,7 @@ def _series_name(name: str) -> str:
 
 
 def _marks(run: RunRecord) -> list[Mark]:
-    """Where epochs begin and where the run was resumed, unless there are too many to tell apart."""
+    """Return marks where epochs begin and where the run was resumed, unless there are too many to distinguish."""
     batches, accumulation = run.plan.get("batches_per_epoch"), run.plan.get("accumulation")
     resumed = [Mark(leg.from_step, "resumed") for leg in run.legs[1:] if leg.from_step > 0][:6]
     if not isinstance(batches, int) or not isinstance(accumulation, int) or min(batches, accumulation) <= 0:
@@ -326,7 +326,7 @@ def _clipping(run: RunRecord) -> str:
     return f"above {number(limit)}, and clipped, in {share(above, len(curve))}"
 
 
-# ---- what else is known -----------------------------------------------------------------------------------------
+# ---- the lower part ---------------------------------------------------------------------------------------------
 
 
 def _lower(run: RunRecord) -> str:
@@ -366,7 +366,7 @@ def _models(run: RunRecord) -> str:
 
 
 def _best_mark(run: RunRecord, save: SavedModel) -> str:
-    """A mark beside the best; one that was written before it was evaluated is known by its name."""
+    """Return a mark for the best model. One that was saved before its evaluation is recognised by its name."""
     is_best = save.step == run.best.get("step") and (save.is_best or save.path == run.best_checkpoint)
     return ' <span class="pill acc plain">best</span>' if is_best else ""
 
@@ -467,19 +467,19 @@ def _command(run: RunRecord) -> str:
 
 
 def _words(run: RunRecord) -> list[str]:
-    """The command line, with the launcher that each process was started by. None of a notebook: it is its kernel's."""
+    """Return the command line with the launcher of the processes; empty for a notebook, where it is the kernel's."""
     words = run.command.get("words")
     if not isinstance(words, list) or run.command.get("notebook") is True:
         return []
     words, per_node = [str(word) for word in words], mapping_in(run.command.get("launcher")).get("per_node")
     if len(words) < 2 or step_in(per_node) is None:
         return words
-    program = words[2:] if words[1] == "-u" else words[1:]  # the launcher adds it itself
+    program = words[2:] if words[1] == "-u" else words[1:]  # the launcher adds -u itself
     return ["torchrun", "--nproc-per-node", str(per_node), *program]
 
 
 def _started(run: RunRecord) -> str:
-    """What the command line alone does not tell."""
+    """Return how the run was started, where the command line alone does not show it."""
     nodes = step_in(mapping_in(run.command.get("launcher")).get("nodes"))
     if run.command.get("notebook") is True:
         return "in a notebook: run its cells again"

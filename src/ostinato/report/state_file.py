@@ -1,7 +1,7 @@
-"""A run without a journal: what `trainer_state.json` tells of it, in the words of a journal.
+"""Reader of `trainer_state.json`, for a run without a journal: yields its content as the events of a journal.
 
-transformers writes this file into every checkpoint, and so do we. It holds all that was logged, but neither
-arguments nor times, and nothing of how the run ended.
+Both transformers and Ostinato write this file into every checkpoint. It holds everything that was logged, but neither
+arguments nor times, and not how the run ended.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 STATE_NAME = "trainer_state.json"
-_OF_THE_END = "train_runtime"  # is logged when training is over
+_OF_THE_END = "train_runtime"  # logged when training is over
 
 
 def state_path(place: Path) -> Path | None:
-    """The latest state of a run in a directory: its own, or that of its last checkpoint; None if there is none."""
+    """Return the latest state of a run in a directory: its own or its last checkpoint's; None if there is none."""
     found = [path for path in (place / STATE_NAME, *place.glob(f"checkpoint-*/{STATE_NAME}")) if path.is_file()]
     return max(found, key=_progress, default=None)
 
@@ -29,7 +29,7 @@ def _progress(path: Path) -> tuple[bool, int]:
 
 
 def state_events(path: Path) -> Iterator[dict[str, Any] | None]:
-    """What was logged, as the events of a journal; None if the file is no state."""
+    """Yield what was logged as the events of a journal; None if the file is not a state."""
     try:
         state = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
@@ -63,7 +63,7 @@ def _name_of(path: Path) -> str:
 
 
 def _metric_of(best: dict[str, Any], entries: list[Any]) -> str:
-    """The state does not name the metric that decided: it is the one that had the best value at that step."""
+    """Return the metric that had the best value at the best step: the state does not name it."""
     for entry in entries:
         if isinstance(entry, dict) and entry.get("step") == best["step"]:
             for name, value in entry.items():

@@ -1,4 +1,4 @@
-"""Numbers, times and sizes as people read them; text that is safe inside a page."""
+"""Formatting of numbers, times and sizes; escaping of text for a page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def safe(text: Any) -> str:
-    """Text that stays text inside HTML, in attributes too.
+    """Return text escaped for HTML, also for attributes.
 
     >>> safe("<script>")
     '&lt;script&gt;'
@@ -19,20 +19,20 @@ def safe(text: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """Without what turns the direction of text around or breaks a page: control characters, halves of characters."""
+    """Replace characters that reverse the direction of text or break a page: control characters, lone surrogates."""
     if text.isprintable():
         return text
     return "".join(one if one in "\n\t" or one.isprintable() or one == "\xad" else "\ufffd" for one in text)
 
 
 def embedded(data: Any) -> str:
-    """JSON that stays data inside a script element: no `<` can end it."""
+    """Return JSON for a script element, escaped so that no `<` can end it."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def number(value: Any) -> str:
-    """Four digits, whatever the size.
+    """Return a number with four digits, whatever its size.
 
     >>> number(0.21300649), number(3e-05), number(12630), number(float("nan")), number(1.0)
     ('0.213', '3e-05', '12,630', 'NaN', '1')
@@ -61,7 +61,7 @@ def _without_zeros(text: str) -> str:
 
 
 def short_number(value: float) -> str:
-    """A number for the axis of a chart.
+    """Return a number for the axis of a chart.
 
     >>> short_number(2000), short_number(0.5), short_number(0.00003), short_number(1500000)
     ('2k', '0.5', '3e-5', '1.5M')
@@ -77,7 +77,7 @@ def short_number(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time span in two units.
+    """Return a time span in two units.
 
     >>> duration(0.0312), duration(5.25), duration(171), duration(8000)
     ('31 ms', '5.2 s', '2 min 51 s', '2 h 13 min')
@@ -95,7 +95,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes.
+    """Return a number of bytes as text.
 
     >>> size(1_300_000_000), size(512)
     ('1.3 GB', '512 bytes')
@@ -107,7 +107,7 @@ def size(count: float) -> str:
 
 
 def amount(count: Any) -> str:
-    """How many.
+    """Return a count as text.
 
     >>> amount(67_000_000), amount(513), amount(None)
     ('67.0 M', '513', 'unknown')
@@ -121,7 +121,7 @@ def amount(count: Any) -> str:
 
 
 def moment(time: float | None) -> str:
-    """A point in time, in UTC: the page is read in other places than where it was made.
+    """Return a point in time, in UTC: the page may be read in another time zone.
 
     >>> moment(0.0)
     '1970-01-01 00:00 UTC'
@@ -130,7 +130,7 @@ def moment(time: float | None) -> str:
 
 
 def clock(time: float | None) -> str:
-    """The time of day, in UTC."""
+    """Return the time of day, in UTC."""
     return "" if time is None else _utc(time, "%H:%M:%S")
 
 
@@ -142,7 +142,7 @@ def _utc(time: float, form: str) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """A part of a whole in per cent.
+    """Return a part of a whole in per cent.
 
     >>> share(1, 3), share(1, 1000), share(0, 1)
     ('33 %', '0.1 %', '0 %')

@@ -1,4 +1,4 @@
-"""Which task is which recipe, under every name that people know it by."""
+"""Catalog of tasks and their recipes, under all names in use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ostinato import ConfigError
 if TYPE_CHECKING:
     from .recipe import Recipe
 
-# A recipe's module is imported when its task is asked for.
+# A recipe's module is imported when its task is requested.
 RECIPES = {
     "text-classification": "text_classification:TextClassification",
     "token-classification": "token_classification:TokenClassification",
@@ -42,12 +42,12 @@ ALIASES = {
     "language-modeling": "clm",
 }
 
-# What some of these names say beyond the task.
+# Options that some of these names imply beyond the task.
 IMPLIED = {"pos": {"task_name": "pos"}, "chunk": {"task_name": "chunk"}}
 
 
 def find_recipe(name: str) -> type[Recipe]:
-    """The recipe of a task, by its name or that of transformers' example script for it.
+    """Return the recipe of a task, by its name or that of transformers' example script for it.
 
     >>> find_recipe("run_glue.py").name
     'text-classification'
@@ -66,7 +66,7 @@ def find_recipe(name: str) -> type[Recipe]:
 
 
 def implied_options(name: object) -> dict[str, str]:
-    """The options that a name stands for, besides its task; whatever the user says counts more.
+    """Return the options that a name implies besides its task; the user's options take precedence.
 
     >>> implied_options("pos"), implied_options("ner")
     ({'task_name': 'pos'}, {})

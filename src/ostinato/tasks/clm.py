@@ -1,4 +1,4 @@
-"""Causal language modeling: every next token of a text. GPT and its like."""
+"""Causal language modeling: predict every next token of a text, as GPT does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .text_blocks import Cutting, Grouping
 
 @dataclass
 class CausalArguments(LanguageArguments):
-    """Which texts, in blocks of what length."""
+    """Texts, and the length of their blocks."""
 
     block_size: int | None = flag(
         None, "Tokens of a block: texts are laid end to end and cut. As many as the model takes, at most 1024."
@@ -23,7 +23,7 @@ class CausalArguments(LanguageArguments):
 
 
 class CausalLanguageModeling(LanguageModel):
-    """Every next token; with --packing, every row for itself."""
+    """Recipe that predicts every next token; with --packing, within each row alone."""
 
     name = "clm"
     summary = "Train a causal language model, which predicts every next token of a text."
@@ -33,7 +33,7 @@ class CausalLanguageModeling(LanguageModel):
     def __init__(self, arguments: Any, training: Any) -> None:
         super().__init__(arguments, training)
         self.keeps_rows_apart = bool(training.packing)
-        self.needs_padding = self.keeps_rows_apart  # in evaluation, where rows are of several lengths
+        self.needs_padding = self.keeps_rows_apart  # in evaluation, where rows differ in length
 
     def reader_options(self) -> dict[str, Any]:
         return {"keep_linebreaks": self.arguments.keep_linebreaks}

@@ -1,4 +1,4 @@
-"""The one main of all tasks: arguments, rows, model, features, training, evaluation, prediction, results."""
+"""The main function of all tasks: arguments, rows, model, features, training, evaluation, prediction, results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .tokenizers import style_of, train_tokenizer
 
 @dataclass
 class Finished:
-    """What a command has come to."""
+    """The result of a command."""
 
     trainer: Trainer
     metrics: dict[str, float] = field(default_factory=dict)
@@ -43,7 +43,7 @@ def run(recipe: str | type[Recipe], words: Sequence[str] | None = None) -> Finis
 
 
 def carry_out(asked: TaskRequest) -> Finished:
-    """Do what a command line asks for."""
+    """Carry out a parsed command line."""
     work = _prepared(asked)
     if asked.command.plan:
         if work.trainer.is_world_process_zero():
@@ -68,7 +68,7 @@ def carry_out(asked: TaskRequest) -> Finished:
 
 @dataclass(frozen=True)
 class TaskRequest:
-    """What a command line says."""
+    """A parsed command line."""
 
     kind: type[Recipe]
     command: CommandArguments
@@ -79,7 +79,7 @@ class TaskRequest:
 
 
 def understood(recipe: str | type[Recipe], words: Sequence[str]) -> TaskRequest:
-    """What the words of a command line, and the files of options that it names, ask for.
+    """Parse the words of a command line and the files of options that it names.
 
     The words of a sample come first, then those of files, then those of the command line: the last one counts. What
     the name of the task implies comes before all of them.
@@ -97,7 +97,7 @@ def understood(recipe: str | type[Recipe], words: Sequence[str]) -> TaskRequest:
     more = [word for word in options.words if word not in ("--sample", "--plan")]
     stands_for = shlex.join([*sample.words, "--output_dir", str(home), *more])
     _tell(f"--sample stands for: ostinato train {kind.name} {stands_for}")
-    torch.set_num_threads(1)  # so small a model only loses by threads that wait for one another
+    torch.set_num_threads(1)  # on so small a model, threads lose more by waiting for one another than they gain
     asked = replace(_read(kind, replace(options, words=[*sample.words, *options.words])), sample=sample)
     _check(asked)
     return asked
@@ -116,7 +116,7 @@ def _parser(kind: type[Recipe], **options: Any) -> HfArgumentParser:
 
 def _read(kind: type[Recipe], options: Options) -> TaskRequest:
     parser = _parser(kind)
-    # A recipe tries everything before a long run, unless it is told not to.
+    # A recipe makes a dry run before a long run, unless it is disabled.
     parser.set_defaults(**{"output_dir": f"runs/{kind.name}", "rehearse": True, **kind.defaults, **options.defaults})
     command, data, model, training = parser.parse_args_into_dataclasses(options.words, look_for_args_file=False)
     return TaskRequest(kind, command, data, model, training)
@@ -137,7 +137,7 @@ def _check(asked: TaskRequest) -> None:
 
 @dataclass(frozen=True)
 class Work:
-    """Everything is ready: the rows, their features, the trainer."""
+    """A prepared command: the rows, their features, the trainer."""
 
     recipe: Recipe
     asked: TaskRequest
@@ -206,7 +206,7 @@ def _trained_tokenizer(recipe: Recipe, asked: ModelArguments, config: Any, split
     return tokenizer
 
 
-# ---- what was asked for ---------------------------------------------------------------------------------------------
+# ---- actions --------------------------------------------------------------------------------------------------------
 
 
 def _train(work: Work) -> dict[str, float]:
@@ -256,13 +256,13 @@ def _predict(work: Work) -> dict[str, float]:
 
 
 def _home(work: Work) -> Path:
-    """Where results are written. Without training, nobody may have made it yet."""
+    """Return where results are written, and create it: without training it may not exist yet."""
     home = Path(str(work.asked.training.output_dir))
     home.mkdir(parents=True, exist_ok=True)
     return home
 
 
-# ---- words ----------------------------------------------------------------------------------------------------------
+# ---- messages -------------------------------------------------------------------------------------------------------
 
 
 def _tell(text: str) -> None:

@@ -1,4 +1,4 @@
-"""What a command says: what its rows are and what would be done with them, and how a sample came out."""
+"""Output of a command: the rows and the plan for them, and the result of a sample."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN = 300  # characters of the first row
 
 
 def plan_of(recipe: Recipe, splits: Mapping[str, Split], features: Mapping[str, Any], trainer: Trainer) -> str:
-    """The rows, the first of them as the model gets it, and the trainer's own plan."""
+    """Return a description of the rows, the first of them as the model gets it, and the trainer's own plan."""
     width = max(map(len, splits))
     lines = [f"What `ostinato train {recipe.name}` reads", ""]
     for name, split in splits.items():
@@ -38,7 +38,7 @@ def _first(recipe: Recipe, features: Any) -> str:
 
 
 def verdict(sample: Sample, metrics: Mapping[str, float]) -> str:
-    """Whether a sample was learned better than what can be had without learning."""
+    """Return whether a sample was learned better than its baseline, which needs no learning."""
     if sample.metric not in metrics:
         return f"--sample: {sample.metric} was not measured"
     value, better = metrics[sample.metric], "below" if sample.lower_is_better else "above"

@@ -1,4 +1,4 @@
-"""A file of options: `--config run.yaml`, or the file alone as the first word."""
+"""Files of options: `--config run.yaml`, or the file alone as the first word."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ ENDINGS = (".yaml", ".yml", ".json")
 
 @dataclass(frozen=True)
 class Options:
-    """What files and the command line say. The words of files come first, so those of the command line count."""
+    """The options of files and the command line. The words of files come first, so the command line has precedence."""
 
     words: list[str]
-    defaults: dict[str, Any] = field(default_factory=dict)  # null and []: what no word can say
+    defaults: dict[str, Any] = field(default_factory=dict)  # null and [], which no word can express
 
 
 def with_config(words: Sequence[str], parser: HfArgumentParser) -> Options:
-    """The options of the files named by --config, and those of the command line.
+    """Return the options of the files named by --config, and those of the command line.
 
-    Every value of a file is tried on the `parser` alone, so that a wrong one is answered with the file's name. The
+    Every value of a file is tried on the `parser` alone, so that the error about a wrong one names the file. The
     parser must raise (`exit_on_error=False`) and take no abbreviations (`allow_abbrev=False`).
 
     >>> with_config(["--seed", "1"], HfArgumentParser()).words
@@ -37,7 +37,7 @@ def with_config(words: Sequence[str], parser: HfArgumentParser) -> Options:
     """
     if words and words[0].endswith(ENDINGS) and not words[0].startswith("-"):
         words = ["--config", *words]  # as `python run_glue.py arguments.json`
-    of_files: dict[str, list[str]] = {}  # by name: a later file counts more
+    of_files: dict[str, list[str]] = {}  # by name: a later file takes precedence
     defaults: dict[str, Any] = {}
     rest: list[str] = []
     remaining = iter(words)

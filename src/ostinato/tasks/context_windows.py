@@ -1,4 +1,4 @@
-"""A question and its context as features: as many windows over the context as it takes, and where the answer is."""
+"""Features of a question and its context: as many windows over the context as needed, and where the answer is."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .questions import Answers
 
 @dataclass(frozen=True)
 class WindowSettings:
-    """How contexts are cut."""
+    """The length and the overlap of windows."""
 
     max_length: int
-    stride: int  # how many tokens of the context two windows share
+    stride: int  # the number of tokens of the context that two windows share
     pad: bool
 
     def check(self, tokenizer: Any) -> None:
-        """Refuse a tokenizer that does not know where its tokens are, and windows that would not move on."""
+        """Raise for a tokenizer without the positions of its tokens, and for windows that would not advance."""
         if not getattr(tokenizer, "is_fast", False):
             raise ConfigError(
                 what=f"{type(tokenizer).__name__} does not say where in a text its tokens stand",
@@ -39,23 +39,23 @@ class WindowSettings:
 
 @dataclass(frozen=True)
 class Windows:
-    """Features of some questions. Several may be of one question: `of` says which of them."""
+    """Features of some questions. Several may belong to one question: `of` says to which."""
 
-    columns: dict[str, Any]  # what the tokenizer made
+    columns: dict[str, Any]  # the output of the tokenizer
     of: Sequence[int]
     offsets: Sequence[Sequence[tuple[int, int]]]
     inside: Sequence[np.ndarray]  # for each window, the tokens of the context
-    rest: Sequence[int]  # for each window, the token that stands for "not here"
+    rest: Sequence[int]  # for each window, the token that means "not here"
 
     def places(self) -> list[list[tuple[int, int] | None]]:
-        """Where in the context each token stands, and None for the others, as post-processing wants it."""
+        """Return the position of each token in the context, and None for other tokens, for post-processing."""
         return [
             [offset if is_inside else None for offset, is_inside in zip(offsets, inside, strict=True)]
             for offsets, inside in zip(self.offsets, self.inside, strict=True)
         ]
 
     def spans(self, answers: Sequence[Answers]) -> tuple[list[int], list[int]]:
-        """First and last token of the first answer to each window's question; where it is not inside, `rest` twice."""
+        """Return the first and last token of the first answer for each window; `rest` twice if it is not inside."""
         starts, ends = [], []
         for number, question in enumerate(self.of):
             found = self._span(number, answers[question])
@@ -84,9 +84,9 @@ def cut(
     settings: WindowSettings,
     called: Callable[[int], str],
 ) -> Windows:
-    """Windows over the contexts. `called` names a question in a message."""
+    """Return windows over the contexts. `called` names a question in a message."""
     questions = [question.lstrip() for question in questions]
-    question_first = tokenizer.padding_side == "right"  # else the end of a row is the context's
+    question_first = tokenizer.padding_side == "right"  # otherwise the end of a row belongs to the context
     _check_room(tokenizer, questions, contexts, settings, called)
     made = tokenizer(
         *((questions, contexts) if question_first else (contexts, questions)),
@@ -105,7 +105,7 @@ def cut(
 
 
 def _rest(tokenizer: Any, ids: Sequence[int]) -> int:
-    """The place of the classification token, or of the token that rows begin with."""
+    """Return the position of the classification token, or of the token that rows begin with."""
     for token in (tokenizer.cls_token_id, tokenizer.bos_token_id):
         if token is not None and token in ids:
             return ids.index(token)
@@ -119,7 +119,7 @@ def _check_room(
     settings: WindowSettings,
     called: Callable[[int], str],
 ) -> None:
-    """Refuse a question so long that windows over its context would not come further."""
+    """Raise for a question so long that windows over its context would not advance."""
     room = settings.max_length - tokenizer.num_special_tokens_to_add(pair=True)
     lengths = [len(ids) for ids in tokenizer(list(questions), add_special_tokens=False)["input_ids"]]
     for number, length in enumerate(lengths):

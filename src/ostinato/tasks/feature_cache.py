@@ -1,4 +1,4 @@
-"""Rows to features, cached: what one command has encoded, the next finds."""
+"""Conversion of rows to features, cached: a command reuses what an earlier one has encoded."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import ostinato
 from .recipe import Recipe
 from .rows import Split, import_datasets
 
-# What a recipe holds that encoding does not depend on, or that is told otherwise.
+# Attributes of a recipe that encoding does not depend on, or that enter the key in another form.
 _NOT_PART_OF_THE_KEY = {"arguments", "tokenizer", "training"}
-# Flags that change how rows are encoded, or how many, and not into what: that of the rows is in their own fingerprint.
+# Flags that change how, or how many, rows are encoded, but not the result: the rows have a fingerprint of their own.
 _NO_MATTER = {
     *("preprocessing_num_workers", "overwrite_cache"),
     *("max_train_samples", "max_eval_samples", "max_predict_samples"),
@@ -27,7 +27,7 @@ _NO_MATTER = {
 
 
 def encode_split(recipe: Recipe, split: Split) -> Any:
-    """The features of a split; its own columns are dropped."""
+    """Return the features of a split; its own columns are dropped."""
     purpose = split.name.partition("_")[0]
 
     def mapped(rows: Any, function: Callable[..., Any], **options: Any) -> Any:
@@ -51,8 +51,10 @@ def encode_split(recipe: Recipe, split: Split) -> Any:
 
 @contextmanager
 def _same_environment() -> Iterator[None]:
-    """With worker processes `datasets` puts a copy in the place of os.environ: whoever has kept the first, as rich
-    does, would not see what changes later."""
+    """Restore `os.environ`, which `datasets` replaces by a copy when it uses worker processes.
+
+    A reference to the original, such as the one that rich keeps, would not see later changes.
+    """
     environment, before = os.environ, dict(os.environ)
     try:
         yield
@@ -65,8 +67,11 @@ def _same_environment() -> Iterator[None]:
 
 
 def _forget_last_call(tokenizer: Any) -> None:
-    """A fast tokenizer remembers the length it last cut texts to, and would be saved with it, unless all features were
-    found in the cache: the files of a run must not depend on that."""
+    """Reset the truncation and padding that a fast tokenizer remembers from its last call.
+
+    They would be saved with it, unless all features were found in the cache. The files of a run must not depend on
+    that.
+    """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
         backend.no_truncation()
@@ -74,7 +79,7 @@ def _forget_last_call(tokenizer: Any) -> None:
 
 
 class _Encode:
-    """A recipe's `encode` for one purpose; no closure, so that worker processes can be given it."""
+    """A recipe's `encode` for one purpose; not a closure, so that it can be sent to worker processes."""
 
     def __init__(self, recipe: Recipe, purpose: str) -> None:
         self.recipe, self.purpose = recipe, purpose
@@ -84,8 +89,11 @@ class _Encode:
 
 
 def _fingerprint(recipe: Recipe, rows: Any, function: Callable[..., Any], purpose: str) -> str:
-    """A name for the result, made of everything it depends on. `datasets` would hash the pickled function, and with
-    it a tokenizer that remembers how it was last called, so that nothing would ever be found again."""
+    """Return a name for the result, made of everything it depends on.
+
+    `datasets` would hash the pickled function, and with it a tokenizer that remembers its last call, so that nothing
+    would ever be found in the cache.
+    """
     facts = {name: value for name, value in vars(recipe).items() if name not in _NOT_PART_OF_THE_KEY}
     flags = {name: value for name, value in vars(recipe.arguments).items() if name not in _NO_MATTER}
     parts = [
@@ -101,7 +109,7 @@ def _fingerprint(recipe: Recipe, rows: Any, function: Callable[..., Any], purpos
 
 
 def _source(kind: type) -> str:
-    """The file that a class is from; of one that was written at a prompt or in a notebook, what it consists of."""
+    """Return the source file of a class; for one defined at a prompt or in a notebook, a hash of its content."""
     try:
         return inspect.getsource(sys.modules[kind.__module__])
     except (KeyError, OSError, TypeError):
@@ -116,7 +124,7 @@ def _plain(value: Any) -> Any:
 
 
 def tokenizer_facts(tokenizer: Any) -> str:
-    """Everything a tokenizer's results depend on, and not how it was last called."""
+    """Return everything that the results of a tokenizer depend on, which does not include its last call."""
     if tokenizer is None:
         return ""
     backend = getattr(tokenizer, "backend_tokenizer", None)

@@ -20,7 +20,7 @@ _PURPOSES = ("train", "validation", "test")
 
 @dataclass
 class FillInTheMiddleArguments(CausalArguments):
-    """Which texts, in blocks of what length, and how many of them are taken apart."""
+    """Texts, the length of their blocks, and how many blocks are rearranged."""
 
     fim_rate: float = flag(0.5, "The share of blocks that are taken apart; the others stay as they are.")
     fim_spm_rate: float = flag(
@@ -40,7 +40,7 @@ class FillInTheMiddleArguments(CausalArguments):
 
 
 class FillInTheMiddle(CausalLanguageModeling):
-    """Every next token, in texts whose middle was moved to the end."""
+    """Recipe that predicts every next token, in texts whose middle was moved to the end."""
 
     name = "fim"
     summary = "Train a causal language model to fill in the middle of a text."
@@ -48,12 +48,12 @@ class FillInTheMiddle(CausalLanguageModeling):
 
     def __init__(self, arguments: Any, training: Any) -> None:
         super().__init__(arguments, training)
-        self.seed = int(training.seed)  # what is cached depends on it
+        self.seed = int(training.seed)  # the cached features depend on it
         self.keeps_length = bool(arguments.truncate_or_pad) and not self.keeps_rows_apart
         self.needs_padding = not self.keeps_length
 
     def settle_config(self, config: Any) -> None:
-        """The tokens are new to most tokenizers; the model gets room for them."""
+        """Add the tokens, which are new to most tokenizers; the model is resized for them."""
         self.tokenizer.add_tokens(self._marks(), special_tokens=True)
 
     def _marks(self) -> list[str]:
@@ -86,7 +86,7 @@ class FillInTheMiddle(CausalLanguageModeling):
 
 
 class MoveMiddle:
-    """Blocks, some of them taken apart. Which and where follows from the seed and a block's number alone.
+    """Rearrange some blocks. Which ones and where they are split follows from the seed and a block's number alone.
 
     >>> move = MoveMiddle((97, 98, 99), rate=1, spm_rate=0, keeps_length=True, seed=(2,))
     >>> move({"input_ids": [[1, 2, 3, 4, 5, 6, 7, 8, 9]]}, [0])["input_ids"]

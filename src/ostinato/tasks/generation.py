@@ -1,4 +1,4 @@
-"""What a trained model writes: a language model goes on with a text, an encoder and decoder answer it with another.
+"""Text generation with a trained model: a language model continues a text, an encoder-decoder answers it with another.
 
 writer = Writer.load("runs/clm")
 writer.write("Anna in Riga", Writing(max_new_tokens=30, do_sample=False))
@@ -21,29 +21,29 @@ from .languages import is_multilingual, token_id
 from .models import import_transformers, load_config, load_model, load_tokenizer
 from .task_arguments import ModelArguments
 
-NEW_TOKENS = {False: 20, True: 128}  # where nothing is said: of a language model, and of an encoder and decoder
+NEW_TOKENS = {False: 20, True: 128}  # the defaults of a language model, and of an encoder-decoder
 SAMPLE_TASK, SAMPLE_HOME, SAMPLE_PROMPT = "clm", "runs/clm", "Anna in Riga"
-_UNFINISHED = "\ufffd"  # what a tokenizer makes of half a character
+_UNFINISHED = "\ufffd"  # the output of a tokenizer for half a character
 Show = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Writing:
-    """How texts are written. None leaves it to the model, or to what the kind of model suggests."""
+    """Options of text generation. None leaves an option to the model, or to the default of its kind."""
 
     max_new_tokens: int | None = None
-    do_sample: bool | None = None  # else: a language model without beams draws, others look for the likeliest text
+    do_sample: bool | None = None  # default: a language model without beams samples, others find the likeliest text
     temperature: float | None = None
-    k: int | None = None  # draw from the k likeliest tokens; 0: from all
-    p: float | None = None  # draw from the likeliest tokens that have this probability together
+    k: int | None = None  # sample from the k likeliest tokens; 0: from all
+    p: float | None = None  # sample from the likeliest tokens that have this probability together
     repetition_penalty: float | None = None
     num_beams: int | None = None
     num_return_sequences: int = 1
     stop_token: str | None = None  # the text ends before it
-    prefix: str | None = None  # stands before every prompt, and is not shown
+    prefix: str | None = None  # put before every prompt, and not shown
 
     def options(self, *, answers: bool) -> dict[str, Any]:
-        """The arguments of transformers' `generate`, for a model that `answers` a prompt or goes on with it.
+        """Return the arguments of transformers' `generate`, for a model that `answers` a prompt or continues it.
 
         >>> Writing(num_beams=4).options(answers=False)
         {'max_new_tokens': 20, 'do_sample': False, 'num_beams': 4, 'num_return_sequences': 1}
@@ -71,7 +71,7 @@ class Writer:
 
     @classmethod
     def load(cls, source: str, tokenizer: str | None = None, *, use_cpu: bool = False, fp16: bool = False) -> Writer:
-        """The model of a directory, such as a recipe's output_dir, or of a name on the hub."""
+        """Load the model of a directory, such as a recipe's output_dir, or of a name on the hub."""
         asked = ModelArguments(model_name_or_path=source, tokenizer_name=tokenizer)
         _check_place(source)
         config = load_config(asked)
@@ -85,7 +85,7 @@ class Writer:
         return cls(model.to(device), load_tokenizer(asked))
 
     def set_languages(self, source: str | None, target: str | None) -> None:
-        """What a model of many languages reads and writes; None leaves it as it was trained."""
+        """Set what a multilingual model reads and writes; None leaves it as it was trained."""
         if not is_multilingual(self.tokenizer):
             raise ConfigError(
                 what="--source_lang and --target_lang",
@@ -100,7 +100,7 @@ class Writer:
             self.model.generation_config.forced_bos_token_id = start
 
     def write(self, prompt: str, writing: Writing, show: Show | None = None) -> list[str]:
-        """What follows the prompt, or answers it: as many texts as asked for. `show` gets it piece by piece.
+        """Return the requested number of texts that follow the prompt, or answer it. `show` gets them in pieces.
 
         The same seed (`set_seed`) makes the same texts.
         """
@@ -130,7 +130,7 @@ class Writer:
         known = {
             task.get("prefix") for task in (getattr(self.model.config, "task_specific_params", None) or {}).values()
         }
-        if not self.answers or len(known) != 1:  # of several tasks nobody can tell which is meant
+        if not self.answers or len(known) != 1:  # with several tasks it is not known which is meant
             return ""
         return known.pop() or ""
 
@@ -138,13 +138,13 @@ class Writer:
         ids = self.tokenizer(text)["input_ids"]
         ends = {self.tokenizer.eos_token_id, self.tokenizer.sep_token_id} - {None}
         while not self.answers and ids and ids[-1] in ends:
-            ids = ids[:-1]  # a text that has ended is not gone on with
+            ids = ids[:-1]  # a text that has ended is not continued
         return ids
 
     def _room(self, length: int, asked: int | None, wanted: int) -> int:
-        """How many tokens may be written behind a prompt of this length."""
+        """Return how many tokens may be generated after a prompt of this length."""
         places = getattr(self.model.config, "max_position_embeddings", None)
-        if not isinstance(places, int) or places <= 0:  # positions relative to one another have no end
+        if not isinstance(places, int) or places <= 0:  # relative positions have no limit
             return wanted
         if length > places - (0 if self.answers else 1):
             raise DataError(
@@ -161,7 +161,7 @@ class Writer:
     def _generate(self, ids: list[int], options: dict[str, Any], streamer: Any) -> list[list[int]]:
         given = torch.tensor([ids], device=self.model.device)
         pad = self.tokenizer.pad_token_id
-        if pad is None:  # ends of several texts of different length; transformers would say that it does the same
+        if pad is None:  # pads texts of different length; transformers would do the same, with a message
             pad = self.tokenizer.eos_token_id
         try:
             written = self.model.generate(
@@ -177,7 +177,7 @@ class Writer:
 
 
 class _Shown:
-    """Shows a text while it is written: the streamer that `generate` puts tokens into."""
+    """A streamer that shows a text while `generate` puts tokens into it."""
 
     def __init__(self, text_of: Callable[[list[int]], str], show: Show) -> None:
         self.text_of, self.show = text_of, show
@@ -186,7 +186,7 @@ class _Shown:
         self.length = 0  # of what was shown
 
     def put(self, value: Any) -> None:
-        if not self.has_begun:  # the prompt, or what a decoder begins with
+        if not self.has_begun:  # the prompt, or the start token of a decoder
             self.has_begun = True
             return
         self.ids += value.flatten().tolist()
@@ -204,7 +204,7 @@ class _Shown:
 
 
 def sample_model() -> str:
-    """The directory of a small language model, which is trained on the spot if it is not there yet."""
+    """Return the directory of a small language model, which is trained first if it does not exist."""
     if not (Path(SAMPLE_HOME) / "config.json").is_file():
         get_logger().info(f"first a small model is trained: ostinato train {SAMPLE_TASK} --sample")
         run(SAMPLE_TASK, ["--sample", "--output_dir", SAMPLE_HOME])
@@ -217,7 +217,7 @@ def _device(*, use_cpu: bool) -> torch.device:
 
 
 def _check_place(source: str) -> None:
-    """Refuse a directory without a model, and say where there is one."""
+    """Raise for a directory without a model, with a hint where there is one."""
     place = Path(source)
     if not place.is_dir() or (place / "config.json").is_file():
         return
@@ -230,7 +230,7 @@ def _check_place(source: str) -> None:
 
 
 def _check_kind(config: Any, source: str) -> None:
-    """Refuse a model that was trained for something else than to write."""
+    """Raise for a model that was not trained to generate text."""
     transformers = import_transformers()
     for name in config.architectures or ():
         kind = getattr(transformers, name, None)

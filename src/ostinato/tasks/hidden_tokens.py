@@ -1,4 +1,4 @@
-"""What masked and permuted language models share: blocks or single lines, and a token to hide others behind."""
+"""Common part of masked and permuted language models: blocks or single lines, and a token that hides others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .text_blocks import Grouping
 
 @dataclass
 class HiddenArguments(LanguageArguments):
-    """Which texts, in rows of what length."""
+    """Texts, and the length of their rows."""
 
     max_seq_length: int | None = flag(
         None, "Tokens of a block, or at most of a line. As many as the model takes, at most 1024."
@@ -29,11 +29,11 @@ class HiddenArguments(LanguageArguments):
 
 
 class HiddenTokens(LanguageModel):
-    """Tokens that are hidden, in their place."""
+    """Recipe that predicts hidden tokens in their place."""
 
     predicts_next = False
     defaults: ClassVar[Mapping[str, Any]] = {"isolate_rng": False}  # hides the tokens that transformers would hide
-    needs_padding = True  # lines are of several lengths
+    needs_padding = True  # lines differ in length
     length_flag = "max_seq_length"
 
     def study(self, splits: Mapping[str, Split]) -> None:

@@ -1,4 +1,4 @@
-"""The labels of a data set: their names, their numbers, and whether a row may have several."""
+"""Labels of a data set: their names, their numbers, and whether a row may have several."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .rows import TRAIN, Split, shortened
 
 @dataclass(frozen=True)
 class Labels:
-    """Names in the order of their numbers. `values` are what rows hold in their place: names or numbers."""
+    """Names in the order of their numbers. `values` are the entries of rows: names or numbers."""
 
     values: tuple[Any, ...]
     names: tuple[str, ...]
@@ -25,9 +25,9 @@ class Labels:
 
     @classmethod
     def of(cls, splits: Sequence[Split], column: str) -> Labels:
-        """The labels of the training set, and the others may have no further ones; without one, of all splits.
+        """Return the labels of the training set, which must cover the other splits; without one, those of all splits.
 
-        A column of type ClassLabel says itself what its numbers are called.
+        A column of type ClassLabel has the names of its numbers itself.
         """
         first = splits[0]
         feature = first.rows.features[column]
@@ -53,12 +53,12 @@ class Labels:
 
     @classmethod
     def of_model(cls, config: Any) -> Labels:
-        """The labels that a trained model knows, where no rows say any."""
+        """Return the labels of a trained model, for rows without labels."""
         names = tuple(str(name) for _, name in sorted((int(n), name) for n, name in config.id2label.items()))
         return cls(names, names)
 
     def check(self, split: Split, column: str) -> None:
-        """Refuse the first row with a label that is not among them."""
+        """Raise for the first row with an unknown label."""
         for row, value in enumerate(split.column(column)):
             for one in value if self.are_several else [value]:
                 if not self.knows(one):
@@ -75,17 +75,17 @@ class Labels:
         return {value: number for number, value in enumerate(self.values)}
 
     def knows(self, value: Any) -> bool:
-        """Whether rows of this label can be learned from."""
+        """Return whether a label is known, so that its row can be learned from."""
         return value in self._numbers if not isinstance(value, list) else all(map(self.knows, value))
 
     def ids(self, values: Iterable[Any]) -> list[Any]:
-        """The numbers of labels; of rows with several, a 1.0 or 0.0 for each label."""
+        """Return the numbers of labels; for rows with several, a 1.0 or 0.0 for each label."""
         if not self.are_several:
             return [self._numbers[value] for value in values]
         return [[float(one in value) for one in self.values] for value in values]
 
     def as_in(self, config: Any) -> Labels:
-        """The same labels in the order of a model that knows them all by name, and perhaps others besides."""
+        """Return the labels in the order of a model that has them all by name, and possibly others."""
         names = self.of_model(config).names if config.id2label else ()
         if not set(self.names) <= set(names):
             given_by_model = names and not all(name.startswith("LABEL_") for name in names)
@@ -105,7 +105,7 @@ class Labels:
         config.label2id = {name: number for number, name in enumerate(self.names)}
 
     def readable(self, scores: np.ndarray) -> dict[str, Any]:
-        """What a row's logits say, with a probability."""
+        """Return the prediction of a row's logits in words, with a probability."""
         if self.are_several:
             chances = 1 / (1 + np.exp(-scores.astype(np.float64)))
             chosen = [i for i, chance in enumerate(chances) if chance > 0.5]
@@ -115,7 +115,7 @@ class Labels:
 
 
 def likeliest(scores: np.ndarray) -> tuple[int, float]:
-    """The number of the highest logit, and its probability.
+    """Return the number of the highest logit, and its probability.
 
     >>> likeliest(np.array([0.0, 0.0]))
     (0, 0.5)
@@ -128,7 +128,7 @@ def likeliest(scores: np.ndarray) -> tuple[int, float]:
 def _is_label(value: Any) -> bool:
     if isinstance(value, list):
         return all(_is_label(one) for one in value)
-    return value is not None and value == value  # NaN is what csv makes of an empty field
+    return value is not None and value == value  # NaN is how csv represents an empty field
 
 
 def _order(value: Any) -> tuple[bool, Any]:

@@ -1,4 +1,4 @@
-"""What all language models share: a column of text, blocks, the accuracy of tokens, perplexity."""
+"""Common part of all language models: a column of text, blocks, the accuracy of tokens, perplexity."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IGNORED = -100
 
 @dataclass
 class LanguageArguments(DataArguments):
-    """Which texts, and how many blocks of them."""
+    """Texts, and how many blocks of them."""
 
     text_column_name: str | None = flag(None, "The column with the text, if not 'text' or the first that holds texts.")
     validation_split_percentage: float | None = flag(
@@ -39,11 +39,11 @@ class LanguageArguments(DataArguments):
 
 
 class LanguageModel(Recipe):
-    """Texts, as blocks of tokens. What is predicted, the subclasses say."""
+    """Recipe for texts as blocks of tokens. Subclasses define what is predicted."""
 
-    needs_padding = False  # blocks are of one length
+    needs_padding = False  # blocks have one length
     arguments_class = LanguageArguments
-    predicts_next: ClassVar[bool] = True  # the token behind each place, not the one in it
+    predicts_next: ClassVar[bool] = True  # the token after each position, not the one in it
     length_flag: ClassVar[str] = "block_size"
 
     text_column: str
@@ -58,7 +58,7 @@ class LanguageModel(Recipe):
         return read_splits(whole, wanted, **self.reader_options())
 
     def reader_options(self) -> dict[str, Any]:
-        """How text files are read."""
+        """Return options of the reader of text files."""
         return {}
 
     def study(self, splits: Mapping[str, Split]) -> None:
@@ -79,14 +79,14 @@ class LanguageModel(Recipe):
         self.length = block_length(asked, self.length_flag, self.tokenizer, model, extra=self.extra_tokens())
 
     def extra_tokens(self) -> int:
-        """How many tokens are added to a block after it was cut."""
+        """Return how many tokens are added to a block after it was cut."""
         return 0
 
     def encode(self, rows: Columns, split: str) -> Mapping[str, Any]:
-        return self.tokenizer(rows[self.text_column], verbose=False)  # not cut yet: however long, no cause to warn
+        return self.tokenizer(rows[self.text_column], verbose=False)  # not cut yet: no warning about long rows
 
     def cut(self) -> Grouping | Cutting | None:
-        """How rows become blocks; None leaves them as they are."""
+        """Return how rows become blocks; None leaves them as they are."""
         return Grouping(self.length)
 
     def arrange(self, features: Any, split: str, encode: Callable[..., Any]) -> Any:
@@ -108,13 +108,13 @@ class LanguageModel(Recipe):
         }
 
     def complete(self, metrics: dict[str, float], prefix: str) -> None:
-        """Perplexity, under the name that transformers' scripts give it."""
+        """Add the perplexity, under the name that transformers' scripts give it."""
         loss = metrics.get(f"{prefix}_loss")
         if loss is not None:
             metrics["perplexity" if prefix == "eval" else f"{prefix}_perplexity"] = perplexity(loss)
 
     def predict(self, trainer: Trainer, features: Any, rows: Any) -> Any:
-        """As ever, and the loss of every block."""
+        """Return the usual output, with the loss of every block."""
         self.predicted = features
         usual = trainer.preprocess_logits_for_metrics, trainer.compute_metrics
         measure: Any = trainer.compute_metrics
@@ -133,7 +133,7 @@ class LanguageModel(Recipe):
             yield {**told, "loss": known, "perplexity": None if known is None else perplexity(known)}
 
     def readable(self, place: int, tokens: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-        """A block in words, and the tokens predicted in it, given their ids and the right ones."""
+        """Return a block in words and the tokens predicted in it, given their ids and the right ones."""
         there = labels != IGNORED
         if self.predicts_next:
             right = (tokens[:-1] == labels[1:])[there[1:]]
@@ -160,7 +160,7 @@ def _text_column(split: Split) -> str:
 
 
 def perplexity(loss: float) -> float:
-    """How many tokens a model hesitates between, by its mean loss.
+    """Return the perplexity of a mean loss: the number of tokens that a model hesitates between.
 
     >>> perplexity(0.0), perplexity(1000.0)
     (1.0, inf)
@@ -172,12 +172,12 @@ def perplexity(loss: float) -> float:
 
 
 def most_likely(logits: Any, labels: Any) -> Tensor:
-    """The token of the highest score, which is all that accuracy needs of the logits."""
+    """Return the token of the highest score: accuracy needs no more of the logits."""
     return _scores(logits).argmax(dim=-1)
 
 
 def with_losses(logits: Any, labels: Tensor, *, shift: bool) -> tuple[Tensor, Tensor]:
-    """The most likely tokens, and the mean loss of every row (not a number where nothing is to be predicted)."""
+    """Return the most likely tokens, and the mean loss of every row (NaN where nothing is to be predicted)."""
     scores = _scores(logits)
     ahead = 1 if shift else 0
     losses = [
@@ -188,5 +188,5 @@ def with_losses(logits: Any, labels: Tensor, *, shift: bool) -> tuple[Tensor, Te
 
 
 def _scores(logits: Any) -> Tensor:
-    """The logits, without the states that some models return beside them."""
+    """Return the logits, without the states that some models return beside them."""
     return logits[0] if isinstance(logits, tuple) else logits

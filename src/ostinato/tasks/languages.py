@@ -1,4 +1,4 @@
-"""Tokenizers of many languages (mBART, M2M100, NLLB): which language is read and written, and the ids that say so."""
+"""Languages of multilingual tokenizers (mBART, M2M100, NLLB): which are read and written, and their token ids."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _NONE = object()
 
 
 def is_multilingual(tokenizer: Any) -> bool:
-    """Whether a tokenizer has to be told the language."""
+    """Return whether a tokenizer needs a language."""
     return getattr(tokenizer, "src_lang", _NONE) is not _NONE
 
 
 def set_languages(tokenizer: Any, source: str | None, target: str | None, flags: tuple[str, str]) -> None:
-    """Tell such a tokenizer what it reads and what it writes; `flags` say it on the command line."""
+    """Set the languages that a multilingual tokenizer reads and writes; `flags` are the options that name them."""
     for code, flag in zip((source, target), flags, strict=True):
         if code is None:
             raise ConfigError(
@@ -31,9 +31,9 @@ def set_languages(tokenizer: Any, source: str | None, target: str | None, flags:
 
 
 def token_id(tokenizer: Any, token: str, flag: str) -> int:
-    """The id of a token or of a language; `flag` is the option that names it."""
+    """Return the id of a token or of a language; `flag` is the option that names it."""
     known = tokenizer.get_vocab()
-    for form in (token, f"__{token}__"):  # as M2M100 writes languages
+    for form in (token, f"__{token}__"):  # the form of languages in M2M100
         if form in known:
             return known[form]
     languages = _languages(tokenizer)
@@ -46,7 +46,7 @@ def token_id(tokenizer: Any, token: str, flag: str) -> int:
 
 
 def _languages(tokenizer: Any) -> list[str]:
-    """The codes of a tokenizer's languages; none if it has but one."""
+    """Return the codes of a tokenizer's languages; none if it is not multilingual."""
     if not is_multilingual(tokenizer):
         return []
     named = getattr(tokenizer, "lang_code_to_id", None)

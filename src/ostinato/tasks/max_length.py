@@ -1,4 +1,4 @@
-"""How long a row may be, and how many rows are longer."""
+"""Limits on the length of rows, and notices about rows that are longer."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any
 from ostinato import ConfigError
 from ostinato.logging import get_logger
 
-CUT = "cut"  # the column of features that says how much of a row was cut off; `tell_cut` takes it away
+CUT = "cut"  # the column of features with how much of a row was cut off; `tell_cut` removes it
 _LOOKED_AT, _WORTH_TELLING = 1000, 0.25  # rows; the share of padding
-_UNKNOWN = 1_000_000  # a tokenizer that knows no limit says 10**30
-_BEHIND_PADDING = {"roberta", "xlm-roberta", "camembert", "longformer", "mpnet"}  # count places from the pad token on
+_UNKNOWN = 1_000_000  # a tokenizer without a limit has 10**30
+_BEHIND_PADDING = {"roberta", "xlm-roberta", "camembert", "longformer", "mpnet"}  # count positions from the pad token
 
 
 def known_length(tokenizer: Any) -> int | None:
-    """How many tokens a tokenizer says its model takes; None if it does not know."""
+    """Return how many tokens the model takes according to its tokenizer; None if unknown."""
     length = tokenizer.model_max_length
     return None if length is None or length > _UNKNOWN else length
 
 
 def longest_row(asked: int | None, length: int | None, config: Any) -> int | None:
-    """How many tokens a row may have: as many as were asked for, or `length`; never more than the model has places."""
+    """Return how many tokens a row may have: `asked`, else `length`, but at most the positions of the model."""
     places = getattr(config, "max_position_embeddings", None)
-    if not isinstance(places, int) or places <= 0:  # positions relative to one another have no end
+    if not isinstance(places, int) or places <= 0:  # relative positions have no limit
         return asked or length
     if config.model_type in _BEHIND_PADDING and config.pad_token_id is not None:
         places -= config.pad_token_id + 1
@@ -32,7 +32,7 @@ def longest_row(asked: int | None, length: int | None, config: Any) -> int | Non
 
 
 def padding_to(limit: int | None, *, is_wanted: bool) -> str | bool:
-    """The tokenizer's `padding`: every row to the limit, or none yet."""
+    """Return the tokenizer's `padding`: every row to the limit, or none yet."""
     if is_wanted and limit is None:
         raise ConfigError(
             what="--pad_to_max_length without a length",
@@ -43,7 +43,7 @@ def padding_to(limit: int | None, *, is_wanted: bool) -> str | bool:
 
 
 def tell_cut(features: Any, split: str, limit: int | None, unit: str = "") -> Any:
-    """Say in one line how many rows were longer than allowed; the features without that column."""
+    """Log in one line how many rows were longer than allowed; return the features without that column."""
     if CUT not in features.column_names:
         return features
     cut = [number for number in features[CUT] if number]
@@ -56,7 +56,7 @@ def tell_cut(features: Any, split: str, limit: int | None, unit: str = "") -> An
 
 
 def tell_padding(features: Any, split: str) -> None:
-    """Say in one line how much of the features is padding, where rows are padded further than their batch needs."""
+    """Log in one line how much of the features is padding, if rows are padded further than their batch needs."""
     if "attention_mask" not in features.column_names:
         return
     masks = features[:_LOOKED_AT]["attention_mask"]

@@ -1,4 +1,4 @@
-"""Masked language modeling: the hidden tokens of a text. BERT and its like."""
+"""Masked language modeling: predict the hidden tokens of a text, as BERT does."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .task_arguments import flag
 
 @dataclass
 class MaskedArguments(HiddenArguments):
-    """Which texts, in rows of what length, and how much of them is hidden."""
+    """Texts, the length of their rows, and how much of them is hidden."""
 
     mlm_probability: float = flag(0.15, "The share of tokens that are hidden, anew each time a row is read.")
 
 
 class MaskedLanguageModeling(HiddenTokens):
-    """Tokens hidden at random, by what is left of the text."""
+    """Recipe that predicts tokens hidden at random from the rest of the text."""
 
     name = "mlm"
     summary = "Train a masked language model, which predicts tokens that are hidden."

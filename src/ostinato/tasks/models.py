@@ -10,7 +10,7 @@ from ostinato.logging import get_logger
 
 from .task_arguments import ModelArguments
 
-_SPECIAL = {  # the special tokens that a tokenizer's file may name, by what they are for
+_SPECIAL = {  # the special tokens that a tokenizer's file may name, by their purpose
     "pad_token": ("[PAD]", "<pad>"),
     "unk_token": ("[UNK]", "<unk>"),
     "cls_token": ("[CLS]", "<cls>"),
@@ -23,7 +23,7 @@ _IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "sep_token_id", "cls_tok
 
 
 def import_transformers() -> Any:
-    """`transformers`, or an error that says how to get it."""
+    """Return `transformers`, or raise an error that says how to install it."""
     try:
         import transformers  # noqa: PLC0415
     except ImportError:
@@ -46,7 +46,7 @@ def _hub(arguments: ModelArguments) -> dict[str, Any]:
 
 
 def load_config(arguments: ModelArguments) -> Any:
-    """The config of the model that is named, or of a new one of its type."""
+    """Return the config of the named model, or of a new one of its type."""
     transformers = import_transformers()
     named = arguments.config_name or arguments.model_name_or_path
     if named is not None:
@@ -102,7 +102,7 @@ def _found(kind: Any, named: str, what: str, **options: Any) -> Any:
 
 
 def find_file(arguments: ModelArguments, name: str) -> Path | None:
-    """A file that may lie beside a model's own, in its directory or on the hub."""
+    """Return the path of a file beside a model's own, in its directory or on the hub, if it exists."""
     if arguments.model_name_or_path is None:
         return None
     found = import_transformers().utils.cached_file(
@@ -122,7 +122,7 @@ def find_file(arguments: ModelArguments, name: str) -> Path | None:
 
 
 def load_tokenizer(arguments: ModelArguments, **options: Any) -> Any:
-    """The tokenizer that is named, or that comes with the model."""
+    """Return the named tokenizer, or the one that comes with the model."""
     transformers = import_transformers()
     named = arguments.tokenizer_name or arguments.model_name_or_path
     if named is None:
@@ -144,7 +144,7 @@ def load_tokenizer(arguments: ModelArguments, **options: Any) -> Any:
 
 
 def _from_file(transformers: Any, path: str) -> Any:
-    """A tokenizer of the `tokenizers` library, which names its special tokens by convention alone."""
+    """Return a tokenizer of the `tokenizers` library, which names its special tokens only by convention."""
     try:
         tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=path)
     except Exception as error:  # tokenizers raises Exception itself
@@ -158,7 +158,7 @@ def _from_file(transformers: Any, path: str) -> Any:
 
 
 def settle_padding(tokenizer: Any, config: Any, arguments: ModelArguments, *, is_needed: bool) -> None:
-    """Give the tokenizer the pad token that was asked for; refuse one without, where rows are padded."""
+    """Set the requested pad token; raise for a tokenizer without one if rows are padded."""
     if arguments.pad_token is not None:
         if arguments.pad_token not in tokenizer.get_vocab():
             raise ConfigError(
@@ -179,10 +179,10 @@ def settle_padding(tokenizer: Any, config: Any, arguments: ModelArguments, *, is
 
 
 def fit_config(config: Any, tokenizer: Any) -> None:
-    """Tell the config of a new model the size and the special ids of a tokenizer."""
+    """Write the size and the special ids of a tokenizer into the config of a new model."""
     config.vocab_size = len(tokenizer)
     for name in _IDS:
-        if hasattr(config, name):  # None where the tokenizer has none: the config's own number is of another token
+        if hasattr(config, name):  # None if the tokenizer has none: the config's own number is of another token
             setattr(config, name, getattr(tokenizer, name, None))
     if getattr(config, "is_encoder_decoder", False):
         starts_with_pad = tokenizer.bos_token is None
@@ -194,7 +194,7 @@ def fit_config(config: Any, tokenizer: Any) -> None:
 
 
 def load_model(model_class: str, arguments: ModelArguments, config: Any) -> Any:
-    """The model, from its directory or new."""
+    """Return the model, from its directory or new."""
     kind = getattr(import_transformers(), model_class)
     options: dict[str, Any] = {"attn_implementation": arguments.attn_implementation, "dtype": arguments.dtype}
     options = {name: value for name, value in options.items() if value is not None}
@@ -219,7 +219,7 @@ def load_model(model_class: str, arguments: ModelArguments, config: Any) -> Any:
 
 
 def fit_embeddings(model: Any, tokenizer: Any) -> None:
-    """Make room for tokens that the model does not know."""
+    """Resize the embeddings for tokens that the model does not know."""
     known = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > known:
         get_logger().info(f"the tokenizer has {len(tokenizer)} tokens, the model {known}: made room for them")

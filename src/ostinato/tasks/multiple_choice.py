@@ -1,4 +1,4 @@
-"""Multiple choice: which of several endings goes with a beginning, as in SWAG."""
+"""Multiple choice: which of several endings belongs to a beginning, as in SWAG."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .rows import TEST, Split
 from .task_arguments import TextArguments, flag
 
 CONTEXT, BEGINNING, LABEL = "sent1", "sent2", "label"
-LONGEST = 1024  # tokens of a row, for models that take more and if no number is given
+LONGEST = 1024  # tokens of a row by default, for models that take more
 
 
 @dataclass
 class MultipleChoiceArguments(TextArguments):
-    """How a beginning and its endings become tokens."""
+    """The tokenization of a beginning and its endings."""
 
     max_seq_length: int | None = flag(
         None, "Cut every choice to so many tokens; else to as many as the model takes, 1024 at most."
@@ -31,7 +31,10 @@ class MultipleChoiceArguments(TextArguments):
 
 
 class MultipleChoice(Recipe):
-    """The right one of the endings `ending0`, `ending1`, … for the text of `sent1`; `sent2`, if any, begins them."""
+    """Recipe that picks the right ending (`ending0`, `ending1`, …) for the text of `sent1`.
+
+    The text of `sent2`, if any, begins every ending.
+    """
 
     name = "multiple-choice"
     summary = "Choose the right one of several endings for a text."
@@ -141,7 +144,7 @@ class MultipleChoice(Recipe):
 
 
 def _endings(split: Split) -> tuple[str, ...]:
-    """The columns `ending0`, `ending1`, … as far as they are numbered without a gap."""
+    """Return the columns `ending0`, `ending1`, … up to the first gap in their numbers."""
     numbered = {int(found[1]): found[0] for name in split.columns if (found := re.fullmatch(r"ending(\d+)", name))}
     return tuple(numbered[number] for number in range(len(numbered)) if number in numbered)
 

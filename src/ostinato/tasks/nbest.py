@@ -1,8 +1,8 @@
-"""The best answers to a question, from what a model says of every token of every window over the context.
+"""The best answers to a question, from the scores of every token of every window over the context.
 
 A span of tokens is a candidate if it begins at one of the n most likely starts of its window, ends at one of the n
-most likely ends, lies in the context, and is not too long. Candidates of all windows are ranked together. Of equal
-ones that comes first which is in an earlier window, then the more likely start, then the earlier token.
+most likely ends, lies in the context, and is not too long. Candidates of all windows are ranked together. Equal
+candidates are ordered by the earlier window, then by the more likely start, then by the earlier token.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 
 class Spans(NamedTuple):
-    """Candidates of one window: places in the context, and what speaks for their starts and their ends."""
+    """Candidates of one window: positions in the context, and the scores of their starts and their ends."""
 
     begins: np.ndarray
     ends: np.ndarray
@@ -26,17 +26,17 @@ class Spans(NamedTuple):
 
 
 class Window(NamedTuple):
-    """One window: its number among all features, where its tokens stand, and the token that means "not here"."""
+    """One window: its number among all features, the positions of its tokens, and the token that means "not here"."""
 
     number: int
     places: Sequence[Sequence[int] | None]
     rest: int
 
     def spans(self, starts: np.ndarray, ends: np.ndarray, *scores: np.ndarray, longest: int) -> Spans:
-        """Those of some pairs of tokens that can be answers."""
+        """Return the spans of those pairs of tokens that can be answers."""
         known = np.array([place is not None for place in self.places])
         here = np.zeros(max(len(known), int(max(starts.max(), ends.max())) + 1), dtype=bool)
-        here[: len(known)] = known  # a row that was padded later has tokens without a place
+        here[: len(known)] = known  # a row that was padded later has tokens without a position
         fits = here[starts] & here[ends] & (starts <= ends) & (ends - starts < longest)
         begins = np.array([self.places[token][0] for token in starts[fits]], dtype=np.int64)  # type: ignore[index]
         finals = np.array([self.places[token][1] for token in ends[fits]], dtype=np.int64)  # type: ignore[index]
@@ -44,7 +44,7 @@ class Window(NamedTuple):
 
 
 def likely_spans(window: Window, starts: np.ndarray, ends: np.ndarray, n_best: int, longest: int) -> Spans:
-    """The candidates of a window, from the logits of its tokens."""
+    """Return the candidates of a window, from the logits of its tokens."""
     first, last = _highest(starts, n_best), _highest(ends, n_best)
     begin, end = (grid.ravel() for grid in np.meshgrid(first, last, indexing="ij"))
     return window.spans(begin, end, starts[begin], ends[end], longest=longest)
@@ -57,11 +57,11 @@ def _highest(values: np.ndarray, count: int) -> np.ndarray:
 def ranked(
     context: str, windows: Sequence[Spans], n_best: int, names: tuple[str, str] = ("start_logit", "end_logit")
 ) -> list[dict[str, Any]]:
-    """The best candidates of all windows, as texts; the best first. `names` say what the scores are."""
+    """Return the best candidates of all windows as texts, the best first. `names` are the names of the scores."""
     begins, ends, starts, finals = (np.concatenate(parts) for parts in zip(*windows, strict=True))
     return [
         {
-            "text": context[begins[one] : ends[one]].strip(),  # some tokenizers count the space before a word to it
+            "text": context[begins[one] : ends[one]].strip(),  # some tokenizers include the space before a word
             names[0]: float(starts[one]),
             names[1]: float(finals[one]),
             "score": float(starts[one] + finals[one]),
@@ -71,7 +71,7 @@ def ranked(
 
 
 def with_probabilities(candidates: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The same with a share of 1 each, in place of their scores.
+    """Return the candidates with a probability each, which add up to 1, in place of their scores.
 
     >>> with_probabilities([{"text": "Ulm", "score": 0.0}, {"text": "Oslo", "score": 0.0}])
     [{'text': 'Ulm', 'probability': 0.5}, {'text': 'Oslo', 'probability': 0.5}]
@@ -85,7 +85,7 @@ def with_probabilities(candidates: Sequence[Mapping[str, Any]]) -> list[dict[str
 
 
 def by_example(examples: Any, features: Any) -> Iterator[tuple[Mapping[str, Any], list[Window]]]:
-    """Every example with its windows, in order."""
+    """Yield every example with its windows, in order."""
     numbers: dict[Any, list[int]] = {}
     for number, name in enumerate(features["example_id"]):
         numbers.setdefault(name, []).append(number)
@@ -99,16 +99,16 @@ def by_example(examples: Any, features: Any) -> Iterator[tuple[Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Found:
-    """The answer to a question, and what else was likely."""
+    """The answer to a question, and the other likely ones."""
 
     id: Any
     text: str
     n_best: Sequence[Mapping[str, Any]] = ()
-    null_odds: float | None = None  # what speaks for there being no answer
+    null_odds: float | None = None  # the score of there being no answer
 
     @property
     def probability(self) -> float | None:
-        """How likely the answer is among the best."""
+        """Probability of the answer among the best."""
         return next((one["probability"] for one in self.n_best if one["text"] == self.text), None)
 
 
@@ -120,13 +120,13 @@ def with_silence(
     n_best: int,
     threshold: float,
 ) -> Found:
-    """The answer, where saying nothing (`silence`) is a candidate among others; None: something is always said."""
+    """Return the answer, with no answer (`silence`) as one of the candidates; with None there is always an answer."""
     candidates = ranked(example["context"], windows, n_best)
     if silence is None:
         return Found(example["id"], candidates[0]["text"] if candidates else "", with_probabilities(candidates))
     best = next((one for one in candidates if one["text"]), None)
     odds = silence["score"] - (0.0 if best is None else best["score"])
-    # Among the best in its place, or behind them: its probability is wanted in any case.
+    # In its place among the best, or after them: its probability is needed in any case.
     candidates = sorted([*candidates, silence], key=lambda one: -one["score"])
     kept = candidates[:n_best]
     kept += [] if silence in kept else [silence]
@@ -135,7 +135,7 @@ def with_silence(
 
 
 def write_answers(found: Sequence[Found], directory: Path, prefix: str) -> None:
-    """The files that tools for SQuAD look for: answers by id, the best ones, the odds of silence."""
+    """Write the files that tools for SQuAD read: answers by id, the best ones, the odds of no answer."""
     files: dict[str, dict[str, Any]] = {
         "predictions": {str(one.id): one.text for one in found},
         "nbest_predictions": {str(one.id): one.n_best for one in found if one.n_best},

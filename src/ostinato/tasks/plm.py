@@ -1,4 +1,4 @@
-"""Permutation language modeling: spans of a text in an order drawn at random. XLNet."""
+"""Permutation language modeling: predict spans of a text in a random order, as XLNet does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .task_arguments import flag
 
 @dataclass
 class PermutedArguments(HiddenArguments):
-    """Which texts, in rows of what length, and how much of them is predicted."""
+    """Texts, the length of their rows, and how much of them is predicted."""
 
     max_seq_length: int | None = flag(512, "Tokens of a block, or at most of a line; an even number.")
     plm_probability: float = flag(1 / 6, "The length of a span that is predicted, over that of what surrounds it.")
@@ -24,7 +24,7 @@ class PermutedArguments(HiddenArguments):
 
 
 class PermutationLanguageModeling(HiddenTokens):
-    """Spans of tokens, in a random order, each by what comes before it in that order."""
+    """Recipe that predicts spans of tokens in a random order, each from those before it in that order."""
 
     name = "plm"
     summary = "Train a permutation language model (XLNet), which predicts spans in a random order."

@@ -1,4 +1,4 @@
-"""From the vectors of a text's tokens to one vector of the text, and how a directory says which way."""
+"""Pooling: from the vectors of a text's tokens to one vector of the text, and the files that record the method."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from ostinato import ConfigError
 
 MODES = ("mean", "cls", "max")
-# The files that sentence-transformers looks for beside the encoder's own: all its versions read these names.
+# The files that sentence-transformers reads beside the encoder's own: all its versions read these names.
 _MODULES, _POOLING, _LENGTH = "modules.json", "1_Pooling", "sentence_bert_config.json"
 _PREFIX = "sentence_transformers.models."
 _FLAGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
@@ -22,13 +22,13 @@ _FLAGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "
 
 @dataclass(frozen=True)
 class Pooling:
-    """The mean of the tokens, the first of them, or the largest value in each place; then perhaps length 1."""
+    """The mean of the tokens, the first token, or the maximum in each dimension; optionally normalized to length 1."""
 
     mode: str = "mean"
     normalize: bool = False
 
     def __call__(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """One vector for each text: `tokens` (texts, length, size), `mask` (texts, length) with 0 for padding.
+        """Return one vector for each text: `tokens` (texts, length, size), `mask` (texts, length) with 0 for padding.
 
         >>> tokens, mask = torch.tensor([[[1.0, 0.0], [3.0, 2.0], [9.0, 9.0]]]), torch.tensor([[1, 1, 0]])
         >>> {mode: Pooling(mode)(tokens, mask).tolist() for mode in MODES}
@@ -52,7 +52,7 @@ class Pooling:
 
     @classmethod
     def saved_with(cls, find: Callable[[str], Path | None]) -> Pooling | None:
-        """The pooling of a model that was saved here or by sentence-transformers; None where nothing says so.
+        """Return the pooling of a model that Ostinato or sentence-transformers saved; None if no file records it.
 
         `find` finds a file of the model by its name.
         """
@@ -72,7 +72,7 @@ class Pooling:
         return cls(mode, "Normalize" in places)
 
     def save(self, directory: Path, *, size: int, max_length: int) -> None:
-        """Write the files by which sentence-transformers, and `saved_with`, know what to do with the encoder."""
+        """Write the files from which sentence-transformers, and `saved_with`, read how to pool."""
         kinds = ["Transformer", "Pooling", *(["Normalize"] if self.normalize else [])]
         paths = ["", _POOLING, "2_Normalize"]
         modules = [
@@ -88,7 +88,7 @@ class Pooling:
 
 
 def _mode(content: Mapping[str, Any], path: Path) -> str:
-    if "pooling_mode" in content:  # as sentence-transformers writes it today
+    if "pooling_mode" in content:  # the current format of sentence-transformers
         chosen = [str(content["pooling_mode"])]
     else:
         chosen = [name for name, is_on in content.items() if name.startswith("pooling_mode_") and is_on]

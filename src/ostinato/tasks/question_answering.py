@@ -19,7 +19,7 @@ from .task_arguments import flag
 
 @dataclass
 class QuestionAnsweringArguments(QuestionArguments):
-    """How long contexts are cut, and how an answer is chosen."""
+    """The cutting of long contexts, and the choice of an answer."""
 
     doc_stride: int = flag(128, "A long context is cut into windows that share so many tokens.")
     n_best_size: int = flag(20, "How many starts, ends and answers are considered.")
@@ -37,7 +37,7 @@ class QuestionAnsweringArguments(QuestionArguments):
 
 
 class QuestionAnswering(QuestionRecipe):
-    """The answer is a span of the context."""
+    """Recipe in which the answer is a span of the context."""
 
     name = "question-answering"
     summary = "Answer questions by a span of a text; some may have no answer."
@@ -45,7 +45,7 @@ class QuestionAnswering(QuestionRecipe):
     arguments_class = QuestionAnsweringArguments
     trainer_class = QuestionAnsweringTrainer
 
-    always_pads: ClassVar[bool] = False  # whatever --pad_to_max_length says
+    always_pads: ClassVar[bool] = False  # whatever --pad_to_max_length is
     sources: dict[str, str]  # by purpose, for messages
 
     # ---- rows ------------------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ class QuestionAnswering(QuestionRecipe):
 
     @property
     def _pads(self) -> bool:
-        """Whether windows are padded when they are made. On the left they must be: later, tokens would be moved."""
+        """Return whether windows are padded when they are made. Left padding must be: later it would move tokens."""
         return self.arguments.pad_to_max_length or self.always_pads or self.tokenizer.padding_side == "left"
 
     def encode(self, rows: Columns, split: str) -> Mapping[str, Any]:
@@ -89,7 +89,7 @@ class QuestionAnswering(QuestionRecipe):
         return {**windows.columns, **asked, "cls_index": windows.rest, **self.more(windows)}
 
     def more(self, windows: Windows, starts: Sequence[int] | None = None) -> dict[str, Any]:
-        """Further columns that a model wants; in training it is known where answers start."""
+        """Return further columns that a model needs; in training the starts of answers are known."""
         return {}
 
     def collator(self, model: Any) -> Any:
@@ -107,7 +107,7 @@ class QuestionAnswering(QuestionRecipe):
             yield self.choose(example, windows, predictions)
 
     def choose(self, example: Mapping[str, Any], windows: Sequence[Window], predictions: Any) -> Found:
-        """The answer to one example."""
+        """Return the answer to one example."""
         asked, (starts, ends) = self.arguments, predictions
         spans: list[Spans] = []
         silence: dict[str, Any] | None = None

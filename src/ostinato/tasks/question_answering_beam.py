@@ -1,7 +1,7 @@
-"""Question answering by models that search: the likeliest starts first, then for each of them the likeliest ends.
+"""Question answering by beam search: the likeliest starts first, then for each of them the likeliest ends.
 
-transformers has such a head for XLNet (`start_n_top`, `end_n_top` of its config). It also says of a whole window
-whether the question can be answered, so silence has a score of its own.
+transformers has such a head for XLNet (`start_n_top`, `end_n_top` of its config). It also predicts for a whole window
+whether the question can be answered, so the lack of an answer has a score of its own.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from .nbest import Found, Spans, Window, ranked, with_probabilities
 from .question_answering import QuestionAnswering
 from .rows import Split
 
-_OUTSIDE = 1.0  # of p_mask: a token that no answer starts or ends with
+_OUTSIDE = 1.0  # in p_mask: a token that no answer starts or ends with
 
 
 class QuestionAnsweringBeam(QuestionAnswering):
-    """The answer is a span of the context, found by beam search."""
+    """Recipe in which the answer is a span of the context, found by beam search."""
 
     name = "question-answering-beam"
     summary = "Answer questions by a span of a text, with XLNet's beam search over starts and ends."
     model_class = "XLNetForQuestionAnswering"
-    always_pads = True  # else somebody would have to pad p_mask by batch
+    always_pads = True  # otherwise p_mask would have to be padded by batch
 
     def more(self, windows: Windows, starts: Sequence[int] | None = None) -> dict[str, Any]:
         masks = []
@@ -63,7 +63,7 @@ class QuestionAnsweringBeam(QuestionAnswering):
     def told(self, found: Found) -> dict[str, Any]:
         if found.null_odds is None:
             return super().told(found)
-        best = found.n_best[0]["text"] if found.n_best else ""  # the metric itself knows when to be silent
+        best = found.n_best[0]["text"] if found.n_best else ""  # the metric itself decides when there is no answer
         return {"id": found.id, "prediction_text": best, "no_answer_probability": _chance(found.null_odds)}
 
 
@@ -76,7 +76,7 @@ def _searched(
     *,
     longest: int,
 ) -> Spans:
-    """The candidates that a search has found: a few starts, and as many ends for each of them.
+    """Return the candidates that a search has found: a few starts, and as many ends for each of them.
 
     The model returns ends as one row, the likeliest of every start first, then the second of every start, and so on.
     """
@@ -88,7 +88,7 @@ def _searched(
 
 
 def _logs(chances: np.ndarray) -> np.ndarray:
-    """Logarithms: what the model calls log_probs are probabilities, whose sum would rank a sure start over all."""
+    """Return logarithms: the model's log_probs are probabilities, and their sum would rank a sure start over all."""
     if (chances <= 0).all():
         return chances
     return np.log(np.maximum(chances, np.finfo(np.float32).tiny))

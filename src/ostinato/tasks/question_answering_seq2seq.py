@@ -1,4 +1,4 @@
-"""Question answering by models that write the answer: the question and its context go in, the answer comes out."""
+"""Question answering by generation: the model reads the question and its context, and writes the answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IGNORED = -100
 
 @dataclass
 class QuestionAnsweringSeq2SeqArguments(QuestionArguments):
-    """Which columns are read, and how answers are written."""
+    """The columns that are read, and the generation of answers."""
 
     question_column: str = flag("question", "The column with the question.")
     context_column: str = flag("context", "The column with the text that the question is about.")
@@ -38,7 +38,7 @@ class QuestionAnsweringSeq2SeqArguments(QuestionArguments):
 
 
 class QuestionAnsweringSeq2Seq(QuestionRecipe):
-    """The answer is written."""
+    """Recipe in which the answer is generated."""
 
     name = "question-answering-seq2seq"
     summary = "Answer questions about a text in words, with an encoder-decoder model."
@@ -56,7 +56,7 @@ class QuestionAnsweringSeq2Seq(QuestionRecipe):
                 fix="add --predict_with_generate, or leave out --do_predict",
             )
         self.columns = (arguments.question_column, arguments.context_column, arguments.answer_column)
-        if training.generation_max_length is None:  # so that evaluations in training write as those after it do
+        if training.generation_max_length is None:  # so that evaluations during training generate as those after it do
             training.generation_max_length = arguments.val_max_answer_length or arguments.max_answer_length
         if arguments.num_beams is not None:
             training.generation_num_beams = arguments.num_beams
@@ -73,7 +73,7 @@ class QuestionAnsweringSeq2Seq(QuestionRecipe):
         return iter(self.asked(rows))
 
     def asked(self, rows: Columns) -> list[str]:
-        """What the model reads."""
+        """Return the texts that the model reads."""
         question, context, _ = self.columns
         return [
             f"question: {asked.lstrip()} context: {told.lstrip()}"
@@ -98,7 +98,7 @@ class QuestionAnsweringSeq2Seq(QuestionRecipe):
 
     @property
     def longest_evaluated(self) -> int:
-        """How many tokens an answer may have in evaluation."""
+        """Return how many tokens an answer may have in evaluation."""
         return self.arguments.val_max_answer_length or self.arguments.max_answer_length
 
     def collator(self, model: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What all recipes for questions share: their rows, the trainer's extra parts, and what is written of answers."""
+"""Common part of all recipes for questions: their rows, the trainer's extra parts, and the files of answers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .rows import VALIDATION, Split
 
 
 class QuestionRecipe(Recipe):
-    """Rows with a question, a context and answers; what a model says of their features becomes answers."""
+    """Recipe for rows with a question, a context and answers; predictions for their features become answers."""
 
-    columns = ("question", "context", "answers")  # what these are called in the rows
+    columns = ("question", "context", "answers")  # their names in the rows
 
     def __init__(self, arguments: Any, training: Any) -> None:
         super().__init__(arguments, training)
@@ -37,7 +37,7 @@ class QuestionRecipe(Recipe):
         }
 
     def answer(self, examples: Any, features: Any, predictions: Any, stage: str = "eval") -> EvalPrediction:
-        """Answers to examples, and what they are compared with; the trainer's `post_process_function`."""
+        """Return answers to examples and their references; the trainer's `post_process_function`."""
         found = list(self.find(examples, features, predictions))
         self.found[stage] = found
         told: Any = [self.told(one) for one in found]
@@ -45,11 +45,11 @@ class QuestionRecipe(Recipe):
         return EvalPrediction(predictions=told, label_ids=truth)
 
     def find(self, examples: Any, features: Any, predictions: Any) -> Iterator[Found]:
-        """The answer to every example, in order."""
+        """Yield the answer to every example, in order."""
         raise NotImplementedError
 
     def told(self, found: Found) -> dict[str, Any]:
-        """An answer as SQuAD's metric wants it."""
+        """Return an answer in the form that SQuAD's metric expects."""
         silent = {"no_answer_probability": 0.0} if self.arguments.version_2_with_negative else {}
         return {"id": found.id, "prediction_text": found.text, **silent}
 

@@ -1,12 +1,12 @@
-"""Trainers for questions: what a model says of features becomes answers to examples, and those are measured.
+"""Trainers for question answering: predictions for features become answers to examples, and those are measured.
 
-A long text is cut into several features, so what a model predicts is not yet an answer. Beside the features these
-trainers know the examples they were made of, and a function that makes answers of predictions:
+A long text is cut into several features, so a prediction is not yet an answer. Beside the features these trainers
+have the examples they were made of, and a function that turns predictions into answers:
 
-    evaluate                 examples and features are noted
+    evaluate                 records examples and features
     └── evaluation_loop      Trainer's, without compute_metrics; then, on the main process:
         ├── post_process_function(examples, features, predictions)   -> EvalPrediction
-        └── compute_metrics(answers)                                 numbers, told to all processes
+        └── compute_metrics(answers)                                 numbers, sent to all processes
 
 Everything else is Trainer's: when to evaluate, what to log, which model is the best.
 """
@@ -24,14 +24,14 @@ from ostinato.metrics import metrics as combined
 
 @dataclass(frozen=True)
 class AnswerRequest:
-    """What is being answered: examples, and the features that were made of them."""
+    """The examples to answer, and the features that were made of them."""
 
     examples: Any
     features: Any
     stage: tuple[str, ...] = ()  # "predict"; an evaluation does not name its own
 
     def first(self, count: int) -> AnswerRequest:
-        """The first so many features, with their examples: a rehearsal sees no more."""
+        """Return the first `count` features with their examples: a dry run needs no more."""
         if count >= len(self.features):
             return self
         features = _chosen(self.features, range(count))
@@ -53,12 +53,12 @@ def _chosen(rows: Any, numbers: Any) -> Any:
 
 
 class QuestionAnsweringTrainer(Trainer):
-    """Trains as `Trainer` does; evaluates answers that `post_process_function` makes of predictions.
+    """A `Trainer` that evaluates the answers that `post_process_function` makes of predictions.
 
     Args:
         eval_examples: the rows that the features of `eval_dataset` were made of; by name, if there are several sets.
-        post_process_function: `(examples, features, predictions)`, in `predict` also `"predict"`, to an
-            `EvalPrediction` of answers and references. `compute_metrics` is given that.
+        post_process_function: a function from `(examples, features, predictions)`, in `predict` followed by
+            `"predict"`, to an `EvalPrediction` of answers and references, which is passed to `compute_metrics`.
 
     >>> trainer = QuestionAnsweringTrainer(
     ...     model,
@@ -92,7 +92,17 @@ class QuestionAnsweringTrainer(Trainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
-        """Metrics of the answers to `eval_examples`, which are those of the constructor if none are given."""
+        """Evaluate the answers to examples.
+
+        Args:
+            eval_dataset: the features, or the name of one of several sets; those of the constructor by default.
+            eval_examples: the rows that the features were made of; those of the constructor by default.
+            ignore_keys: the outputs of the model that are left out of the predictions.
+            metric_key_prefix: the prefix of the metrics' names.
+
+        Returns:
+            The metrics of the answers, by name.
+        """
         with _asking(self, _evaluated(self, eval_dataset, eval_examples)):
             return super().evaluate(eval_dataset, ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix)
 
@@ -103,7 +113,17 @@ class QuestionAnsweringTrainer(Trainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "test",
     ) -> PredictionOutput:
-        """Answers to examples, and their metrics if there are references. Only the main process has the answers."""
+        """Predict the answers to examples. Only the main process has the answers.
+
+        Args:
+            predict_dataset: the features.
+            predict_examples: the rows that the features were made of.
+            ignore_keys: the outputs of the model that are left out of the predictions.
+            metric_key_prefix: the prefix of the metrics' names.
+
+        Returns:
+            The answers, and their metrics if there are references.
+        """
         with _asking(self, AnswerRequest(predict_examples, predict_dataset, ("predict",))):
             return super().predict(predict_dataset, ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix)
 
@@ -115,7 +135,7 @@ class QuestionAnsweringTrainer(Trainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
-        """The loop of `Trainer`, then answers in place of predictions."""
+        """Run the loop of `Trainer`, and return answers in place of predictions."""
         with _measured_later(self) as measure:
             output = super().evaluation_loop(
                 dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
@@ -124,10 +144,10 @@ class QuestionAnsweringTrainer(Trainer):
 
 
 class QuestionAnsweringSeq2SeqTrainer(Seq2SeqTrainer):
-    """`QuestionAnsweringTrainer` for models that write their answers; further arguments go to `generate`.
+    """A `QuestionAnsweringTrainer` for models that generate their answers.
 
-    `post_process_function` is given the whole output, as `(examples, features, output)`; the ids that were generated
-    are its `predictions`.
+    `post_process_function` gets the whole output, as `(examples, features, output)`; the generated ids are its
+    `predictions`.
     """
 
     _asked: AnswerRequest | None = None
@@ -151,7 +171,18 @@ class QuestionAnsweringSeq2SeqTrainer(Seq2SeqTrainer):
         metric_key_prefix: str = "eval",
         **gen_kwargs: Any,
     ) -> dict[str, float]:
-        """Metrics of the answers to `eval_examples`, which are those of the constructor if none are given."""
+        """Evaluate the answers to examples.
+
+        Args:
+            eval_dataset: the features, or the name of one of several sets; those of the constructor by default.
+            eval_examples: the rows that the features were made of; those of the constructor by default.
+            ignore_keys: the outputs of the model that are left out of the predictions.
+            metric_key_prefix: the prefix of the metrics' names.
+            **gen_kwargs: arguments of `generate`.
+
+        Returns:
+            The metrics of the answers, by name.
+        """
         with _asking(self, _evaluated(self, eval_dataset, eval_examples)):
             return super().evaluate(
                 eval_dataset, ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix, **gen_kwargs
@@ -165,7 +196,18 @@ class QuestionAnsweringSeq2SeqTrainer(Seq2SeqTrainer):
         metric_key_prefix: str = "test",
         **gen_kwargs: Any,
     ) -> PredictionOutput:
-        """Answers to examples, and their metrics if there are references. Only the main process has the answers."""
+        """Predict the answers to examples. Only the main process has the answers.
+
+        Args:
+            predict_dataset: the features.
+            predict_examples: the rows that the features were made of.
+            ignore_keys: the outputs of the model that are left out of the predictions.
+            metric_key_prefix: the prefix of the metrics' names.
+            **gen_kwargs: arguments of `generate`.
+
+        Returns:
+            The answers, and their metrics if there are references.
+        """
         with _asking(self, AnswerRequest(predict_examples, predict_dataset, ("predict",))):
             return super().predict(
                 predict_dataset, ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix, **gen_kwargs
@@ -179,7 +221,7 @@ class QuestionAnsweringSeq2SeqTrainer(Seq2SeqTrainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
-        """The loop of `Trainer`, then answers in place of predictions."""
+        """Run the loop of `Trainer`, and return answers in place of predictions."""
         with _measured_later(self) as measure:
             output = super().evaluation_loop(
                 dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
@@ -190,11 +232,11 @@ class QuestionAnsweringSeq2SeqTrainer(Seq2SeqTrainer):
 _Either = QuestionAnsweringTrainer | QuestionAnsweringSeq2SeqTrainer
 
 
-# ---- what is answered -----------------------------------------------------------------------------------------------
+# ---- requests -------------------------------------------------------------------------------------------------------
 
 
 def _evaluated(trainer: _Either, features: Any, examples: Any) -> AnswerRequest:
-    """What an evaluation is about; of several sets, the one that is named."""
+    """Return the features and examples of an evaluation; with several sets, those of the named one."""
     if features is None or isinstance(features, str):
         name, features = features, trainer.eval_dataset
         features = features if name is None else features[name]
@@ -218,7 +260,7 @@ def _asking(trainer: _Either, asked: AnswerRequest) -> Iterator[None]:
 
 @contextmanager
 def _measured_later(trainer: _Either) -> Iterator[Any]:
-    """While entered, the loop computes no metrics: what they measure is not there yet."""
+    """Disable metrics within the loop: the answers that they measure do not exist yet."""
     measure = trainer.compute_metrics
     trainer.compute_metrics = measure if trainer.post_process_function is None else None
     try:
@@ -228,7 +270,7 @@ def _measured_later(trainer: _Either) -> Iterator[Any]:
 
 
 def _answered(trainer: _Either, output: EvalLoopOutput, found: Any, measure: Any, prefix: str) -> EvalLoopOutput:
-    """The output of a loop with answers in place of predictions, and with their metrics."""
+    """Return the output of a loop with answers in place of predictions, and with their metrics."""
     process = trainer.post_process_function
     asked = trainer._asked or _evaluated(trainer, None, None)
     if process is None or measure is None or output.predictions is None:
@@ -247,7 +289,7 @@ def _answered(trainer: _Either, output: EvalLoopOutput, found: Any, measure: Any
             answers = process(asked.examples, asked.features, found, *asked.stage)
             measured = {} if answers.label_ids is None else dict(_function(measure)(answers))
     finally:
-        measured = _told_to_all(trainer, measured)  # also if it failed: the others wait for it
+        measured = _told_to_all(trainer, measured)  # also after a failure: the other processes wait for it
     named = {name if name.startswith(f"{prefix}_") else f"{prefix}_{name}": one for name, one in measured.items()}
     return output._replace(
         predictions=None if answers is None else answers.predictions,
@@ -257,13 +299,13 @@ def _answered(trainer: _Either, output: EvalLoopOutput, found: Any, measure: Any
 
 
 def _function(measure: Any) -> Callable[[Any], Mapping[str, Any]]:
-    """`compute_metrics` as a function, also where it is a name or several."""
+    """Return `compute_metrics` as a function, also if it is one name or several."""
     function: Any = measure if callable(measure) else combined([measure] if isinstance(measure, str) else measure)
     return function
 
 
 def _told_to_all(trainer: _Either, measured: dict[str, Any] | None) -> dict[str, Any]:
-    """What the main process has measured, on every process: all of them compare it with the best so far."""
+    """Return the metrics of the main process on every process: all compare them with the best so far."""
     told = trainer.strategy.broadcast_object(measured)
     if told is None and not trainer.is_world_process_zero():
         raise MetricError(

@@ -1,4 +1,4 @@
-"""Questions, the texts they are asked about, and their answers: rows in every form that SQuAD has given them."""
+"""Questions, their contexts and their answers: rows in all formats of SQuAD."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FORM = 'write {"text": ["..."], "answer_start": [12]}, with empty lists for a q
 
 @dataclass
 class QuestionArguments(DataArguments):
-    """How texts become tokens, and which answers there may be."""
+    """The tokenization of texts, and the answers that are expected."""
 
     max_seq_length: int = flag(384, "Question and context have so many tokens at most.")
     pad_to_max_length: bool = flag(
@@ -31,11 +31,11 @@ class Answers(NamedTuple):
     """The answers to one question: their texts, and where in the context they begin."""
 
     texts: Sequence[str]
-    starts: Sequence[Any]  # numbers, once they are checked
+    starts: Sequence[Any]  # integers, once they are checked
 
 
 def answers_of(value: Any) -> Answers:
-    """A row's answers, column by column or one by one, as SQuAD's file has them.
+    """Return a row's answers, which may be stored as columns or one by one, as in SQuAD's file.
 
     >>> answers_of({"text": ["Ulm", "in Ulm"], "answer_start": [9, 6]})
     Answers(texts=['Ulm', 'in Ulm'], starts=[9, 6])
@@ -52,7 +52,7 @@ def answers_of(value: Any) -> Answers:
 
 
 def read_questions(arguments: DataArguments, wanted: Sequence[str]) -> dict[str, Split]:
-    """Rows with one question each. SQuAD's own files, by article and paragraph, are read question by question."""
+    """Return rows with one question each. SQuAD's own files, by article and paragraph, are flattened."""
     limits = {name: f"max_{short}_samples" for name, short in _LIMITS.items()}
     everything = replace(arguments, **dict.fromkeys(limits.values(), None))
     splits = {}
@@ -71,7 +71,7 @@ _LIMITS = {TRAIN: "train", VALIDATION: "eval", TEST: "predict"}
 
 
 def _questions(articles: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """The questions of some articles."""
+    """Return the questions of some articles."""
     rows: dict[str, list[Any]] = {name: [] for name in ("id", "title", "context", "question", "answers")}
     titles = articles.get("title") or [None] * len(articles["paragraphs"])
     for title, paragraphs in zip(titles, articles["paragraphs"], strict=True):
@@ -92,10 +92,10 @@ def _questions(articles: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
 def check_questions(
     splits: Mapping[str, Split], *, with_places: bool, may_be_silent: bool, columns: Sequence[str]
 ) -> None:
-    """Refuse rows that cannot be learned from or measured, by file, column and row.
+    """Raise for rows that cannot be learned from or measured, naming file, column and row.
 
-    `columns` are those of the question, the context and the answers. `with_places`: training needs to know where in
-    the context an answer stands. `may_be_silent`: questions without an answer are expected.
+    `columns` are those of the question, the context and the answers. `with_places`: training needs the position of an
+    answer in the context. `may_be_silent`: questions without an answer are expected.
     """
     question, context, answers = columns
     for name, split in splits.items():
@@ -172,7 +172,7 @@ def _check_places(split: Split, row: int, column: str, context: str, answers: An
 
 
 def references(rows: Any, answers: str = "answers") -> list[dict[str, Any]] | None:
-    """What answers are compared with, as SQuAD's metrics want it; None where rows keep it to themselves."""
+    """Return the references of answers in the form that SQuAD's metrics expect; None if rows do not have them."""
     if answers not in rows.column_names:
         return None
     told = [answers_of(value) for value in rows[answers]]

@@ -1,4 +1,4 @@
-"""What a recipe may say of itself. Everything has a default but the name, the model and the encoding."""
+"""Base class of recipes. Everything has a default but the name, the model and the encoding."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Columns = Mapping[str, list[Any]]
 class Recipe:
     """One task: its flags, its columns, its model, its metric. `run` does everything else, in the order below.
 
-    An object lives as long as one command. `arguments` are there from the beginning, `training` as well, `config`
-    from `tokenizer_options` on, `tokenizer` from `settle_config` on, `model_input_names` of the tokenizer decide what
-    is fed.
+    An object lives as long as one command. `arguments` and `training` exist from the beginning, `config` from
+    `tokenizer_options` on, `tokenizer` from `settle_config` on. `model_input_names` of the tokenizer decide which
+    columns the model gets.
 
     >>> class Shouting(Recipe):  # doctest: +SKIP
     ...     name = "shouting"
@@ -38,8 +38,8 @@ class Recipe:
     arguments_class: ClassVar[type[DataArguments]] = DataArguments
     training_class: ClassVar[type[TrainingArguments]] = TrainingArguments
     trainer_class: ClassVar[type[Trainer]] = Trainer
-    defaults: ClassVar[Mapping[str, Any]] = {}  # of arguments that are better otherwise here
-    needs_padding: bool = True  # a tokenizer without a pad token is then refused; may depend on the arguments
+    defaults: ClassVar[Mapping[str, Any]] = {}  # of arguments for which the task has a better default
+    needs_padding: bool = True  # a tokenizer without a pad token is an error; may depend on the arguments
 
     def __init__(self, arguments: Any, training: Any) -> None:
         self.arguments = arguments
@@ -50,86 +50,86 @@ class Recipe:
     # ---- rows ------------------------------------------------------------------------------------------------
 
     def read(self, wanted: Sequence[str]) -> dict[str, Split]:
-        """The rows of every purpose that is wanted."""
+        """Return the rows of every purpose in `wanted`."""
         return read_splits(self.arguments, wanted)
 
     def study(self, splits: Mapping[str, Split]) -> None:
-        """Find columns and labels, and refuse rows that cannot be learned from, by file, column and row."""
+        """Find columns and labels; raise for rows that cannot be learned from, naming file, column and row."""
 
     def texts(self, rows: Columns) -> Iterator[str]:
-        """The texts of some rows, to train a tokenizer on."""
+        """Return the texts of some rows, to train a tokenizer on."""
         return (value for column in rows.values() for value in column if isinstance(value, str))
 
     # ---- model -----------------------------------------------------------------------------------------------
 
     def tokenizer_options(self) -> dict[str, Any]:
-        """Further arguments of the tokenizer's `from_pretrained`."""
+        """Return further arguments of the tokenizer's `from_pretrained`."""
         return {}
 
     def settle_config(self, config: Any) -> None:
-        """Tell the config what the rows ask of the model: the number of labels, their names."""
+        """Write what the rows need into the config: the number of labels, their names."""
 
     def load_model(self, asked: ModelArguments) -> Any:
-        """The model, by path or name, or new from `config`."""
+        """Return the model, by path or name, or new from `config`."""
         return load_model(self.model_class, asked, self.config)
 
     def settle_model(self, model: Any) -> None:
-        """Whatever has to be in order between model and tokenizer before rows are encoded."""
+        """Adjust model and tokenizer to each other before rows are encoded."""
 
     # ---- features --------------------------------------------------------------------------------------------
 
     def encode(self, rows: Columns, split: str) -> Mapping[str, Any]:
-        """Some rows, column by column, as features, column by column. There may be more features than rows.
+        """Return features, column by column, for rows, column by column. There may be more features than rows.
 
-        `split` is "train", "validation" or "test". What `encode` does may depend on `arguments`, `tokenizer`, `config`
-        and what `study` has found, and on nothing else, `training` included: its result is cached by these.
+        `split` is "train", "validation" or "test". `encode` may depend on `arguments`, `tokenizer`, `config` and the
+        findings of `study`, and on nothing else, not even `training`: its result is cached by these.
         """
         raise NotImplementedError
 
     def arrange(self, features: Any, split: str, encode: Callable[..., Any]) -> Any:
-        """The features once more, as a data set: grouped, say. `encode(features, function)` maps it, cached."""
+        """Return the features as another data set, such as grouped. `encode(features, function)` maps it, cached."""
         return features
 
     def collator(self, model: Any) -> Any:
-        """Rows to a batch; None leaves it to the trainer."""
+        """Return the collator; None leaves it to the trainer."""
         return None
 
     # ---- trainer ---------------------------------------------------------------------------------------------
 
     def trainer_parts(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
-        """Further arguments of the trainer: `compute_metrics`, `preprocess_logits_for_metrics`, …"""
+        """Return further arguments of the trainer: `compute_metrics`, `preprocess_logits_for_metrics`, …"""
         return {}
 
     def generation(self) -> dict[str, Any]:
-        """Further arguments of `evaluate` and `predict`: what a seq2seq model is to generate by."""
+        """Return further arguments of `evaluate` and `predict`: the generation options of a seq2seq model."""
         return {}
 
     # ---- results ---------------------------------------------------------------------------------------------
 
     def complete(self, metrics: dict[str, float], prefix: str) -> None:
-        """Add what follows from the metrics of an evaluation: perplexity from the loss, say."""
+        """Add what follows from the metrics of an evaluation, such as perplexity from the loss."""
 
     def predict(self, trainer: Trainer, features: Any, rows: Any) -> Any:
-        """The output of the trainer's `predict` for the features of some rows."""
+        """Return the output of the trainer's `predict` for the features of some rows."""
         return trainer.predict(features, metric_key_prefix="predict", **self.generation())
 
     def predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
-        """What was predicted, a readable dict for each row of the test set; `output` is that of `predict`."""
+        """Yield a readable dict of predictions for each row of the test set; `output` is that of `predict`."""
         return iter(())
 
     def write_evaluated(self, rows: Any, directory: Path) -> None:
-        """Files about the evaluation that was just done of some rows; called on the main process."""
+        """Write files about the last evaluation, which was of these rows; called on the main process."""
 
     def write_more(self, output: Any, rows: Any, directory: Path) -> None:
-        """Further files of predictions, under the names that other tools look for."""
+        """Write further files of predictions, under the names that other tools expect."""
 
     def card(self) -> dict[str, Any]:
-        """What the model card says of the task: arguments of `create_model_card`."""
+        """Return the facts about the task for the model card: arguments of `create_model_card`."""
         return {"tasks": self.name}
 
     # ---- sample ----------------------------------------------------------------------------------------------
 
     @classmethod
     def sample(cls, directory: Path) -> Sample:
-        """Write a small sample into a directory, and say which command runs it: `make` in `samples/`."""
+        """Write a small sample into a directory, and return the command that runs it: `make` in `samples/`."""
         return make_sample(cls.name, directory)

@@ -1,4 +1,4 @@
-"""What is written at the end: predictions that can be read, and the model card."""
+"""Files written at the end: readable predictions, and the model card."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ PREDICTIONS_NAME = "predictions.jsonl"
 
 
 def write_predictions(recipe: Recipe, output: Any, rows: Any, directory: Path, suffix: str = "") -> Path:
-    """One line of JSON for each row: what was read, what was predicted."""
-    directory.mkdir(parents=True, exist_ok=True)  # nothing else is written there where nothing is trained
+    """Write one line of JSON for each row: the input and the prediction."""
+    directory.mkdir(parents=True, exist_ok=True)  # without training, nothing else has created it
     path = directory / PREDICTIONS_NAME.replace(".", f"{suffix}.", 1)
     with path.open("w", encoding="utf-8") as file:
         for prediction in recipe.predictions(output, rows):
@@ -26,12 +26,12 @@ def write_predictions(recipe: Recipe, output: Any, rows: Any, directory: Path, s
 
 
 def _plain(value: Any) -> Any:
-    """Numbers and arrays of numpy as JSON has them."""
+    """Return numbers and arrays of numpy as JSON types."""
     return value.tolist() if callable(getattr(value, "tolist", None)) else str(value)
 
 
 def card_facts(recipe: Recipe, model: ModelArguments, data: DataArguments) -> dict[str, Any]:
-    """What the model card says of the task, the model and the rows."""
+    """Return the facts about the task, the model and the rows for the model card."""
     facts = recipe.card()
     if model.model_name_or_path is not None:
         facts["finetuned_from"] = model.model_name_or_path
@@ -44,7 +44,7 @@ def card_facts(recipe: Recipe, model: ModelArguments, data: DataArguments) -> di
 
 
 def publish(trainer: Trainer, facts: dict[str, Any]) -> None:
-    """The model card; with --push_to_hub, everything goes there."""
+    """Write the model card; with --push_to_hub, upload everything."""
     if trainer.args.push_to_hub:
         trainer.push_to_hub(**facts)
     else:

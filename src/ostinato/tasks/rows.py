@@ -1,4 +1,4 @@
-"""Rows from local files and from `datasets`, and messages that name the file, the column and the row."""
+"""Rows from local files and from `datasets`, and errors that name the file, the column and the row."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ostinato import ConfigError, DataError
 from .task_arguments import DataArguments
 from .unreadable import not_utf8, opened, why_unreadable
 
-# What `datasets` calls the reader of a file, by the file's ending; ".gz" may follow.
+# The reader that `datasets` has for a file, by the file's ending; ".gz" may follow.
 READERS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet", ".txt": "text"}
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 _FLAGS = {TRAIN: "--do_train", VALIDATION: "--do_eval", TEST: "--do_predict"}
 _SHOWN = 5  # values of a row in a message
-_SAVED_DATASET, _SAVED_SPLITS = "state.json", "dataset_dict.json"  # what save_to_disk writes beside the rows
+_SAVED_DATASET, _SAVED_SPLITS = "state.json", "dataset_dict.json"  # files that save_to_disk writes beside the rows
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Split:
 
     name: str  # train, validation or test; a data set may have further ones, such as validation_mismatched
     rows: Any  # a datasets.Dataset
-    source: str  # the file, or the data set and its split, as messages call it
+    source: str  # the name in messages: the file, or the data set and its split
 
     @property
     def columns(self) -> list[str]:
@@ -42,12 +42,12 @@ class Split:
         return f"{self.source} ({len(self):,} {'row' if len(self) == 1 else 'rows'})"
 
     def column(self, name: str) -> Sequence[Any]:
-        """All values of a column; if there is no such column, an error that names those there are."""
+        """Return all values of a column; if there is no such column, raise an error that names those there are."""
         self.require([name])
         return self.rows[name]
 
     def require(self, names: Iterable[str], flags: Mapping[str, str] | None = None) -> None:
-        """Refuse rows without these columns. `flags` says which option names a column, for the advice."""
+        """Raise if one of these columns is missing. `flags` has the option that names a column, for the advice."""
         for name in names:
             if name in self.columns:
                 continue
@@ -61,27 +61,27 @@ class Split:
             )
 
     def refuse(self, row: int, column: str, what: str, fix: str) -> DataError:
-        """The error about one value; rows are counted from 1, as the lines of a file are."""
+        """Return the error about one value; rows are counted from 1, as the lines of a file are."""
         value = self.rows[row].get(column)
         shown = repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:77]}..."
         return DataError(f"{self.source}, row {row + 1}, column {column!r}: {what}", f"the value is {shown}", fix)
 
     def check(self, column: str, is_right: Callable[[Any], bool], what: str, fix: str) -> None:
-        """Refuse the first row whose value in a column is not right."""
+        """Raise for the first row whose value in a column is not right."""
         try:
             for row, value in enumerate(self.column(column)):
                 if not is_right(value):
                     raise self.refuse(row, column, what, fix)
-        except UnicodeDecodeError as error:  # JSON is not decoded before it is looked at
+        except UnicodeDecodeError as error:  # JSON is not decoded before it is accessed
             raise not_utf8(Path(self.source)) or error from None
 
     def check_texts(self, *columns: str) -> None:
-        """Refuse rows where one of these columns holds no text."""
+        """Raise for rows where one of these columns holds no text."""
         for column in columns:
             self.check(column, _is_text, "this is not a text", "mend the row, or leave it out")
 
     def first(self, count: int | None) -> Split:
-        """The first so many rows."""
+        """Return the first `count` rows."""
         return self if count is None or count >= len(self) else replace(self, rows=self.rows.select(range(count)))
 
 
@@ -90,7 +90,7 @@ def _is_text(value: Any) -> bool:
 
 
 def read_splits(arguments: DataArguments, wanted: Sequence[str], **reader_options: Any) -> dict[str, Split]:
-    """The rows of every purpose that is wanted, by name, no more of each than was asked for.
+    """Return the rows of every purpose in `wanted`, by name, limited to the requested number.
 
     `reader_options` go to the reader of text files (`keep_linebreaks`).
     """
@@ -98,7 +98,7 @@ def read_splits(arguments: DataArguments, wanted: Sequence[str], **reader_option
     splits = _found(arguments, wanted, reader_options)
     share = arguments.validation_split_percentage
     if share and {TRAIN, VALIDATION} & set(wanted) and not _has_validation(arguments, splits):
-        # Also where only one of them is wanted: what is kept for evaluation is not trained on, in any command.
+        # Also if only one of them is wanted: rows kept for evaluation are not trained on, in any command.
         train = splits.get(TRAIN) or _found(arguments, [TRAIN], reader_options).get(TRAIN)
         parts = _divided(train, share, needs_both=VALIDATION in wanted) if train else {}
         splits |= {name: part for name, part in parts.items() if name in wanted}
@@ -202,21 +202,21 @@ def _from_file(file: str | None, name: str, **reader_options: Any) -> Split:
         raise _no_rows(str(file))
     options = dict(reader_options) if READERS[ending] == "text" else {}
     if READERS[ending] == "csv":
-        options = {"keep_default_na": False, "na_values": [""]}  # "NA", "null" and "None" are texts like any other
+        options = {"keep_default_na": False, "na_values": [""]}  # "NA", "null" and "None" are ordinary texts
     if ending == ".tsv":
         options["delimiter"] = "\t"
     if ending == ".json" and _keeps_rows_under_data(path):
-        options["field"] = "data"  # {"version": ..., "data": [rows]}, as SQuAD and others have it
+        options["field"] = "data"  # {"version": ..., "data": [rows]}, as in SQuAD and others
     return Split(name, _read(path, READERS[ending], options), str(file))
 
 
 def _read(path: Path, reader: str, options: Mapping[str, Any]) -> Any:
     datasets = import_datasets()
     loudness = datasets.logging.get_verbosity()
-    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what it would say of a broken file is said below
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # a broken file is reported below
     try:
         rows = datasets.load_dataset(reader, data_files={TRAIN: str(path)}, split=TRAIN, **options)
-    except Exception as error:  # datasets, pandas and pyarrow raise types of their own, of no common kind
+    except Exception as error:  # datasets, pandas and pyarrow raise types of their own, without a common base
         if isinstance(error, ValueError) and "corresponds to no data" in str(error):
             raise _no_rows(str(path)) from None
         raise why_unreadable(path, reader) or DataError(
@@ -232,7 +232,7 @@ def _read(path: Path, reader: str, options: Mapping[str, Any]) -> Any:
 
 
 def _from_directory(path: Path, name: str) -> Any:
-    """The rows that `Dataset.save_to_disk` has written; a directory with several splits has another flag."""
+    """Return the rows that `Dataset.save_to_disk` wrote; a directory with several splits has another flag."""
     if (path / _SAVED_DATASET).is_file():
         return import_datasets().load_from_disk(str(path))
     several = (path / _SAVED_SPLITS).is_file()
@@ -267,7 +267,7 @@ def _keeps_rows_under_data(path: Path) -> bool:
 
 
 def import_datasets() -> Any:
-    """`datasets`, or an error that says how to get it."""
+    """Return `datasets`, or raise an error that says how to install it."""
     try:
         import datasets  # noqa: PLC0415
     except ImportError:
@@ -303,7 +303,7 @@ def _from_dataset(arguments: DataArguments, wanted: Sequence[str]) -> dict[str, 
             raise ConfigError(
                 what=f"{name} has no split {asked!r}", why=f"it has {', '.join(whole)}", fix="name one of these"
             )
-        for further in (f"{purpose}_matched", f"{purpose}_mismatched"):  # as MNLI has them
+        for further in (f"{purpose}_matched", f"{purpose}_mismatched"):  # as in MNLI
             if further in whole:
                 key = purpose if further.endswith("_matched") else f"{purpose}_mm"
                 splits[key] = Split(key, whole[further], f"{name}, split {further!r}")
@@ -314,7 +314,7 @@ def _from_dataset(arguments: DataArguments, wanted: Sequence[str]) -> dict[str, 
 
 
 def commonest(values: Iterable[Any]) -> tuple[Any, float]:
-    """The commonest value and its share.
+    """Return the most frequent value and its share.
 
     >>> commonest(["a", "b", "a", "a"])
     ('a', 0.75)
@@ -324,7 +324,7 @@ def commonest(values: Iterable[Any]) -> tuple[Any, float]:
 
 
 def shortened(names: Sequence[Any], shown: int = _SHOWN) -> str:
-    """The first few names.
+    """Return the first few names.
 
     >>> shortened(["a", "b", "c"], 2)
     'a, b, … (3)'

@@ -1,4 +1,4 @@
-"""Sentence embedding: vectors of texts that are near where the texts mean the same."""
+"""Sentence embedding: vectors that are close if their texts mean the same."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCORES = ("score", "similarity_score", "label", "labels")
 
 @dataclass
 class SentenceEmbeddingArguments(TextArguments):
-    """Which texts are compared, and how their vectors are made."""
+    """The texts that are compared, and the computation of their vectors."""
 
     loss: str | None = flag(
         None,
@@ -58,7 +58,7 @@ class SentenceEmbeddingArguments(TextArguments):
 
 
 class SentenceEmbedding(Recipe):
-    """Vectors of texts: two towers that share an encoder."""
+    """Recipe for vectors of texts: two towers that share an encoder."""
 
     name = "sentence-embedding"
     summary = "Embed texts so that near vectors mean near texts: scored pairs, or pairs with in-batch negatives."
@@ -66,7 +66,7 @@ class SentenceEmbedding(Recipe):
     arguments_class = SentenceEmbeddingArguments
     trainer_class = TwoTowerTrainer
 
-    texts_in: tuple[str, ...]  # the columns: first, second and perhaps a hard negative
+    texts_in: tuple[str, ...]  # the columns: first, second and optionally a hard negative
     score_column: str | None = None  # None: in-batch negatives
     score_scale: float = 1.0
     pooling: Pooling
@@ -232,7 +232,7 @@ def _retrieval(prediction: Any) -> dict[str, float]:
 
 
 def number_of(text: str) -> int:
-    """A number by which equal texts are known: 63 bits, the same on every machine.
+    """Return a number that identifies a text: 63 bits, the same on every machine.
 
     >>> number_of("a") == number_of("a"), number_of("a") == number_of("b")
     (True, False)

@@ -16,7 +16,7 @@ from .rows import Split
 from .task_arguments import flag
 from .texts_to_texts import TextToText, TextToTextArguments
 
-# Columns of well-known data sets, which have others before or between them.
+# Columns of well-known data sets, which have other columns before or between them.
 PAIRS = (
     ("article", "highlights"),
     ("document", "summary"),
@@ -34,7 +34,7 @@ _SENTENCE_END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][\"'”’)\]]))\s+|(?<=[。
 
 @dataclass
 class SummarizationArguments(TextToTextArguments):
-    """Which columns, how long texts may be, and how they are written."""
+    """Columns, the lengths of texts, and the generation options."""
 
     text_column: str | None = flag(None, "The column with the long text, if it cannot be told by its name or place.")
     summary_column: str | None = flag(None, "The column with the summary.")
@@ -47,7 +47,7 @@ class SummarizationArguments(TextToTextArguments):
 
 
 class Summarization(TextToText):
-    """A summary for every text."""
+    """Recipe that writes a summary of every text."""
 
     name = "summarization"
     summary = "Write a summary of every text."
@@ -112,7 +112,7 @@ def _holds_text(feature: Any) -> bool:
 
 
 def sentence_splitter() -> Callable[[str], list[str]]:
-    """What puts every sentence of a text on a line of its own, for ROUGE-Lsum: nltk's Punkt, if its data are there."""
+    """Return a function that splits a text into sentences, for ROUGE-Lsum: nltk's Punkt, if its data are installed."""
     try:
         from nltk import sent_tokenize  # noqa: PLC0415
 
@@ -126,7 +126,7 @@ def sentence_splitter() -> Callable[[str], list[str]]:
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text, as far as punctuation shows them.
+    """Return the sentences of a text, as far as punctuation shows them.
 
     >>> sentences("He left. (She stayed.) 'Why?' 3.5 of them")
     ['He left.', '(She stayed.)', "'Why?'", '3.5 of them']

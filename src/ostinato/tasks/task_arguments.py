@@ -1,4 +1,4 @@
-"""The flags that all tasks share: of the command, of the model, of the rows."""
+"""Flags that all tasks share: of the command, of the model, of the rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def flag(default: Any, help: str, **more: Any) -> Any:
-    """A field with a line of help; `more` goes to the option (`choices`, `aliases`)."""
+    """Return a field with a line of help; `more` goes to the option (`choices`, `aliases`)."""
     if isinstance(default, list):
         return field(default_factory=default.copy, metadata={"help": help, **more})
     return field(default=default, metadata={"help": help, **more})
@@ -15,7 +15,7 @@ def flag(default: Any, help: str, **more: Any) -> Any:
 
 @dataclass
 class CommandArguments:
-    """What the command does; --config FILE reads any of these options from a YAML or JSON file."""
+    """Options of the command; --config FILE reads any of these options from a YAML or JSON file."""
 
     sample: bool = flag(False, "Run the whole recipe on a small sample made on the spot, with a tiny model, offline.")
     plan: bool = flag(False, "Read and encode the rows, say what training would do, and stop.")
@@ -23,7 +23,7 @@ class CommandArguments:
 
 @dataclass
 class ModelArguments:
-    """Which model and tokenizer: by path or name, or by a config to train from scratch."""
+    """Model and tokenizer: by path or name, or by a config to train from scratch."""
 
     model_name_or_path: str | None = flag(None, "A directory with a model, or its name on the hub.")
     model_type: str | None = flag(None, "To train from scratch: the kind of model, such as bert, gpt2, t5.")
@@ -52,13 +52,13 @@ class ModelArguments:
 
     @property
     def source(self) -> str:
-        """What the model is called in messages."""
+        """Name of the model in messages."""
         return self.model_name_or_path or self.config_name or f"a new {self.model_type}"
 
 
 @dataclass
 class DataArguments:
-    """Which rows, and how many of them."""
+    """Rows, and how many of them."""
 
     dataset_name: str | None = flag(None, "A data set of the hub, or a directory that `datasets` has saved.")
     dataset_config_name: str | None = flag(None, "Which configuration of the data set.")
@@ -80,7 +80,7 @@ class DataArguments:
 
 @dataclass
 class TextArguments(DataArguments):
-    """How texts become tokens."""
+    """The tokenization of texts."""
 
     max_seq_length: int = flag(128, "Longer texts are cut to so many tokens.")
     pad_to_max_length: bool = flag(

@@ -1,4 +1,4 @@
-"""Tokens in blocks of one length: how long a block may be, rows laid end to end and cut, and what is left over."""
+"""Blocks of tokens of one length: their length, joining and cutting rows, and the remainder."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from torch import nn
 from ostinato import ConfigError, DataError
 from ostinato.logging import get_logger
 
-LONGEST = 1024  # tokens, where nobody says how long a block is
-ROWS_AT_ONCE = 1000  # laid end to end; what they leave over is dropped, as transformers' scripts do
+LONGEST = 1024  # tokens of a block by default
+ROWS_AT_ONCE = 1000  # joined together; their remainder is dropped, as in transformers' scripts
 
-# What models call the table of their positions, where each place is learned for itself.
+# Names of position tables in models whose positions are learned.
 _TABLES = ("wpe", "position_embeddings", "position_embedding", "embed_positions", "positions_embed")
 
 Table = Mapping[str, list[Any]]
 
 
-# ---- how long -------------------------------------------------------------------------------------------------------
+# ---- length ---------------------------------------------------------------------------------------------------------
 
 
 def block_length(asked: int | None, flag: str, tokenizer: Any, model: Any, *, extra: int = 0) -> int:
-    """So many tokens as were asked for, or as tokenizer and model have room for; `extra` ones are added to a block."""
+    """Return the requested number of tokens, or what tokenizer and model allow; `extra` ones are added to a block."""
     table, made_for = positions_of(model), getattr(model.config, "max_position_embeddings", None)
     most = table or (made_for if isinstance(made_for, int) and made_for > 0 else LONGEST)
     if asked is None:
@@ -45,7 +45,7 @@ def block_length(asked: int | None, flag: str, tokenizer: Any, model: Any, *, ex
 
 
 def positions_of(model: nn.Module) -> int | None:
-    """How many tokens a model has a place for; None where places are computed, and there is no end of them.
+    """Return how many positions a model has; None if they are computed, and so have no limit.
 
     >>> positions_of(nn.ModuleDict({"wpe": nn.Embedding(64, 8)}))
     64
@@ -61,7 +61,7 @@ def positions_of(model: nn.Module) -> int | None:
 
 
 class Grouping:
-    """Rows laid end to end and cut into blocks of one length; what fills no block is dropped.
+    """Join rows and cut them into blocks of one length; the remainder is dropped.
 
     >>> Grouping(2)({"input_ids": [[1, 2, 3], [4, 5]]})
     {'input_ids': [[1, 2], [3, 4]]}
@@ -83,7 +83,7 @@ class Grouping:
 
 
 class Cutting:
-    """Rows for themselves, those that are too long in pieces; a piece of one token predicts nothing, and is dropped.
+    """Keep rows separate and cut long ones into pieces; a piece of one token predicts nothing, and is dropped.
 
     >>> Cutting(2)({"input_ids": [[1, 2, 3], [4, 5]]})
     {'input_ids': [[1, 2], [4, 5]]}
@@ -105,7 +105,7 @@ class Cutting:
 
 
 def in_blocks(features: Any, encode: Callable[..., Any], cut: Grouping | Cutting, source: str, flag: str) -> Any:
-    """The features as blocks; how many tokens fill none is told, and so is that there is no block at all."""
+    """Return the features as blocks; log how many tokens fill none, and raise if there is no block at all."""
     blocks = encode(features, cut, batch_size=ROWS_AT_ONCE)
     before = number_of_tokens(features)
     if len(blocks) == 0:
@@ -118,7 +118,7 @@ def in_blocks(features: Any, encode: Callable[..., Any], cut: Grouping | Cutting
 
 
 def number_of_tokens(features: Any) -> int:
-    """Of all rows together, by their lengths alone."""
+    """Return the number of tokens of all rows, from their lengths alone."""
     from pyarrow import compute  # noqa: PLC0415  (comes with datasets)
 
     if "input_ids" not in features.column_names:  # no row, and so no column
@@ -127,7 +127,7 @@ def number_of_tokens(features: Any) -> int:
 
 
 def no_text(source: str) -> DataError:
-    """The error about a file all rows of which are blank."""
+    """Return the error about a file all rows of which are blank."""
     return DataError(f"{source} holds no text", "all of its rows are blank", "name a file with text")
 
 

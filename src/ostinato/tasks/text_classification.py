@@ -18,7 +18,7 @@ from .recipe import Columns, Recipe
 from .rows import TEST, TRAIN, Split, shortened
 from .task_arguments import TextArguments, flag
 
-GLUE = {  # the columns of each task, and what it is measured by
+GLUE = {  # the columns of each task, and its metric
     "cola": (("sentence",), ("matthews_correlation",)),
     "mnli": (("premise", "hypothesis"), ("accuracy",)),
     "mrpc": (("sentence1", "sentence2"), ("accuracy", "f1")),
@@ -34,7 +34,7 @@ PAIRS = (("sentence1", "sentence2"), ("premise", "hypothesis"))
 
 @dataclass
 class TextClassificationArguments(TextArguments):
-    """What is classified, into what."""
+    """What is classified, and the labels."""
 
     pad_to_max_length: bool = flag(
         True, "Pad every row to --max_seq_length; `false` pads every batch to its longest row, which is faster."
@@ -56,7 +56,7 @@ class TextClassificationArguments(TextArguments):
 
 
 class TextClassification(Recipe):
-    """One label, several or a number for every text or pair of texts."""
+    """Recipe that predicts one label, several or a number for every text or pair of texts."""
 
     name = "text-classification"
     summary = "Classify texts or pairs of texts: one label, several, or a number."
@@ -123,7 +123,7 @@ class TextClassification(Recipe):
 
     def settle_config(self, config: Any) -> None:
         if self.labels is None and not self.training.do_train and _classifies(config):
-            # Rows to predict alone: the model says what there is.
+            # Rows for prediction alone: the labels are those of the model.
             several = config.problem_type == "multi_label_classification"
             self.labels = replace(Labels.of_model(config), are_several=several)
         if self.labels is None:
@@ -147,7 +147,7 @@ class TextClassification(Recipe):
             max_length=self._limit,
             truncation=True,
         )
-        if features.encodings is not None:  # a tokenizer written in Python does not say what it cut
+        if features.encodings is not None:  # a tokenizer written in Python does not report what it cut
             features[CUT] = [bool(one.overflowing) for one in features.encodings]
         given = rows.get(self.label_column)
         if given is not None and not (split == TEST and self._are_hidden(given)):
@@ -164,7 +164,7 @@ class TextClassification(Recipe):
         return tell_cut(features, split, self._limit)
 
     def _are_hidden(self, values: Sequence[Any]) -> bool:
-        """Whether a test set keeps its labels to itself, as GLUE's do with -1."""
+        """Return whether a test set hides its labels, as GLUE's do with -1."""
         return any(value is None or value == -1 or (self.labels and not self.labels.knows(value)) for value in values)
 
     def collator(self, model: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Finding the right text among all texts of a set, each of them once."""
+"""Retrieval: finding the right text among all distinct texts of a set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_A_CANDIDATE = -2.0  # below every cosine
 
 @dataclass(frozen=True)
 class Found:
-    """A few queries with the cosines of all candidates `(queries, candidates)` and the place of the right one."""
+    """A few queries with the cosines of all candidates `(queries, candidates)` and the index of the right one."""
 
     start: int  # the row of the first query
     cosines: np.ndarray
@@ -24,16 +24,16 @@ class Found:
 
     @property
     def ranks(self) -> np.ndarray:
-        """From 1; candidates that are as near count against the right one."""
+        """Return ranks from 1; candidates with an equal cosine count against the right one."""
         own = self.cosines[np.arange(len(self.place)), self.place]
         return (self.cosines >= own[:, None]).sum(axis=1)
 
 
 class Candidates:
-    """The second texts of all rows, and the third, each once: a text that stands in two rows is one answer.
+    """The second and third texts of all rows, each once: a text that occurs in two rows is one answer.
 
     `vectors` (rows, towers, size) are those of the rows' texts, `texts` (rows, towers) their numbers: equal texts have
-    equal numbers. What is right for another row with the same first text is no wrong answer, nor is the first itself.
+    equal numbers. The right answer of another row with the same first text is no wrong answer, nor is the first text.
     """
 
     def __init__(self, vectors: np.ndarray, texts: np.ndarray) -> None:
@@ -52,12 +52,12 @@ class Candidates:
         self.right = {first: sorted(places) for first, places in right.items() if len(places) > 1}
 
     def origin_of(self, candidate: int) -> tuple[int, int]:
-        """The first row and tower that a candidate was seen in."""
+        """Return the first row and tower in which a candidate occurs."""
         row, tower = divmod(int(self.origin[candidate]), self.towers - 1)
         return row, tower + 1
 
     def search(self) -> Iterator[Found]:
-        """All queries, some at a time."""
+        """Yield all queries, some at a time."""
         step = max(1, _BLOCK // len(self.names))
         for start in range(0, len(self.queries), step):
             cosines = self.queries[start : start + step] @ self.vectors.T
@@ -70,7 +70,7 @@ class Candidates:
 
 
 def retrieval(vectors: np.ndarray, texts: np.ndarray) -> dict[str, float]:
-    """Mean reciprocal rank, and how often the right text is among the first 1, 5 and 10 of the whole set."""
+    """Return the mean reciprocal rank, and how often the right text is among the first 1, 5 and 10 of the set."""
     measure = metric("retrieval")
     for found in Candidates(vectors, texts).search():
         measure.update(found.cosines, found.place)

@@ -1,4 +1,4 @@
-"""What tasks have in common where a model reads a text and writes another: summarization, translation."""
+"""Common part of tasks in which a model reads a text and writes another: summarization, translation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SOURCE_IS_CUT, _TARGET_IS_CUT = "_source_is_cut", "_target_is_cut"
 
 @dataclass
 class TextToTextArguments(DataArguments):
-    """How long texts may be, and how they are written."""
+    """The lengths of texts, and the generation options."""
 
     max_source_length: int = flag(1024, "Longer texts are cut to so many tokens before they are read.")
     max_target_length: int = flag(128, "Longer texts to learn from are cut to so many tokens.")
@@ -45,14 +45,14 @@ class TextToTextArguments(DataArguments):
 
 
 class TextToText(Recipe):
-    """A source text, and the target that a model learns to write. Which is which, the task says."""
+    """Recipe with a source text and a target that a model learns to write. The task defines which is which."""
 
     model_class = "AutoModelForSeq2SeqLM"
     training_class = Seq2SeqTrainingArguments
     trainer_class = Seq2SeqTrainer
     language_flags: ClassVar[tuple[str, str]]  # the options that name the languages of source and target
 
-    source_name: str  # what the two sides are called in messages and in predictions
+    source_name: str  # the names of the two sides in messages and in predictions
     target_name: str
     test_has_targets: bool = True
     source_limit: int  # in tokens
@@ -60,7 +60,7 @@ class TextToText(Recipe):
     def __init__(self, arguments: Any, training: Any) -> None:
         super().__init__(arguments, training)
         self.source_limit = arguments.max_source_length
-        # Evaluations during training write as the last one does.
+        # Evaluations during training generate as the last one does.
         training.generation_max_length = training.generation_max_length or arguments.val_max_target_length
         training.generation_num_beams = arguments.num_beams or training.generation_num_beams
         if training.do_predict and not training.predict_with_generate:
@@ -70,30 +70,30 @@ class TextToText(Recipe):
                 fix="add --predict_with_generate",
             )
 
-    # ---- what a task says ------------------------------------------------------------------------------------
+    # ---- task ------------------------------------------------------------------------------------------------
 
     def find_sides(self, split: Split) -> None:
-        """Settle `source_name` and `target_name` by the arguments and the first split."""
+        """Set `source_name` and `target_name` by the arguments and the first split."""
         raise NotImplementedError
 
     def require(self, split: Split, *sides: str) -> None:
-        """Refuse rows that have no place for one of the sides."""
+        """Raise for rows that have no place for one of the sides."""
         raise NotImplementedError
 
     def column_of(self, split: Split, side: str) -> str:
-        """The column that holds a side."""
+        """Return the column that holds a side."""
         return side
 
     def side(self, rows: Columns, name: str) -> Sequence[Any]:
-        """The texts of one side; None where there is none."""
+        """Return the texts of one side; None for rows without one."""
         return rows[name] if name in rows else [None] * len(next(iter(rows.values())))
 
     def languages(self) -> tuple[str | None, str | None]:
-        """Of source and target, as the tokenizer calls them."""
+        """Return the languages of source and target, as the tokenizer names them."""
         return None, None
 
     def measure(self) -> Callable[[list[str], list[str]], dict[str, float]]:
-        """What judges written texts by those that were to be written."""
+        """Return the function that compares generated texts with their references."""
         raise NotImplementedError
 
     # ---- rows ------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class TextToText(Recipe):
         get_logger().info(f"reads {self.source_name!r}, writes {self.target_name!r}")
 
     def _complete(self, split: Split) -> Split:
-        """The rows that have both sides. Of test rows none is left out, and their targets need not be known."""
+        """Return the rows that have both sides. Test rows are all kept, and need no targets."""
         lacking = dict(self._lacking(split))
         if split.name.startswith(TEST):
             self._check_test(split, lacking)
@@ -127,7 +127,7 @@ class TextToText(Recipe):
         return replace(split, rows=split.rows.select([row for row in range(len(split)) if row not in lacking]))
 
     def _lacking(self, split: Split) -> Iterator[tuple[int, str]]:
-        """The rows that lack a side, and which; other things than texts are refused."""
+        """Yield the rows that lack a side, and which side; raise for values that are not text."""
         for row, (source, target) in enumerate(self._pairs(split)):
             for name, value in ((self.target_name, target), (self.source_name, source)):
                 if value is not None and not isinstance(value, str):
@@ -170,7 +170,7 @@ class TextToText(Recipe):
         for task, options in (getattr(config, "task_specific_params", None) or {}).items():
             if prefix is None and task.startswith(self.name) and options.get("prefix"):
                 get_logger().info(f"the model knows {task} by a prefix: --source_prefix {options['prefix']!r}")
-        if prefix:  # so that whoever loads the model finds it
+        if prefix:  # so that the saved model contains it
             config.task_specific_params = {self.name: {"prefix": prefix}}
 
     def settle_model(self, model: Any) -> None:
@@ -188,7 +188,7 @@ class TextToText(Recipe):
         if is_multilingual(tokenizer):
             source, target = self.languages()
             set_languages(tokenizer, source, target, self.language_flags)
-            if model.config.decoder_start_token_id is None:  # the first mBART has texts begin with their language
+            if model.config.decoder_start_token_id is None:  # in the first mBART, texts begin with their language
                 start = token_id(tokenizer, str(target), self.language_flags[1])
                 model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = start
             elif forced is None and model.generation_config.forced_bos_token_id is None:
@@ -216,7 +216,7 @@ class TextToText(Recipe):
             self.source_limit = positions
 
     def made_room(self, model: Any, positions: int) -> bool:
-        """Whether the model got further positions for longer sources."""
+        """Return whether the model got further positions for longer sources."""
         return False
 
     # ---- features --------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class TextToText(Recipe):
         return features
 
     def _tokens(self, texts: Mapping[str, list[str]], longest: int) -> tuple[dict[str, Any], list[bool]]:
-        """Texts as tokens, and which of them were cut."""
+        """Return texts as tokens, and which of them were cut."""
         padding = "max_length" if self.arguments.pad_to_max_length else False
         made = self.tokenizer(**texts, max_length=longest, padding=padding, truncation=True)
         if made.encodings is not None:
@@ -244,13 +244,13 @@ class TextToText(Recipe):
         return dict(made), [len(ids) > longest for ids in whole]
 
     def _counted(self, ids: list[int]) -> list[int]:
-        """Labels; the padding of full length is not to count."""
+        """Return labels; padding to the full length does not count."""
         if not (self.arguments.pad_to_max_length and self.arguments.ignore_pad_token_for_loss):
             return ids
         return [IGNORED if number == self.tokenizer.pad_token_id else number for number in ids]
 
     def arrange(self, features: Any, split: str, encode: Callable[..., Any]) -> Any:
-        """Say how many rows were cut. It is kept with the features, so that it is said of cached ones too."""
+        """Log how many rows were cut. The number is kept with the features, so that cached ones are reported too."""
         option = "max_target_length" if split == "train" else "val_max_target_length"
         limits = {
             _SOURCE_IS_CUT: f"sources to {self.source_limit} tokens (--max_source_length)",
@@ -300,7 +300,7 @@ class TextToText(Recipe):
             yield {self.source_name: source, **reference, "prediction": text}
 
     def write_more(self, output: Any, rows: Any, directory: Path) -> None:
-        """The written texts alone, one a line."""
+        """Write the generated texts alone, one per line."""
         texts = self._decoded(_first(output.predictions))
         lines = "".join(" ".join(text.splitlines()) + "\n" for text in texts)
         (directory / GENERATED_NAME).write_text(lines, encoding="utf-8")
@@ -311,7 +311,7 @@ def _first(predictions: Any) -> np.ndarray:
 
 
 def _positions(config: Any, side: str) -> int | None:
-    """How many tokens the encoder or the decoder can tell apart; None for models of relative positions."""
-    own = getattr(config, side, None)  # of two models put together
-    named = getattr(config, f"max_{side}_position_embeddings", None)  # as LED has them
+    """Return how many positions the encoder or the decoder has; None for models of relative positions."""
+    own = getattr(config, side, None)  # of two models combined
+    named = getattr(config, f"max_{side}_position_embeddings", None)  # as in LED
     return named or getattr(own or config, "max_position_embeddings", None)

@@ -19,15 +19,15 @@ from .recipe import Columns, Recipe
 from .rows import TEST, Split, shortened
 from .task_arguments import TextArguments, flag
 
-# Their pieces begin with the space before a word, which words one by one have only if the tokenizer puts it there.
+# Their pieces begin with the space before a word, which single words have only if the tokenizer adds it.
 BYTE_LEVEL = {"bart", "bloom", "deberta", "gpt2", "led", "longformer", "roberta"}
 NO_LABEL = -100
-UNKNOWN_TAG = "O"  # in predictions.txt, of words that the model has not seen
+UNKNOWN_TAG = "O"  # in predictions.txt, for words that the model has not seen
 
 
 @dataclass
 class TokenClassificationArguments(TextArguments):
-    """Which words, which tags."""
+    """Words and tags."""
 
     max_seq_length: int | None = flag(None, "Cut rows to so many tokens; else to as many as the model takes.")
     task_name: str = flag("ner", "Decides the column of tags: ner_tags, pos_tags, chunk_tags.")
@@ -43,7 +43,7 @@ class TokenClassificationArguments(TextArguments):
 
 
 class TokenClassification(Recipe):
-    """A tag for every word of every row."""
+    """Recipe that predicts a tag for every word of every row."""
 
     name = "token-classification"
     summary = "Tag every word: names of people and places (ner), parts of speech (pos), phrases (chunk)."
@@ -85,7 +85,7 @@ class TokenClassification(Recipe):
         return asked.text_column_name or words, asked.label_column_name or tags
 
     def _shows_tags(self, split: Split) -> bool:
-        """Whether rows to predict say what is right; some data sets have no tags there, or -1."""
+        """Return whether rows for prediction have tags; some data sets have none there, or -1."""
         if self.tags_in not in split.columns:
             return False
         return not any(tags is None or None in tags or -1 in tags for tags in split.column(self.tags_in))
@@ -135,7 +135,7 @@ class TokenClassification(Recipe):
     def encode(self, rows: Columns, split: str) -> Mapping[str, Any]:
         features = self._pieces(rows[self.words_in], padded=self.arguments.pad_to_max_length)
         is_known = split != TEST or self.test_has_tags
-        # Without tags, zeros show which places are those of words.
+        # Without tags, zeros mark the positions of words.
         tags = map(self.labels.ids, rows[self.tags_in]) if is_known else ([0] * len(w) for w in rows[self.words_in])
         words_of = [features.word_ids(row) for row in range(len(rows[self.words_in]))]
         features["labels"] = [self._spread(ids, words) for ids, words in zip(tags, words_of, strict=True)]
@@ -155,14 +155,14 @@ class TokenClassification(Recipe):
         )
 
     def _spread(self, ids: Sequence[int], words: Sequence[int | None]) -> list[int]:
-        """The tags of words as labels of their pieces."""
+        """Return the tags of words as labels of their pieces."""
         return [
             NO_LABEL if word is None else ids[word] if word != before else self._later(ids[word])
             for word, before in zip(words, [None, *words], strict=False)
         ]
 
     def _later(self, tag: int) -> int:
-        """The label of a word's second piece and those after it."""
+        """Return the label of a word's second piece and those after it."""
         if not self.arguments.label_all_tokens:
             return NO_LABEL
         names = self.labels.names
@@ -188,7 +188,7 @@ class TokenClassification(Recipe):
         if self.test_has_tags:
             return output
         times = {name: value for name, value in output.metrics.items() if name.endswith(("_runtime", "_per_second"))}
-        return output._replace(metrics=times)  # the rest was measured by zeros
+        return output._replace(metrics=times)  # the other metrics compare with zeros
 
     def predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
         for row, tags in zip(rows, self._tags_of_words(output, rows), strict=True):
@@ -206,7 +206,7 @@ class TokenClassification(Recipe):
                 file.write(" ".join(tag or UNKNOWN_TAG for tag in tags) + "\n")
 
     def _tags_of_words(self, output: Any, rows: Any) -> Iterator[list[str | None]]:
-        """A tag for every word; None for those that were cut off, or of which the tokenizer makes nothing."""
+        """Yield a tag for every word; None for words that were cut off or have no tokens."""
         logits = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
         for row, scores, labels in zip(rows, logits, output.label_ids, strict=True):
             words = row[self.words_in]
@@ -215,7 +215,7 @@ class TokenClassification(Recipe):
                 seen = list(dict.fromkeys(seen))
             tags: list[str | None] = [None] * len(words)
             chosen = np.asarray(scores)[np.asarray(labels) != NO_LABEL].argmax(-1)
-            for word, tag in zip(reversed(seen), reversed(chosen), strict=True):  # the first piece has the last word
+            for word, tag in zip(reversed(seen), reversed(chosen), strict=True):  # the first piece decides
                 tags[word] = self.labels.names[int(tag)]
             yield tags
 

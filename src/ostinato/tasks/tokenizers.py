@@ -1,4 +1,4 @@
-"""A tokenizer trained on the spot, of the kind that a model was made for."""
+"""Training of a tokenizer, of the kind that a model was made for."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .models import import_transformers
 
 @dataclass(frozen=True)
 class Style:
-    """How a family of models has its texts: pieces, special tokens by purpose, and where those stand."""
+    """Text format of a family of models: pieces, special tokens by purpose, and their positions."""
 
     pieces: str  # wordpiece, bytes or unigram
     special: dict[str, str]
-    single: str | None = None  # around one text, in the language of `tokenizers`' TemplateProcessing
+    single: str | None = None  # around one text, in the syntax of `tokenizers`' TemplateProcessing
     pair: str | None = None
     left: bool = False  # pads on the left
-    segments: bool = False  # says of every token whether it is of the first or of the second text
+    segments: bool = False  # marks for every token whether it belongs to the first or to the second text
 
 
 BERT = Style(
@@ -60,7 +60,7 @@ _BY_TYPE = {
 
 
 def style_of(config: Any, model_class: str) -> Style:
-    """The style of a model's family; of one that is not known, by what the model is for."""
+    """Return the style of a model's family; for an unknown one, by the purpose of the model."""
     if config.model_type in _BY_TYPE:
         return _BY_TYPE[config.model_type]
     if getattr(config, "is_encoder_decoder", False):
@@ -71,7 +71,7 @@ def style_of(config: Any, model_class: str) -> Style:
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int, style: Style) -> Any:
-    """A fast tokenizer made from texts; the same texts make the same one."""
+    """Train a fast tokenizer on texts; the same texts make the same one."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers  # noqa: PLC0415
 
     special = list(dict.fromkeys(style.special.values()))
@@ -113,10 +113,10 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, style: Style) -> Any:
 
 
 def _wordpieces(like: Any, texts: Iterable[str], options: Mapping[str, Any]) -> dict[str, int]:
-    """The pieces and their numbers.
+    """Return the pieces and their numbers.
 
-    Trained twice: the trainer numbers letters in an order of chance, and of pairs that are equally common prefers
-    those with lower numbers, so that the letters have to be numbered beforehand.
+    Trained twice: the trainer numbers letters in a random order, and among equally frequent pairs prefers those with
+    lower numbers, so the letters have to be numbered beforehand.
     """
     from tokenizers import Tokenizer, models, trainers  # noqa: PLC0415
 
@@ -133,10 +133,10 @@ def _wordpieces(like: Any, texts: Iterable[str], options: Mapping[str, Any]) -> 
 
 
 def _in_order(pieces: Iterable[tuple[str, float]], special: Sequence[str]) -> list[tuple[str, float]]:
-    """Pieces of a unigram model by likelihood, without what is chance in them.
+    """Return the pieces of a unigram model by likelihood, without what is random in them.
 
-    That is the last digits, and which of the letters that are no piece by themselves gets which of the lowest scores:
-    the trainer adds them at the end, each 0.0001 more likely than the one before.
+    Random are the last digits, and which of the letters that are not pieces by themselves gets which of the lowest
+    scores: the trainer adds them at the end, each 0.0001 more likely than the one before.
     """
     scores = {piece: round(score, 9) for piece, score in pieces if piece not in special}
     letters = [piece for piece in scores if len(piece) == 1]

@@ -1,4 +1,4 @@
-"""Two towers that share an encoder: one vector for each text of a row, and what is learned from comparing them."""
+"""Two towers that share an encoder: one vector for each text of a row, and losses that compare them."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from .pooling import Pooling
 
 
 class Comparison(Protocol):
-    """What a row's vectors `(rows, towers, size)` are compared to, and what evaluation keeps of them."""
+    """The loss of a row's vectors `(rows, towers, size)`, and what evaluation keeps of them."""
 
     def loss(self, vectors: Tensor, labels: Tensor) -> Tensor:
-        """One number for a micro-batch: a mean over its rows."""
+        """Return one number for a micro-batch: a mean over its rows."""
         ...
 
     def outcome(self, vectors: Tensor) -> Tensor:
-        """What metrics and predictions are made of."""
+        """Return what metrics and predictions are made of."""
         ...
 
 
 @dataclass(frozen=True)
 class CosineToScore:
-    """The cosine of two texts is to be their score: the mean of squared differences."""
+    """A loss that fits the cosine of two texts to their score: the mean of squared differences."""
 
     def loss(self, vectors: Tensor, labels: Tensor) -> Tensor:
         return mse_loss(self.outcome(vectors), labels.to(torch.float32))
@@ -41,8 +41,10 @@ class CosineToScore:
 
 @dataclass(frozen=True)
 class InBatchNegatives:
-    """The second text is to be nearer to the first than those of the other rows of a micro-batch, and than the third
-    texts, the hard negatives, of all its rows. `labels` (rows, towers) number the texts: equal texts, equal numbers.
+    """A loss that moves the second text of a row nearer to the first than the negatives.
+
+    The negatives are the second texts of the other rows of a micro-batch, and the third texts, the hard negatives, of
+    all its rows. `labels` (rows, towers) number the texts: equal texts have equal numbers.
     """
 
     scale: float = 20.0
@@ -65,8 +67,9 @@ class InBatchNegatives:
 
 
 def also_right(texts: Tensor) -> Tensor:
-    """Which candidates, besides a row's own second text, are no negatives for its first: a text equal to one of the
-    two, and the second text of a row with the same first.
+    """Return which candidates, besides a row's own second text, are no negatives for its first.
+
+    These are texts equal to one of the two, and the second text of a row with the same first.
 
     >>> also_right(torch.tensor([[1, 2], [3, 4], [5, 2]])).int().tolist()  # rows 0 and 2 have the same second text
     [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
@@ -81,7 +84,7 @@ def also_right(texts: Tensor) -> Tensor:
 
 
 class TwoTowerTrainer(Trainer):
-    """A trainer whose model is the encoder alone, so that it is saved and loaded as any encoder is."""
+    """A trainer whose model is the encoder alone, so that it is saved and loaded like any encoder."""
 
     def __init__(self, *args: Any, pooling: Pooling, comparison: Comparison, max_length: int, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -89,8 +92,10 @@ class TwoTowerTrainer(Trainer):
         self.label_names = ["labels"]
 
     def vectors(self, model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
-        """A vector for each text, `(rows, towers, size)`. All texts go through the encoder at once: replicas on
-        several processes expect one forward for a backward."""
+        """Return a vector for each text, `(rows, towers, size)`.
+
+        All texts go through the encoder at once: replicas on several processes expect one forward for a backward.
+        """
         rows, towers, _ = inputs["input_ids"].shape
         flat = {name: value.flatten(0, 1) for name, value in inputs.items() if name != "labels"}
         return self.pooling(model(**flat)[0], flat["attention_mask"]).view(rows, towers, -1)
@@ -117,7 +122,7 @@ class TwoTowerTrainer(Trainer):
 
 
 class TowerCollator:
-    """All texts of all rows padded to one length: tensors of (rows, towers, length)."""
+    """Collator that pads all texts of all rows to one length: tensors of (rows, towers, length)."""
 
     def __init__(self, tokenizer: Any, pad_to_multiple_of: int | None = None) -> None:
         self.texts = DataCollatorForMultipleChoice(tokenizer, pad_to_multiple_of=pad_to_multiple_of)

@@ -21,7 +21,7 @@ COLUMN = "translation"  # of rows that hold all languages in one place: {"en": .
 
 @dataclass
 class TranslationArguments(TextToTextArguments):
-    """From which language into which, how long texts may be, and how they are written."""
+    """Source and target language, the lengths of texts, and the generation options."""
 
     source_lang: str | None = flag(
         None, "The language to translate from, as rows or the tokenizer call it: en, en_XX."
@@ -30,7 +30,7 @@ class TranslationArguments(TextToTextArguments):
 
 
 class Translation(TextToText):
-    """A text in another language for every text."""
+    """Recipe that translates every text."""
 
     name = "translation"
     summary = "Translate texts from one language into another."
@@ -96,7 +96,7 @@ def _is_translation(value: Any) -> bool:
 
 
 def _languages(split: Split) -> list[str]:
-    """What rows tell apart: the languages under `translation`, or else the columns."""
+    """Return the languages under `translation`, or else the columns."""
     if COLUMN not in split.columns:
         return split.columns
     first = (row for row in split.rows[:100][COLUMN] if isinstance(row, dict))
@@ -104,5 +104,5 @@ def _languages(split: Split) -> list[str]:
 
 
 def _as_in_rows(code: str, known: Sequence[str]) -> str:
-    """What rows call a language that a tokenizer calls en_XX: the same, or what is before the line."""
+    """Return the name in rows of a language that a tokenizer calls en_XX: the same, or what precedes the "_"."""
     return code if code in known else code.partition("_")[0]

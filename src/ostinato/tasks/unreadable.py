@@ -1,4 +1,4 @@
-"""Which line of a file is at fault when it cannot be read."""
+"""Errors about unreadable files that name the line at fault."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ostinato import DataError
 
 
 def opened(path: Path) -> IO[str]:
-    """A text file, compressed or not."""
+    """Open a text file, compressed or not."""
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8", newline="")
     return path.open(encoding="utf-8", newline="")
 
 
 def why_unreadable(path: Path, reader: str) -> DataError | None:
-    """Which line or row of a file is at fault, if that can be found."""
+    """Return an error that names the line or row at fault, if it can be found."""
     try:
         if reader == "csv":
             return _row_that_is_too_long(path)
@@ -31,12 +31,12 @@ def why_unreadable(path: Path, reader: str) -> DataError | None:
     except UnicodeDecodeError:
         return not_utf8(path)
     except (OSError, EOFError, csv.Error):
-        pass  # what the reader says of it has to do
+        pass  # the error of the reader has to do
     return None
 
 
 def not_utf8(path: Path) -> DataError | None:
-    """The error about the first line that is not UTF-8."""
+    """Return the error about the first line that is not UTF-8."""
     if not path.is_file():
         return None
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:

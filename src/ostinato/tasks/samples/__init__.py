@@ -1,6 +1,7 @@
-"""Samples: rows of our own making, small enough to see a whole recipe work within a minute, without the network.
+"""Samples: generated rows, few enough to see a whole recipe work within a minute, without the network.
 
-One file for each task, named after it, with `make(directory) -> Sample`. What they share is in `language.py`.
+One file for each task, named after it, with `make(directory) -> Sample`. What they share is in `sentences.py`, and in
+`unigrams.py` for language models.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from typing import Any
 
 from ostinato import ConfigError
 
-VOCABULARY = 500  # pieces of a tokenizer that is made for a tiny model
+VOCABULARY = 500  # pieces of the tokenizer that is trained for a tiny model
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What `--sample` stands for: the words of a command over files that were just written, and what to expect of it.
+    """The command that `--sample` stands for, over files that were just written, and the result to expect of it.
 
-    `baseline` is what can be had without learning anything, by the name of the metric that is to be better; where
-    `lower_is_better`, below it.
+    `baseline` is the value of the metric without any learning, which the run should exceed; with
+    `lower_is_better`, stay below.
     """
 
     words: Sequence[str]
@@ -33,13 +34,13 @@ class Sample:
     lower_is_better: bool = False
 
     def is_beaten_by(self, metrics: Mapping[str, float]) -> bool:
-        """Whether something was learned."""
+        """Return whether the metrics are better than the baseline, so that something was learned."""
         value = metrics[self.metric]
         return value < self.baseline if self.lower_is_better else value > self.baseline
 
 
 def make_sample(task: str, directory: Path) -> Sample:
-    """Write the sample of a task into a directory, and say which command runs it."""
+    """Write the sample of a task into a directory, and return it with the command that runs it."""
     module = f"{__name__}.{task.replace('-', '_')}_sample"
     try:
         make = import_module(module).make
@@ -54,7 +55,7 @@ def make_sample(task: str, directory: Path) -> Sample:
 
 
 def command(files: Mapping[str, str], *options: str) -> list[str]:
-    """The words of a command over the files of some splits.
+    """Return the words of a command over the files of some splits.
 
     >>> command({"train": "rows.jsonl"}, "--do_train --seed 1")
     ['--train_file', 'rows.jsonl', '--do_train', '--seed', '1']
@@ -64,7 +65,7 @@ def command(files: Mapping[str, str], *options: str) -> list[str]:
 
 
 def tiny(model_type: str, **others: float) -> str:
-    """The options for a new model that learns within seconds on one core, and a tokenizer made for it.
+    """Return the options for a new model that learns within seconds on one core, and for a tokenizer trained for it.
 
     >>> tiny("t5", d_model=64)
     '--model_type t5 --train_tokenizer --vocab_size 500 --config_overrides d_model=64'
@@ -75,8 +76,10 @@ def tiny(model_type: str, **others: float) -> str:
 
 
 def tiny_bart() -> str:
-    """The options for a new model that reads and writes. So narrow a one has to begin with larger weights than usual,
-    or it takes it long to find out where to look."""
+    """Return the options for a new encoder-decoder model.
+
+    So narrow a model needs larger initial weights than usual; otherwise it takes long to learn where to attend.
+    """
     sides = {
         f"{side}_{name}": value
         for side in ("encoder", "decoder")
@@ -86,7 +89,7 @@ def tiny_bart() -> str:
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> str:
-    """Write rows as JSON Lines, if they are not there already: a file that stays the same keeps its cache."""
+    """Write rows as JSON Lines, unless the file has them already: an unchanged file keeps its cache."""
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")

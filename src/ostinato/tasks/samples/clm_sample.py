@@ -1,4 +1,4 @@
-"""Sentences, one after the other."""
+"""Sample for causal language modeling: sentences, one after the other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .unigrams import MEANING, trained_on, unigram_perplexity, write_lines
 
 
 def make(directory: Path) -> Sample:
-    """Which token comes next?"""
+    """Write sentences for the prediction of the next token."""
     files = write_lines(directory)
     words = command(
         files,

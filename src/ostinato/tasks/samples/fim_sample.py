@@ -1,4 +1,4 @@
-"""Sentences without their middle."""
+"""Sample for filling in the middle: sentences without their middle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .unigrams import MEANING, trained_on, unigram_perplexity, write_lines
 
 
 def make(directory: Path) -> Sample:
-    """What is missing in the middle?"""
+    """Write sentences for the prediction of their middle."""
     files = write_lines(directory)
     words = command(
         files,

@@ -1,4 +1,4 @@
-"""Sentences with words hidden."""
+"""Sample for masked language modeling: sentences with words hidden."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .unigrams import MEANING, trained_on, unigram_perplexity, write_lines
 
 
 def make(directory: Path) -> Sample:
-    """Which tokens are hidden?"""
+    """Write sentences for the prediction of hidden tokens."""
     files = write_lines(directory)
     words = command(
         files,

@@ -1,4 +1,4 @@
-"""Beginnings with four endings, three of which begin in their middle."""
+"""Sample for multiple choice: beginnings with four endings, three of which begin in their middle."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHOICES = 4
 
 
 def make(directory: Path) -> Sample:
-    """Which of four endings has its words in order?"""
+    """Write rows with four endings, one of which has its words in order."""
     numbers, files, baseline = source(0), {}, 0.0
     for split, count in (("train", 400), ("validation", 120), ("test", 120)):
         rows = []

@@ -1,4 +1,4 @@
-"""Sentences, predicted in a random order."""
+"""Sample for permutation language modeling: sentences, predicted in a random order."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ..tokenizers import XLNET
 from . import Sample, command
 from .unigrams import MEANING, trained_on, unigram_perplexity, write_lines
 
-WORDS = replace(XLNET, pieces="wordpiece")  # of so few words, XLNet's own kind of tokenizer makes letters
+WORDS = replace(XLNET, pieces="wordpiece")  # from so few words, XLNet's own kind of tokenizer makes single letters
 
 
 def make(directory: Path) -> Sample:
-    """Which tokens stand in these places?"""
+    """Write sentences for the prediction of tokens by their position."""
     files = write_lines(directory)
     tokenizer = trained_on(files, WORDS)
     tokenizer.save_pretrained(directory / "tokenizer")

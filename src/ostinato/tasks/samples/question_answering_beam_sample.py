@@ -1,4 +1,4 @@
-"""The questions of extractive question answering, for a tiny XLNet."""
+"""Sample for question answering by beam search: the questions of extractive question answering, for a tiny XLNet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .question_answering_sample import write_questions
 
 
 def make(directory: Path) -> Sample:
-    """Who, where or for whom: which words of a text answer a question about it?"""
+    """Write texts with a question (who, where or for whom) that words of the text answer."""
     files, baseline = write_questions(directory)
     words = command(
         files,

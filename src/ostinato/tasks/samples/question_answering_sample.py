@@ -1,4 +1,4 @@
-"""Who lives where and works for whom: questions about short texts of our own making."""
+"""Sample for question answering: generated short texts on who lives where and works for whom, with questions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUESTIONS = {"who": "Who works for {whom}?", "where": "In which town is {who}?",
 
 
 def make(directory: Path) -> Sample:
-    """Who, where or for whom: which words of a text answer a question about it?"""
+    """Write texts with a question (who, where or for whom) that words of the text answer."""
     files, baseline = write_questions(directory)
     words = command(
         files,
@@ -33,7 +33,7 @@ def make(directory: Path) -> Sample:
 
 
 def write_questions(directory: Path, names: int = 20) -> tuple[dict[str, str], float]:
-    """Write rows with so many names of each kind; the files, and how often the commonest answer is right, in %."""
+    """Write rows with `names` names of each kind; return the files, and the share of the commonest answer, in %."""
     numbers, files, baseline = source(0), {}, 0.0
     for split, count in SIZES:
         rows = [question(f"{split}-{n}", numbers, names) for n in range(count)]
@@ -44,7 +44,7 @@ def write_questions(directory: Path, names: int = 20) -> tuple[dict[str, str], f
 
 
 def question(name: str, numbers: random.Random, names: int = 20) -> dict[str, Any]:
-    """A text about somebody, a question about it, and where its answer is.
+    """Return a text about a person, a question about it, and where its answer is.
 
     >>> row = question("1", source(1))
     >>> row["question"], row["context"]

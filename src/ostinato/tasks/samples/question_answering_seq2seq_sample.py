@@ -1,4 +1,4 @@
-"""The questions of extractive question answering, for a tiny model that writes its answers."""
+"""Sample for generative question answering: the questions of extractive question answering, for a tiny model."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from .question_answering_sample import write_questions
 
 
 def make(directory: Path) -> Sample:
-    """Who, where or for whom: what is the answer to a question about a text?"""
-    files, baseline = write_questions(directory, names=4)  # to copy a word it has never written takes long to learn
+    """Write texts with a question (who, where or for whom) about each."""
+    files, baseline = write_questions(directory, names=4)  # copying a word it has never generated takes long to learn
     words = command(
         files,
         tiny("t5", d_model=64, num_layers=2, num_decoder_layers=2, num_heads=4, d_kv=16, d_ff=128),

@@ -1,4 +1,4 @@
-"""Pairs of sentences about two subjects each, and how many of them they share."""
+"""Sample for sentence embedding: pairs of sentences about two subjects each, and how many of them they share."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from .sentences import PEOPLE, PLACES, SUBJECTS, pick, source
 
 
 def make(directory: Path) -> Sample:
-    """How near are two sentences? Four points if both are about the same subjects, two if they share one of two, and
-    one more for the same person, which is all that the words themselves tell."""
+    """Write pairs of sentences with a score of their similarity.
+
+    Four points if both are about the same subjects, two if they share one of two, and one more for the same person,
+    which is the only part that the words themselves show.
+    """
     numbers, files, baseline = source(3), {}, 0.0
     for split, count in (("train", 900), ("validation", 150), ("test", 150)):
         rows = [_pair(numbers) for _ in range(count)]

@@ -1,4 +1,4 @@
-"""A small world to make sentences of: who, what, where, and words that go together."""
+"""Generator of sentences: people, places, subjects, and words that belong together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUBJECTS = {
     "music": ("violin", "choir", "melody", "drums", "concert", "piano", "rhythm", "opera"),
     "sport": ("goal", "race", "trainer", "stadium", "medal", "team", "sprint", "tennis"),
 }
-ENGLISH_GERMAN = {  # words of one gender and number, so that a sentence can be put together word by word
+ENGLISH_GERMAN = {  # words of one gender and number, so that a sentence can be assembled word by word
     "man": "Mann", "dog": "Hund", "teacher": "Lehrer", "king": "König", "cook": "Koch", "baker": "Bäcker",
     "doctor": "Arzt", "friend": "Freund", "son": "Sohn", "father": "Vater", "brother": "Bruder", "uncle": "Onkel",
 }  # fmt: skip
@@ -29,12 +29,12 @@ DEEDS = ("won a race", "lost a bet", "wrote a book", "bought a boat", "built a h
 
 
 def source(seed: int) -> random.Random:
-    """Random numbers that are the same on every machine and in every version of Python since 3.2."""
+    """Return random numbers that are the same on every machine and in every version of Python since 3.2."""
     return random.Random(seed)
 
 
 def sentence_about(subject: str, numbers: random.Random) -> str:
-    """A sentence with words of one subject among words that could be anywhere.
+    """Return a sentence with words of one subject among words that fit any subject.
 
     >>> sentence_about("music", source(1))
     'Paul in Oslo wrote about the melody and the choir yesterday.'
@@ -46,12 +46,12 @@ def sentence_about(subject: str, numbers: random.Random) -> str:
 
 
 def pick(choices: Sequence[str], numbers: random.Random) -> str:
-    """One of them."""
+    """Return one of the choices."""
     return choices[numbers.randrange(len(choices))]
 
 
 def english_and_german(numbers: random.Random) -> tuple[str, str]:
-    """A sentence in both languages. German ends its adjectives by case, and has the verb before who acts.
+    """Return a sentence in both languages. German inflects adjectives by case, and puts the verb before the subject.
 
     >>> english_and_german(source(1))
     ('often the rich dog greets the old friend', 'oft grüßt der reiche Hund den alten Freund')
@@ -67,7 +67,7 @@ def english_and_german(numbers: random.Random) -> tuple[str, str]:
 
 
 def report_and_summary(numbers: random.Random) -> tuple[str, str]:
-    """Three sentences, one of which tells that somebody did something, and just that.
+    """Return three sentences, one of which reports a person's action, and that action as the summary.
 
     >>> text, summary = report_and_summary(source(1))
     >>> text

@@ -1,4 +1,4 @@
-"""Short reports in which something happens, among sentences in which nothing does."""
+"""Sample for summarization: short reports in which one sentence reports an event, and the others none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .sentences import report_and_summary, source
 
 
 def make(directory: Path) -> Sample:
-    """Who did what?"""
+    """Write reports with a summary of who did what."""
     numbers, files, baseline = source(0), {}, 0.0
     for split, count in (("train", 800), ("validation", 100), ("test", 100)):
         pairs = [report_and_summary(numbers) for _ in range(count)]

@@ -1,4 +1,4 @@
-"""Sentences about four subjects."""
+"""Sample for text classification: sentences about four subjects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .sentences import SUBJECTS, pick, sentence_about, source
 
 
 def make(directory: Path) -> Sample:
-    """Which of four subjects is a sentence about?"""
+    """Write sentences labelled with one of four subjects."""
     numbers, files, baseline = source(0), {}, 0.0
     for split, count in (("train", 600), ("validation", 120), ("test", 120)):
         labels = [pick(tuple(SUBJECTS), numbers) for _ in range(count)]

@@ -1,4 +1,4 @@
-"""Sentences with people, places and companies, some of which share their names."""
+"""Sample for token classification: sentences with people, places and companies, some of which share their names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATTERNS = ("person went to place yesterday", "person works for company", "compa
 
 
 def make(directory: Path) -> Sample:
-    """Which words name a person, a place, a company? Surnames and halls of companies are called as places are."""
+    """Write sentences with tags for people, places and companies. Surnames and company halls are names of places."""
     numbers, files, rows = source(0), {}, {}
     for split, count in (("train", 600), ("validation", 120), ("test", 120)):
         rows[split] = [_sentence(pick(PATTERNS, numbers), numbers) for _ in range(count)]
@@ -44,7 +44,7 @@ def _sentence(pattern: str, numbers: random.Random) -> dict[str, Any]:
 
 
 def _name(kind: str, numbers: random.Random) -> list[str]:
-    """One or two words; the second of a person or company is a place's."""
+    """Return one or two words; the second of a person or company is the name of a place."""
     first = {"person": PEOPLE, "place": PLACES, "company": COMPANIES}.get(kind)
     if first is None:
         return []
@@ -53,7 +53,7 @@ def _name(kind: str, numbers: random.Random) -> list[str]:
 
 
 def _by_commonest_tag(train: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> float:
-    """The F1 of tagging every word as it most often is."""
+    """Return the F1 of tagging every word with its most frequent tag."""
     seen: dict[str, Counter[str]] = defaultdict(Counter)
     for row in train:
         for word, tag in zip(row["tokens"], row["ner_tags"], strict=True):

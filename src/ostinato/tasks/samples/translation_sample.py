@@ -1,4 +1,4 @@
-"""English sentences and their German, put together word by word."""
+"""Sample for translation: English sentences and their German, assembled word by word."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .sentences import english_and_german, source
 
 
 def make(directory: Path) -> Sample:
-    """Into German, which has cases and another order of words."""
+    """Write sentences with a translation into German, which has cases and another word order."""
     numbers, files, baseline = source(0), {}, 0.0
     for split, count in (("train", 600), ("validation", 100), ("test", 100)):
         pairs = [english_and_german(numbers) for _ in range(count)]

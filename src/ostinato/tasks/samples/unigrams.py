@@ -1,4 +1,4 @@
-"""Lines of text for language models, and how well their tokens can be guessed by how frequent they are."""
+"""Lines of text for language models, and the perplexity of guessing tokens by their frequency."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MEANING = "guessing every token by how frequent it is"
 
 
 def write_lines(directory: Path) -> dict[str, str]:
-    """A text file for each split, a sentence on each line; one that stays the same keeps its cache."""
+    """Write a text file for each split, a sentence on each line; an unchanged file keeps its cache."""
     numbers, files = source(0), {}
     for split, count in LINES.items():
         text = "".join(sentence_about(pick(tuple(SUBJECTS), numbers), numbers) + "\n" for _ in range(count))
@@ -29,12 +29,12 @@ def write_lines(directory: Path) -> dict[str, str]:
 
 
 def trained_on(files: Mapping[str, str], style: Style, *, keep_linebreaks: bool = False) -> Any:
-    """The tokenizer that --train_tokenizer makes of the training lines."""
+    """Return the tokenizer that --train_tokenizer makes of the training lines."""
     return train_tokenizer(_lines(files["train"], keep_linebreaks), VOCABULARY, style)
 
 
 def unigram_perplexity(files: Mapping[str, str], tokenizer: Any, *, keep_linebreaks: bool = False) -> float:
-    """The least perplexity on the validation lines that can be had without looking at what stands around a token."""
+    """Return the least perplexity on the validation lines that is possible without the context of a token."""
     lines = _lines(files["validation"], keep_linebreaks)
     return math.exp(entropy([token for line in lines for token in tokenizer.tokenize(line)]))
 
@@ -44,7 +44,7 @@ def _lines(file: str, keep_linebreaks: bool) -> list[str]:
 
 
 def entropy(tokens: Sequence[str]) -> float:
-    """In nats, of the tokens' own frequencies.
+    """Return the entropy of the tokens' own frequencies, in nats.
 
     >>> round(math.exp(entropy(["a", "b", "a", "b"])), 6)
     2.0
