@@ -283,8 +283,8 @@ def __getattr__(name: str) -> Any:
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if home.startswith("config."):
-        # Arguments have `main_process_first`: the room that owns the process group has to have introduced itself.
+    if home.startswith("arguments."):
+        # Arguments have `main_process_first`: the module that owns the process group has to provide its barrier.
         import_module(".strategies.process_group", __name__)
     value = getattr(import_module(f".{home}", __name__), name)
     globals()[name] = value

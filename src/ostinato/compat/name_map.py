@@ -186,7 +186,7 @@ def ours(name: str) -> Any:
     """
     root = __name__.split(".")[0]
     home = _OWN[name]
-    if home.startswith("config."):
+    if home.startswith("arguments."):
         # Arguments have `main_process_first`: the module that owns the process group has to be loaded first.
         import_module(f"{root}.strategies.process_group")
     return getattr(import_module(f"{root}.{home}"), name)

@@ -8,6 +8,8 @@ import inspect
 import json
 import logging
 import pickle
+import subprocess
+import sys
 from datetime import timedelta
 from enum import Enum
 
@@ -492,3 +494,12 @@ def test_every_part_gets_its_settings(launched):
     assert PrecisionSettings.of(args, "cpu") == PrecisionSettings(bf16=True, fp16=False, device_type="cpu")
     assert ReplicaSettings.of(args).timeout_seconds == 1800
     assert SaveSettings.of(args).writes_here is False
+
+
+def test_arguments_alone_can_wait_for_other_processes() -> None:
+    """Scripts call `main_process_first` before they import a trainer."""
+    program = (
+        "from ostinato import TrainingArguments\nfrom ostinato.core import world\nassert world._barrier is not None\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
