@@ -24,6 +24,7 @@ SOURCE = HERE.parents[1] / "src"
 SCRIPTS = {
     "peft_lora": "peft",
     "trl_sft": "trl",
+    "trl_sft_lora": "trl",
     "trl_dpo": "trl",
     "trl_reward": "trl",
     "trl_kto": "trl",
