@@ -843,7 +843,10 @@ class Trainer(metaclass=TrainerType):
         inputs = self._prepare_inputs(inputs)
         loss_scale = self._scaled_loss()
         compute = self.compute_loss if self._train_window is None else partial(measuring_training.compute_loss, self)
-        with self._enter_loss_contexts(model, inputs, loss_scale) as inputs:
+        parallel, inputs = self._prepare_context_parallel_inputs(model, inputs)
+        # A batch that only keeps a process in step with the others has nothing to report.
+        unheard = hearing(None) if loss_scale.weighs_nothing else nullcontext()
+        with parallel(), self.compute_loss_context_manager(), unheard:
             if loss_scale.must_settle(num_items_in_batch):
                 loss = loss_scale.settle(
                     lambda count: compute(model, dict(inputs), num_items_in_batch=count),
@@ -885,15 +888,6 @@ class Trainer(metaclass=TrainerType):
         if run is None or run.micro_batch is None or not run.is_computing:
             return self.objective.scaled(1.0)
         return self.objective.scaled(run.micro_batch.divisor)
-
-    @contextmanager
-    def _enter_loss_contexts(self, model: nn.Module, inputs: Batch, loss_scale: ScaledLoss) -> Iterator[Batch]:
-        """Enter the contexts that a subclass puts around a loss; yield the inputs that it returns."""
-        parallel, inputs = self._prepare_context_parallel_inputs(model, inputs)
-        # Numbers tracked in a padding batch do not count.
-        unheard = hearing(None) if loss_scale.weighs_nothing else nullcontext()
-        with parallel(), self.compute_loss_context_manager(), unheard:
-            yield inputs
 
     def _prepare_context_parallel_inputs(self, model: nn.Module, inputs: Batch) -> tuple[Callable[..., Any], Batch]:
         """Return an empty context: sequences are not split over processes (yet)."""
