@@ -1,5 +1,6 @@
 # make demo    train a small model on real data, look at what it learned; then kill a run and resume it
 # make test    run the whole test suite
+# make quick   the tests of every package that train little or nothing (about a minute)
 # make faults  kill runs two hundred times, cut the power, damage checkpoints, and compare what resumes (ten minutes)
 # make compat  TRL, sentence-transformers, setfit and peft, unmodified, on our Trainer (an environment of its own)
 # make check   ruff, pyright, tests: what has to pass before a commit
@@ -23,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install -q --no-compile -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test faults compat check lint types format lock clean
+.PHONY: help demo test quick faults compat check lint types format lock clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -37,6 +38,10 @@ demo: $(VENV)/.demo
 # More than four processes would spend their time importing.
 test: $(VENV)/.dev
 	$(PY) -m pytest -n auto --maxprocesses=4 --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
+
+quick: $(VENV)/.dev
+	$(PY) -m pytest -q -n auto --maxprocesses=4 --dist loadfile tests/architecture tests/golden/test_golden.py tests/unit \
+	  --ignore tests/unit/trainer --ignore tests/unit/checkpoint/test_checkpoint_kill.py $(PYTEST_FLAGS)
 
 faults: $(VENV)/.dev
 	OSTINATO_KILLS=200 OSTINATO_POWER_CUTS=40 $(PY) -m pytest tests/faults $(PYTEST_FLAGS)
