@@ -17,7 +17,7 @@ LAYERS = [
     {"evaluation", "hub", "trackers", "compat", "report"},
     {"engine"},
     {"diagnostics"},
-    {"trainer", "dropin"},
+    {"trainer", "dropin", "integrations"},
     {"seq2seq_trainer"},
     {"tasks"},
     {"cli"},

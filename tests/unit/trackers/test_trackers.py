@@ -424,3 +424,12 @@ def test_trying_out_leaves_no_trace_at_a_tracker(tmp_path) -> None:
     made.verify_resume(2)
     assert list(sink.runs) == ["run 0"]
     assert sink.runs["run 0"] == logged(made)
+
+
+def test_the_module_of_transformers_has_the_same_names() -> None:
+    from ostinato.integrations import INTEGRATION_TO_CALLBACK, TensorBoardCallback, is_tensorboard_available
+
+    assert INTEGRATION_TO_CALLBACK["tensorboard"] is TensorBoardCallback is ostinato.TensorBoardCallback
+    assert is_tensorboard_available()
+    with pytest.raises(ImportError, match="NoSuchCallback"):
+        from ostinato.integrations import NoSuchCallback  # noqa: F401
