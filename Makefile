@@ -41,7 +41,7 @@ test: $(VENV)/.dev
 
 quick: $(VENV)/.dev
 	$(PY) -m pytest -q -n auto --maxprocesses=4 --dist loadfile tests/architecture tests/golden/test_golden.py tests/unit \
-	  --ignore tests/unit/trainer --ignore tests/unit/checkpoint/test_checkpoint_kill.py $(PYTEST_FLAGS)
+	  --ignore tests/unit/checkpoint/test_checkpoint_kill.py $(PYTEST_FLAGS)
 
 faults: $(VENV)/.dev
 	OSTINATO_KILLS=200 OSTINATO_POWER_CUTS=40 $(PY) -m pytest tests/faults $(PYTEST_FLAGS)

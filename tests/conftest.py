@@ -6,7 +6,6 @@ import gc
 import os
 import shutil
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,12 +17,11 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # also of processes that tests start: there are tests on every core
 
 import torch
+import torch._dynamo  # the first optimizer of a process loads it, and it sets an environment variable
 
-sys.path.insert(0, str(Path(__file__).parent / "helpers"))
-
-import cheap_seeding  # noqa: F401
-from apis import LIBRARIES, Api, guest
-from recording import make_recorder
+from tests.support import seeding  # noqa: F401
+from tests.support.apis import LIBRARIES, Api, guest
+from tests.support.records import make_recorder
 
 torch.set_num_threads(1)
 
@@ -45,7 +43,7 @@ SINGLETONS = {"tqdm_monitor"}
 
 # Rooms whose files take longest. Files are handed out whole to the processes that run the tests: what begins last
 # should not be what everybody waits for.
-LONGEST = ("faults", "tutorials", "distributed", "compat", "docs", "contract")
+LONGEST = ("faults", "tutorials", "distributed", "compat", "docs", "contract", "integration")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

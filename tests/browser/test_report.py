@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from journals import loss_at, whole_run
 
 from ostinato.report.compare import comparison
 from ostinato.report.journal_reader import read_run
 from ostinato.report.run_page import render
 from ostinato.report.text import number
+from tests.support.journals import loss_at, whole_run
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 BROWSER = next((found for name in NAMES if (found := shutil.which(name))), None)

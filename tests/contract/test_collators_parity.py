@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny
 import torch
-from apis import load_library
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ostinato
+from tests.support import tiny
+from tests.support.apis import load_library
 
 pytest.importorskip("transformers")
 

@@ -10,10 +10,11 @@ import math
 from functools import cache
 
 import pytest
-import tiny
 import torch
-from both import run_one
 from torch import nn
+
+from tests.support import tiny
+from tests.support.parity import run_one
 
 pytest.importorskip("transformers")
 

@@ -12,10 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny
 import torch
-from apis import Api, guest
-from recording import assert_same
 
 import ostinato
 from ostinato.checkpoint import weights
@@ -24,6 +21,9 @@ from ostinato.checkpoint.transformers import read
 from ostinato.checkpoint.transformers.convert import convert
 from ostinato.checkpoint.transformers.detect import is_foreign
 from ostinato.core.errors import CheckpointError
+from tests.support import tiny
+from tests.support.apis import Api, guest
+from tests.support.records import assert_same
 
 pytest.importorskip("transformers")
 

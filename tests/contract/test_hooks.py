@@ -11,8 +11,9 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
-import tiny
-from both import check_parity, run_one
+
+from tests.support import tiny
+from tests.support.parity import check_parity, run_one
 
 pytest.importorskip("transformers")
 datasets = pytest.importorskip("datasets")

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
 import torch
-from apis import Api
-from both import check_parity, run_one
-from recording import Record
 from torch import nn
 from torch.utils.data import DataLoader
+
+from tests.support import tiny
+from tests.support.apis import Api
+from tests.support.parity import check_parity, run_one
+from tests.support.records import Record
 
 pytest.importorskip("transformers")
 datasets = pytest.importorskip("datasets")

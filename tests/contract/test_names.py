@@ -9,9 +9,9 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from apis import load_library
 
 from ostinato.compat.name_map import GONE, MODULES, VALUES, home_of, ours
+from tests.support.apis import load_library
 
 pytest.importorskip("transformers")
 SOURCE = Path(__file__).parents[2] / "src"

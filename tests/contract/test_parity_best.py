@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
-from apis import Api
+
+from tests.support import tiny
+from tests.support.apis import Api
 
 pytest.importorskip("transformers")
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import tiny
-from both import check_parity, run_both
-from recording import EVENTS, assert_same
+
+from tests.support import tiny
+from tests.support.parity import check_parity, run_both
+from tests.support.records import EVENTS, assert_same
 
 pytest.importorskip("transformers")
 

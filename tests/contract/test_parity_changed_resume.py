@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
-from apis import Api
+
+from tests.support import tiny
+from tests.support.apis import Api
 
 LINEAR = [0.01, 0.00875, 0.0075, 0.00625]  # of the four steps before the checkpoint
 CASES: dict[str, tuple[dict[str, Any], list[float]]] = {

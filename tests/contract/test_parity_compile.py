@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import tiny
 import torch._dynamo  # sets an environment variable when first loaded
-from both import check_parity, run_one
 from safetensors.torch import load_file
+
+from tests.support import tiny
+from tests.support.parity import check_parity, run_one
 
 pytest.importorskip("transformers")
 

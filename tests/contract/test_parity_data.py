@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import tiny
 import torch
-from both import check_parity, run_both, run_one
+
+from tests.support import tiny
+from tests.support.parity import check_parity, run_both, run_one
 
 pytest.importorskip("transformers")
 datasets = pytest.importorskip("datasets")

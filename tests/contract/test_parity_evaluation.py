@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import tiny
 import torch
-from both import check_parity, run_both, run_one
-from recording import assert_same
 from torch import nn
+
+from tests.support import tiny
+from tests.support.parity import check_parity, run_both, run_one
+from tests.support.records import assert_same
 
 pytest.importorskip("transformers")
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
-from apis import Api, guest
-from hub_fixtures import local_hub
-from hub_server import TOKEN, Hub, Repo
+
+from tests.support import tiny
+from tests.support.apis import Api, guest
+from tests.support.hub_fixtures import local_hub
+from tests.support.hub_server import TOKEN, Hub, Repo
 
 pytest.importorskip("transformers")
 

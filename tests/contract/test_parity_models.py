@@ -9,10 +9,11 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-import tiny
 import torch
-from both import check_parity, run_both
-from recording import assert_same_run
+
+from tests.support import tiny
+from tests.support.parity import check_parity, run_both
+from tests.support.records import assert_same_run
 
 pytest.importorskip("transformers")
 

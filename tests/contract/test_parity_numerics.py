@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import tiny
 import torch
-from both import check_parity
 from torch import nn
+
+from tests.support import tiny
+from tests.support.parity import check_parity
 
 pytest.importorskip("transformers")
 

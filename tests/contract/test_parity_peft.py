@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import adapted
 import pytest
-from apis import load_library
-from both import check_parity, run_both, run_one
+
+from tests.support import adapters
+from tests.support.apis import load_library
+from tests.support.parity import check_parity, run_both, run_one
 
 pytest.importorskip("transformers", reason="nothing to compare with")
 pytest.importorskip("peft", reason="the dev extra has it")
@@ -17,14 +18,14 @@ EVALUATED = {"max_steps": 4, "eval_strategy": "steps", "eval_steps": 2}
 
 
 def fit(api: Any, kind: str, **arguments: Any) -> Any:
-    build, rows = adapted.MODELS[kind]
+    build, rows = adapters.MODELS[kind]
     own = api.ours(isolate_rng=False)
     trainer = api.trainer(build(), api.args(**arguments, **own), train_dataset=rows(), eval_dataset=rows()[:8])
     api.train(trainer)
     return trainer
 
 
-@pytest.mark.parametrize("kind", list(adapted.MODELS))
+@pytest.mark.parametrize("kind", list(adapters.MODELS))
 def test_the_same_run(kind: str) -> None:
     _, ours = check_parity(lambda api: fit(api, kind, **EVALUATED))
     assert len(ours.logged("loss")) == 4
@@ -67,7 +68,7 @@ def test_several_adapters_resume_here() -> None:
     def script(api):
         saving = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2}
         whole = fit(api, "two adapters", **saving)
-        build, rows = adapted.MODELS["two adapters"]
+        build, rows = adapters.MODELS["two adapters"]
         again = api.trainer(build(), api.args(**saving, **api.ours(isolate_rng=False)), train_dataset=rows())
         again.train(resume_from_checkpoint=str(api.output_dir / "checkpoint-2"))
         return [[entry["loss"] for entry in each.state.log_history if "loss" in entry] for each in (whole, again)]

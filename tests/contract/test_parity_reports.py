@@ -7,10 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
-import tiny
 import torch
-from both import check_parity, run_both, run_one
-from recording import is_time
+
+from tests.support import tiny
+from tests.support.parity import check_parity, run_both, run_one
+from tests.support.records import is_time
 
 pytest.importorskip("transformers")
 

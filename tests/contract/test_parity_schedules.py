@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import tiny
-from both import check_parity
+
+from tests.support import tiny
+from tests.support.parity import check_parity
 
 pytest.importorskip("transformers")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import copying
 import numpy as np
 import pytest
-import tiny
 import torch
-from both import run_both, run_one
+
+from tests.support import copiers, tiny
+from tests.support.parity import run_both, run_one
 
 pytest.importorskip("transformers")
 
@@ -35,7 +35,7 @@ def assert_same_rows(theirs: Any, ours: Any, *, filler: int) -> None:
     assert np.isin(theirs[:, width:], [filler, -100]).all(), "a token was lost"
 
 
-def assert_same_texts(theirs: Any, ours: Any, *, filler: int = copying.PAD) -> None:
+def assert_same_texts(theirs: Any, ours: Any, *, filler: int = copiers.PAD) -> None:
     assert theirs.predictions.shape[1] >= ours.predictions.shape[1]
     assert_same_rows(theirs.predictions, ours.predictions, filler=filler)
     if theirs.label_ids is None:
@@ -60,7 +60,7 @@ WAYS = {
     "new tokens": {"max_new_tokens": 4},
     "short": {"max_length": 3},
     "no repeats": {"no_repeat_ngram_size": 1},
-    "forced start": {"forced_bos_token_id": copying.START},
+    "forced start": {"forced_bos_token_id": copiers.START},
     "longer": {"min_length": 9},
     "without a cache": {"use_cache": False},
 }
@@ -72,7 +72,7 @@ def test_generated_ids(kind: str, way: str) -> None:
     """In one batch, so that losses are means over the same labels in both."""
 
     def script(api):
-        return trainer(api, copying.taught(kind), per_device_eval_batch_size=10).predict(copying.rows(), **WAYS[way])
+        return trainer(api, copiers.taught(kind), per_device_eval_batch_size=10).predict(copiers.rows(), **WAYS[way])
 
     compare(script)
 
@@ -82,14 +82,14 @@ def test_batches_of_different_widths(kind: str) -> None:
     """Ids that are shorter than those of another batch end in the padding token, which a tokenizer can decode."""
 
     def script(api):
-        data = sorted(copying.rows(), key=lambda row: sum(row["attention_mask"]))
-        return trainer(api, copying.taught(kind), per_device_eval_batch_size=2).predict(data, max_length=9)
+        data = sorted(copiers.rows(), key=lambda row: sum(row["attention_mask"]))
+        return trainer(api, copiers.taught(kind), per_device_eval_batch_size=2).predict(data, max_length=9)
 
     theirs, ours = run_both(script)
     for one in (theirs.result, ours.result):
         one.metrics.clear()  # the loss of ragged labels is weighted otherwise: see the evaluation's own tests
     assert_same_texts(theirs.result, ours.result)
-    lengths = {int((row[1:] != copying.PAD).sum()) for row in ours.result.predictions}
+    lengths = {int((row[1:] != copiers.PAD).sum()) for row in ours.result.predictions}
     assert len(lengths) > 1, "the rows must have different lengths for this to show anything"
     assert ours.result.predictions.min() >= 0
 
@@ -98,26 +98,26 @@ def test_sampling_draws_the_same_numbers() -> None:
     """With the streams of random numbers shared as transformers shares them."""
 
     def script(api):
-        built = trainer(api, copying.taught(), per_device_eval_batch_size=10, **api.ours(isolate_rng=False))
-        return built.predict(copying.rows(), do_sample=True, top_k=0, temperature=3.0)
+        built = trainer(api, copiers.taught(), per_device_eval_batch_size=10, **api.ours(isolate_rng=False))
+        return built.predict(copiers.rows(), do_sample=True, top_k=0, temperature=3.0)
 
     _, ours = compare(script)
-    greedy = run_one(lambda api: trainer(api, copying.taught()).predict(copying.rows()), "ostinato").result
+    greedy = run_one(lambda api: trainer(api, copiers.taught()).predict(copiers.rows()), "ostinato").result
     assert not np.array_equal(ours.predictions[:, :5], greedy.predictions[:, :5]), "nothing was drawn"
 
 
 def test_rows_without_labels() -> None:
     def script(api):
-        data = copying.without_labels(copying.rows())
-        return trainer(api, copying.taught(), given={"compute_metrics": lambda p: {"never": 1.0}}).predict(data)
+        data = copiers.without_labels(copiers.rows())
+        return trainer(api, copiers.taught(), given={"compute_metrics": lambda p: {"never": 1.0}}).predict(data)
 
     compare(script)
 
 
 def test_loss_only() -> None:
     def script(api):
-        built = trainer(api, copying.taught(), prediction_loss_only=True, per_device_eval_batch_size=10)
-        prediction = built.predict(copying.rows())
+        built = trainer(api, copiers.taught(), prediction_loss_only=True, per_device_eval_batch_size=10)
+        prediction = built.predict(copiers.rows())
         return prediction.predictions, prediction.label_ids, prediction.metrics["test_loss"]
 
     theirs, ours = run_both(script)
@@ -127,13 +127,13 @@ def test_loss_only() -> None:
 
 def test_metrics_see_generated_ids() -> None:
     def exact(prediction):
-        labels = np.where(prediction.label_ids == -100, copying.PAD, prediction.label_ids)
+        labels = np.where(prediction.label_ids == -100, copiers.PAD, prediction.label_ids)
         width = min(labels.shape[1], prediction.predictions.shape[1] - 1)
         return {"exact": float((prediction.predictions[:, 1 : width + 1] == labels[:, :width]).all(-1).mean())}
 
     def script(api):
-        built = trainer(api, copying.taught(), per_device_eval_batch_size=10, given={"compute_metrics": exact})
-        metrics = built.evaluate(copying.rows())
+        built = trainer(api, copiers.taught(), per_device_eval_batch_size=10, given={"compute_metrics": exact})
+        metrics = built.evaluate(copiers.rows())
         return metrics["eval_exact"], metrics["eval_loss"], built._gen_kwargs
 
     theirs, ours = run_both(script)
@@ -149,9 +149,9 @@ def test_training_with_generation_in_between() -> None:
             return {"first": float(prediction.predictions[:, :4].sum()), "rows": float(len(prediction.label_ids))}
 
         built = trainer(
-            api, copying.t5(), max_steps=4, eval_strategy="steps", eval_steps=2, per_device_eval_batch_size=10,
+            api, copiers.t5(), max_steps=4, eval_strategy="steps", eval_steps=2, per_device_eval_batch_size=10,
             train_sampling_strategy="sequential",
-            given={"train_dataset": copying.rows(), "eval_dataset": copying.rows(), "compute_metrics": width},
+            given={"train_dataset": copiers.rows(), "eval_dataset": copiers.rows(), "compute_metrics": width},
         )  # fmt: skip
         api.train(built)
         return {name: weight.detach().clone() for name, weight in built.model.named_parameters()}
@@ -186,7 +186,7 @@ def test_which_setting_wins(case: str) -> None:
     settings, call, config = ASKED[case]
 
     def script(api):
-        model, seen = copying.taught(), []
+        model, seen = copiers.taught(), []
         for name, value in config.items():
             setattr(model.generation_config, name, value)
         write = model.generate
@@ -198,7 +198,7 @@ def test_which_setting_wins(case: str) -> None:
 
         model.generate = noted
         built = trainer(api, model, per_device_eval_batch_size=10, **settings)
-        built.predict(copying.rows(), **call)
+        built.predict(copiers.rows(), **call)
         return seen, built._gen_kwargs
 
     theirs, ours = run_both(script)
@@ -214,15 +214,19 @@ def test_a_generation_config_is_put_on_the_model(form: str, tmp_path) -> None:
         import transformers
 
         config = transformers.GenerationConfig(
-            max_length=5, num_beams=2, pad_token_id=copying.PAD, eos_token_id=copying.END, decoder_start_token_id=0
+            max_length=5,
+            num_beams=2,
+            pad_token_id=copiers.PAD,
+            eos_token_id=copiers.END,
+            decoder_start_token_id=0,
         )
         config.save_pretrained(tmp_path)
         file = tmp_path / "generation_config.json"
         given = {"object": config, "directory": str(tmp_path), "file": str(file), "path": file}[form]
-        built = trainer(api, copying.taught(), generation_config=given, generation_max_length=None)
+        built = trainer(api, copiers.taught(), generation_config=given, generation_max_length=None)
         assert built.model.generation_config is not config
         assert built.model.generation_config.to_diff_dict() == config.to_diff_dict()
-        return built.predict(copying.rows()[:4])
+        return built.predict(copiers.rows()[:4])
 
     _, ours = compare(script)
     assert ours.predictions.shape[1] == 5
@@ -234,18 +238,18 @@ def test_a_generation_config_is_put_on_the_model(form: str, tmp_path) -> None:
 def test_decoder_inputs_made_of_the_labels_are_not_told() -> None:
     def script(api):
         data = [{**row, "decoder_input_ids": [0, *row["input_ids"][:-1]], "decoder_attention_mask": [1] * 7}
-                for row in copying.rows()]  # fmt: skip
-        return trainer(api, copying.taught(), per_device_eval_batch_size=10).predict(data)
+                for row in copiers.rows()]  # fmt: skip
+        return trainer(api, copiers.taught(), per_device_eval_batch_size=10).predict(data)
 
     _, ours = compare(script)
-    plain = run_one(lambda api: trainer(api, copying.taught()).predict(copying.rows()), "ostinato").result
+    plain = run_one(lambda api: trainer(api, copiers.taught()).predict(copiers.rows()), "ostinato").result
     assert np.array_equal(ours.predictions, plain.predictions)
 
 
 def test_decoder_inputs_of_their_own_are_a_beginning() -> None:
     def script(api):
-        data = [{**row, "decoder_input_ids": [0, 5, 6]} for row in copying.without_labels(copying.rows())]
-        return trainer(api, copying.taught()).predict(data)
+        data = [{**row, "decoder_input_ids": [0, 5, 6]} for row in copiers.without_labels(copiers.rows())]
+        return trainer(api, copiers.taught()).predict(data)
 
     _, ours = compare(script)
     assert (ours.predictions[:, :3] == [0, 5, 6]).all()
@@ -284,7 +288,7 @@ def test_every_batch_may_be_as_long_as_the_first() -> None:
             return ids
 
         model.generate = noted
-        built.predict(copying.rows())
+        built.predict(copiers.rows())
         return widths, model.generation_config.to_dict() == before
 
     theirs, ours = run_both(script)
@@ -297,10 +301,10 @@ def test_options_hold_for_every_set_of_a_dict() -> None:
 
     def script(api):
         def length(prediction):
-            return {"width": float(max((row != copying.PAD).sum() for row in prediction.predictions))}
+            return {"width": float(max((row != copiers.PAD).sum() for row in prediction.predictions))}
 
-        built = trainer(api, copying.taught(), given={"compute_metrics": length})
-        sets = {"a": copying.rows(4), "b": copying.rows()[4:8]}
+        built = trainer(api, copiers.taught(), given={"compute_metrics": length})
+        sets = {"a": copiers.rows(4), "b": copiers.rows()[4:8]}
         metrics = built.evaluate(sets, max_new_tokens=2)
         return metrics["eval_a_width"], metrics["eval_b_width"]
 
@@ -319,8 +323,8 @@ def test_the_loss_is_that_of_training() -> None:
                 return (outputs.loss / 2, outputs) if return_outputs else outputs.loss / 2
 
         def loss(kind):
-            built = api.trainer(copying.taught(), arguments(api, per_device_eval_batch_size=10), cls=kind)
-            return built.predict(copying.rows()).metrics["test_loss"]
+            built = api.trainer(copiers.taught(), arguments(api, per_device_eval_batch_size=10), cls=kind)
+            return built.predict(copiers.rows()).metrics["test_loss"]
 
         return loss(api.Seq2SeqTrainer), loss(Halved)
 
@@ -333,11 +337,11 @@ def test_a_mask_of_the_targets_is_not_told_either() -> None:
     """transformers hands a `decoder_attention_mask` alone to `generate`, which hides what the model just wrote."""
 
     def script(api):
-        data = [{**row, "decoder_attention_mask": [0, 0, 0, 1, 1, 1, 1]} for row in copying.rows()]
-        return trainer(api, copying.taught("bart")).predict(data).predictions
+        data = [{**row, "decoder_attention_mask": [0, 0, 0, 1, 1, 1, 1]} for row in copiers.rows()]
+        return trainer(api, copiers.taught("bart")).predict(data).predictions
 
     theirs, ours = run_both(script)
-    plain = run_one(lambda api: trainer(api, copying.taught("bart")).predict(copying.rows()), "ostinato").result
+    plain = run_one(lambda api: trainer(api, copiers.taught("bart")).predict(copiers.rows()), "ostinato").result
     assert np.array_equal(ours.result, plain.predictions)
     assert not np.array_equal(theirs.result[:, : ours.result.shape[1]], ours.result)
 

@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("transformers")
 pytest.importorskip("tensorboard")
 
-from apis import LIBRARIES, QUIET, Api, guest
-from tiny import regression, regression_rows
+from tests.support.apis import LIBRARIES, QUIET, Api, guest
+from tests.support.tiny import regression, regression_rows
 
 CLOCKED = ("runtime", "per_second")
 

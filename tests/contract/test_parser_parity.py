@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, List, Literal, Optional, Union
 
 import pytest
-from apis import load_library
+
+from tests.support.apis import load_library
 
 pytest.importorskip("transformers")
 hypothesis = pytest.importorskip("hypothesis")

@@ -7,14 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import adapted
 import pytest
-import tiny
 import torch
-from apis import Api, load_library
-from both import check_parity
 
 from ostinato.core.notices import forget_notices
+from tests.support import adapters, tiny
+from tests.support.apis import Api, load_library
+from tests.support.parity import check_parity
 
 pytest.importorskip("transformers", reason="nothing to compare with")
 hf = load_library("transformers")
@@ -229,7 +228,7 @@ ALIGNED: dict[str, tuple[Callable[[], Any], Callable[[], Any], Any, Any]] = {
     "a feature extractor": (make_gpt2, lambda: hf.Wav2Vec2FeatureExtractor(), (None, 0, 0), (None, 0, 0)),
     "no processing class": (make_gpt2, lambda: None, (None, 0, 0), (None, 0, 0)),
     "an adapter": (
-        lambda: adapted.lora(make_gpt2(), "CAUSAL_LM", "c_attn", fan_in_fan_out=True),
+        lambda: adapters.lora(make_gpt2(), "CAUSAL_LM", "c_attn", fan_in_fan_out=True),
         complete,
         (6, 7, 5),
         (6, 7, [5, 0]),

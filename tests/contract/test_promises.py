@@ -8,13 +8,13 @@ import random
 
 import numpy as np
 import pytest
-import tiny
 import torch
-from both import run_one
-from recording import assert_same, first_difference
 from torch import nn
 
 import ostinato
+from tests.support import tiny
+from tests.support.parity import run_one
+from tests.support.records import assert_same, first_difference
 
 SIZES = {"per_device_train_batch_size": 4, "per_device_eval_batch_size": 4, "num_train_epochs": 2}
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
-from apis import QUIET, Api, guest, load_library
 
 import ostinato
 from ostinato.compat.legacy_names import ATTRIBUTES, INSTEAD, METHODS
 from ostinato.compat.name_map import GONE, MODULES, VALUES, ours
 from ostinato.core.errors import OstinatoError
+from tests.support import tiny
+from tests.support.apis import QUIET, Api, guest, load_library
 
 SURFACE: dict[str, list[str]] = json.loads((Path(__file__).parent / "data" / "surface.json").read_text("utf-8"))
 

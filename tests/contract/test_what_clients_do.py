@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import tiny
 import torch
-from apis import Api
-from both import check_parity
 from torch import nn
+
+from tests.support import tiny
+from tests.support.apis import Api
+from tests.support.parity import check_parity
 
 pytest.importorskip("transformers")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from worker import Classifier, rows
 
 from ostinato import Trainer, TrainerCallback, TrainingArguments
+from tests.distributed.worker import Classifier, rows
 
 
 class StopsAt(TrainerCallback):

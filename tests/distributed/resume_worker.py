@@ -9,11 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
-
-import tiny
 import torch
-from apis import Api
+
+from tests.support import tiny
+from tests.support.apis import Api
 
 OUT, RANK = Path(sys.argv[1]), int(os.environ["RANK"])
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from launching import launch
+from tests.support.launcher import launch
 
 WORKER = Path(__file__).with_name("answers_worker.py")
 

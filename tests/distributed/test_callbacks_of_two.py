@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launching import launch
+
+from tests.support.launcher import launch
 
 WORKER = Path(__file__).with_name("callbacks_worker.py")
 

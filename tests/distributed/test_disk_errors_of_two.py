@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from launching import launch
-from listing import listed
-
 from ostinato.checkpoint.atomic import verify
+from tests.support.launcher import launch
+from tests.support.run_files import listed
 
 WORKER = Path(__file__).with_name("disk_worker.py")
 

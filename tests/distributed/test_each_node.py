@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from launching import launch
+from tests.support.launcher import launch
 
 WORKER = Path(__file__).with_name("node_worker.py")
 

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from launching import launch
+
+from tests.support.launcher import launch
 
 ROWS, FILLER = 11, 19  # of the worker
 WORKER = Path(__file__).with_name("generation_worker.py")

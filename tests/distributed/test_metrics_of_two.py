@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from launching import launch
+
+from tests.support.launcher import launch
 
 WORKER = Path(__file__).with_name("metrics_worker.py")
 

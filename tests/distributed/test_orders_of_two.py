@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launching import launch
+
+from tests.support.launcher import launch
 
 WORKER = Path(__file__).with_name("order_worker.py")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from launching import run
+
+from tests.support.launcher import run
 
 WORKER = Path(__file__).with_name("restart_worker.py")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from launching import launch
+from tests.support.launcher import launch
 
 WORKER = Path(__file__).with_name("resume_worker.py")
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launching import launch
-from listing import listed
+
+from tests.support.launcher import launch
+from tests.support.run_files import listed
 
 WORKER = Path(__file__).with_name("worker.py")
 

@@ -27,7 +27,7 @@ def test_numbers_are_written_backwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("tokenizers")
-    from apis import load_library
+    from tests.support.apis import load_library
 
     load_library("transformers")
     monkeypatch.chdir(tmp_path)
@@ -45,7 +45,7 @@ def test_numbers_are_written_backwards(
 def _transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tokenizers")
     pytest.importorskip("datasets")
-    from apis import load_library
+    from tests.support.apis import load_library
 
     load_library("transformers")
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")  # its threads would outlive the test

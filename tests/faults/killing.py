@@ -1,6 +1,6 @@
 """Kills runs with SIGKILL, again and again, and compares what they end with.
 
-    python tests/faults/killing.py DIRECTORY --kills 200 --seed 1
+    python -m tests.faults.killing DIRECTORY --kills 200 --seed 1
 
 A process that has everything imported forks the runs: a run begins within milliseconds. Half of the kills wait until
 a checkpoint is being written, on a disk that is slow enough to be caught at it.
@@ -14,15 +14,11 @@ import os
 import random
 import shutil
 import signal
-import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import runs
-
 from ostinato.checkpoint import disk
+from tests.support import fault_runs
 
 
 class SlowDisk(disk.Disk):
@@ -48,7 +44,7 @@ class SlowDisk(disk.Disk):
 
 def trained(name: str, directory: Path) -> None:
     with disk.using(SlowDisk()):
-        runs.train(name, directory)
+        fault_runs.train(name, directory)
 
 
 def being_written(directory: Path) -> bool:
@@ -68,7 +64,7 @@ class Killer:
         directory = self.root / "never killed" / name
         directory.mkdir(parents=True)
         started = time.monotonic()
-        code = runs.wait(runs.in_a_child(lambda: trained(name, directory), directory / "log.txt"))
+        code = fault_runs.wait(fault_runs.start(trained, name, directory))
         assert code == 0, (directory / "log.txt").read_text()
         self.seconds[name] = time.monotonic() - started
         self.references[name] = json.loads((directory / "outcome.json").read_text())
@@ -81,15 +77,15 @@ class Killer:
         try:
             while len(children) < most and self.is_hit(name, directory, children):
                 pass
-            code = 0 if (directory / "outcome.json").exists() else runs.wait(self.last_leg(name, directory))
+            code = 0 if (directory / "outcome.json").exists() else fault_runs.wait(self.last_leg(name, directory))
         finally:  # workers that read rows outlive the run that was killed, and are there while the next one runs
             for child in children:
-                runs.clear_away(child)
+                fault_runs.clear_away(child)
         self.judge(name, directory, code)
 
     def is_hit(self, name: str, directory: Path, children: list[int]) -> bool:
         """Start a run and try to kill it before it ends."""
-        child = runs.in_a_child(lambda: trained(name, directory), directory / "log.txt")
+        child = fault_runs.start(trained, name, directory)
         children.append(child)
         moment = "while saving" if self.kills["while saving"] <= self.kills["any moment"] else "any moment"
         hit = self.hit_saving(child, directory) if moment == "while saving" else self.hit(child, name)
@@ -97,7 +93,7 @@ class Killer:
         return hit
 
     def last_leg(self, name: str, directory: Path) -> int:
-        return runs.in_a_child(lambda: trained(name, directory), directory / "log.txt")
+        return fault_runs.start(trained, name, directory)
 
     def hit(self, child: int, name: str) -> bool:
         time.sleep(self.chance.uniform(0, self.seconds[name]))
@@ -148,7 +144,7 @@ def main() -> None:
     asked.add_argument("directory", type=Path)
     asked.add_argument("--kills", type=int, default=200)
     asked.add_argument("--seed", type=int, default=0)
-    asked.add_argument("--only", nargs="*", default=list(runs.RUNS))
+    asked.add_argument("--only", nargs="*", default=list(fault_runs.RUNS))
     given = asked.parse_args()
     killer = Killer(given.directory, given.seed)
     for name in given.only:

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
 import torch
-from apis import Api
 
 from ostinato.checkpoint.atomic import find_damage
 from ostinato.checkpoint.identity import read_run_id
 from ostinato.checkpoint.verify import judge
 from ostinato.core.errors import CheckpointError
+from tests.support import tiny
+from tests.support.apis import Api
 
 EVERY_BIT = int(os.environ.get("OSTINATO_KILLS", "0")) >= 50  # of the manifest: takes a minute
 BASE: dict[str, Any] = dict(

@@ -10,7 +10,8 @@ import os
 from pathlib import Path
 
 import pytest
-from launching import run
+
+from tests.support.launcher import run
 
 KILLS = int(os.environ.get("OSTINATO_KILLS", "4"))
 SHORT = ["rows, augmented by workers", "accumulation, evaluation, best", "stream"]

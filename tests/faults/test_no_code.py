@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
 import torch
-from apis import Api, guest
 
 from ostinato.checkpoint.atomic import atomic_directory
 from ostinato.checkpoint.transformers.convert import convert
 from ostinato.checkpoint.verify import verify_run
 from ostinato.cli import main
 from ostinato.core.errors import CheckpointError, OstinatoError
+from tests.support import tiny
+from tests.support.apis import Api, guest
 
 FULL = int(os.environ.get("OSTINATO_KILLS", "0")) >= 50  # every kind of pickle under every name, not one of them
 BASE: dict[str, Any] = dict(per_device_train_batch_size=4, max_steps=2, save_strategy="steps", save_steps=2)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,7 @@ from typing import Any
 import pytest
 
 from ostinato.checkpoint import disk
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import runs
+from tests.support import fault_runs
 
 CUT = 77  # the exit code of a process whose power went
 CUTS = int(os.environ.get("OSTINATO_POWER_CUTS", "4"))
@@ -97,7 +93,7 @@ class PowerCut(disk.Disk):
 
 def trained(name: str, directory: Path, at: int, seed: int) -> None:
     with disk.using(PowerCut(directory, at, seed)):
-        runs.train(name, directory)
+        fault_runs.train(name, directory)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs fork")
@@ -106,7 +102,7 @@ def trained(name: str, directory: Path, at: int, seed: int) -> None:
 def test_resumed_after_a_power_cut_is_never_cut_off(name: str, tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     whole.mkdir()
-    assert runs.wait(runs.in_a_child(lambda: runs.train(name, whole), whole / "log.txt")) == 0
+    assert fault_runs.wait(fault_runs.start(fault_runs.train, name, whole)) == 0
     wanted = json.loads((whole / "outcome.json").read_text())
     chance, cuts, number = random.Random(CUTS), 0, 0
     while cuts < CUTS:
@@ -115,10 +111,10 @@ def test_resumed_after_a_power_cut_is_never_cut_off(name: str, tmp_path: Path) -
         cuts_here, code = 0, CUT
         while code == CUT and cuts_here < 4:
             at, seed = chance.randint(1, 60), chance.randint(0, 10**6)
-            code = runs.wait(runs.in_a_child(lambda: trained(name, directory, at, seed), directory / "log.txt"))  # noqa: B023
+            code = fault_runs.wait(fault_runs.start(trained, name, directory, at, seed))
             cuts_here += code == CUT
         if code == CUT:
-            code = runs.wait(runs.in_a_child(lambda: runs.train(name, directory), directory / "log.txt"))  # noqa: B023
+            code = fault_runs.wait(fault_runs.start(fault_runs.train, name, directory))
         assert code == 0, (directory / "log.txt").read_text()
         assert json.loads((directory / "outcome.json").read_text()) == wanted
         cuts += cuts_here

@@ -19,6 +19,7 @@ import pytest
 from ostinato.trackers.base import rewrite_logs
 from ostinato.trackers.sink import TIMED_SUFFIXES
 from ostinato.trackers.wandb_files import find_run_files, read_history
+from tests.support.launcher import ROOT
 
 SCRIPT = Path(__file__).with_name("tracked_run.py")
 PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "sqlalchemy", "trackio": "trackio"}
@@ -32,7 +33,7 @@ def environment(directory: Path) -> dict[str, str]:
     return {
         **os.environ,
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(Path(__file__).parents[2] / "src"),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
         "WANDB_MODE": "offline",
         "WANDB_DIR": str(directory),
         "WANDB_SILENT": "true",

@@ -1,6 +1,6 @@
 """A run that reports to trackers, is killed, and goes on in another process to its end.
 
-python tests/faults/tracked_run.py DIRECTORY STEP_TO_BE_KILLED_AFTER TRACKER...
+python -m tests.faults.tracked_run DIRECTORY STEP_TO_BE_KILLED_AFTER TRACKER...
 
 Both are copies of a process that has imported the trackers' packages, which takes longer than the runs. How each of
 them ended is in `codes.json`.
@@ -17,12 +17,10 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import runs
 import torch
 
 from ostinato import Trainer, TrainerCallback, TrainingArguments
+from tests.support import fault_runs
 
 NEVER = -1
 
@@ -44,8 +42,8 @@ def train(directory: Path, step: int, trackers: list[str]) -> None:
         eval_strategy="steps", eval_steps=3, per_device_eval_batch_size=8, use_cpu=True, disable_tqdm=True,
         report_to=trackers, run_name="tracked", project="faults", dataloader_pin_memory=False,
     )  # fmt: skip
-    rows = runs.data("rows")
-    trainer = Trainer(runs.Model(), args, train_dataset=rows, eval_dataset=rows, callbacks=[Kill(step)])
+    rows = fault_runs.data("rows")
+    trainer = Trainer(fault_runs.Model(), args, train_dataset=rows, eval_dataset=rows, callbacks=[Kill(step)])
     trainer.train(resume_from_checkpoint=True if list(directory.glob("run/checkpoint-*")) else None)
     trainer.log({"test_score": 1 / 3})
     (directory / "history.json").write_text(json.dumps(trainer.state.log_history))

@@ -1,19 +1,17 @@
-"""Write the golden files anew, from transformers: `python tests/golden/record.py`. Read the difference first."""
+"""Write the golden files anew, from transformers: `python -m tests.golden.record`. Read the difference first."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
-
 import torch
-from both import run_one
-from golden_runs import RUNS
-from recording import is_time
+
+from tests.support.golden_runs import RUNS
+from tests.support.parity import run_one
+from tests.support.records import is_time
 
 
 def main() -> None:

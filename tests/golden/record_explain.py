@@ -1,15 +1,13 @@
-"""Write the golden journeys anew: `python tests/golden/record_explain.py`. Read the difference first."""
+"""Write the golden journeys anew: `python -m tests.golden.record_explain`. Read the difference first."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
-
 import torch
-from apis import load_library
-from explained import MISTAKES, PAIRS
+
+from tests.support.apis import load_library
+from tests.support.explain_cases import MISTAKES, PAIRS
 
 
 def main() -> None:

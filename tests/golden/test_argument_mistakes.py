@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import tiny
 import torch
 from torch.utils.data import BatchSampler, DataLoader
 
@@ -14,6 +13,7 @@ import ostinato
 from ostinato import Trainer, TrainerCallback, TrainingArguments
 from ostinato.core.notices import forget_notices
 from ostinato.metrics import available
+from tests.support import tiny
 
 ROWS = tiny.regression_rows(8)
 # name -> (what is called, the types it also is, what it says)

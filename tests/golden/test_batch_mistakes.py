@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import tiny
 import torch
 
 import ostinato
 from ostinato import Trainer, TrainingArguments
+from tests.support import tiny
 
 pytest.importorskip("transformers")
 

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
 import torch
 import torch._dynamo  # the first optimizer of a process imports it, and it changes the environment
-from apis import Api, guest
 from torch import nn
 from torch.utils.data import Dataset, IterableDataset, SubsetRandomSampler, TensorDataset
 
 from ostinato.core.notices import forget_notices
+from tests.support import tiny
+from tests.support.apis import Api, guest
 
 
 class Classifier(nn.Module):

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
-from listing import listed
 
 import ostinato
 from ostinato import Trainer, TrainerCallback, TrainingArguments
+from tests.support import tiny
+from tests.support.launcher import ROOT
+from tests.support.run_files import listed
 
 ROWS = tiny.regression_rows(8)
 
@@ -110,8 +111,8 @@ def test_resuming_with_the_newest_half_written_takes_the_one_before(tmp_path: Pa
 
 SECOND_RUN = """
 import sys
-sys.path.insert(0, {helpers!r})
-import tiny
+sys.path.insert(0, {root!r})
+from tests.support import tiny
 from ostinato import Trainer, TrainingArguments
 args = TrainingArguments({directory!r}, use_cpu=True, max_steps=2)
 try:
@@ -122,7 +123,7 @@ except ValueError as error:
 
 
 def test_a_second_run_in_the_same_directory(tmp_path: Path) -> None:
-    code = SECOND_RUN.format(helpers=str(Path(__file__).parents[1] / "helpers"), directory=str(tmp_path))
+    code = SECOND_RUN.format(root=str(ROOT), directory=str(tmp_path))
     said: list[str] = []
 
     class StartsAnother(TrainerCallback):

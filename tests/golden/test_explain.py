@@ -9,8 +9,9 @@ import re
 from pathlib import Path
 
 import pytest
-from apis import load_library
-from explained import MISTAKES, PAIRS
+
+from tests.support.apis import load_library
+from tests.support.explain_cases import MISTAKES, PAIRS
 
 pytest.importorskip("transformers")
 load_library("transformers")

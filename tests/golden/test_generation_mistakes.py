@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
-from apis import QUIET, load_library
 
 import ostinato
+from tests.support import tiny
+from tests.support.apis import QUIET, load_library
 
 pytest.importorskip("transformers")
 load_library("transformers")

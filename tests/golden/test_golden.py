@@ -10,9 +10,10 @@ import json
 from pathlib import Path
 
 import pytest
-from both import run_one
-from golden_runs import RUNS
-from recording import Record, is_time
+
+from tests.support.golden_runs import RUNS
+from tests.support.parity import run_one
+from tests.support.records import Record, is_time
 
 HERE = Path(__file__).parent
 EVENTS = json.loads((HERE / "events.json").read_text())

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny
 import torch
-from apis import load_library
 from torch import nn
 
 import ostinato
 from ostinato.core.notices import forget_notices
+from tests.support import tiny
+from tests.support.apis import load_library
 
 pytest.importorskip("transformers")
 load_library("transformers")

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from language_runs import SHORT, blocks_of, lines, make_model, plain_run, write_text
 from sklearn.metrics import accuracy_score
-from task_runs import assert_same_run, measured, read_rows, write_rows
 
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
 from ostinato.tasks.language_models import perplexity
 from ostinato.tasks.text_blocks import Cutting, Grouping, positions_of
 from ostinato.tasks.tokenizers import GPT
+from tests.support.language_runs import SHORT, blocks_of, lines, make_model, plain_run, write_text
+from tests.support.task_runs import assert_same_run, measured, read_rows, write_rows
 
 FEW = ["--max_steps", "4", *SHORT]
 

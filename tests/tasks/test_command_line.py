@@ -12,11 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import launching
 import pytest
 import torch
 from safetensors.torch import load_file
-from task_runs import read_rows, write_rows
 
 from ostinato import ConfigError
 from ostinato.cli import main
@@ -24,6 +22,8 @@ from ostinato.tasks import ALIASES, RECIPES, find_recipe, run
 from ostinato.tasks.command import understood
 from ostinato.tasks.samples.sentences import SUBJECTS, sentence_about, source
 from ostinato.tasks.text_classification import TextClassification
+from tests.support import launcher
+from tests.support.task_runs import read_rows, write_rows
 
 TASK = "text-classification"
 TINY = [
@@ -378,7 +378,7 @@ def test_two_processes(shelf: Path) -> None:
 def _run_apart(program: str, words: Sequence[str], shelf: Path, processes: int = 1) -> Any:
     """Run a program in processes of their own, which begin with what every task imports."""
     Path("program.py").write_text(program)
-    imports = (*launching.MOST, "datasets", "transformers.models.bert", "ostinato.tasks.text_classification")
+    imports = (*launcher.MOST, "datasets", "transformers.models.bert", "ostinato.tasks.text_classification")
     environment = {"HF_DATASETS_CACHE": str(shelf), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
     path = Path("program.py").absolute()
-    return launching.run(path, *words, processes=processes, imports=imports, **environment)
+    return launcher.run(path, *words, processes=processes, imports=imports, **environment)

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import transformers
-from language_runs import SHORT, lines, make_model, write_text
-from task_runs import read_rows
 
 from ostinato import ConfigError
 from ostinato.tasks import run
 from ostinato.tasks.fim import FillInTheMiddle, MoveMiddle
 from ostinato.tasks.text_blocks import Grouping
 from ostinato.tasks.tokenizers import GPT
+from tests.support.language_runs import SHORT, lines, make_model, write_text
+from tests.support.task_runs import read_rows
 
 PREFIX, MIDDLE, SUFFIX = 97, 98, 99
 BLOCK = list(range(20))

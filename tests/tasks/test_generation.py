@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from seq2seq_runs import save_model
-from task_runs import read_rows
 
 from ostinato.cli import main
 from ostinato.tasks.generation import Writer, Writing
 from ostinato.tasks.samples.sentences import SUBJECTS, english_and_german, sentence_about, source
 from ostinato.tasks.tokenizers import GPT, train_tokenizer
+from tests.support.seq2seq_runs import save_model
+from tests.support.task_runs import read_rows
 
 PROMPT = "Anna in Riga thought"
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from language_runs import SHORT, blocks_of, lines, make_model, plain_run, write_text
 from sklearn.metrics import accuracy_score
-from task_runs import assert_same_run, measured, read_rows
 
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
 from ostinato.tasks.tokenizers import BERT, GPT
+from tests.support.language_runs import SHORT, blocks_of, lines, make_model, plain_run, write_text
+from tests.support.task_runs import assert_same_run, measured, read_rows
 
 
 @pytest.fixture(scope="module")

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import transformers
-from apis import guest
-from task_runs import assert_same_run, measured, plain_arguments, read_rows, save_bert, write_rows
 
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
 from ostinato.tasks.samples.sentences import SUBJECTS, pick, sentence_about, source
 from ostinato.tasks.tokenizers import BERT, train_tokenizer
+from tests.support.apis import guest
+from tests.support.task_runs import assert_same_run, measured, plain_arguments, read_rows, save_bert, write_rows
 
 SHORT = [
     *("--num_train_epochs", "2", "--per_device_train_batch_size", "8", "--logging_steps", "1"),

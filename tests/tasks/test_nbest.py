@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from answers_by_hand import best_by_hand, silence_by_hand
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ostinato.tasks.nbest import Found, Window, likely_spans, ranked, with_probabilities, with_silence, write_answers
+from tests.support.question_reference import best_by_hand, silence_by_hand
 
 CONTEXT = "anna lives in ulm and works for a company in the south"
 PLACES = [(0, 4), (5, 10), (11, 13), (14, 17), (18, 21), (22, 27), (28, 31), (32, 33), (34, 41), (42, 44), (45, 48)]

@@ -9,9 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import transformers
-from answers_by_hand import best_by_hand, silence_by_hand, squad_by_hand
-from apis import guest
-from task_runs import assert_same_run, measured, plain_arguments, read_rows, save_bert, write_rows
 
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
@@ -19,6 +16,9 @@ from ostinato.tasks.questions import answers_of
 from ostinato.tasks.samples.question_answering_sample import question
 from ostinato.tasks.samples.sentences import source
 from ostinato.tasks.tokenizers import BERT, train_tokenizer
+from tests.support.apis import guest
+from tests.support.question_reference import best_by_hand, silence_by_hand, squad_by_hand
+from tests.support.task_runs import assert_same_run, measured, plain_arguments, read_rows, save_bert, write_rows
 
 SHORT = [
     *("--max_seq_length", "40", "--doc_stride", "8", "--num_train_epochs", "2", "--per_device_train_batch_size", "8"),

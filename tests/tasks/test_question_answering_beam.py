@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from answers_by_hand import squad_by_hand
-from apis import guest
-from task_runs import assert_same_run, plain_arguments, read_rows, write_rows
 
 from ostinato.tasks import run
 from ostinato.tasks.samples.question_answering_sample import question
 from ostinato.tasks.samples.sentences import source
 from ostinato.tasks.tokenizers import XLNET, train_tokenizer
+from tests.support.apis import guest
+from tests.support.question_reference import squad_by_hand
+from tests.support.task_runs import assert_same_run, plain_arguments, read_rows, write_rows
 
 LENGTH, STRIDE = 48, 10
 SHORT = [

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import transformers
-from answers_by_hand import squad_by_hand
-from apis import guest
-from task_runs import assert_same_run, measured, plain_arguments, read_rows, write_rows
 
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
 from ostinato.tasks.samples.question_answering_sample import question
 from ostinato.tasks.samples.sentences import source
 from ostinato.tasks.tokenizers import T5, train_tokenizer
+from tests.support.apis import guest
+from tests.support.question_reference import squad_by_hand
+from tests.support.task_runs import assert_same_run, measured, plain_arguments, read_rows, write_rows
 
 SHORT = [
     *("--max_seq_length", "40", "--max_answer_length", "6", "--num_train_epochs", "2", "--logging_steps", "1"),

@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from apis import guest
 from scipy.stats import spearmanr
-from task_runs import assert_same_run, plain_arguments, read_rows, save_bert, write_rows
 from torch.nn.functional import cosine_similarity, cross_entropy, mse_loss
 
 from ostinato import ConfigError, DataError
@@ -23,6 +21,8 @@ from ostinato.tasks.samples.sentences import SUBJECTS, sentence_about, source
 from ostinato.tasks.text_retrieval import Candidates, retrieval
 from ostinato.tasks.tokenizers import BERT, train_tokenizer
 from ostinato.tasks.towers import CosineToScore, InBatchNegatives
+from tests.support.apis import guest
+from tests.support.task_runs import assert_same_run, plain_arguments, read_rows, save_bert, write_rows
 
 SHORT = [
     *("--max_seq_length", "32", "--num_train_epochs", "2", "--per_device_train_batch_size", "8"),

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import transformers
 from rouge_score.rouge_scorer import RougeScorer
-from seq2seq_runs import SHORT, plain_program, save_model
-from task_runs import assert_same_run, measured, read_rows, write_rows
 
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
 from ostinato.tasks.samples.sentences import report_and_summary, source
 from ostinato.tasks.summarization import sentences
+from tests.support.seq2seq_runs import SHORT, plain_program, save_model
+from tests.support.task_runs import assert_same_run, measured, read_rows, write_rows
 
 
 def reports(count: int, seed: int = 0) -> list[dict[str, Any]]:

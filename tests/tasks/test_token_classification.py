@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import seqeval.metrics
 import transformers
-from apis import guest
-from task_runs import assert_same_run, logged, measured, read_rows, write_rows
 
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
 from ostinato.tasks.samples import token_classification_sample as sample
 from ostinato.tasks.samples.sentences import pick, source
 from ostinato.tasks.tokenizers import BERT, XLNET, Style, train_tokenizer
+from tests.support.apis import guest
+from tests.support.task_runs import assert_same_run, logged, measured, read_rows, write_rows
 
 SHORT = [
     *("--num_train_epochs", "6", "--per_device_train_batch_size", "8", "--per_device_eval_batch_size", "32"),

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import sacrebleu
 import transformers
-from seq2seq_runs import SHORT, Pair, begin, plain_program, save_model
-from task_runs import assert_same_run, measured, read_rows, write_rows
 
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
 from ostinato.tasks.generation import Writer
 from ostinato.tasks.samples.sentences import english_and_german, source
+from tests.support.seq2seq_runs import SHORT, Pair, begin, plain_program, save_model
+from tests.support.task_runs import assert_same_run, measured, read_rows, write_rows
 
 INTO_GERMAN = ["--source_lang", "en", "--target_lang", "de"]
 

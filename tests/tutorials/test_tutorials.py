@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recording import is_time
+
+from tests.support.records import is_time
 
 pytest.importorskip("transformers")
 pytest.importorskip("datasets")

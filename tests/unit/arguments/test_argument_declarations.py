@@ -5,19 +5,17 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
-import tiny
-from apis import load_library
 
-from ostinato import ConfigError, HfArgumentParser, NotSupportedError, Trainer, TrainingArguments
+from ostinato import ConfigError, HfArgumentParser, NotSupportedError, TrainingArguments
 from ostinato.arguments.argument import Range, Unsupported, argument, get_declarations
 from ostinato.arguments.resume_diff import find_changes
 from ostinato.arguments.resume_rules import ResumeContext, change_numbers, keep_numbers
 from ostinato.core.choices import Choice
+from tests.support.apis import load_library
 
 
 class Curve(Choice):
@@ -153,18 +151,6 @@ def test_a_change_follows_its_rule() -> None:
     before, now = make(noise_columns=["x"]), make(noise=0.5, noise_curve="steep", noise_columns=["y"])
     changes = find_changes(NoiseArguments, before.to_dict(), now.to_dict(), ResumeContext(steps_before=8, steps_now=8))
     assert [(change.name, change.same_numbers) for change in changes] == [("noise", False), ("noise_curve", True)]
-
-
-def test_a_resumed_run_names_the_change(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    def train(checkpoint: Path | None = None, **given: Any) -> None:
-        args = make(output_dir=str(tmp_path), max_steps=2, save_steps=1, disable_tqdm=True, **given)
-        trainer = Trainer(tiny.regression(), args, train_dataset=tiny.regression_rows(8))
-        trainer.train(resume_from_checkpoint=checkpoint)
-
-    train()
-    capsys.readouterr()
-    train(tmp_path / "checkpoint-1", noise=0.5)
-    assert "noise  0.0 → 0.5  now 0.5: other numbers from here on" in capsys.readouterr().err
 
 
 # --- ranges ----------------------------------------------------------------------------------------------------------

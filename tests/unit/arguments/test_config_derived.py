@@ -9,13 +9,13 @@ from enum import Enum
 from pathlib import Path
 
 import pytest
-from apis import guest, load_library
 
 from ostinato.arguments.accelerator_config import AcceleratorConfig
 from ostinato.arguments.training_args import TrainingArguments
 from ostinato.core import notices
 from ostinato.core.choices import IntervalStrategy, OptimizerNames, SchedulerType
 from ostinato.core.errors import ConfigError
+from tests.support.apis import guest, load_library
 
 TABLE = [
     {},

@@ -10,11 +10,11 @@ import sys
 import typing
 
 import pytest
-from apis import guest, load_library
 
 from ostinato.arguments.fields.extensions import ExtensionArguments
 from ostinato.arguments.seq2seq_args import Seq2SeqTrainingArguments
 from ostinato.arguments.training_args import TrainingArguments
+from tests.support.apis import guest, load_library
 
 OWN = [field.name for field in dataclasses.fields(ExtensionArguments)]
 PAIRS = [(TrainingArguments, "TrainingArguments"), (Seq2SeqTrainingArguments, "Seq2SeqTrainingArguments")]

@@ -15,7 +15,6 @@ from enum import Enum
 
 import pytest
 import torch
-from apis import guest, load_library
 
 from ostinato.arguments.fields.extensions import ExtensionArguments
 from ostinato.arguments.seq2seq_args import Seq2SeqTrainingArguments
@@ -31,6 +30,7 @@ from ostinato.arguments.training_args import TrainingArguments
 from ostinato.core import notices, world
 from ostinato.core.choices import OptimizerNames, ParallelMode
 from ostinato.core.errors import ConfigError, NotSupportedError
+from tests.support.apis import guest, load_library
 
 OWN = {field.name for field in dataclasses.fields(ExtensionArguments)}
 SETTERS = [name for name in dir(TrainingArguments) if name.startswith("set_")]

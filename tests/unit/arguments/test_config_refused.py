@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from apis import guest, load_library
 
 from ostinato.arguments.training_args import TrainingArguments
 from ostinato.core.errors import ConfigError, NotSupportedError
+from tests.support.apis import guest, load_library
 
 CONTRADICTIONS = [
     {"eval_strategy": "steps", "logging_steps": 0, "logging_strategy": "no"},

@@ -7,12 +7,12 @@ import random
 from types import SimpleNamespace
 
 import pytest
-from apis import guest, load_library
 
 from ostinato.callbacks.early_stopping import EarlyStoppingCallback
 from ostinato.callbacks.events import QuietCallback
 from ostinato.core.errors import ConfigError
 from ostinato.core.state import TrainerControl, TrainerState
+from tests.support.apis import guest, load_library
 
 
 def arguments(**changes) -> SimpleNamespace:

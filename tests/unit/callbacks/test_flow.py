@@ -6,10 +6,10 @@ import itertools
 from types import SimpleNamespace
 
 import pytest
-from apis import guest, load_library
 
 from ostinato.callbacks.flow import DefaultFlowCallback
 from ostinato.core.state import TrainerControl, TrainerState
+from tests.support.apis import guest, load_library
 
 FLAGS = ("should_training_stop", "should_epoch_stop", "should_save", "should_evaluate", "should_log")
 EVERY = dict(logging_steps=4, eval_steps=3, save_steps=5, max_steps=11)

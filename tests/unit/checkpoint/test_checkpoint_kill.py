@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from launching import run
 
 import ostinato.checkpoint.atomic
 from ostinato.checkpoint.atomic import atomic_directory, sweep_leftovers, verify
 from ostinato.checkpoint.retention import get_last_checkpoint, list_checkpoints
+from tests.support.launcher import run
 
 SOURCE = str(Path(ostinato.checkpoint.atomic.__file__).parents[2])
 

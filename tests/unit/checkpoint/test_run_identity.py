@@ -11,7 +11,6 @@ import signal
 import time
 from pathlib import Path
 
-import launching
 import pytest
 
 from ostinato.checkpoint import identity
@@ -32,6 +31,7 @@ from ostinato.checkpoint.retention import get_last_checkpoint, list_checkpoints,
 from ostinato.checkpoint.run_directory import best_of_run
 from ostinato.core.errors import CheckpointError, ConfigError
 from ostinato.core.notices import forget_notices
+from tests.support import launcher
 
 OLD, NEW, THIRD = "20260114-093005-4f1c2a", "20260115-080000-00ff00", "20260116-080000-abcdef"
 
@@ -309,7 +309,7 @@ with atomic_directory(target) as scratch:
     for kill_at in range(1, 60):
         out = tmp_path / str(kill_at)
         old = hashes(save(out, 2, OLD))
-        child = launching.run(program, out / "checkpoint-2", NEW, kill_at, imports=("ostinato.checkpoint.atomic",))
+        child = launcher.run(program, out / "checkpoint-2", NEW, kill_at, imports=("ostinato.checkpoint.atomic",))
         assert child.returncode in (0, -signal.SIGKILL)
         kept = find_own(out / "checkpoint-2", OLD)
         assert kept is not None and hashes(kept) == old

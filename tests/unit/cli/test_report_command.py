@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from journals import Journal, whole_run
 
 from ostinato.cli import main
+from tests.support.journals import Journal, whole_run
 
 
 def test_a_page_beside_the_journal_or_elsewhere(tmp_path: Path, capsys: Any) -> None:

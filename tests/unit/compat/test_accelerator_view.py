@@ -11,9 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import tiny
 import torch
-from apis import Api
 from safetensors.torch import load_file
 from torch import nn
 from torch.utils.data import DataLoader, RandomSampler
@@ -22,6 +20,8 @@ from ostinato.compat.accelerator import AcceleratorView
 from ostinato.core.errors import NotSupportedError
 from ostinato.strategies.precision import FullPrecision
 from ostinato.strategies.single import SingleDevice
+from tests.support import tiny
+from tests.support.apis import Api
 
 
 @pytest.fixture
@@ -132,39 +132,6 @@ def test_other_norms_are_honoured_or_refused(view: AcceleratorView) -> None:
         return
     assert torch.equal(norm, wanted)
     assert torch.equal(model.weight.grad, expected.weight.grad)
-
-
-def looking(api: Api, look):
-    """A trainer class that looks at its accelerator in every training step."""
-
-    class Looking(api.Trainer):
-        def training_step(self, model, inputs, num_items_in_batch=None):
-            look(self.accelerator)
-            return super().training_step(model, inputs, num_items_in_batch)
-
-    return Looking
-
-
-def test_sync_gradients_is_true_on_the_last_micro_batch(api: Api) -> None:
-    """Clients log or clip `if self.accelerator.sync_gradients`."""
-    seen: list[bool] = []
-    cls = looking(api, lambda accelerator: seen.append(accelerator.sync_gradients))
-    args = api.args(per_device_train_batch_size=2, gradient_accumulation_steps=3, max_steps=2)
-    api.trainer(tiny.regression(), args, cls=cls, train_dataset=tiny.regression_rows(24)).train()
-    assert seen == [False, False, True] * 2
-
-
-@pytest.mark.parametrize("bf16", [False, True])
-def test_autocast_follows_the_precision(api: Api, bf16: bool) -> None:
-    seen: list[bool] = []
-
-    def look(accelerator) -> None:
-        with accelerator.autocast():
-            seen.append(torch.is_autocast_enabled("cpu"))
-
-    args = api.args(max_steps=1, bf16=bf16)
-    api.trainer(tiny.regression(), args, cls=looking(api, look), train_dataset=tiny.regression_rows(8)).train()
-    assert seen == [bf16]
 
 
 def test_an_unknown_name_that_has_a_successor(view: AcceleratorView) -> None:

@@ -6,10 +6,10 @@ import json
 from enum import Enum
 
 import pytest
-from apis import guest, load_library
 
 from ostinato.core import choices
 from ostinato.core.errors import ConfigError
+from tests.support.apis import guest, load_library
 
 
 def test_a_word_and_its_member_are_one() -> None:

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-import tiny
-from apis import Api, guest
 
 from ostinato.core import metrics_text
+from tests.support import tiny
+from tests.support.apis import Api, guest
 
 METRICS = {
     "train_runtime": 3725.678,

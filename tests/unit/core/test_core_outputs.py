@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from apis import guest, load_library
 
 from ostinato.core import outputs
+from tests.support.apis import guest, load_library
 
 P, L, IN, X = (np.full(2, float(number)) for number in range(4))
 SHAPES = {

@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 import torch
-from apis import guest, load_library
 
 from ostinato.core.random import RandomState, set_seed, undisturbed
+from tests.support.apis import guest, load_library
 
 
 def draw() -> tuple[float, ...]:

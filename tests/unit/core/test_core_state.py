@@ -8,9 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from apis import guest, load_library
 
 from ostinato.core.state import ExportableState, TrainerControl, TrainerState, export_callbacks
+from tests.support.apis import guest, load_library
 
 
 class Counter(ExportableState):

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from apis import guest, load_library
-from recording import assert_same
 
 from ostinato.core import tree
+from tests.support.apis import guest, load_library
+from tests.support.records import assert_same
 
 
 class Pair(NamedTuple):

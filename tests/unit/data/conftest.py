@@ -1,39 +1,20 @@
-"""Settings of a loader with everything at its default."""
+"""Settings of a loader, and notices that are heard anew."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
 from ostinato.arguments.settings import LoaderSettings
 from ostinato.core.notices import forget_notices
-
-DEFAULTS = dict(
-    drop_last=False,
-    num_workers=0,
-    pin_memory=True,
-    persistent_workers=False,
-    prefetch_factor=None,
-    multiprocessing_context=None,
-    in_order=True,
-    sampling="random",
-    length_column="length",
-    seed=None,
-    rank=0,
-    world_size=1,
-)
+from tests.support.loader_settings import make_loader_settings
 
 
 @pytest.fixture
 def loader_settings() -> Callable[..., LoaderSettings]:
     """`loader_settings(num_workers=2)`: the defaults, with changes."""
-
-    def make(**changes: Any) -> LoaderSettings:
-        return LoaderSettings(**{**DEFAULTS, **changes})
-
-    return make
+    return make_loader_settings
 
 
 @pytest.fixture(autouse=True)

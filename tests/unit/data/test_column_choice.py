@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import tiny
 
 from ostinato import Trainer, TrainingArguments
+from tests.support import tiny
 
 ROWS = [{**row, "note": "x"} for row in tiny.regression_rows(4)]
 

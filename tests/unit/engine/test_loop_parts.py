@@ -7,7 +7,6 @@ from collections import UserDict
 from types import SimpleNamespace
 
 import pytest
-import tiny
 import torch
 
 from ostinato.core.errors import NonFiniteError
@@ -17,6 +16,7 @@ from ostinato.engine.flops import FlopCounter, input_that_decides, operations, t
 from ostinato.engine.meters import LossMeter
 from ostinato.engine.token_count import TokenCounter
 from ostinato.evaluation.eval_loop import speed_metrics
+from tests.support import tiny
 
 CPU = torch.device("cpu")
 

@@ -6,8 +6,6 @@ import itertools
 import math
 
 import pytest
-import tiny
-from apis import Api, guest
 
 from ostinato.engine.plan import Plan
 
@@ -52,22 +50,3 @@ def test_rows() -> None:
 @pytest.mark.parametrize(("asked", "limit"), [(1.0, 1.0), (0.0, math.inf), (None, math.inf), (-1.0, math.inf)])
 def test_no_clipping_is_an_infinite_limit(asked: float | None, limit: float) -> None:
     assert plan_for(2, max_grad_norm=asked).max_grad_norm == limit
-
-
-GRID = [(5, 2, 1, -1), (7, 3, 2.5, -1), (4, 4, 0.5, -1), (6, 4, 3, 7), (3, 8, 2, -1), (9, 2, 1, 2), (5, 1, 1, 12)]
-
-
-@pytest.mark.parametrize(("rows", "accumulation", "epochs", "max_steps"), GRID)
-def test_as_transformers(rows: int, accumulation: int, epochs: float, max_steps: int, tmp_path) -> None:
-    """What transformers' own run wrote into its state."""
-    pytest.importorskip("transformers")
-    with guest("transformers"):
-        api = Api("transformers", tmp_path)
-        sizes = dict(per_device_train_batch_size=2, gradient_accumulation_steps=accumulation)
-        args = api.args(num_train_epochs=epochs, max_steps=max_steps, **sizes)
-        trainer = api.trainer(tiny.regression(), args, train_dataset=tiny.regression_rows(rows))
-        trainer.train()
-        state = trainer.state
-    plan = plan_for(math.ceil(rows / 2), accumulation=accumulation, epochs=epochs, max_steps=max_steps)
-    assert (plan.max_steps, plan.epochs) == (state.max_steps, state.num_train_epochs)
-    assert state.global_step == plan.max_steps

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import tiny
 import torch
 from torch import nn
 
@@ -18,6 +17,7 @@ from ostinato.evaluation.eval_plan import EvalPlan
 from ostinato.evaluation.step import ignored_at_inference, logits_of
 from ostinato.evaluation.storage.store import RowStore
 from ostinato.strategies.single import SingleDevice
+from tests.support import tiny
 
 
 class Fake:
@@ -165,7 +165,7 @@ def test_metrics_are_named_and_plain() -> None:
 
 def test_order_of_metrics_as_transformers(tmp_path) -> None:
     pytest.importorskip("transformers")
-    from both import run_both
+    from tests.support.parity import run_both
 
     def script(api):
         def metrics(prediction):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
-import tiny
 import torch
 from torch import nn
 
 from ostinato.core.errors import ConfigError
 from ostinato.loss.neftune import noisy_embeddings
+from tests.support import tiny
 
 
 class Model(tiny.TiedLanguageModel):

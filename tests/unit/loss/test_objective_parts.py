@@ -6,7 +6,6 @@ import pickle
 from types import SimpleNamespace
 
 import pytest
-import tiny
 import torch
 from torch import nn
 
@@ -21,6 +20,7 @@ from ostinato.loss.objective import (
     takes_num_items,
 )
 from ostinato.loss.smoothing import LabelSmoother
+from tests.support import tiny
 
 # --------------------------------------------------------------------------------------------------------- loss_of
 

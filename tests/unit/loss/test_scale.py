@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
-import tiny
 import torch
 from torch import nn
 
 from ostinato.core.random import RandomState
 from ostinato.loss.counting import count_targets, trial, weigh
 from ostinato.loss.objective import Objective, no_loss
+from tests.support import tiny
 
 
 def surprise(outputs, labels, reduction="sum"):

@@ -6,9 +6,9 @@ import inspect
 
 import pytest
 import torch
-from apis import guest, load_library
 
 from ostinato.loss.smoothing import LabelSmoother
+from tests.support.apis import guest, load_library
 
 
 def logits_and_labels(shape=(3, 5), classes=7, ignore=-100, dtype=torch.float32):

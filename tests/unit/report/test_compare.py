@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
-from apis import Api
-from journals import Journal, loss_at, whole_run
 
 from ostinato.report.compare import comparison, differing_settings, first_parting, partings, summary
 from ostinato.report.journal_reader import RunRecord, read_run
+from tests.support.journals import Journal, loss_at, whole_run
 
 
 def written(directory: Path, losses: dict[int, Any], **fields: Any) -> RunRecord:
@@ -135,17 +133,6 @@ def test_the_page(tmp_path: Path) -> None:
     ):
         assert expected in text
     assert text.count('class="swatch"') >= 3
-
-
-def test_real_runs_with_another_seed_part_at_the_first_step(tmp_path: Path) -> None:
-    for name, seed in (("a", 1), ("b", 2), ("c", 1)):
-        api = Api("ostinato", tmp_path / name)
-        api.fit(tiny.regression(), tiny.regression_rows(), max_steps=4, seed=seed, data_seed=seed)
-    a, b, c = (read_run(tmp_path / name) for name in "abc")
-    assert first_parting(a, c).step is None
-    assert first_parting(a, b).step == 1
-    told = list(summary([a, b], partings([a, b])))
-    assert "part at step 1" in told[0] and any(line.startswith("  seed: 1 | 2") for line in told)
 
 
 def test_runs_of_the_same_name_are_told_apart_by_their_directories(tmp_path: Path) -> None:

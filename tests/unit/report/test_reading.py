@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from journals import Journal, loss_at, whole_run
 
 from ostinato.report.downsample import LIMIT, Curve, GrowingCurve
 from ostinato.report.journal_reader import JournalError, read_run
 from ostinato.report.run_page import render
+from tests.support.journals import Journal, loss_at, whole_run
 
 
 def test_a_whole_run(tmp_path: Path) -> None:

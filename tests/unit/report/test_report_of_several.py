@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from journals import Journal
 
 from ostinato.cli import main
+from tests.support.journals import Journal
 
 
 @pytest.fixture

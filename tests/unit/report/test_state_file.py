@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
-from apis import Api
 
 from ostinato.cli import main
-from ostinato.report.compare import first_parting
 from ostinato.report.journal_reader import JournalError, read_run
 from ostinato.report.run_page import render, write_report
 
@@ -66,11 +63,3 @@ def test_entries_that_make_no_sense_are_passed_over(tmp_path: Path) -> None:
     run = read_run(tmp_path)
     assert run.curves["loss"].steps == (5, 10) and run.bad_lines == 2
     assert render(run)
-
-
-def test_our_run_of_the_same_losses_is_compared_with_that_of_transformers(tmp_path: Path) -> None:
-    for name in ("ostinato", "transformers"):
-        api = Api(name, tmp_path / name)
-        api.fit(tiny.regression(), tiny.regression_rows(), max_steps=4, save_steps=4, save_strategy="steps", seed=1)
-    parting = first_parting(read_run(tmp_path / "ostinato"), read_run(tmp_path / "transformers"))
-    assert parting.compared == 4 and parting.step is None, parting

@@ -4,35 +4,14 @@ from __future__ import annotations
 
 import math
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import regression, regression_rows
 
-from ostinato import TrainerCallback, TrainingArguments
 from ostinato.trackers.event_file import EventFile, build_event
+from tests.support.event_files import read_events, read_numbers
 
 pytest.importorskip("tensorboard")
-
-
-def read(directory: Path) -> list[tuple[int, float, dict[str, float]]]:
-    """Step, time and numbers of every event, in the order of TensorBoard's own reader."""
-    watcher = import_module("tensorboard.backend.event_processing.directory_watcher")
-    loader = import_module("tensorboard.backend.event_processing.event_file_loader")
-    events = watcher.DirectoryWatcher(str(directory), loader.LegacyEventFileLoader).Load()
-    return [
-        (event.step, event.wall_time, {value.tag: value.simple_value for value in event.summary.value})
-        for event in events
-    ]
-
-
-def numbers_in(directory: Path) -> dict[str, list[tuple[int, float]]]:
-    found: dict[str, list[tuple[int, float]]] = {}
-    for step, _, numbers in read(directory):
-        for name, value in numbers.items():
-            found.setdefault(name, []).append((step, value))
-    return found
 
 
 @pytest.mark.parametrize("step", [0, 1, 127, 128, 300, 2**31, 2**40])
@@ -44,7 +23,7 @@ def test_what_is_written_is_read(tmp_path, step) -> None:
     file = EventFile(tmp_path)
     file.write([build_event(numbers, step, 1234.5)])
     file.close()
-    _, (found_step, moment, found) = read(tmp_path)
+    _, (found_step, moment, found) = read_events(tmp_path)
     assert (found_step, moment) == (step, 1234.5)
     expected = {name: float(np.float32(value)) for name, value in numbers.items()}
     assert str(found) == str(expected)  # NaN and the sign of zero, too
@@ -53,7 +32,7 @@ def test_what_is_written_is_read(tmp_path, step) -> None:
 def test_what_is_too_large_for_32_bits_is_infinite(tmp_path) -> None:
     file = EventFile(tmp_path)
     file.write([build_event({"much": 1e39, "little": -1e300}, 1, 0.0)])
-    assert read(tmp_path)[1][2] == {"much": math.inf, "little": -math.inf}
+    assert read_events(tmp_path)[1][2] == {"much": math.inf, "little": -math.inf}
     file.close()
 
 
@@ -89,30 +68,4 @@ def test_half_a_record_is_taken_back(tmp_path) -> None:
     disk.is_full = False
     events.write([build_event({"loss": 3.0}, 3, 0.0)])
     events.close()
-    assert numbers_in(tmp_path) == {"loss": [(1, 1.0), (3, 3.0)]}
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_writer_that_is_asked_for_later_goes_on_in_order(tmp_path) -> None:
-    """Readers follow one file of a directory after the other, and never go back."""
-    ostinato = import_module("ostinato")
-
-    class Draws(TrainerCallback):
-        def on_step_end(self, args, state, control, **kwargs) -> None:
-            if state.global_step == 3:
-                trainer.callback_handler.pop_callback(Draws)
-                (board,) = [
-                    one for one in trainer.callback_handler.callbacks if isinstance(one, ostinato.TensorBoardCallback)
-                ]
-                board.tb_writer.add_scalar("mine", 4.0, state.global_step)
-
-    args = TrainingArguments(
-        str(tmp_path), max_steps=6, logging_steps=1, report_to="tensorboard", use_cpu=True, disable_tqdm=True,
-        save_strategy="no", logging_dir=str(tmp_path / "board"),
-    )  # fmt: skip
-    trainer = ostinato.Trainer(regression(), args, train_dataset=regression_rows(), callbacks=[Draws])
-    trainer.train()
-    found = numbers_in(tmp_path / "board")
-    assert [step for step, _ in found["train/loss"]] == [1, 2, 3, 4, 5, 6]
-    assert found["mine"] == [(3, 4.0)]
-    assert len(list((tmp_path / "board").iterdir())) == 2
+    assert read_numbers(tmp_path) == {"loss": [(1, 1.0), (3, 3.0)]}

@@ -1,0 +1,73 @@
+"""Why a batch failed: what is named, what is left alone, and what is noted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import ostinato
+from tests.support import tiny
+from tests.support.errors import raised
+
+
+def trainer_of(tmp_path, data: Any, **options: Any) -> Any:
+    args = ostinato.TrainingArguments(
+        output_dir=str(tmp_path), max_steps=3, per_device_train_batch_size=4, per_device_eval_batch_size=2,
+        save_strategy="no", report_to="none", disable_tqdm=True, use_cpu=True, train_sampling_strategy="sequential",
+    )  # fmt: skip
+    trainer = ostinato.Trainer(tiny.regression(), args, train_dataset=data, eval_dataset=data, **options)
+    trainer.remove_callback(ostinato.PrinterCallback)
+    return trainer
+
+
+@pytest.mark.parametrize("event", ["on_step_begin", "on_step_end", "on_prediction_step", "on_evaluate"])
+def test_callbacks_are_not_blamed_on_a_batch(event: str, tmp_path) -> None:
+    def fail(self, args, state, control, **kwargs):
+        raise RuntimeError("index out of range in self")
+
+    callback = type("Fails", (ostinato.TrainerCallback,), {event: fail})()
+    trainer = trainer_of(tmp_path, tiny.regression_rows(8), callbacks=[callback])
+    error = raised(trainer.train if "step_" in event and "pred" not in event else trainer.evaluate)
+    assert type(error) is RuntimeError
+    assert getattr(error, "__notes__", []) == []
+
+
+class Torn(tiny.MapDataset):
+    """Its sixth row cannot be read."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index == 5:
+            raise RuntimeError("torn page")
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("method", ["train", "evaluate"])
+def test_reading_is_not_blamed_on_the_batch_before(method: str, tmp_path) -> None:
+    trainer = trainer_of(tmp_path, Torn(tiny.regression_rows(8)))
+    error = raised(getattr(trainer, method))
+    assert str(error) == "torn page"
+    assert not any("float32" in note for note in getattr(error, "__notes__", []))
+
+
+def test_the_batch_in_hand_is_let_go(tmp_path) -> None:
+    trainer = trainer_of(tmp_path, tiny.regression_rows(8))
+    trainer.train()
+    assert not trainer._run.is_computing
+
+
+def test_the_right_micro_batch_is_named(tmp_path) -> None:
+    calls = []
+
+    class Fails(tiny.Regression):
+        def forward(self, x, labels=None):
+            calls.append(1)
+            if len(calls) == 2:
+                raise RuntimeError("second")
+            return super().forward(x, labels)
+
+    trainer = trainer_of(tmp_path, tiny.regression_rows(8))
+    trainer.model = trainer.model_wrapped = tiny.seeded(Fails)
+    trainer.args.gradient_accumulation_steps = 2
+    error = raised(trainer.train)
+    assert "rows 4, 5, 6, 7 of the training set" in error.__notes__[0]
