@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import logging as logging
+    from .arguments.fields.extensions import Extras
     from .arguments.parser import HfArg, HfArgumentParser
     from .arguments.seq2seq_args import Seq2SeqTrainingArguments
     from .arguments.training_args import TrainingArguments
@@ -114,6 +115,7 @@ _HOMES = {
     "callbacks.group_rates": ["RatesCallback"],
     "callbacks.time_limit": ["TimeLimitCallback"],
     "checkpoint.retention": ["PREFIX_CHECKPOINT_DIR", "get_last_checkpoint"],
+    "arguments.fields.extensions": ["Extras"],
     "arguments.parser": ["HfArg", "HfArgumentParser"],
     "arguments.seq2seq_args": ["Seq2SeqTrainingArguments"],
     "arguments.training_args": ["TrainingArguments"],
@@ -211,6 +213,7 @@ __all__ = [
     "EvalPrediction",
     "EvalSet",
     "ExportableState",
+    "Extras",
     "FreezeCallback",
     "GradientStatisticsCallback",
     "HPSearchBackend",

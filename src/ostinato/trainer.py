@@ -317,11 +317,11 @@ class Trainer(metaclass=TrainerType):
             self.processing_class,
             self.optimizer,
             self.lr_scheduler,
-            isolate_rng=args.isolate_rng,
+            isolate_rng=args.ostinato.isolate_rng,
         )
         shows = NotebookProgressCallback if is_notebook() else ProgressCallback
         self.add_callback(PrinterCallback if args.disable_tqdm else shows)
-        if args.journal and self.is_world_process_zero():
+        if args.ostinato.journal and self.is_world_process_zero():
             self.add_callback(JournalCallback)
 
         self.control = TrainerControl()
@@ -631,7 +631,7 @@ class Trainer(metaclass=TrainerType):
                 while_training,
                 partial(dispatch.check_first_batch, self),
             )
-            if self.args.rehearse:
+            if self.args.ostinato.rehearse:
                 self._rehearsed = dry_run.rehearse_run(self, run)
             else:
                 eval_dry_run.check_first_evaluation(self, ignore_keys_for_eval)
@@ -788,7 +788,7 @@ class Trainer(metaclass=TrainerType):
     def _cut(self, samples: list[Batch]) -> list[Batch]:
         """Return batches as micro-batches; the first batch that is split is compared with the same rows unsplit."""
         parts = micro_batches(samples)
-        if self.args.split_by_length and not self._split_is_checked and len(parts) > len(samples):
+        if self.args.ostinato.split_by_length and not self._split_is_checked and len(parts) > len(samples):
             self._split_is_checked = True
             check_rows_keep_apart(
                 self.model,

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 if TYPE_CHECKING:
     from ..core.choices import Choice
@@ -159,10 +159,13 @@ def get_declarations(cls: type) -> Mapping[str, Declaration]:
     """
     found: dict[str, Declaration] = {}
     for base in reversed(cls.__mro__):
-        for field in vars(base).get("__dataclass_fields__", {}).values():
-            if isinstance(field, ArgumentField):
-                found[field.name] = field.declaration
+        if dataclasses.is_dataclass(base):
+            found |= {field.name: field.declaration for field in dataclasses.fields(base) if _is_declared(field)}
     return found
+
+
+def _is_declared(field: dataclasses.Field[Any]) -> TypeGuard[ArgumentField]:
+    return isinstance(field, ArgumentField)
 
 
 def get_default(field: dataclasses.Field[Any]) -> Any:

@@ -19,7 +19,7 @@ from ..core.errors import ConfigError
 from ..core.notices import logger, note_once
 from . import tracker_names
 from .accelerator_config import AcceleratorConfig
-from .argument import get_declarations
+from .extras import list_declarations
 
 if TYPE_CHECKING:
     from .training_args import TrainingArguments
@@ -48,7 +48,7 @@ def derive(args: TrainingArguments) -> list[ConfigError]:
 
 
 def _convert_words(args: TrainingArguments) -> Iterator[ConfigError]:
-    for name, declaration in get_declarations(type(args)).items():
+    for name, declaration in list_declarations(args).items():
         if not isinstance(declaration.choices, type):
             continue
         value = getattr(args, name)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import ConfigError
+from .extras import list_extras
+from .fields.extensions import Extras
 from .name_suggestion import suggest_name
 from .provenance import Origin
 
@@ -30,6 +32,7 @@ class ArgumentDescription:
 def describe_arguments(args: TrainingArguments) -> list[ArgumentDescription]:
     """Return the description of every argument, grouped by subject."""
     subjects, origins = dict(_find_subjects(type(args))), args._record.get_origins(args)
+    subjects |= dict.fromkeys(list_extras(args), (Extras.__doc__ or "").splitlines()[0])
     helps = {field.name: field.metadata.get("help", "") for field in fields(args)}
     found = [
         ArgumentDescription(subjects.get(name, ""), name, value, origins[name], helps[name])

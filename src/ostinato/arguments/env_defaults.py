@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import typing
 from collections.abc import Collection
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field
 from types import NoneType, UnionType
 from typing import Any
 
 from ..core.errors import ConfigError
-from .fields.extensions import ExtensionArguments
+from .extras import EXTRAS
+from .fields.extensions import Extras
 from .name_suggestion import suggest_name
 
 VARIABLE = "OSTINATO_DEFAULTS"
@@ -33,15 +34,14 @@ def read_env_defaults(known: Collection[str] = ()) -> tuple[dict[str, Any], list
     """
     values: dict[str, Any] = {}
     problems: list[ConfigError] = []
-    own = {one.name: one for one in fields(ExtensionArguments)}
     for part in os.environ.get(VARIABLE, "").split(","):
         name, equals, text = (piece.strip() for piece in part.partition("="))
         if not name and not equals:
             continue
         try:
-            if name not in own or not equals:
-                raise _refuse_name(part.strip(), name, own, known)
-            values[name] = _read_value(own[name], text)
+            if name not in EXTRAS or not equals:
+                raise _refuse_name(part.strip(), name, known)
+            values[name] = _read_value(EXTRAS[name], text)
         except ConfigError as problem:
             problems.append(problem)
     return values, problems
@@ -52,16 +52,16 @@ def format_values(values: dict[str, Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in values.items())
 
 
-def _refuse_name(part: str, name: str, own: Collection[str], known: Collection[str]) -> ConfigError:
-    if name in own:
+def _refuse_name(part: str, name: str, known: Collection[str]) -> ConfigError:
+    if name in EXTRAS:
         return ConfigError(
             what=f"{VARIABLE}: {part!r} has no value", why="it is a list of name=value", fix=f"write {name}=VALUE"
         )
-    near = suggest_name(name, own)
+    near = suggest_name(name, EXTRAS)
     if name in known:
         why = f"{name} is an argument that transformers has too: only the script sets it"
     else:
-        why = f"our own arguments are {', '.join(own)}"
+        why = f"our own arguments are {', '.join(EXTRAS)}"
     return ConfigError(
         what=f"{VARIABLE} names {name!r}, which it cannot set",
         why=why,
@@ -70,7 +70,7 @@ def _refuse_name(part: str, name: str, own: Collection[str], known: Collection[s
 
 
 def _read_value(argument: Field[Any], text: str) -> Any:
-    kind = typing.get_type_hints(ExtensionArguments)[argument.name]
+    kind = typing.get_type_hints(Extras)[argument.name]
     kinds = typing.get_args(kind) if isinstance(kind, UnionType) else (kind,)
     if NoneType in kinds and text.lower() == "none":
         return None

@@ -30,7 +30,7 @@ def convert_arguments(args: Any) -> TrainingArguments:
     values = {one.name: getattr(args, one.name) for one in fields(args) if one.init}
     ours = TrainingArguments(**{name: value for name, value in values.items() if name in known})
     for name in values.keys() - known:  # fields of a subclass, for the code that added them
-        setattr(ours, name, values[name])
+        vars(ours)[name] = values[name]  # one with the name of an argument of ours does not become ours
     owner = type(args).__module__.partition(".")[0]
     note_once(
         f"args is a {type(args).__name__} of {owner}: its values are taken over; trainer.args is another object "

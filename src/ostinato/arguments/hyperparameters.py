@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from .argument import get_declarations, get_default
+from .argument import get_default
+from .extras import list_declarations
 from .secrets import is_secret
 from .settings import OptimizerSettings
 
@@ -52,7 +53,7 @@ def _find_unusual(args: TrainingArguments) -> dict[str, Any]:
     defaults = {field.name: get_default(field) for field in fields(args)}
     return {
         name: value
-        for name, declaration in get_declarations(type(args)).items()
+        for name, declaration in list_declarations(args).items()
         if declaration.on_resume is not None and name not in _SHOWN_ELSEWHERE and not is_secret(name)
         if (value := getattr(args, name)) is not None and value != defaults[name] and value != {}
     }

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from ..core.errors import ConfigError
 from ..core.notices import note_once
 from .env_defaults import VARIABLE, format_values, read_env_defaults
+from .extras import EXTRAS, PREFIX, ArgumentFields, take_extras
+from .fields.extensions import Extras
 from .name_suggestion import suggest_name
 from .provenance import GIVEN, Origin, Record
 from .renamed_arguments import OLD_ARGUMENTS, Old, translate
@@ -51,6 +53,10 @@ class TrainerType(CheckedType):
 class ArgumentsType(CheckedType):
     """The metaclass of `TrainingArguments`."""
 
+    def __setattr__(cls, name: str, value: Any) -> None:
+        """Set an attribute of the class; `@dataclass` sets its fields last, once for every subclass."""
+        super().__setattr__(name, ArgumentFields(value) if name == "__dataclass_fields__" else value)
+
     if not TYPE_CHECKING:  # type checkers see the fields
 
         def __call__(cls, *args: Any, **keywords: Any) -> Any:
@@ -58,17 +64,19 @@ class ArgumentsType(CheckedType):
             positional = list(parameters)[: len(args)]
             translation = translate(keywords, _get_old_names(parameters))
             given, problems = translation.given, translation.problems
+            extras, unknown = take_extras(given, parameters)
+            problems += [make_unknown_error(Extras.__name__, name, ..., EXTRAS) for name in unknown]
             if not _accepts_any(parameters):
+                known = [*parameters, *EXTRAS]
                 for name in [name for name in given if name not in parameters]:
-                    problems.append(make_unknown_error(cls.__name__, name, given.pop(name), parameters))
-            record = Record(
-                origins=dict.fromkeys([*positional, *given], GIVEN), kept=translation.kept, problems=problems
-            )
+                    problems.append(make_unknown_error(cls.__name__, name, given.pop(name), known))
+            names = [*positional, *given, *(PREFIX + name if name in parameters else name for name in extras)]
+            record = Record(origins=dict.fromkeys(names, GIVEN), kept=translation.kept, problems=problems)
             if translation.lines:
                 note_once(f"older argument names: {'; '.join(translation.lines)}")
-            _add_env_defaults(given, record, parameters, known=positional)
+            _add_env_defaults(extras, record, parameters)
             self = cls.__new__(cls, *args, **given)
-            self.__dict__["_record"] = record
+            self.__dict__.update(_record=record, _extras=Extras(**extras))
             cls.__init__(self, *args, **given)
             return self
 
@@ -102,13 +110,12 @@ def _get_old_names(parameters: Mapping[str, inspect.Parameter]) -> dict[str, Old
     return {name: old for name, old in OLD_ARGUMENTS.items() if name not in parameters}
 
 
-def _add_env_defaults(
-    given: dict[str, Any], record: Record, parameters: Mapping[str, inspect.Parameter], *, known: Collection[str]
-) -> None:
+def _add_env_defaults(extras: dict[str, Any], record: Record, parameters: Collection[str]) -> None:
     values, problems = read_env_defaults(parameters)
     record.problems.extend(problems)
-    used = {name: value for name, value in values.items() if name not in given and name not in known}
-    given.update(used)
-    record.origins.update({name: Origin("environment", VARIABLE) for name in used})
+    used = {name: value for name, value in values.items() if name not in extras}
+    extras.update(used)
+    origin = Origin("environment", VARIABLE)
+    record.origins.update({PREFIX + name if name in parameters else name: origin for name in used})
     if used:
         note_once(f"{VARIABLE}: {format_values(used)}")

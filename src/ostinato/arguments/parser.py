@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 from ..core.errors import ConfigError
 from ..core.notices import note_once
+from .extras import NAMESPACE, PREFIX
 from .name_suggestion import suggest_name
 from .parser_files import check_mapping, insert_files, read_json, read_yaml
 from .parser_help import OptionHelp, format_help_text, group_fields, list_init_fields, to_name
@@ -30,6 +31,7 @@ __all__ = ["HfArg", "HfArgumentParser", "make_choice_type_function", "string_to_
 DataClassType = type[Any]
 
 _ABSENT: Any = type("Absent", (), {"__repr__": lambda self: "<not given>"})()
+_EXTRAS_HELP = f"Arguments that transformers does not have. Each can be written with the prefix {PREFIX} too."
 _PASSED_ON = ("choices", "metavar", "nargs", "const", "action")
 
 
@@ -95,7 +97,8 @@ class HfArgumentParser(argparse.ArgumentParser):
 
     Further options may be added with `add_argument`; they are returned in a namespace after the dataclasses. If a
     dataclass has the attribute `_argument_group_name`, it is the title of its options in the help. The names in its
-    `__old_spellings__` (name to type) are accepted as well and passed to it under these names.
+    `__old_spellings__` (name to type) are accepted as well and passed to it under these names. So are the fields of
+    the dataclass `__extras__`, with the prefix of `extras.py`; without it too, where nothing else has the name.
 
     Args:
         dataclass_types: One dataclass or several.
@@ -123,7 +126,7 @@ class HfArgumentParser(argparse.ArgumentParser):
         self.dataclass_types = _as_list(dataclass_types)
         self._hints: dict[DataClassType, Mapping[str, Any]] = {}
         self._options: dict[str, _Option] = {}
-        self._offered: set[str] = set()  # old names that are options
+        self._offered: set[str] = set()  # old names and extras that are options
         for cls in self.dataclass_types:
             _check_dataclass(cls)
             self._hints[cls] = _resolve_hints(cls)
@@ -166,6 +169,33 @@ class HfArgumentParser(argparse.ArgumentParser):
     def _add_opposite(self, group: Any, name: str, *, default: Any, help: str | None = None) -> None:
         help = help or f"The opposite of --{name}."
         group.add_argument(*_list_spellings(f"no_{name}"), dest=name, action="store_false", default=default, help=help)
+
+    def format_help(self) -> str:
+        """Return the help of all options."""
+        self._add_extras()
+        return super().format_help()
+
+    def _add_extras(self) -> None:
+        """Add the fields of `__extras__` as options. Called late, so that options of the script have precedence."""
+        for extras in {cls.__extras__: None for cls in self.dataclass_types if getattr(cls, "__extras__", None)}:
+            hints = typing.get_type_hints(extras)
+            missing = [field for field in list_init_fields(extras) if PREFIX + field.name not in self._offered]
+            group = self.add_argument_group(NAMESPACE, _EXTRAS_HELP) if missing else self
+            for field in missing:
+                reading, default = reading_of(hints[field.name]), _get_default(field)
+                keywords = {**_build_keywords(field.metadata, reading, default), "default": argparse.SUPPRESS}
+                self._offered.add(PREFIX + field.name)
+                group.add_argument(*self._spell_extra("", field.name), dest=PREFIX + field.name, **keywords)
+                if reading.is_flag and default is True:
+                    names, text = self._spell_extra("no_", field.name), f"The opposite of --{field.name}."
+                    group.add_argument(
+                        *names, dest=PREFIX + field.name, action="store_false", default=argparse.SUPPRESS, help=text
+                    )
+
+    def _spell_extra(self, before: str, name: str) -> list[str]:
+        """Return the options that set an extra: with the prefix, and without it where nothing else has the name."""
+        plain = [] if name in self._field_names() else _list_spellings(before + name)
+        return [*(one for one in plain if one not in self._option_string_actions), f"--{PREFIX}{before}{name}"]
 
     def _add_old_spellings(self) -> None:
         """Add the old names as options. Called when parsing starts, so that options of the script have precedence."""
@@ -284,6 +314,7 @@ class HfArgumentParser(argparse.ArgumentParser):
     def _read(self, args: Sequence[str] | None, namespace: Any) -> tuple[Any, list[str]]:
         """Parse, leaving `_ABSENT` where no value was given: argparse sets a default only where nothing is set."""
         self._add_old_spellings()
+        self._add_extras()
         namespace = argparse.Namespace() if namespace is None else namespace
         for name in self._options:
             setattr(namespace, name, getattr(namespace, name, _ABSENT))
@@ -303,7 +334,8 @@ class HfArgumentParser(argparse.ArgumentParser):
     def _collect_keywords(self, cls: DataClassType, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the given values of a dataclass, and defaults of the parser that are not its own."""
         old = [name for name in self._get_old_spellings(cls) if name in self._offered]
-        keywords = {name: given[name] for name in [*_list_init_names(cls), *old] if name in given}
+        names = [*_list_init_names(cls), *old, *_list_extra_names(cls)]
+        keywords = {name: given[name] for name in names if name in given}
         for field in list_init_fields(cls):
             if field.name in keywords:
                 continue
@@ -402,6 +434,9 @@ class HfArgumentParser(argparse.ArgumentParser):
     def _read_floats(self, content: Mapping[str, Any], source: Any) -> dict[str, Any]:
         hints = self._get_old_spellings()
         for cls in self.dataclass_types:
+            for name, hint in typing.get_type_hints(getattr(cls, "__extras__", object)).items():
+                hints |= {name: hint, PREFIX + name: hint}
+        for cls in self.dataclass_types:
             hints.update(self._hints[cls])
         read = {name: read_floats(hints.get(name), value) for name, value in content.items()}
         changed = [f"{name}: {content[name]}" for name, value in read.items() if repr(value) != repr(content[name])]
@@ -416,14 +451,14 @@ class HfArgumentParser(argparse.ArgumentParser):
         self._check_keys(content, source, allow_extra_keys=allow_extra_keys)
         made = []
         for cls in self.dataclass_types:
-            names = [*_list_init_names(cls), *self._get_old_spellings(cls)]
+            names = [*_list_init_names(cls), *self._get_old_spellings(cls), *self._list_extra_keys(cls)]
             keywords = {name: content[name] for name in names if name in content}
             _check_complete(cls, keywords, source)
             made.append(cls(**keywords))
         return tuple(made)
 
     def _check_keys(self, content: Mapping[str, Any], source: str, *, allow_extra_keys: bool) -> None:
-        fields = self._field_names()
+        fields = self._field_names() | {key for cls in self.dataclass_types for key in self._list_extra_keys(cls)}
         extra = sorted(str(name) for name in content if name not in fields and name not in self._get_old_spellings())
         near = {name: suggest_name(name.replace("-", "_"), fields) for name in extra}
         hints = [f"{field} for {name}" for name, field in near.items() if field]
@@ -435,6 +470,12 @@ class HfArgumentParser(argparse.ArgumentParser):
             )
         if hints:
             note_once(f"{source}: no field takes {', '.join(extra)}; did you mean {', '.join(hints)}?")
+
+    def _list_extra_keys(self, cls: DataClassType) -> list[str]:
+        """Return the keys of a dict or file that give extras of a dataclass."""
+        plain = [name.removeprefix(PREFIX) for name in _list_extra_names(cls)]
+        prefixed = [*_list_extra_names(cls), NAMESPACE] if plain else []
+        return [*(name for name in plain if name not in self._field_names()), *prefixed]
 
 
 # --- dataclasses -----------------------------------------------------------------------------------------------------
@@ -471,6 +512,11 @@ def _resolve_hints(cls: DataClassType) -> dict[str, Any]:
 
 def _list_init_names(cls: DataClassType) -> list[str]:
     return [field.name for field in list_init_fields(cls)]
+
+
+def _list_extra_names(cls: DataClassType) -> list[str]:
+    extras = getattr(cls, "__extras__", None)
+    return [] if extras is None else [PREFIX + field.name for field in list_init_fields(extras)]
 
 
 def _get_default(field: dataclasses.Field[Any]) -> Any:

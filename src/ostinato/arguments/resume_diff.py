@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .argument import get_declarations
+from .extras import list_declarations
 from .resume_rules import ChangedArgument, ResumeContext, shorten
 
 
@@ -42,7 +42,7 @@ def find_changes(cls: type, before: Mapping[str, Any], now: Mapping[str, Any], c
         ['now 0.5: other numbers from here on']
     """
     found = []
-    for name, declaration in get_declarations(cls).items():
+    for name, declaration in list_declarations(cls).items():
         if declaration.on_resume is None or name not in before or name not in now or before[name] == now[name]:
             continue
         outcome = declaration.on_resume(ChangedArgument(name, before, now, context))

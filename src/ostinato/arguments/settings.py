@@ -104,12 +104,12 @@ class LoaderSettings:
             seed=args.data_seed,
             rank=args.process_index,
             world_size=args.world_size,
-            by_windows=bool(args.length_window),
-            window=args.length_window if (args.length_window or 0) > 0 else None,
-            max_tokens=args.max_tokens_per_batch,
-            skips_bad_rows=args.skip_bad_rows,
-            splits_by_length=args.split_by_length,
-            packs=args.packing,
+            by_windows=bool(args.ostinato.length_window),
+            window=args.ostinato.length_window if (args.ostinato.length_window or 0) > 0 else None,
+            max_tokens=args.ostinato.max_tokens_per_batch,
+            skips_bad_rows=args.ostinato.skip_bad_rows,
+            splits_by_length=args.ostinato.split_by_length,
+            packs=args.ostinato.packing,
             accumulation=args.gradient_accumulation_steps,
         )
 
@@ -186,7 +186,7 @@ class EvaluationSettings:
 
     @classmethod
     def of(cls, args: TrainingArguments) -> EvaluationSettings:
-        memory = args.eval_memory_mb
+        memory = args.ostinato.eval_memory_mb
         return cls(
             memory=None if memory is None else int(memory * 2**20),
             directories=(args.output_dir,) if args.output_dir else (),
@@ -196,7 +196,7 @@ class EvaluationSettings:
             metric_per_batch=args.batch_eval_metrics,
             join_batches=args.eval_do_concat_batches,
             full_dtype=torch.float16 if args.fp16_full_eval else torch.bfloat16 if args.bf16_full_eval else None,
-            isolate_rng=args.isolate_rng,
+            isolate_rng=args.ostinato.isolate_rng,
             batch_size=args.eval_batch_size,
             best_metric=args.metric_for_best_model,
             generates=bool(getattr(args, "predict_with_generate", False)),
@@ -216,7 +216,7 @@ class ReportSettings:
     @classmethod
     def of(cls, args: TrainingArguments) -> ReportSettings:
         return cls(
-            isolate_rng=args.isolate_rng,
+            isolate_rng=args.ostinato.isolate_rng,
             best_decides_saving=args.save_strategy == SaveStrategy.BEST,
             load_best_at_end=args.load_best_model_at_end,
             nonfinite_in_train_loss=not args.logging_nan_inf_filter,
@@ -260,18 +260,18 @@ class RunSettings:
             accumulation=args.gradient_accumulation_steps,
             batch_size=args.train_batch_size,
             max_grad_norm=args.max_grad_norm,
-            max_tokens_per_batch=args.max_tokens_per_batch,
+            max_tokens_per_batch=args.ostinato.max_tokens_per_batch,
             seed=args.seed,
             data_seed=args.seed if args.data_seed is None else args.data_seed,
-            isolate_rng=args.isolate_rng,
+            isolate_rng=args.ostinato.isolate_rng,
             rank=args.process_index,
-            skip_bad_rows=args.skip_bad_rows,
+            skip_bad_rows=args.ostinato.skip_bad_rows,
             ignore_data_skip=args.ignore_data_skip,
-            nonfinite_patience=args.nonfinite_patience,
+            nonfinite_patience=args.ostinato.nonfinite_patience,
             gradient_checkpointing=args.gradient_checkpointing,
             gradient_checkpointing_kwargs=args.gradient_checkpointing_kwargs,
             counts_tokens=args.include_num_input_tokens_seen != "no",
-            peak_flops=args.peak_flops,
+            peak_flops=args.ostinato.peak_flops,
             mixed_precision="bf16" if args.bf16 else "fp16" if args.fp16 else "no",
             workers=args.dataloader_num_workers,
             output_dir=args.output_dir,
@@ -302,8 +302,8 @@ class SaveSettings:
             only_model=args.save_only_model,
             total_limit=args.save_total_limit,
             writes_here=args.should_save,
-            for_transformers=args.checkpoint_layout == "transformers",
-            errors=args.save_errors,
+            for_transformers=args.ostinato.checkpoint_layout == "transformers",
+            errors=args.ostinato.save_errors,
             rank=args.process_index,
             world_size=args.world_size,
             load_best_at_end=args.load_best_model_at_end,
@@ -359,7 +359,7 @@ class JournalSettings:
             metric=args.metric_for_best_model,
             greater_is_better=args.greater_is_better,
             world_size=args.world_size,
-            writes_report=args.write_report,
+            writes_report=args.ostinato.write_report,
         )
 
 
@@ -382,8 +382,8 @@ class BatchSettings:
     def of(cls, args: TrainingArguments) -> BatchSettings:
         return cls(
             removes_columns=args.remove_unused_columns,
-            packs=args.packing,
-            splits_by_length=args.split_by_length,
+            packs=args.ostinato.packing,
+            splits_by_length=args.ostinato.split_by_length,
             gradient_checkpointing=args.gradient_checkpointing,
             half_precision=args.bf16 or args.fp16,
             mixed_precision=args.mixed_precision,

@@ -22,10 +22,11 @@ from ..core.notices import LEVELS, let_replicas_speak, logger
 from ..core.world import World, wait_for_everyone
 from .derive import derive
 from .describe import describe_arguments, format_descriptions
+from .extras import find_extra
 from .fields.checkpoints import CheckpointArguments, HubArguments
 from .fields.data import DataLoaderArguments, ReproducibilityArguments
 from .fields.evaluation import BestModelArguments, EvaluationArguments
-from .fields.extensions import ExtensionArguments
+from .fields.extensions import Extras
 from .fields.hardware import DeviceArguments, MemoryArguments, ParallelismArguments, PrecisionArguments
 from .fields.optimization import GradientArguments, OptimizerArguments, RunArguments, ScheduleArguments
 from .fields.reporting import LoggingArguments, ScriptArguments
@@ -36,11 +37,18 @@ from .renamed_arguments import OLD_ARGUMENTS, read_old, write_old
 from .secrets import is_secret, redact
 from .validate import find_problems, note_ineffective, raise_problems
 
+if TYPE_CHECKING:  # our own arguments can be given, read and set as if they were fields
+
+    class _ExtraArguments(Extras): ...
+else:
+
+    class _ExtraArguments: ...
+
 
 # Read from the last group to the first, this is the order of the arguments.
 @dataclass(repr=False)
 class TrainingArguments(
-    ExtensionArguments,
+    _ExtraArguments,
     ScriptArguments,
     ParallelismArguments,
     DataLoaderArguments,
@@ -85,7 +93,9 @@ class TrainingArguments(
     # Backends that are not supported. Other libraries check whether they are in use, TRL before it adds an adapter.
     deepspeed_plugin = None
     fsdp_plugin_args = None
-    __old_spellings__ = {name: old.kind for name, old in OLD_ARGUMENTS.items()}  # for the parser
+    # For the parser: old names, and our own arguments.
+    __old_spellings__ = {name: old.kind for name, old in OLD_ARGUMENTS.items()}
+    __extras__ = Extras
     # Dicts that may be given as JSON; subclasses add the names of their own.
     _VALID_DICT_FIELDS = [
         "accelerator_config",
@@ -152,17 +162,30 @@ class TrainingArguments(
         """
         print(format_descriptions(describe_arguments(self), names))  # noqa: T201
 
-    # --- names of earlier releases -----------------------------------------------------------------------------------
+    # --- our own arguments, and names of earlier releases ------------------------------------------------------------
+
+    @property
+    def ostinato(self) -> Extras:
+        """Return the arguments that transformers does not have. To change several, assign another `Extras`."""
+        return vars(self).setdefault("_extras", Extras())
+
+    @ostinato.setter
+    def ostinato(self, extras: Extras) -> None:
+        vars(self)["_extras"] = extras
 
     if not TYPE_CHECKING:  # type checkers see the present names only
 
         def __getattr__(self, name: str) -> Any:
+            if own := find_extra(self, name):
+                return getattr(self.ostinato, own)
             if name in OLD_ARGUMENTS:
                 return read_old(self, name)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
         def __setattr__(self, name: str, value: Any) -> None:
-            if name in OLD_ARGUMENTS and name not in type(self).__dataclass_fields__:
+            if own := find_extra(self, name):
+                self.ostinato = dataclasses.replace(self.ostinato, **{own: value})
+            elif name in OLD_ARGUMENTS and name not in type(self).__dataclass_fields__:
                 translation = write_old(self, name, value)
                 raise_problems(translation.problems)
                 vars(self).update(translation.given)

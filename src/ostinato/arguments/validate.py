@@ -21,10 +21,10 @@ from .argument import (
     Declaration,
     Range,
     Unsupported,
-    get_declarations,
     get_default,
 )
 from .derive import NEED_EVALUATION
+from .extras import list_declarations
 
 if TYPE_CHECKING:
     from .training_args import TrainingArguments
@@ -55,7 +55,7 @@ def raise_problems(problems: Sequence[ConfigError]) -> None:
 
 def _check_values(args: TrainingArguments) -> Iterator[ConfigError]:
     defaults = {field.name: get_default(field) for field in fields(args)}
-    for name, declaration in get_declarations(type(args)).items():
+    for name, declaration in list_declarations(args).items():
         value, default = getattr(args, name), defaults[name]
         if declaration.unsupported is not None and value:
             yield _refuse_unsupported(name, value, declaration.unsupported)
@@ -199,7 +199,7 @@ def _check_workers(args: TrainingArguments) -> Iterator[ConfigError]:
 
 
 def _check_padding(args: TrainingArguments) -> Iterator[ConfigError]:
-    if args.split_by_length and args.packing:
+    if args.ostinato.split_by_length and args.ostinato.packing:
         yield ConfigError(
             what="split_by_length=True with packing=True",
             why="packed rows have no padding to save",
@@ -209,7 +209,8 @@ def _check_padding(args: TrainingArguments) -> Iterator[ConfigError]:
 
 def _check_order(args: TrainingArguments) -> Iterator[ConfigError]:
     """Yield conflicts between the arguments that decide about the order of rows."""
-    strategy, window, tokens = args.train_sampling_strategy, args.length_window, args.max_tokens_per_batch
+    strategy = args.train_sampling_strategy
+    window, tokens = args.ostinato.length_window, args.ostinato.max_tokens_per_batch
     if window and tokens is None and strategy != "group_by_length":
         yield ConfigError(
             what=f"length_window={window!r} with train_sampling_strategy={strategy!r}",
@@ -329,9 +330,9 @@ def note_ineffective(args: TrainingArguments) -> None:
         note_once("liger_kernel_config has no effect: use_liger_kernel is off")
     if args.save_strategy == SaveStrategy.STEPS and args.save_steps <= 0:
         note_once(f"save_steps={args.save_steps}: no checkpoint before the last step (save_strategy='no' writes none)")
-    if args.max_tokens_per_batch is not None:
+    if args.ostinato.max_tokens_per_batch is not None:
         note_once(
-            f"max_tokens_per_batch={args.max_tokens_per_batch}: training batches have as many rows as fit; "
+            f"max_tokens_per_batch={args.ostinato.max_tokens_per_batch}: training batches have as many rows as fit; "
             f"per_device_train_batch_size={args.per_device_train_batch_size} is not used"
         )
     if getattr(args.accelerator_config, "non_blocking", False):

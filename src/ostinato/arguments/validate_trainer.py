@@ -225,7 +225,7 @@ def check_order(
             _refuse_combination(
                 given[0], ["a training set that can only be iterated over"], "its rows have no indices"
             )
-        cutting = ["split_by_length=True"] if batch_sampler is not None and args.split_by_length else []
+        cutting = ["split_by_length=True"] if batch_sampler is not None and args.ostinato.split_by_length else []
         _refuse_combination(given[0], [*arguments, *cutting], "both decide in which order rows are read")
 
 
@@ -233,8 +233,8 @@ def _list_order_arguments(args: TrainingArguments) -> list[str]:
     """Return the given arguments that decide about the order of rows."""
     asked = {
         "train_sampling_strategy": args.train_sampling_strategy != "random",
-        "length_window": bool(args.length_window),
-        "max_tokens_per_batch": args.max_tokens_per_batch is not None,
+        "length_window": bool(args.ostinato.length_window),
+        "max_tokens_per_batch": args.ostinato.max_tokens_per_batch is not None,
     }
     return [f"{name}={getattr(args, name)!r}" for name, is_set in asked.items() if is_set]
 

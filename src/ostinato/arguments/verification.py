@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ def verification_arguments(args: TrainingArguments, directory: Path, steps: int,
     """
     changed = copy.copy(args)
     vars(changed)["_record"] = args._record.copy()
+    changed.ostinato = replace(args.ostinato, save_errors="raise", rehearse=False)
     return changed._change(
         output_dir=str(directory),
         **({"max_steps": longest} if longest == 2 * steps or args.max_steps > 0 else {}),
@@ -25,9 +27,7 @@ def verification_arguments(args: TrainingArguments, directory: Path, steps: int,
         save_steps=steps,
         save_total_limit=None,
         save_only_model=False,
-        save_errors="raise",
         load_best_model_at_end=False,
         eval_on_start=False,
-        rehearse=False,
         push_to_hub=False,
     )

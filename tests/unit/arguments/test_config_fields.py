@@ -11,12 +11,11 @@ import typing
 
 import pytest
 
-from ostinato.arguments.fields.extensions import ExtensionArguments
+from ostinato.arguments.fields.extensions import Extras
 from ostinato.arguments.seq2seq_args import Seq2SeqTrainingArguments
 from ostinato.arguments.training_args import TrainingArguments
 from tests.support.apis import guest, load_library
 
-OWN = [field.name for field in dataclasses.fields(ExtensionArguments)]
 PAIRS = [(TrainingArguments, "TrainingArguments"), (Seq2SeqTrainingArguments, "Seq2SeqTrainingArguments")]
 
 
@@ -35,38 +34,32 @@ def default_of(field: dataclasses.Field):
 @pytest.mark.parametrize(("ours", "name"), PAIRS)
 def test_names_order_and_defaults_are_those_of_transformers(ours, name):
     expected = [(field.name, default_of(field)) for field in dataclasses.fields(theirs(name))]
-    positional = [(field.name, default_of(field)) for field in dataclasses.fields(ours) if not field.kw_only]
-    assert positional == expected
-    assert [type(value) for _, value in positional] == [type(value) for _, value in expected]
+    found = [(field.name, default_of(field)) for field in dataclasses.fields(ours)]
+    assert found == expected
+    assert [type(value) for _, value in found] == [type(value) for _, value in expected]
 
 
 @pytest.mark.parametrize(("ours", "name"), PAIRS)
-def test_the_signature_of_init_is_that_of_transformers_plus_our_own_keywords(ours, name):
-    parameters = inspect.signature(ours.__init__).parameters
+def test_the_signature_of_init_is_that_of_transformers(ours, name):
     expected = list(inspect.signature(theirs(name).__init__).parameters)
-    assert list(parameters) == expected + OWN
-    assert all(parameters[own].kind is inspect.Parameter.KEYWORD_ONLY for own in OWN)
+    assert list(inspect.signature(ours.__init__).parameters) == expected
 
 
 def test_choices_are_those_of_transformers():
     expected = {f.name: list(f.metadata["choices"]) for f in dataclasses.fields(theirs()) if "choices" in f.metadata}
     fields = dataclasses.fields(TrainingArguments)
-    assert {
-        f.name: list(f.metadata["choices"]) for f in fields if "choices" in f.metadata and f.name not in OWN
-    } == expected
+    assert {f.name: list(f.metadata["choices"]) for f in fields if "choices" in f.metadata} == expected
 
 
 def test_what_the_command_line_parser_needs_besides_is_there():
-    def extras(cls):
-        return {f.name: {k: v for k, v in f.metadata.items() if k not in ("help", "choices")} for f in fields(cls)}
+    def metadata(cls):
+        fields = dataclasses.fields(cls)
+        return {f.name: {k: v for k, v in f.metadata.items() if k not in ("help", "choices")} for f in fields}
 
-    def fields(cls):
-        return [field for field in dataclasses.fields(cls) if field.name not in OWN]
-
-    assert extras(TrainingArguments) == extras(theirs())
+    assert metadata(TrainingArguments) == metadata(theirs())
 
 
-@pytest.mark.parametrize("cls", [TrainingArguments, Seq2SeqTrainingArguments])
+@pytest.mark.parametrize("cls", [TrainingArguments, Seq2SeqTrainingArguments, Extras])
 def test_every_argument_says_what_it_changes(cls):
     helps = {field.name: field.metadata["help"] for field in dataclasses.fields(cls)}
     assert all(text.endswith(".") and len(text) > 20 for text in helps.values())
@@ -100,18 +93,11 @@ def test_all_arguments_can_be_passed_by_position():
 
 def test_every_position_is_taken_as_in_transformers():
     """The defaults of all arguments, by position, give the default arguments."""
-    fields = [field for field in dataclasses.fields(Seq2SeqTrainingArguments) if not field.kw_only]
+    fields = dataclasses.fields(Seq2SeqTrainingArguments)
     values = ["out", *(default_of(field) for field in fields[1:])]
     assert Seq2SeqTrainingArguments(*values) == Seq2SeqTrainingArguments("out")
     with pytest.raises(TypeError, match="positional"):
         Seq2SeqTrainingArguments(*values, True)
-
-
-def test_our_own_arguments():
-    args = TrainingArguments("out", use_cpu=True)
-    assert (args.isolate_rng, args.nonfinite_patience) == (True, 10)
-    args = TrainingArguments("out", use_cpu=True, isolate_rng=False, nonfinite_patience=0)
-    assert (args.isolate_rng, args.nonfinite_patience) == (False, 0)
 
 
 def test_an_unknown_argument_is_refused():

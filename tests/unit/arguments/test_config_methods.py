@@ -16,7 +16,7 @@ from enum import Enum
 import pytest
 import torch
 
-from ostinato.arguments.fields.extensions import ExtensionArguments
+from ostinato.arguments.fields.extensions import Extras
 from ostinato.arguments.seq2seq_args import Seq2SeqTrainingArguments
 from ostinato.arguments.settings import (
     LoaderSettings,
@@ -32,7 +32,7 @@ from ostinato.core.choices import OptimizerNames, ParallelMode
 from ostinato.core.errors import ConfigError, NotSupportedError
 from tests.support.apis import guest, load_library
 
-OWN = {field.name for field in dataclasses.fields(ExtensionArguments)}
+OWN = {field.name for field in dataclasses.fields(Extras)}
 SETTERS = [name for name in dir(TrainingArguments) if name.startswith("set_")]
 
 

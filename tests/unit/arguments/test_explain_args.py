@@ -8,7 +8,7 @@ import pickle
 
 import pytest
 
-from ostinato import ConfigError, Seq2SeqTrainingArguments, TrainingArguments
+from ostinato import ConfigError, Extras, Seq2SeqTrainingArguments, TrainingArguments
 from ostinato.arguments.describe import describe_arguments
 
 
@@ -22,9 +22,8 @@ def origins(args: TrainingArguments) -> dict[str, str]:
 
 def test_every_argument_is_there_once_with_what_it_changes():
     settings = describe_arguments(make())
-    assert sorted(setting.name for setting in settings) == sorted(
-        f.name for f in dataclasses.fields(TrainingArguments)
-    )
+    fields = [*dataclasses.fields(TrainingArguments), *dataclasses.fields(Extras)]
+    assert sorted(setting.name for setting in settings) == sorted(field.name for field in fields)
     assert all(setting.changes and setting.subject for setting in settings)
 
 
@@ -85,7 +84,7 @@ def test_the_text(capsys, monkeypatch):
 def test_all_of_it_prints(capsys):
     make().explain()
     text = capsys.readouterr().out
-    assert all(f"  {field.name} = " in text for field in dataclasses.fields(TrainingArguments))
+    assert all(f"  {field.name} = " in text for field in dataclasses.fields(make()))
 
 
 def test_a_misspelt_name_gets_the_nearest():

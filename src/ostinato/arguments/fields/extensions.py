@@ -1,4 +1,4 @@
-"""Arguments that transformers does not have; keyword-only, so that positions stay those of transformers."""
+"""`Extras`: the arguments that transformers does not have."""
 
 from __future__ import annotations
 
@@ -9,8 +9,19 @@ from ..resume_rules import change_length_window, change_numbers, change_rng_isol
 
 
 @dataclass(kw_only=True)
-class ExtensionArguments:
-    """Arguments that transformers does not have. The environment variable OSTINATO_DEFAULTS may set their defaults."""
+class Extras:
+    """Arguments that transformers does not have. The environment variable OSTINATO_DEFAULTS may set their defaults.
+
+    They are not fields of `TrainingArguments`, so that they cannot collide with fields of its subclasses or of other
+    dataclasses on the same command line; but it takes them by name, unless a subclass has a field of that name.
+
+    Example:
+        >>> from ostinato import Extras, TrainingArguments
+        >>> TrainingArguments("out", split_by_length=True, use_cpu=True).split_by_length
+        True
+        >>> TrainingArguments("out", ostinato=Extras(split_by_length=True), use_cpu=True).split_by_length
+        True
+    """
 
     isolate_rng: bool = argument(
         True,
