@@ -170,6 +170,13 @@ class HfArgumentParser(argparse.ArgumentParser):
         help = help or f"The opposite of --{name}."
         group.add_argument(*_list_spellings(f"no_{name}"), dest=name, action="store_false", default=default, help=help)
 
+    def set_defaults(self, **kwargs: Any) -> None:
+        """Set defaults of options by name, also of extras."""
+        taken = {action.dest for action in self._actions}
+        extras = {name for cls in self.dataclass_types for name in _list_extra_names(cls)}
+        renamed = {name: PREFIX + name for name in kwargs if name not in taken and PREFIX + name in extras}
+        super().set_defaults(**{renamed.get(name, name): value for name, value in kwargs.items()})
+
     def format_help(self) -> str:
         """Return the help of all options."""
         self._add_extras()

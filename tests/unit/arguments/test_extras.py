@@ -183,6 +183,15 @@ def test_a_key_of_another_dataclass_is_its_own():
     assert data.packing is True and args.ostinato.packing is False
 
 
+def test_defaults_of_a_parser():
+    parser = HfArgumentParser((TrainingArguments, DataArguments))
+    parser.set_defaults(output_dir="out", use_cpu=True, rehearse=True, packing=True)
+    args, data = parser.parse_args_into_dataclasses([])
+    assert args.rehearse is True and data.packing is True and args.ostinato.packing is False
+    args, _ = parser.parse_args_into_dataclasses(["--rehearse", "false"])
+    assert args.rehearse is False
+
+
 def test_the_help_lists_them_once():
     text = HfArgumentParser(TrainingArguments).format_help()
     assert text.count("--split_by_length") == 1 and "--ostinato.split_by_length" in text
