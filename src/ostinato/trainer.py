@@ -100,8 +100,9 @@ from .journal import run_journal
 from .journal.journal_callback import JournalCallback
 from .loss.counting import count_targets, loss_shifts_labels, observe_shift, weigh
 from .loss.model_outputs import BareTensorError
-from .loss.objective import LossSignature, Objective, ScaledLoss, no_loss, takes_num_items
+from .loss.objective import Objective, ScaledLoss, build_zero_loss
 from .loss.row_independence import check_rows_keep_apart
+from .loss.signatures import LossSignature, can_take_num_items
 from .loss.smoothing import LabelSmoother
 from .metrics.train_window import MetricWindow
 from .optim import groups, optimizers, schedulers
@@ -389,7 +390,7 @@ class Trainer(metaclass=TrainerType):
         found = {
             "label_names": columns.default_label_names(self.model) if named is None else named,
             "can_return_loss": columns.can_return_loss(type(inner)),
-            "model_accepts_loss_kwargs": takes_num_items(inner),
+            "model_accepts_loss_kwargs": can_take_num_items(inner),
         }
         for name, value in found.items():
             if name not in self._found or getattr(self, name) == self._found[name]:
@@ -856,8 +857,8 @@ class Trainer(metaclass=TrainerType):
             elif not self._loss_signature().takes_num_items:
                 loss = compute(model, inputs)
             else:
-                loss = compute(model, inputs, num_items_in_batch=loss_scale.count_for(num_items_in_batch))
-        loss = no_loss(model) if loss_scale.weighs_nothing else loss_scale.share_of(loss, num_items_in_batch)
+                loss = compute(model, inputs, num_items_in_batch=loss_scale.choose_count(num_items_in_batch))
+        loss = build_zero_loss(model) if loss_scale.weighs_nothing else loss_scale.share_of(loss, num_items_in_batch)
         self.precision.backward(loss)
         return loss.detach()
 

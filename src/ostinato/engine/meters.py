@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.logged_numbers import Number, Tracked, add_totals
+from ..core.logged_numbers import Tracked, add_totals
 from ..core.protocols import Batch, Strategy
 from ..data.mixture_loss import SourceLosses
 from ..loss.model_outputs import as_tensor
@@ -83,25 +83,16 @@ class Meters:
                 self.sources.hold(source, loss, 1 / divisor)
             self.sources.commit()
         self.loss.commit()
-        if self.objective.parts or self.tracked.held:
-            self._commit_tracked()
+        if self.objective.named.held or self.tracked.held:
+            self.tracked.commit(self.objective.named.take())
 
     def reject(self) -> list[float]:
         """Leave out the numbers of an update that did not reach the weights; return its losses."""
-        self.objective.parts.clear()
+        self.objective.named.reject()
         self.tracked.reject()
         losses = [float(loss) for loss in self.loss.held]
         self.loss.reject()
         return losses
-
-    def _commit_tracked(self) -> None:
-        """Add up the named losses of the update's micro-batches, which count as one step."""
-        parts = self.objective.parts
-        for more in parts[1:]:
-            for name, share in more.items():
-                parts[0][name] = _as_double(share) + parts[0][name] if name in parts[0] else share
-        self.tracked.commit(parts[0] if parts else None)
-        parts.clear()
 
     def progress(self, strategy: Strategy) -> dict[str, Any]:
         """Return the running numbers that a resumed run needs."""
@@ -129,7 +120,3 @@ class Meters:
             self.tracked.restore(progress["tracked"])
         if self.window is not None and self.counts_for_all and progress.get("window"):
             self.window.restore(progress["window"])
-
-
-def _as_double(number: Number) -> Number:
-    return number.double() if isinstance(number, Tensor) else number

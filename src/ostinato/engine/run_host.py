@@ -12,7 +12,8 @@ from torch.utils.data import DataLoader
 from ..checkpoint.run_directory import RunHome
 from ..core.choices import ResumeMode
 from ..core.protocols import Batch, EvalHost, JournalHost, ReportHooks, SaveHost
-from ..loss.objective import LossSignature, Objective
+from ..loss.objective import Objective
+from ..loss.signatures import LossSignature
 from .run import Run
 
 

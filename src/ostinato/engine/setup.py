@@ -30,7 +30,7 @@ from ..data.sizes import has_length
 from ..data.user_loaders import check_equal_batches, is_dealt_out
 from ..evaluation import train_metrics
 from ..loss.neftune import noisy_embeddings
-from ..loss.objective import Scale
+from ..loss.scale_probe import Scale
 from ..optim import schedulers
 from . import agreement, resume, run_summary, saver
 from .finite_guard import NonFiniteGuard
@@ -81,7 +81,7 @@ def open_run(
     trainer.objective.stated = trainer.loss_is_scaled_for_ga is not None
     trainer.objective.scale = opening_scale(trainer)
     trainer.objective.source = trainer._loss_source()
-    trainer.objective.overridden, trainer.objective.makes_up = trainer._is_overridden("compute_loss"), False
+    trainer.objective.overridden, trainer.objective.is_multiplied = trainer._is_overridden("compute_loss"), False
     trainer._train_window = train_metrics.open_window(trainer)
     ledger = TimeLedger()
     trainer._run = run = Run(

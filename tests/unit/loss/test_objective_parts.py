@@ -11,14 +11,9 @@ from torch import nn
 
 from ostinato.core.errors import ModelOutputError
 from ostinato.loss.counting import count_targets, loss_shifts_labels, observe_shift, weigh
-from ostinato.loss.objective import (
-    BareTensorError,
-    LossSignature,
-    Objective,
-    loss_of,
-    no_loss,
-    takes_num_items,
-)
+from ostinato.loss.model_outputs import BareTensorError, loss_of
+from ostinato.loss.objective import Objective, build_zero_loss
+from ostinato.loss.signatures import LossSignature, can_take_num_items
 from ostinato.loss.smoothing import LabelSmoother
 from tests.support import tiny
 
@@ -76,7 +71,7 @@ def test_takes_num_items() -> None:
     class SaysYes(Plain):
         accepts_loss_kwargs = True
 
-    found = [takes_num_items(kind()) for kind in (Plain, Named, Anything, SaysNo, SaysYes)]
+    found = [can_take_num_items(kind()) for kind in (Plain, Named, Anything, SaysNo, SaysYes)]
     assert found == [False, True, True, False, True]
 
 
@@ -181,7 +176,7 @@ def test_decoder_gets_its_inputs_when_the_labels_are_taken_out() -> None:
 def test_no_loss_reaches_every_parameter() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     model[0].bias.requires_grad_(False)
-    no_loss(model).backward()
+    build_zero_loss(model).backward()
     assert [p.grad is not None for p in model.parameters()] == [True, False, True, True]
     assert all(float(p.grad.abs().sum()) == 0 for p in model.parameters() if p.grad is not None)
 
@@ -191,7 +186,7 @@ def test_share_over_processes() -> None:
     assert Objective(scale="share", processes=2).scaled(1.0).share_of(torch.tensor(3.0), 8) == 6
     mean = Objective(scale="mean", processes=2).scaled(4.0)
     assert mean.share_of(torch.tensor(3.0), 8) == 0.75
-    assert mean.own_count(16) == 2
+    assert mean.get_own_count(16) == 2
 
 
 # --------------------------------------------------------------------------------------------------------- counting

@@ -10,7 +10,7 @@ from torch import nn
 
 from ostinato.core.random import RandomState
 from ostinato.loss.counting import count_targets, trial, weigh
-from ostinato.loss.objective import Objective, no_loss
+from ostinato.loss.objective import Objective, build_zero_loss
 from tests.support import tiny
 
 
@@ -96,8 +96,8 @@ def gradient(function, batch, sizes: list[int]) -> tuple[torch.Tensor, float, Ob
             return objective(model, dict(part), count)[0]
 
         loss = scaled.settle(compute, total, model) if scaled.must_settle(total) else None
-        loss = compute(scaled.count_for(total)) if loss is None else loss
-        loss = no_loss(model) if scaled.weighs_nothing else scaled.share_of(loss, total)
+        loss = compute(scaled.choose_count(total)) if loss is None else loss
+        loss = build_zero_loss(model) if scaled.weighs_nothing else scaled.share_of(loss, total)
         loss.backward()
         reported += loss.item()
     return torch.cat([p.grad.flatten() for p in model.parameters()]).double(), reported, objective
@@ -265,7 +265,7 @@ def test_settling_counts_the_batch_once(function) -> None:
             loss = scaled.settle(compute, total, model)
         else:
             objective.scale = SCALES[function]  # type: ignore[assignment]
-            loss = compute(scaled.count_for(total))
+            loss = compute(scaled.choose_count(total))
         loss.backward()
         numbers = [p.grad.flatten() for p in model.parameters()] + [b.flatten().float() for b in model.buffers()]
         return torch.cat(numbers), loss.item(), torch.get_rng_state()

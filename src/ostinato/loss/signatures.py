@@ -1,0 +1,33 @@
+"""The newer keywords that a model's forward and a `compute_loss` accept."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+
+def can_take_num_items(model: nn.Module) -> bool:
+    """Return whether a model's forward accepts `num_items_in_batch`: it states so, or it accepts any keyword."""
+    stated = getattr(model, "accepts_loss_kwargs", None)
+    return _accepts(model.forward, "num_items_in_batch") if stated is None else bool(stated)
+
+
+@dataclass(frozen=True)
+class LossSignature:
+    """The newer keywords that a `compute_loss` accepts; older overrides are still in use."""
+
+    takes_num_items: bool
+    takes_return_outputs: bool
+
+    @classmethod
+    def of(cls, compute_loss: Callable[..., Any]) -> LossSignature:
+        return cls(_accepts(compute_loss, "num_items_in_batch"), _accepts(compute_loss, "return_outputs"))
+
+
+def _accepts(function: Callable[..., Any], keyword: str) -> bool:
+    parameters = inspect.signature(function).parameters
+    return keyword in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
