@@ -55,6 +55,7 @@ from .core.outputs import EvalLoopOutput, PredictionOutput, TrainOutput
 from .core.protocols import Batch, Precision, Strategy
 from .core.random import enable_full_determinism, set_seed, undisturbed
 from .core.state import TrainerControl, TrainerState, export_callbacks
+from .core.timing import speed_metrics
 from .core.tracebacks import ShortTraceback
 from .core.tree import make_plain, tree_map
 from .core.world import World
@@ -89,8 +90,8 @@ from .engine.run import Run
 from .engine.token_count import TokenCounter
 from .evaluation import eval_loop, request
 from .evaluation import train_metrics as measuring_training
-from .evaluation.eval_loop import speed_metrics
-from .evaluation.eval_plan import PADDING, average_sets, plan_evaluation, prepare_model
+from .evaluation.eval_metrics import average_sets
+from .evaluation.eval_plan import PADDING, plan_evaluation, prepare_model
 from .evaluation.metric_run import CurrentBatch
 from .evaluation.step import OutputNames, collect_step, ignored_at_inference, plan_step, read_loss
 from .hub import card_facts, publisher
@@ -1157,8 +1158,8 @@ class Trainer(metaclass=TrainerType):
             ignore_keys=ignore_keys,
             prefix=metric_key_prefix,
             data=data,
-            without_labels=partial(dispatch.report_missing_labels, self, dataloader, data),
-            breaks_off=signals.breaks_off(self),
+            report_missing_labels=partial(dispatch.report_missing_labels, self, dataloader, data),
+            must_stop=signals.breaks_off(self),
         )
         self.callback_handler.eval_dataloader = dataloader
         current_batch = CurrentBatch()

@@ -1,4 +1,4 @@
-"""The time of a run by purpose, measured by the clock of its process."""
+"""The time of a run by purpose, measured by the clock of its process; and the speed of any work."""
 
 from __future__ import annotations
 
@@ -59,3 +59,23 @@ def shares(seconds: dict[str, float]) -> dict[str, float]:
     """
     whole = sum(seconds.values())
     return {purpose: part / whole if whole else 0.0 for purpose, part in seconds.items()}
+
+
+def speed_metrics(
+    split: str,
+    start_time: float,
+    num_samples: int | None = None,
+    num_steps: int | None = None,
+    num_tokens: int | None = None,
+    *,
+    now: float,
+) -> dict[str, float]:
+    """Return the runtime, and amounts per second: `{split}_runtime`, `{split}_samples_per_second`, …"""
+    runtime = now - start_time
+    result = {f"{split}_runtime": round(runtime, 4)}
+    if runtime == 0:
+        return result
+    for name, amount in (("samples", num_samples), ("steps", num_steps), ("tokens", num_tokens)):
+        if amount is not None:
+            result[f"{split}_{name}_per_second"] = round(amount / runtime, 3)
+    return result

@@ -134,10 +134,10 @@ def attempt(
         ignore_keys=ignore_keys,
         prefix=prefix,
         data=data,
-        without_labels=partial(dispatch.report_missing_labels, trainer, loader, data),
-        breaks_off=None,
+        report_missing_labels=partial(dispatch.report_missing_labels, trainer, loader, data),
+        must_stop=None,
     )
-    plan = replace(plan, tells=False)
+    plan = replace(plan, emits_events=False)
     model = uncompiled(trainer._wrap_model(trainer.model, training=False))
     model.eval()
     try:

@@ -10,7 +10,7 @@ import torch
 from ..callbacks.handler import emit
 from ..core.notices import note
 from ..core.outputs import TrainOutput
-from ..evaluation.eval_loop import speed_metrics
+from ..core.timing import speed_metrics
 from .run import Run
 
 

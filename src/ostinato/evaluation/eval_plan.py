@@ -22,7 +22,7 @@ from ..data.sizes import num_examples
 from ..loss.counting import weigh
 from ..strategies.precision import half_precision_weights
 from .metric_run import Measuring
-from .request import about, build_measuring, read_request
+from .request import build_measuring, describe_predictions, read_request
 from .storage.scratch_file import Scratch
 from .storage.store import RowStore
 
@@ -44,14 +44,14 @@ class EvalPlan:
     weigh: Callable[[Any], float]  # the weight of a batch's mean loss
     real_rows: Callable[[int], int | None]  # rows of batch k on this process that are not padding
     preparation_time: float | None  # of the model, when nothing was trained before
-    tells: bool = True  # callbacks are called for every batch
+    emits_events: bool = True  # callbacks are called for every batch
     prediction_padding: float = PADDING  # fills predictions that are shorter than those of other batches
-    without_rows: Callable[[Any, int], None] = lambda batch, number: None  # gets a batch without rows, and its number
-    without_labels: Callable[[Any], None] = lambda batch: None  # gets a batch without labels, if metrics are wanted
+    report_empty: Callable[[Any, int], None] = lambda batch, number: None  # gets a batch without rows, and its number
+    report_missing_labels: Callable[[Any], None] = lambda batch: None  # gets a batch whose labels metrics need
     measuring: Measuring | None = None  # None: the trainer's compute_metrics
     keep_predictions: bool = True  # False: only the metrics need them
-    about: Callable[[Any], dict[str, Any]] = lambda logits: {}  # the facts about these logits for `EvalPrediction`
-    breaks_off: Callable[[], bool] | None = None  # whether the run has to stop; called before every batch
+    describe: Callable[[Any], dict[str, Any]] = lambda logits: {}  # the facts about these logits for `EvalPrediction`
+    must_stop: Callable[[], bool] | None = None  # whether the run has to stop; called before every batch
     store: Callable[[], RowStore] = RowStore  # where rows are kept: in memory, or in files if they are too large
 
 
@@ -63,8 +63,8 @@ def plan_evaluation(
     ignore_keys: list[str] | None,
     prefix: str,
     data: str,
-    without_labels: Callable[[Batch], None],
-    breaks_off: Callable[[], bool] | None,
+    report_missing_labels: Callable[[Batch], None],
+    must_stop: Callable[[], bool] | None,
 ) -> EvalPlan:
     """Return the plan of one evaluation.
 
@@ -75,8 +75,8 @@ def plan_evaluation(
         ignore_keys: outputs of the model that are not predictions.
         prefix: of the names of its metrics.
         data: the name of the evaluated set in messages.
-        without_labels: called with a batch that has no labels although metrics are wanted.
-        breaks_off: called before every batch; returns whether the run has to stop.
+        report_missing_labels: called with a batch that has no labels although metrics are wanted.
+        must_stop: called before every batch; returns whether the run has to stop.
     """
     settings, request = EvaluationSettings.of(host.args), read_request(loader)
     loss_only = settings.loss_only if loss_only is None else loss_only
@@ -97,13 +97,13 @@ def plan_evaluation(
         real_rows=real_rows_of(loader),
         preparation_time=host.model_preparation_time if host._run is None else None,
         prediction_padding=host._prediction_padding,
-        without_rows=lambda batch, number: report_empty_batch(loader, data, batch, 0, number),
-        without_labels=without_labels,
+        report_empty=lambda batch, number: report_empty_batch(loader, data, batch, 0, number),
+        report_missing_labels=report_missing_labels,
         measuring=metrics,
         # A subclass that overrides the loop and measures nothing in it computes metrics from the result.
         keep_predictions=not request.only_metrics or (not metrics and host._is_overridden("evaluation_loop")),
-        about=partial(about, host),
-        breaks_off=breaks_off,
+        describe=partial(describe_predictions, host),
+        must_stop=must_stop,
         store=partial(_open_store, settings, loader),
     )
 
@@ -129,17 +129,6 @@ def prepare_model(host: EvalHost, model: nn.Module) -> Iterator[None]:
 def weigh_batch(host: EvalHost, inputs: Batch) -> float:
     """Return the weight of a batch's mean loss."""
     return weigh(inputs, shifted=host._shifts_labels(inputs), labels_are=host._labels_are)
-
-
-def average_sets(metrics: dict[str, float], names: list[str], prefix: str) -> dict[str, float]:
-    """Return the mean of the losses of several evaluation sets, with equal weights; nothing if one has no loss.
-
-    >>> average_sets({"eval_a_loss": 1.0, "eval_b_loss": 3.0}, ["a", "b"], "eval")
-    {'eval_loss': 2.0}
-    """
-    losses = [metrics.get(f"{prefix}_{name}_loss") for name in names]
-    known = [loss for loss in losses if loss is not None]
-    return {f"{prefix}_loss": sum(known) / len(known)} if known and len(known) == len(losses) else {}
 
 
 def _open_store(settings: EvaluationSettings, loader: Any) -> RowStore:

@@ -6,14 +6,12 @@ every batch). Streaming metrics take each batch as it comes, on its device, and 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ..core.errors import MetricError
 from ..core.notices import note_once
@@ -68,7 +66,7 @@ class Measuring:
         if not self.streams_anything or part["logits"] is None or part["labels"] is None:
             return
         given = {"predictions": part["logits"], "label_ids": part["labels"], "inputs": part["inputs"]}
-        prediction = EvalPrediction(**given, losses=part["losses"] if with_losses else None, **part["about"])
+        prediction = EvalPrediction(**given, losses=part["losses"] if with_losses else None, **part["facts"])
         current_batch.doing, current_batch.given = "metrics", given
         if not self._open:
             self._open = [stream.opened(**self.known()) for stream in self._wanted(prediction)]
@@ -93,15 +91,15 @@ class Measuring:
             return
         names = {"predictions": "logits", "label_ids": "labels", "inputs": "inputs", "losses": "losses"}
         given = {name: _as_tensors(part[source]) for name, source in names.items() if part[source] is not None}
-        result = self._called(current_batch, given, part["about"], compute_result=is_last)
+        result = self._called(current_batch, given, part["facts"], compute_result=is_last)
         if is_last:
             _check_result(result)
         if isinstance(result, Mapping):  # the function is not called for a last batch without labels
             self._results = dict(result)
 
-    def all_rows(self, given: dict[str, Any], about: Mapping[str, Any], current_batch: CurrentBatch) -> None:
+    def all_rows(self, given: dict[str, Any], facts: Mapping[str, Any], current_batch: CurrentBatch) -> None:
         """Call the function with all rows."""
-        result = self._called(current_batch, given, about)
+        result = self._called(current_batch, given, facts)
         _check_result(result)
         self._results = dict(result)
 
@@ -124,10 +122,10 @@ class Measuring:
             stream.close()
         self._open = []
 
-    def _called(self, current_batch: CurrentBatch, given: dict[str, Any], about: Mapping[str, Any], **how: Any) -> Any:
+    def _called(self, current_batch: CurrentBatch, given: dict[str, Any], facts: Mapping[str, Any], **how: Any) -> Any:
         assert self.function is not None
         current_batch.doing, current_batch.given, current_batch.function = "metrics", given, self.function
-        result = self.function(EvalPrediction(**given, **about), **how)
+        result = self.function(EvalPrediction(**given, **facts), **how)
         current_batch.doing, current_batch.given, current_batch.function = "other", None, None
         return result
 
@@ -161,27 +159,3 @@ def _as_tensors(tree: Any) -> Any:
         return torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biufc" else leaf
 
     return tree_map(to_tensor, tree)
-
-
-def named(metrics: Mapping[str, Any], known: Mapping[str, float | None], prefix: str) -> dict[str, float]:
-    """Return plain Python numbers under `prefix_…` names, including the values that the loop itself knows."""
-    named = {name: _plain(value) for name, value in metrics.items()}
-    named.update({f"{prefix}_{name}": value for name, value in known.items() if value is not None})
-    for name in list(named):
-        if not name.startswith(f"{prefix}_"):
-            named[f"{prefix}_{name}"] = named.pop(name)
-    return named
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, (np.generic, Tensor)) and getattr(value, "size", None) is not None:
-        return value.item() if _is_scalar(value) else value
-    if isinstance(value, Mapping):
-        return {name: _plain(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_plain(one) for one in value)
-    return value
-
-
-def _is_scalar(value: Any) -> bool:
-    return math.prod(value.shape) == 1

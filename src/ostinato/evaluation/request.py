@@ -157,7 +157,7 @@ def build_measuring(host: EvalHost, request: EvalRequest) -> Measuring:
     )
 
 
-def about(host: EvalHost, logits: Any) -> dict[str, Any]:
+def describe_predictions(host: EvalHost, logits: Any) -> dict[str, Any]:
     """Return what an `EvalPrediction` holds besides its arrays."""
     return {
         "output_names": host._output_names.of(logits),

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from ostinato.core.errors import NonFiniteError
+from ostinato.core.timing import speed_metrics
 from ostinato.engine.finish import mean_loss
 from ostinato.engine.finite_guard import NonFiniteGuard
 from ostinato.engine.flops import FlopCounter, input_that_decides, operations, tells_operations
 from ostinato.engine.meters import LossMeter
 from ostinato.engine.token_count import TokenCounter
-from ostinato.evaluation.eval_loop import speed_metrics
 from tests.support import tiny
 
 CPU = torch.device("cpu")

@@ -12,7 +12,8 @@ from torch import nn
 
 from ostinato import Trainer, TrainingArguments
 from ostinato.core.state import TrainerControl, TrainerState
-from ostinato.evaluation.eval_loop import evaluation_loop, mean_loss
+from ostinato.evaluation.eval_loop import evaluation_loop
+from ostinato.evaluation.eval_metrics import mean_loss
 from ostinato.evaluation.eval_plan import EvalPlan
 from ostinato.evaluation.step import ignored_at_inference, logits_of
 from ostinato.evaluation.storage.store import RowStore
