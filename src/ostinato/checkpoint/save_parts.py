@@ -33,7 +33,7 @@ def write_parts(
     progress = progress_of(trainer) if progress is None else progress
     write_weights(trainer, directory, write, as_evaluated=settings.only_model)
     if not settings.only_model:
-        with trainer._run.updates.streams_to_go_on_with():
+        with trainer._run.updates.use_next_streams():
             write_training_parts(trainer, directory, settings, write)
     if settings.writes_here:
         save_progress(trainer, directory, progress, write or write_tensors)

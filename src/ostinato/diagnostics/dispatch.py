@@ -88,7 +88,10 @@ def explain_training_failure(trainer: BatchHost, error: Exception, run: Run) -> 
     state, update, reason = trainer.state, run.updates.current, error
     reports_late = "device-side assert" in str(error)
     if update is not None and run.micro_batch is not None and (run.is_computing or reports_late):
-        where, number = f"at step {state.global_step + 1} of {state.max_steps}", run.number_of_micro_batch()
+        where, number = (
+            f"at step {state.global_step + 1} of {state.max_steps}",
+            update.number_of(run.micro_batch.index),
+        )
         failed = build_context(
             trainer, run.micro_batch.batch, run.updates.loader, "training set", update.epoch, number
         )

@@ -43,7 +43,7 @@ class NonFiniteGuard:
             self.in_a_row = 0
         return finite
 
-    def let_overflow(self, step: int) -> None:
+    def count_overflow(self, step: int) -> None:
         """Count a step that was skipped because float16 gradients overflowed.
 
         This is part of finding their scale, and no error. It is reported once.

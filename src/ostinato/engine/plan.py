@@ -62,7 +62,7 @@ class Plan:
             varying=varying,
         )
 
-    def going_on(self, base: AnyCourse | None, *, epochs: float, max_steps: int) -> Plan:
+    def extend(self, base: AnyCourse | None, *, epochs: float, max_steps: int) -> Plan:
         """Return the plan of a run whose steps were divided differently before `base`: steps taken plus steps left."""
         if base is None:
             return self

@@ -1,10 +1,10 @@
-"""The position of a run in its data."""
+"""The position of a run in its data: what a checkpoint holds of it, and how a resumed run returns to it."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,14 +12,18 @@ import torch
 from torch import Tensor
 
 from ..core.random import RandomState
-from ..data.batching.batch_plan import Batching
+from ..data.batching.batch_plan import Batching, Begin
+from ..data.epoch_position import start_at, stream_rows_per_batch, stream_state_of
+from ..data.loader import Replay
+from ..data.skip_progress import Show
 from ..data.step_schedule import AnyCourse, course_of, saved_course
 from ..data.user_loaders import generators_of
+from .plan import Plan
 
 
 @dataclass
-class Place:
-    """The position of a run in its data, which every checkpoint holds."""
+class Position:
+    """The position of a run in its data. A checkpoint holds the fields under their names."""
 
     epoch: int = 0
     batch: int = 0  # the number within the epoch of the next batch to train on
@@ -34,70 +38,132 @@ class Place:
     generators: list[Tensor] = field(default_factory=list)  # the same for generators that belong to the loader
     before_read: RandomState | None = None  # the random streams before the next batch was read, which happens ahead
 
+    @property
+    def is_inside_epoch(self) -> bool:
+        """Whether a part of the epoch is done."""
+        return self.batch > 0 or bool(self.row)
+
+    # ---- moving on -------------------------------------------------------------------------------------
+
+    def advance(self, batches: int, *, rows_per_batch: int, rows: int) -> None:
+        """Move on by some batches of an epoch that has `rows`; 0: their number is unknown."""
+        self.batch += batches
+        if self.row is not None:
+            self.row = _limit(self.row + batches * rows_per_batch, rows)
+
+    def restart_epoch(self) -> None:
+        """Go back to the first row of the epoch."""
+        self.batch, self.row = 0, None if self.row is None else 0
+
+    def close_epoch(self) -> None:
+        """Go to the first row of the next epoch."""
+        self.epoch += 1
+        self.restart_epoch()
+
+    # ---- checkpoints -----------------------------------------------------------------------------------
+
     @classmethod
-    def of(cls, saved: Mapping[str, Any], batching: Batching | None) -> Place:
+    def read(cls, saved: Mapping[str, Any], batching: Batching | None) -> Position:
         """Build a position from a checkpoint; older checkpoints hold fewer fields."""
         streams, batches_in = saved["before_read"], getattr(getattr(batching, "sampler", None), "batches_in", None)
-        place = cls(
+        position = cls(
             **{
                 **saved,
                 "before_read": None if streams is None else RandomState(**streams),
                 "courses": [course_of(course, batches_in) for course in saved.get("courses", [])],
             }
         )
-        if batching is not None and place.courses:
-            present = place.course(batching, 1, 0)
-            if place.courses[-1].counts != present.counts:  # the unit of counting has changed
-                place.row = place.batch * batching.rows_per_batch
-                place.row = min(place.row, batching.rows) if batching.rows else place.row
-                present = place.course(batching, 1, 0)
-            batching.recall([*place.courses, present])
-        return place
+        if batching is not None and position.courses:
+            present = position.build_schedule(batching, 1, 0)
+            if position.courses[-1].counts != present.counts:  # the unit of counting has changed
+                position.row = _limit(position.batch * batching.rows_per_batch, batching.rows)
+                present = position.build_schedule(batching, 1, 0)
+            batching.recall([*position.courses, present])
+        return position
 
-    def saved(self) -> dict[str, Any]:
+    def with_data_of(self, loader: Any, before_read: RandomState | None, processes: int) -> Position:
+        """Return the position with the state of a loader, as a resumed run needs it."""
+        return dataclasses.replace(
+            self,
+            before_read=before_read,
+            processes=processes,
+            rows_per_batch=stream_rows_per_batch(loader),
+            data=stream_state_of(loader) if self.is_inside_epoch else None,
+            workers=getattr(loader, "num_workers", None),
+        )
+
+    def export(self) -> dict[str, Any]:
         """Return the values that a checkpoint holds."""
         courses = [saved_course(course) for course in self.courses]
         return {**dataclasses.asdict(dataclasses.replace(self, courses=[])), "courses": courses}
 
-    @property
-    def inside(self) -> bool:
-        """Whether a part of the epoch is done."""
-        return self.batch > 0 or bool(self.row)
+    # ---- resuming --------------------------------------------------------------------------------------
 
-    def course(self, batching: Batching, accumulation: int, step: int) -> AnyCourse:
-        """Return the step schedule from this position on."""
-        return batching.course(accumulation, step=step, epoch=self.epoch, row=self.row or 0, group=self.group)
+    def fit(self, loader: Any, batching: Batching | None, plan: Plan) -> None:
+        """Derive the batch number from the rows, where rows can be counted.
 
-    def record_schedule(self, present: AnyCourse) -> None:
-        """Record the step schedule, unless the last one leads to it."""
-        last = self.courses[-1] if self.courses else None
-        at_end = present.batches_left(present.row, present.epoch) == 0
-        here = (present.epoch + 1, 0) if at_end else (present.epoch, present.row)
-        if last is None or not last.is_like(present) or last.place_after(present.step) != here:
-            self.courses.append(present)
+        Batches may have another size than those of a checkpoint. The batches that are left of an epoch get the last
+        numbers in it.
+        """
+        if batching is None:
+            self._fit_to_stream(stream_rows_per_batch(loader))
+            return
+        if self.row is None:
+            self.row = _limit(self.batch * (self.rows_per_batch or batching.rows_per_batch), batching.rows)
+        left = self.build_schedule(batching, plan.accumulation, 0).batches_left(self.row, self.epoch)
+        self.batch = max(plan.batches_in(self.epoch) - left, 0)
 
-    def base(self, present: AnyCourse) -> AnyCourse | None:
-        """Return the step schedule at which steps were last divided differently; None if they never were."""
-        past = [*self.courses, present]
-        changes = [after for before, after in itertools.pairwise(past) if not after.is_like(before)]
-        return changes[-1] if changes else None
+    def _fit_to_stream(self, rows_per_batch: int | None) -> None:
+        if rows_per_batch is None:
+            self.row = None
+            return
+        if self.row is None:
+            self.row = self.batch * (self.rows_per_batch or rows_per_batch)
+        if self.rows_per_batch not in (None, rows_per_batch):
+            self.batch = self.row // rows_per_batch
 
-    def restart_epoch(self) -> None:
-        """Go back to the first row of the epoch."""
-        self.batch, self.row = 0, None if self.row is None else 0
+    def open_rest(self, loader: Any, restore_streams: Callable[[], None], show: Show | None) -> Iterable[Any]:
+        """Return the rest of the epoch in which a resumed run was stopped."""
+        row = self.batch if self.row is None else self.row
+        begin = Begin(self.epoch, row, self.batch, self.group, self.data, self.rows_per_batch, self.workers)
+        return start_at(loader, begin, Replay(self.before_read, restore_streams), show)
 
-    def mark(self, loader: Any) -> None:
+    def record_generators(self, loader: Any) -> None:
         """Record the state of the generators at the start of an epoch."""
         self.stream = torch.get_rng_state()
         self.generators = [generator.get_state() for generator in generators_of(loader)]
 
-    def rewind(self, loader: Any) -> None:
+    def restore_generators(self, loader: Any) -> None:
         """Reset the global generator and the loader's own, so that an order drawn from them is drawn as before."""
         if self.stream is not None:
             torch.set_rng_state(self.stream)
         for generator, state in zip(generators_of(loader), self.generators, strict=False):
             generator.set_state(state)
 
-    def close_epoch(self) -> None:
-        self.epoch += 1
-        self.restart_epoch()
+    # ---- step schedules --------------------------------------------------------------------------------
+
+    def build_schedule(self, batching: Batching, accumulation: int, step: int) -> AnyCourse:
+        """Return the step schedule from this position on."""
+        return batching.course(accumulation, step=step, epoch=self.epoch, row=self.row or 0, group=self.group)
+
+    def record_schedule(self, batching: Batching, accumulation: int, step: int) -> None:
+        """Record the step schedule from this position on, unless the last one leads to it."""
+        if not self.is_inside_epoch:
+            self.group = batching.group
+        present = self.build_schedule(batching, accumulation, step)
+        last = self.courses[-1] if self.courses else None
+        at_end = present.batches_left(present.row, present.epoch) == 0
+        here = (present.epoch + 1, 0) if at_end else (present.epoch, present.row)
+        if last is None or not last.is_like(present) or last.place_after(present.step) != here:
+            self.courses.append(present)
+
+    def find_last_change(self, present: AnyCourse) -> AnyCourse | None:
+        """Return the step schedule at which steps were last divided differently; None if they never were."""
+        past = [*self.courses, present]
+        changes = [after for before, after in itertools.pairwise(past) if not after.is_like(before)]
+        return changes[-1] if changes else None
+
+
+def _limit(row: int, rows: int) -> int:
+    """Return a number of rows that does not exceed that of an epoch, if that is known."""
+    return min(row, rows) if rows else row

@@ -11,7 +11,7 @@ from ..core.state import TrainerState
 from ..data.batching.batch_plan import Batching
 from ..data.step_schedule import AnyCourse, BudgetCourse, Course
 from .plan import Plan
-from .position import Place
+from .position import Position
 
 
 @dataclass(frozen=True)
@@ -44,18 +44,18 @@ class Resumed:
 
         `keeps_order` states that the rows of an epoch still come in their earlier order.
         """
-        place, changes = Place.of(progress["place"], batching), []
-        if batching is not None and place.courses:
-            present = place.course(batching, plan.accumulation, state.global_step)
-            plan = plan.going_on(place.base(present), epochs=epochs, max_steps=max_steps)
+        position, changes = Position.read(progress["place"], batching), []
+        if batching is not None and position.courses:
+            present = position.build_schedule(batching, plan.accumulation, state.global_step)
+            plan = plan.extend(position.find_last_change(present), epochs=epochs, max_steps=max_steps)
             changes += _changes(
-                place.courses[-1], present, plan, state.max_steps, stays=max_steps > 0, keeps_order=keeps_order
+                position.courses[-1], present, plan, state.max_steps, stays=max_steps > 0, keeps_order=keeps_order
             )
-        other = place.processes is not None and place.processes != processes
+        other = position.processes is not None and position.processes != processes
         if other:
             changes.append(
-                f"{processes} processes instead of {place.processes}: their random streams (dropout) are seeded anew, "
-                "which cannot give the numbers of the run as it was"
+                f"{processes} processes instead of {position.processes}: their random streams (dropout) are seeded "
+                "anew, which cannot give the numbers of the run as it was"
             )
         return cls(checkpoint, state, progress, plan, changes, other)
 

@@ -90,48 +90,37 @@ class Run:
         to_do = state.global_step < self.plan.max_steps and not self.stop.is_over
         return range(self.updates.position.epoch, self.plan.epochs if to_do else 0)
 
-    def number_of_micro_batch(self) -> int:
-        """Return the number, within its epoch, of the batch whose loss is being computed."""
-        update, current = self.updates.current, self.micro_batch
-        assert update is not None and current is not None
-        position = next((at for at, batch in enumerate(update.batches) if batch is current.batch), 0)
-        return update.number_of(position)
-
     def is_finite(self, trainer: TrainHooks, update: Update) -> bool:
         """Return whether an update may reach the weights. Its losses are counted, or left out and reported."""
         finite = self.guard.passes(self.grad_norm, self.meters.loss.held)
-        if finite or self._overflowed(trainer):
+        if finite or self._has_overflowed(trainer):
             self.meters.commit(update)
         else:
-            self._refuse(trainer.state, update)
+            self.guard.refuse(
+                step=trainer.state.global_step + 1,
+                losses=self.meters.reject(),
+                grad_norm=math.nan if self.grad_norm is None else float(self.grad_norm),
+                epoch=update.epoch,
+                batches=update.numbers,
+                contents=update.batches,
+            )
         return finite
 
-    def _overflowed(self, trainer: TrainHooks) -> bool:
+    def _has_overflowed(self, trainer: TrainHooks) -> bool:
         """Return whether gradients are not finite only because of their scale. All processes return the same."""
         if not trainer.precision.overflowed(trainer.optimizer):
             return False
-        loss = self.meters.loss
-        bad = sum(not math.isfinite(held) for held in loss.held)
-        bad = int(trainer.strategy.sum(torch.tensor(bad)))
-        if not bad:
-            self.guard.let_overflow(trainer.state.global_step + 1)
-        return not bad
-
-    def _refuse(self, state: TrainerState, update: Update) -> None:
-        self.guard.refuse(
-            step=state.global_step + 1,
-            losses=self.meters.reject(),
-            grad_norm=float(self.grad_norm) if self.grad_norm is not None else math.nan,
-            epoch=update.epoch,
-            batches=update.numbers,
-            contents=update.batches,
-        )
+        bad = sum(not math.isfinite(loss) for loss in self.meters.loss.held)
+        if int(trainer.strategy.sum(torch.tensor(bad))):
+            return False
+        self.guard.count_overflow(trainer.state.global_step + 1)
+        return True
 
     def progress(self, strategy: Strategy) -> dict[str, Any]:
         """Return what a resumed run needs besides the trainer's state: running sums, and its position."""
         interrupted, skipped = self.origin.interrupted_evaluation, self.updates.skipped
         return {
-            "place": self.updates.position_to_save().saved(),
+            "place": self.updates.position_to_save().export(),
             **self.meters.progress(strategy),
             "owed": None if interrupted is None else dataclasses.asdict(interrupted),
             "forked_from": self.origin.forked_from,

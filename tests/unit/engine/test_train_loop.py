@@ -20,7 +20,7 @@ from ostinato.engine.flops import FlopCounter
 from ostinato.engine.loop import train
 from ostinato.engine.meters import LossMeter, Meters
 from ostinato.engine.plan import Plan
-from ostinato.engine.position import Place
+from ostinato.engine.position import Position
 from ostinato.engine.run import Run, RunOptions
 from ostinato.engine.updates import Update, UpdateReader
 from ostinato.loss.objective import Objective
@@ -307,7 +307,7 @@ def test_patience_ends_the_run() -> None:
 def test_begins_where_the_run_stands(done: int) -> None:
     fake = Fake()
     fake.state.global_step = done
-    train(fake, run_of(3, epochs=2, position=Place(epoch=done // 3, batch=done % 3)))
+    train(fake, run_of(3, epochs=2, position=Position(epoch=done // 3, batch=done % 3)))
     assert fake.batches == [1, 2, 3, 1, 2, 3][done:]
     assert fake.state.global_step == 6
 
@@ -315,7 +315,7 @@ def test_begins_where_the_run_stands(done: int) -> None:
 def test_begins_in_the_middle_when_accumulating() -> None:
     fake = Fake()
     fake.state.global_step = 4  # three updates to the epoch of five batches: the second of the second epoch comes next
-    train(fake, run_of(5, accumulation=2, epochs=2, position=Place(epoch=1, batch=2)))
+    train(fake, run_of(5, accumulation=2, epochs=2, position=Position(epoch=1, batch=2)))
     assert fake.batches == [3, 4, 5]
     assert fake.state.epoch == 2.0
 
@@ -350,7 +350,7 @@ def test_streams_of_a_checkpoint_are_put_back_once_the_data_stand_where_they_sto
     fake.get_batch_samples = lambda batches, count, device, own=fake.get_batch_samples: (
         order.append("fetch") or own(batches, count, device)
     )
-    train(fake, run_of(3, position=Place(batch=1), restore_streams=lambda: order.append("restore")))
+    train(fake, run_of(3, position=Position(batch=1), restore_streams=lambda: order.append("restore")))
     assert order[:4] == ["on_epoch_begin", "fetch", "restore", "on_step_begin"]
     assert order.count("restore") == 1
 
