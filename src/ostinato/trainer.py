@@ -85,6 +85,7 @@ from .diagnostics.run_plan import RunPlan
 from .engine import report, resume, saver, setup, signals, utilization
 from .engine.finish import finish
 from .engine.flops import FlopCounter, input_that_decides, operations, tells_operations
+from .engine.loader_plan import plan_run
 from .engine.loop import train
 from .engine.run import Run
 from .engine.token_count import TokenCounter
@@ -560,8 +561,11 @@ class Trainer(metaclass=TrainerType):
             self._train_batch_size = self.args.train_batch_size
             try:
                 with saver.locked_run_directory(self, trial):
-                    checkpoint = resume.checkpoint_to_resume(self, resume_from_checkpoint, self._resume_mode)
-                    home, goes_on = Path(self._get_output_dir(trial)), None if resume.forks(self) else checkpoint
+                    checkpoint = resume.find_checkpoint(self, resume_from_checkpoint, self._resume_mode)
+                    home, goes_on = (
+                        Path(self._get_output_dir(trial)),
+                        None if resume.is_fork(self._resume_mode) else checkpoint,
+                    )
                     self._run_home.begin(home, goes_on, writes=saver.writes_checkpoints(self))
                     if self.model_init is not None:
                         self._seed()
@@ -640,7 +644,7 @@ class Trainer(metaclass=TrainerType):
             emit(self, "on_train_begin")
             saver.prepare(self)
             try:
-                with signals.stoppable(self, run):
+                with signals.obey_stop_signals(self, run):
                     report.begin(self, run)
                     train(self, run)
             except Exception as error:
@@ -753,7 +757,7 @@ class Trainer(metaclass=TrainerType):
         if run is None:
             with undisturbed():
                 loader = self.get_train_dataloader()
-            plan = setup.plan_for(self, loader)
+            plan = plan_run(self, loader)
             return samples_at(loader, first_course(loader, plan.accumulation), step, plan.max_steps)
         if run.updates.current is None:  # no step was taken yet
             run.updates.record_schedule(self.state.global_step)
@@ -983,16 +987,19 @@ class Trainer(metaclass=TrainerType):
         if self.args.include_num_input_tokens_seen != "no":
             logs["num_input_tokens_seen"] = self.state.num_input_tokens_seen
             if start_time is not None:
-                tokens, now = self.state.num_input_tokens_seen - self._initial_num_input_tokens_seen, time.time()
-                logs.update(speed_metrics("train", start_time, now=now))
-                resting = 0.0 if self._run is None else self._run.ledger.resting
-                speed = tokens / max(now - start_time - resting, 1e-6)
-                logs["train_tokens_per_second"] = round(speed, 3)
-                if self._run is not None and (share := utilization.utilization(self, self._run, speed)) is not None:
-                    logs["train_mfu"] = round(share, 4)
+                logs.update(self._measure_token_speed(start_time))
         make_plain(logs)  # plain numbers can be saved, and need no device
         self.state.log_history.append({**logs, "step": self.state.global_step})
         self.control = self.callback_handler.on_log(self.args, self.state, self.control, logs)
+
+    def _measure_token_speed(self, start_time: float) -> dict[str, float]:
+        """Return the runtime, the tokens per second of training, and the share of the devices' peak, if known."""
+        run, now = self._run, time.time()
+        tokens = self.state.num_input_tokens_seen - self._initial_num_input_tokens_seen
+        speed = tokens / max(now - start_time - (0.0 if run is None else run.ledger.resting), 1e-6)
+        share = None if run is None else utilization.compute_utilization(self.model, run, speed)
+        measured = {**speed_metrics("train", start_time, now=now), "train_tokens_per_second": round(speed, 3)}
+        return measured if share is None else {**measured, "train_mfu": round(share, 4)}
 
     def _evaluate(
         self, trial: Any, ignore_keys_for_eval: list[str] | None, skip_scheduler: bool = False
@@ -1150,6 +1157,7 @@ class Trainer(metaclass=TrainerType):
         model = self._wrap_model(self.model, training=False)
         if self._run is None:
             self.model_preparation_time = round(time.time() - started, 4)
+        run = self._run if self.is_in_train else None
         data = request.name_evaluated_set(description, metric_key_prefix, self.eval_dataset)
         plan = plan_evaluation(
             self,
@@ -1159,7 +1167,7 @@ class Trainer(metaclass=TrainerType):
             prefix=metric_key_prefix,
             data=data,
             report_missing_labels=partial(dispatch.report_missing_labels, self, dataloader, data),
-            must_stop=signals.breaks_off(self),
+            must_stop=None if run is None else signals.find_stop_check(run),
         )
         self.callback_handler.eval_dataloader = dataloader
         current_batch = CurrentBatch()
@@ -1554,7 +1562,7 @@ class Trainer(metaclass=TrainerType):
 
     def _load_callback_state(self) -> None:
         """Restore the state of callbacks that have one."""
-        resume.load_callback_state(self)
+        resume.load_callback_state(self.callback_handler.callbacks, self.state)
 
     # ---- the hub (hub/) -------------------------------------------------------------------------
 

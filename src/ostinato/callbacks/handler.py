@@ -7,6 +7,7 @@ from operator import is_not
 from typing import Any, NamedTuple
 
 from ..core.notices import warn
+from ..core.protocols import EventHost
 from ..core.random import undisturbed
 from ..core.state import TrainerControl, TrainerState
 from .events import CLEARED_BY, EVENTS, IGNORED, Event, QuietCallback, TrainerCallback
@@ -218,7 +219,7 @@ for _event in EVENTS:
         setattr(CallbackHandler, _event, _delivering(_event))
 
 
-def emit(trainer: Any, event: Event, **details: Any) -> None:
+def emit(trainer: EventHost, event: Event, **details: Any) -> None:
     """Deliver an event to every callback; set the trainer's control to the one that is returned."""
     deliver = getattr(trainer.callback_handler, event)
     trainer.control = deliver(trainer.args, trainer.state, trainer.control, **details)

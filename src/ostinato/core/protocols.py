@@ -118,17 +118,22 @@ class Precision(Protocol):
         ...
 
 
-class TrainHooks(Protocol):
-    """The members of a trainer that the training loop uses. Every method here is a documented override point."""
+class EventHost(Protocol):
+    """A trainer whose events are delivered to its callbacks."""
 
     args: Any
+    state: TrainerState
+    control: TrainerControl
+    callback_handler: Any
+
+
+class TrainHooks(EventHost, Protocol):
+    """The members of a trainer that the training loop uses. Every method here is a documented override point."""
+
     model: nn.Module
     model_wrapped: nn.Module
     optimizer: Any  # read when it is used: a callback may have replaced it
     lr_scheduler: Any
-    state: TrainerState
-    control: TrainerControl
-    callback_handler: Any
     strategy: Strategy
     precision: Precision
     current_gradient_accumulation_steps: int
@@ -158,14 +163,10 @@ class TrainHooks(Protocol):
     ) -> None: ...
 
 
-class ReportHooks(Protocol):
+class ReportHooks(EventHost, Protocol):
     """The members of a trainer that are used after a step."""
 
-    args: Any
     model_wrapped: nn.Module
-    state: TrainerState
-    control: TrainerControl
-    callback_handler: Any
     strategy: Strategy
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None: ...
@@ -181,17 +182,12 @@ class ReportHooks(Protocol):
     def _get_learning_rate(self) -> float: ...
 
 
-class EvalHooks(Protocol):
+class EvalHooks(EventHost, Protocol):
     """The members of a trainer that the evaluation loop uses."""
 
-    args: Any
-    state: TrainerState
-    control: TrainerControl
-    callback_handler: Any
     strategy: Strategy
     compute_metrics: Any
     preprocess_logits_for_metrics: Any
-    label_names: list[str]
 
     def prediction_step(
         self, model: nn.Module, inputs: Batch, prediction_loss_only: bool, ignore_keys: list[str] | None = None
@@ -200,28 +196,37 @@ class EvalHooks(Protocol):
     def _prepare_input(self, data: Any) -> Any: ...
 
 
-class EvalHost(EvalHooks, Protocol):
-    """The members of a trainer that set up an evaluation: its model, data, metrics and loss."""
+class MetricRequestHost(Protocol):
+    """A trainer, as the metrics that its user requested are read from it."""
 
-    model: nn.Module
     eval_dataset: Any
-    processing_class: Any
-    precision: Precision
-    objective: Any
-    is_in_train: bool
-    train_metrics: Any
-    model_preparation_time: float
+    compute_metrics: Any
     _metrics_asked: Any
+
+
+class MetricsHost(MetricRequestHost, Protocol):
+    """A trainer, as metrics are built for it: what they may have to know, and what "auto" chooses by."""
+
+    args: Any
+    model: nn.Module
+    processing_class: Any
+    strategy: Strategy
+    label_names: list[str]
     _loss_shifts_labels: bool | None
     _output_names: Any
-    _run: Any
-    _train_window: Any
+
+    def _may_add_metrics(self) -> bool: ...
+
+
+class LossHost(Protocol):
+    """A trainer, as the loss of a batch is computed with it outside of the training step."""
+
+    strategy: Strategy
+    objective: Any
+    label_names: list[str]
 
     @property
     def _labels_are(self) -> str: ...
-
-    @property
-    def _prediction_padding(self) -> int: ...
 
     def compute_loss(
         self,
@@ -237,9 +242,14 @@ class EvalHost(EvalHooks, Protocol):
 
     def _shifts_labels(self, batch: Batch) -> bool: ...
 
-    def _may_add_metrics(self) -> bool: ...
-
     def _is_overridden(self, method: str) -> bool: ...
+
+
+class TrainMetricsHost(MetricsHost, LossHost, Protocol):
+    """A trainer, as the metrics of its training batches are computed."""
+
+    train_metrics: Any
+    _train_window: Any
 
 
 class CallbackTensorHost(Protocol):
@@ -248,6 +258,18 @@ class CallbackTensorHost(Protocol):
     model: nn.Module
     strategy: Strategy
     callback_handler: Any
+
+
+class EvalHost(MetricsHost, LossHost, CallbackTensorHost, Protocol):
+    """A trainer, as an evaluation is planned and its model prepared."""
+
+    precision: Precision
+    is_in_train: bool
+    model_preparation_time: float
+    _run: Any
+
+    @property
+    def _prediction_padding(self) -> int: ...
 
 
 class SaveHost(CallbackTensorHost, Protocol):

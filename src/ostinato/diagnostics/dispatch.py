@@ -25,7 +25,7 @@ from .column_errors import left_out
 from .context import FailureContext
 from .exception_notes import Memory, note_checkpoint
 from .failures import explain_failure
-from .hosts import BatchHost, as_run_host
+from .hosts import BatchHost
 from .metric_errors import explain_evaluation, report_labels
 from .model_heads import find_certain_mistake
 
@@ -133,7 +133,7 @@ def explain_evaluation_failure(
 
 def report_missing_labels(trainer: BatchHost, loader: Any, data: str, batch: Batch) -> None:
     """Raise or note that metrics are wanted and the batches have no labels."""
-    by_name = request.asked_of(as_run_host(trainer), request.read_request(loader).options).function is None
+    by_name = request.asked_of(trainer, request.read_request(loader).options).function is None
     context = build_context(trainer, batch, loader, data, 0, 0)
     report_labels(context, is_mistake=data != "prediction set", by_name=by_name)
 

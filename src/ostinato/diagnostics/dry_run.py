@@ -32,7 +32,7 @@ from ..engine import saver, setup
 from ..engine.run import Run
 from . import dispatch, eval_dry_run
 from .failures import explain_failure
-from .hosts import DryRunHost, as_run_host
+from .hosts import DryRunHost
 
 DIRECTORY = ".rehearsal"  # inside the run's directory: its disk and its permissions are what is tried
 EVALUATION_BATCHES = 2
@@ -62,15 +62,15 @@ class Rehearsal:
 
 def rehearse_alone(trainer: DryRunHost) -> Rehearsal:
     """Open a run as `train` would, rehearse it, and restore everything."""
-    settings, host = DryRunSettings.of(trainer.args), as_run_host(trainer)
+    settings = DryRunSettings.of(trainer.args)
     home = Path(trainer._get_output_dir(None))
     was_there = home.is_dir()
     with preserve_trainer(trainer), ExitStack() as while_open:
         trainer.is_in_train, trainer._run_home = True, RunHome()
         trainer._train_batch_size = settings.train_batch_size
-        while_open.enter_context(saver.locked_run_directory(host, None))
+        while_open.enter_context(saver.locked_run_directory(trainer, None))
         trainer._run_home.begin(home, None, writes=False)
-        run = setup.open_run(host, None, None, None, while_open, partial(dispatch.check_first_batch, trainer))
+        run = setup.open_run(trainer, None, None, None, while_open, partial(dispatch.check_first_batch, trainer))
         result = _try_all(trainer, run)
     if not was_there and settings.writes_here and home.is_dir() and not any(home.iterdir()):
         home.rmdir()
@@ -87,7 +87,7 @@ def _try_all(trainer: DryRunHost, run: Run) -> Rehearsal:
     left_out: list[str] = []
     trained = _time(lambda: _try_training(trainer, run, left_out))
     evaluated = _time(lambda: _try_evaluating(trainer, run, left_out))
-    saved = _try_saving(trainer, run) if saver.writes_checkpoints(as_run_host(trainer)) else (None, None, None)
+    saved = _try_saving(trainer, run) if saver.writes_checkpoints(trainer) else (None, None, None)
     result = Rehearsal(trained, evaluated, *saved, left_out=tuple(left_out))
     note(str(result))
     return result
@@ -180,7 +180,7 @@ def _try_saving(trainer: DryRunHost, run: Run) -> tuple[float, float, int]:
             stage.mkdir(parents=True)
         barrier()
         with atomic_directory(target, leader=leads, barrier=barrier) as directory:
-            saver.write_parts(as_run_host(trainer), directory, settings)
+            saver.write_parts(trainer, directory, settings)
         saved = time.perf_counter()
         _load(trainer, str(target), only_model=settings.only_model)
         loaded = time.perf_counter()

@@ -36,7 +36,7 @@ from ..evaluation.metric_run import CurrentBatch
 from ..metrics.base import TooFewRowsError
 from ..optim import schedulers
 from . import dispatch
-from .hosts import DryRunHost, as_run_host
+from .hosts import DryRunHost
 
 # Where client libraries keep state from call to call: a rehearsal would be one call too many.
 STATEFUL_OVERRIDES = (
@@ -100,7 +100,7 @@ def can_check(trainer: DryRunHost, sets: list[Any]) -> bool:
     settings = DryRunSettings.of(trainer.args)
     return (
         settings.evaluates
-        and (request.measures_anything(as_run_host(trainer)) or find_best_metric(trainer) is not None)
+        and (request.measures_anything(trainer) or find_best_metric(trainer) is not None)
         and not settings.evaluates_first
         and not settings.batch_metrics
         and trainer.state.global_step < trainer.state.max_steps
@@ -112,7 +112,7 @@ def can_check(trainer: DryRunHost, sets: list[Any]) -> bool:
 
 def memories(trainer: DryRunHost, sets: list[Any]) -> list[Any]:
     """Return the objects that an evaluation calls and that may keep state."""
-    functions = [trainer.data_collator, trainer.preprocess_logits_for_metrics, *request.memories(as_run_host(trainer))]
+    functions = [trainer.data_collator, trainer.preprocess_logits_for_metrics, *request.memories(trainer)]
     return [*functions, *map(rows_in, sets), getattr(trainer.model, "config", None)]
 
 
@@ -125,12 +125,11 @@ def attempt(
     loader, current_batch = trainer.get_eval_dataloader(name), CurrentBatch()
     loader.num_workers, loader.pin_memory = 0, False  # starting workers for one batch would take longer than it
     data = request.name_evaluated_set("Evaluation", prefix, trainer.eval_dataset)
-    host = as_run_host(trainer)
-    wanted = request.resolve_request(host, name, only_metrics=True)
+    wanted = request.resolve_request(trainer, name, only_metrics=True)
     plan = plan_evaluation(
-        host,
+        trainer,
         request.attach_request(loader, wanted),
-        loss_only=request.decide_loss_only(host, wanted),
+        loss_only=request.decide_loss_only(trainer, wanted),
         ignore_keys=ignore_keys,
         prefix=prefix,
         data=data,
@@ -143,7 +142,7 @@ def attempt(
     try:
         with trainer.precision.forward(trainer.model):
             batches = loader if whole else itertools.islice(loader, first)
-            output = eval_loop.evaluation_loop(host, model, batches, plan, current_batch)
+            output = eval_loop.evaluation_loop(trainer, model, batches, plan, current_batch)
     except Exception as error:
         reason = dispatch.explain_evaluation_failure(trainer, error, current_batch, loader, data)
         return Outcome({}, reason, in_metrics=current_batch.doing == "metrics")
@@ -155,17 +154,17 @@ def evaluate_with_own_loop(
 ) -> Outcome:
     """Evaluate through the loop of a subclass, with a loader of the first rows alone."""
     evaluated, handler = list_eval_sets(trainer.eval_dataset)[name], trainer.callback_handler
-    settings, host = DryRunSettings.of(trainer.args), as_run_host(trainer)
+    settings = DryRunSettings.of(trainer.args)
     if not whole:
         rows = take_first_rows(rows_in(evaluated), first * settings.eval_batch_size * settings.world_size)
         evaluated = replace(evaluated, dataset=rows) if isinstance(evaluated, EvalSet) else rows
     callbacks, handler.callbacks = handler.callbacks, []  # no callback is called
     try:
-        wanted = request.resolve_request(host, evaluated, only_metrics=True)
+        wanted = request.resolve_request(trainer, evaluated, only_metrics=True)
         loader = trainer.get_eval_dataloader(evaluated)
         if isinstance(loader, Loader):
             loader.num_workers, loader.pin_memory = 0, False
-        loss_only = request.decide_loss_only(host, wanted)
+        loss_only = request.decide_loss_only(trainer, wanted)
         loader = request.attach_request(loader, wanted)
         output = trainer.evaluation_loop(loader, "Evaluation", loss_only, ignore_keys, prefix)
     except Exception as error:

@@ -38,7 +38,7 @@ from .context import FailureContext
 from .eval_dry_run import preserve_state
 from .exception_notes import Memory, get_name
 from .failures import explain_failure
-from .hosts import ExplainHost, as_run_host
+from .hosts import ExplainHost
 from .metric_errors import find_missing_labels
 from .model_heads import find_certain_mistake
 from .record_call import RecordedCall, build_finding, record_call, suppress_notices
@@ -63,7 +63,7 @@ def explain_batch(trainer: ExplainHost, dataset: Any = None) -> BatchReport:
 def preserve_everything(trainer: ExplainHost, dataset: Any = None) -> Iterator[None]:
     """Restore weights, buffers, modes, random streams, notices and the user's objects on exit."""
     sets = trainer.eval_dataset
-    functions = [trainer.data_collator, trainer.preprocess_logits_for_metrics, *request.memories(as_run_host(trainer))]
+    functions = [trainer.data_collator, trainer.preprocess_logits_for_metrics, *request.memories(trainer)]
     orders = [
         trainer.compute_loss_func,
         trainer.sampler,
@@ -217,7 +217,7 @@ class _BatchExplainer:
         model.eval()
         with torch.no_grad(), trainer.precision.forward(trainer.model):
             if self.source.is_training:
-                return compute_loss_alone(as_run_host(trainer), model, inputs)
+                return compute_loss_alone(trainer, model, inputs)
             return trainer.prediction_step(model, inputs, True)[0]
 
     def _describe_call(self, seen: RecordedCall) -> Call:
@@ -287,7 +287,7 @@ class _BatchExplainer:
         assert self.context is not None
         evaluated = metric_preview.evaluate(trainer, self.batch)
         rows = len(source.dataset) if has_length(source.dataset) else None
-        self.labels, self.asked = evaluated.labels, request.asked_of(as_run_host(trainer), source.options)
+        self.labels, self.asked = evaluated.labels, request.asked_of(trainer, source.options)
         self.found["evaluation"] = metric_preview.received(trainer, evaluated, self.asked, data=source.name, rows=rows)
         if evaluated.labels is None and self.asked:
             mistake = find_missing_labels(self.context)

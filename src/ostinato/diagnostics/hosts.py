@@ -8,18 +8,18 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from ..core.protocols import Batch, Precision, Strategy
-from ..core.state import TrainerControl, TrainerState
+from ..core.protocols import Batch, EvalHooks, EvalHost, LossHost, MetricRequestHost, MetricsHost, Precision
+from ..core.state import TrainerState
+from ..engine.run_host import LengthHost, RunHost
 
 
-class BatchHost(Protocol):
+class BatchHost(MetricRequestHost, Protocol):
     """Explains why a batch made the model, its loss or a metric fail."""
 
     args: Any
     model: nn.Module
     state: TrainerState
     label_names: list[str]
-    can_return_loss: bool
     data_collator: Any
     compute_loss_func: Any
     label_smoother: Any
@@ -34,19 +34,13 @@ class BatchHost(Protocol):
     def _is_overridden(self, method: str) -> bool: ...
 
 
-class ExplainHost(BatchHost, Protocol):
+class ExplainHost(BatchHost, MetricsHost, LossHost, Protocol):
     """Sends one batch through the model and describes it."""
 
-    strategy: Strategy
     precision: Precision
-    objective: Any
-    processing_class: Any
     train_dataset: Any
-    eval_dataset: Any
     sampler: Any
     batch_sampler: Any
-    _output_names: Any
-    _loss_shifts_labels: bool | None
 
     @property
     def _model_name(self) -> str: ...
@@ -65,14 +59,10 @@ class ExplainHost(BatchHost, Protocol):
 
     def _wrap_model(self, model: nn.Module, training: bool = True, dataloader: Any = None) -> nn.Module: ...
 
-    def _shifts_labels(self, batch: Batch) -> bool: ...
-
-    def _loss_source(self) -> str: ...
-
     def _set_signature_columns_if_needed(self) -> None: ...
 
 
-class PlanHost(ExplainHost, Protocol):
+class PlanHost(ExplainHost, LengthHost, Protocol):
     """Tells what a run will do."""
 
     optimizer: Any
@@ -91,12 +81,8 @@ class PlanHost(ExplainHost, Protocol):
     def _get_output_dir(self, trial: Any) -> str: ...
 
 
-class DryRunHost(PlanHost, Protocol):
+class DryRunHost(ExplainHost, RunHost, EvalHost, EvalHooks, Protocol):
     """Tries a training batch, an evaluation, a save and a load."""
-
-    control: TrainerControl
-    is_in_train: bool
-    model_wrapped: nn.Module
 
     def training_step(
         self, model: nn.Module, inputs: Batch, num_items_in_batch: Tensor | int | None = None
@@ -113,26 +99,8 @@ class DryRunHost(PlanHost, Protocol):
 
     def _get_num_items_in_batch(self, batch_samples: list[Batch], device: torch.device) -> Tensor | int | None: ...
 
-    def _may_add_metrics(self) -> bool: ...
-
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None: ...
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None: ...
-
-    def _load_scaler(self, checkpoint: str | None) -> None: ...
-
-    def _load_rng_state(self, checkpoint: str | None) -> None: ...
-
 
 class VerifyHost(DryRunHost, Protocol):
     """Trains twice, to compare a resumed run with one that was not stopped."""
 
     def train(self, resume_from_checkpoint: str | bool | None = None) -> Any: ...
-
-
-def as_run_host(host: BatchHost) -> Any:
-    """Return `host` as the functions of engine/ and evaluation/ take it.
-
-    They name members that diagnostics never reads; repeating these here would hide which ones it does.
-    """
-    return host

@@ -23,13 +23,13 @@ from ..data.batching.split_by_length import PaddingMeter, cuts_updates
 from ..data.epoch_position import first_course, samples_at
 from ..data.eval_set import EvalSet, rows_in
 from ..data.mixture import mixed
-from ..engine import setup
+from ..engine import loader_plan
 from ..engine.run import Plan
 from ..evaluation import request
 from ..optim import schedulers
 from . import eval_dry_run, explain_batch, metric_preview
 from .exception_notes import get_name
-from .hosts import PlanHost, as_run_host
+from .hosts import PlanHost
 from .run_plan import (
     BatchPlan,
     Checkpoints,
@@ -54,7 +54,7 @@ def build_run_plan(trainer: PlanHost) -> RunPlan:
     with explain_batch.preserve_everything(trainer):
         trainer._train_batch_size = settings.train_batch_size
         loader = trainer.get_train_dataloader()
-        plan = setup.plan_for(as_run_host(trainer), loader)
+        plan = loader_plan.plan_run(trainer, loader)
         intervals = TrainerState()
         intervals.compute_steps(trainer.args, plan.max_steps)
         evaluations = _plan_evaluations(trainer, plan, intervals)
@@ -88,7 +88,7 @@ def _length(trainer: PlanHost, plan: Plan, loader: Any) -> Length:
         epochs = settings.epochs
     return Length(
         steps=plan.max_steps,
-        rows=setup.rows_per_epoch(as_run_host(trainer), loader) if known else None,
+        rows=loader_plan.count_rows_per_epoch(trainer, loader) if known else None,
         epochs=None if epochs is None else round(float(epochs), 2),
         steps_per_epoch=per_epoch,
     )
@@ -98,7 +98,7 @@ def _batch(trainer: PlanHost, plan: Plan, loader: Any) -> BatchPlan:
     settings = LoaderSettings.of(trainer.args)
     meter = _padding(trainer, plan, loader)
     return BatchPlan(
-        rows=setup.rows_per_update(as_run_host(trainer), loader, len(loader) if has_length(loader) else None),
+        rows=loader_plan.count_rows_per_update(trainer, loader, len(loader) if has_length(loader) else None),
         per_device=RunPlanSettings.of(trainer.args).train_batch_size,
         micro_batches=settings.accumulation,
         processes=settings.world_size,
@@ -123,7 +123,7 @@ def _describe_cut(trainer: PlanHost, loader: Any) -> str:
         return "cut into micro-batches by length (split_by_length=True)"
     if settings.max_tokens is not None:
         return f"as many as fit {settings.max_tokens:,} tokens (max_tokens_per_batch)"
-    return "as your own batches have them" if setup.has_own_batches(as_run_host(trainer), loader) else ""
+    return "as your own batches have them" if loader_plan.has_own_batches(trainer, loader) else ""
 
 
 def _describe_order(trainer: PlanHost) -> str:
@@ -300,7 +300,7 @@ def _eval_batches(trainer: PlanHost, evaluated: Any) -> int | None:
 def _metrics(trainer: PlanHost) -> tuple[str, ...]:
     """Return the names of the metrics of all evaluation sets."""
     sets = eval_dry_run.list_eval_sets(trainer.eval_dataset).values()
-    specs = [request.asked_of(as_run_host(trainer), one if isinstance(one, EvalSet) else None) for one in sets]
+    specs = [request.asked_of(trainer, one if isinstance(one, EvalSet) else None) for one in sets]
     return tuple(dict.fromkeys(name for spec in specs for name in metric_preview.in_use(spec)))
 
 

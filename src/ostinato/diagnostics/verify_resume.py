@@ -33,7 +33,7 @@ from ..core.random import undisturbed
 from ..core.run_files import VERIFY_DIRECTORY
 from ..core.state import ExportableState, TrainerControl, TrainerState, export_callbacks
 from ..core.state_guard import can_be_put_back, unchanged
-from ..engine import setup
+from ..engine import loader_plan
 from ..journal.journal_callback import JournalCallback
 from ..progress.callback import ProgressCallback
 from ..progress.notebook import NotebookProgressCallback
@@ -41,7 +41,7 @@ from ..progress.plain import PrinterCallback
 from ..trackers.base import TrackerCallback
 from .dry_run import preserve_trainer
 from .fingerprint import Difference, StepRecord, fingerprints, first_difference
-from .hosts import VerifyHost, as_run_host
+from .hosts import VerifyHost
 
 _GENERATORS = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
 _NUMBERS = (bool, int, float, str, type(None))
@@ -113,7 +113,7 @@ _CLOCKS = (TimeLimitCallback,)  # the time that a run took is never the same
 
 def _planned_steps(trainer: VerifyHost) -> int:
     with undisturbed():
-        return setup.plan_for(as_run_host(trainer), trainer.get_train_dataloader()).max_steps
+        return loader_plan.plan_run(trainer, trainer.get_train_dataloader()).max_steps
 
 
 class _TemporaryRunHome(RunHome):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -12,23 +14,22 @@ from ..core.errors import ConfigError
 from ..core.protocols import Strategy
 from .loop import AGREE_EVERY
 from .run import Run
-from .run_host import RunHost
 
 
-def attach_control_file(trainer: RunHost, run: Run) -> None:
+def attach_control_file(callbacks: Sequence[Any], strategy: Strategy, run: Run) -> None:
     """Connect the callbacks that depend on other processes to the run.
 
     A `ControlFileCallback` gets the processes it acts with. A `TimeLimitCallback` gets the number of steps between two
     checks for a stop.
     """
-    for callback in trainer.callback_handler.callbacks:
+    for callback in callbacks:
         if isinstance(callback, TimeLimitCallback):
             callback.reckon_with(1 if run.updates.processes == 1 else AGREE_EVERY)
-    callbacks = [one for one in trainer.callback_handler.callbacks if isinstance(one, ControlFileCallback)]
+    with_file = [callback for callback in callbacks if isinstance(callback, ControlFileCallback)]
     if run.updates.processes > 1:
-        _check_all_have(len(callbacks), trainer.strategy)
-    for callback in callbacks:
-        callback.join(_Alone(run) if run.updates.processes == 1 else _Several(run, trainer.strategy))
+        _check_all_have(len(with_file), strategy)
+    for callback in with_file:
+        callback.join(_Alone(run) if run.updates.processes == 1 else _Several(run, strategy))
 
 
 def _check_all_have(own: int, strategy: Strategy) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import torch
 
@@ -12,9 +11,10 @@ from ..core.notices import note
 from ..core.outputs import TrainOutput
 from ..core.timing import speed_metrics
 from .run import Run
+from .run_host import FinishHost
 
 
-def finish(trainer: Any, run: Run) -> TrainOutput:
+def finish(trainer: FinishHost, run: Run) -> TrainOutput:
     """Compute the final numbers, load the best model if requested, log, and emit `on_train_end`."""
     run.saves.wait()
     if run.options.settings.load_best_at_end and trainer.state.best_model_checkpoint is not None:

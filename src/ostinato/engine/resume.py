@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,10 @@ from ..optim import schedulers
 from .plan import Plan
 from .resume_plan import Resumed
 from .run import Run
-from .run_host import RunHost
+from .run_host import CheckpointHost, ResumeHost
 
 
-def checkpoint_to_resume(trainer: RunHost, wanted: str | bool | None, mode: ResumeMode) -> str | None:
+def find_checkpoint(trainer: CheckpointHost, wanted: str | bool | None, mode: ResumeMode) -> str | None:
     """Return the directory that `resume_from_checkpoint` names; None for a new run."""
     trainer._run_home.verified = None
     if wanted is None or wanted is False:
@@ -41,13 +42,13 @@ def checkpoint_to_resume(trainer: RunHost, wanted: str | bool | None, mode: Resu
         if not Path(wanted).is_dir():
             raise usage_errors.no_such_checkpoint(str(wanted), trainer._home)
         return str(wanted)
-    found = _newest(trainer)
+    found = _find_newest(trainer)
     if found is None:
         raise usage_errors.no_checkpoint(trainer._home, trainer._run_home.damage)
     return found
 
 
-def _newest(trainer: RunHost) -> str | None:
+def _find_newest(trainer: CheckpointHost) -> str | None:
     """Return the newest complete checkpoint.
 
     One process reads them all and broadcasts the result, unless each node has its own.
@@ -72,19 +73,19 @@ def _newest(trainer: RunHost) -> str | None:
     return chosen[1:]
 
 
-def forks(trainer: RunHost) -> bool:
+def is_fork(mode: ResumeMode) -> bool:
     """Return whether a new run starts from the checkpoint's weights."""
-    return trainer._resume_mode in (ResumeMode.FORK, ResumeMode.FORK_WITH_OPTIMIZER)
+    return mode in (ResumeMode.FORK, ResumeMode.FORK_WITH_OPTIMIZER)
 
 
-def read_checkpoint(trainer: RunHost, checkpoint: str, plan: Plan, loader: Any) -> Resumed:
+def read_checkpoint(trainer: ResumeHost, checkpoint: str, plan: Plan, loader: Any) -> Resumed:
     """Return the state of the run in a checkpoint, and its plan from there on."""
     opened = open_checkpoint(checkpoint, verified=trainer._run_home.verified == Path(checkpoint))
     state = opened.state()
     progress = opened.loop_state(
         batches_per_epoch=plan.batches_per_epoch,
         accumulation=plan.accumulation,
-        epoch_closed=saves_after_epochs(trainer),
+        epoch_closed=RunSettings.of(trainer.args).saves_after_epochs,
     )
     arguments = opened.arguments()
     resumed = Resumed.at(
@@ -96,15 +97,15 @@ def read_checkpoint(trainer: RunHost, checkpoint: str, plan: Plan, loader: Any) 
         epochs=RunSettings.of(trainer.args).epochs,
         max_steps=RunSettings.of(trainer.args).max_steps,
         processes=trainer.strategy.size,
-        keeps_order=not any(one.reorders for one in _changed_arguments(trainer, arguments, state, plan)),
+        keeps_order=not any(one.reorders for one in _find_changed_arguments(trainer, arguments, state, plan)),
     )
     if trainer._resume_mode == ResumeMode.EXTEND and resumed.plan.max_steps <= state.max_steps:
         raise usage_errors.nothing_to_extend(checkpoint, planned=state.max_steps, now=resumed.plan.max_steps)
-    return dataclasses.replace(resumed, arguments=_changed_arguments(trainer, arguments, state, resumed.plan))
+    return dataclasses.replace(resumed, arguments=_find_changed_arguments(trainer, arguments, state, resumed.plan))
 
 
-def _changed_arguments(
-    trainer: RunHost, before: dict[str, Any], state: TrainerState, plan: Plan
+def _find_changed_arguments(
+    trainer: ResumeHost, before: dict[str, Any], state: TrainerState, plan: Plan
 ) -> tuple[Change, ...]:
     """Return the arguments that differ from the checkpoint's. Called before optimizer and schedule are created."""
     schedule_is_theirs = trainer.lr_scheduler is not None and not trainer._created_lr_scheduler
@@ -124,7 +125,7 @@ def _changed_arguments(
     return tuple(find_changes(type(trainer.args), before, json.loads(arguments_json(trainer.args)), context))
 
 
-def resume(trainer: RunHost, resumed: Resumed, run: Run) -> None:
+def resume(trainer: ResumeHost, resumed: Resumed, run: Run) -> None:
     """Load everything. The random streams come last, once the data are at their earlier position."""
     checkpoint, state = resumed.checkpoint, trainer.state
     trainer._load_from_checkpoint(checkpoint)
@@ -143,7 +144,7 @@ def resume(trainer: RunHost, resumed: Resumed, run: Run) -> None:
         run.updates.restore_streams = partial(trainer._load_rng_state, checkpoint)
     extends = trainer._resume_mode == ResumeMode.EXTEND
     note(f"{'extending' if extends else 'resuming'} from {checkpoint}: step {state.global_step} of {state.max_steps}")
-    told = [*format_changes(resumed.arguments), *resumed.changes, *_other_rate(trainer, at_once=extends)]
+    told = [*format_changes(resumed.arguments), *resumed.changes, *_describe_other_rate(trainer, at_once=extends)]
     if told:
         header = f"not everything is as it was in {Path(checkpoint).name}:"
         note("\n  ".join([header, *told, *summarize_changes(resumed.arguments)]))
@@ -151,7 +152,7 @@ def resume(trainer: RunHost, resumed: Resumed, run: Run) -> None:
         note("nothing is left to do; resume_mode='extend' with a larger max_steps or num_train_epochs goes on")
 
 
-def _other_rate(trainer: RunHost, *, at_once: bool) -> list[str]:
+def _describe_other_rate(trainer: ResumeHost, *, at_once: bool) -> list[str]:
     """Return a line about a learning rate that is not the present schedule's; `at_once` sets the schedule's rate.
 
     The rate of the next step is part of the optimizer's state. Without `at_once`, the present schedule takes over one
@@ -169,7 +170,7 @@ def _other_rate(trainer: RunHost, *, at_once: bool) -> list[str]:
     return [f"learning rate: step {step} still has {before:.4g}; the present schedule, {now:.4g} there, follows it"]
 
 
-def fork(trainer: RunHost, checkpoint: str, run: Run) -> None:
+def fork(trainer: ResumeHost, checkpoint: str, run: Run) -> None:
     """Start a new run with the weights of a checkpoint and, if requested, with its optimizer's averages."""
     opened = open_checkpoint(checkpoint, verified=trainer._run_home.verified == Path(checkpoint))
     step, owner = opened.state().global_step, identity.read_run_id(checkpoint)
@@ -192,22 +193,17 @@ def fork(trainer: RunHost, checkpoint: str, run: Run) -> None:
     note(f"forked from {checkpoint}, step {step}: its {what}; everything else begins anew, as run {run_id}")
 
 
-def saves_after_epochs(trainer: RunHost) -> bool:
-    """Return whether checkpoints are written at the end of an epoch, after its last step."""
-    return RunSettings.of(trainer.args).saves_after_epochs
-
-
-def load_callback_state(trainer: RunHost) -> None:
+def load_callback_state(callbacks: Sequence[Any], state: TrainerState) -> None:
     """Restore the state of callbacks that have one."""
-    saved = copy.deepcopy(trainer.state.stateful_callbacks)
-    for callback in trainer.callback_handler.callbacks:
+    saved = copy.deepcopy(state.stateful_callbacks)
+    for callback in callbacks:
         if not isinstance(callback, ExportableState):
             continue
         states = saved.get(type(callback).__name__)
-        state = states.pop(0) if isinstance(states, list) and states else states
-        if isinstance(state, dict):
-            for name, value in state["attributes"].items():
+        own = states.pop(0) if isinstance(states, list) and states else states
+        if isinstance(own, dict):
+            for name, value in own["attributes"].items():
                 setattr(callback, name, value)
-            for name, value in state["args"].items():
+            for name, value in own["args"].items():
                 if plain(now := getattr(callback, name, value)) != value:
                     note(f"{type(callback).__name__}: {name}={now!r} counts, not {value!r} as in the checkpoint")

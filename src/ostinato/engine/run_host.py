@@ -1,4 +1,7 @@
-"""The members of a trainer that setting up, saving, resuming and stopping a run use."""
+"""The trainer as a run sees it: one Protocol for each part of the engine, with what that part reads, sets or calls.
+
+Methods are override points; attributes that a part sets are those that users may read or replace.
+"""
 
 from __future__ import annotations
 
@@ -11,49 +14,77 @@ from torch.utils.data import DataLoader
 
 from ..checkpoint.run_directory import RunHome
 from ..core.choices import ResumeMode
-from ..core.protocols import Batch, EvalHost, JournalHost, ReportHooks, SaveHost
+from ..core.protocols import (
+    Batch,
+    CallbackTensorHost,
+    EventHost,
+    Precision,
+    ReportHooks,
+    SaveHost,
+    Strategy,
+    TrainMetricsHost,
+)
+from ..core.state import TrainerState
 from ..loss.objective import Objective
 from ..loss.signatures import LossSignature
 from .run import Run
 
 
-class RunHost(ReportHooks, SaveHost, EvalHost, JournalHost, Protocol):
-    """A trainer as its runs see it. Attributes are those that a run sets, methods are override points."""
+class LengthHost(Protocol):
+    """A trainer, as the number of its steps is computed."""
 
-    model_wrapped: nn.Module
-    optimizer: Any
-    optimizer_cls_and_kwargs: Any
-    objective: Objective
+    args: Any
+    strategy: Strategy
+    train_dataset: Any
     sampler: Any
     batch_sampler: Any
-    neftune_noise_alpha: float | None
-    loss_is_scaled_for_ga: bool | None
-    _run: Run | None
-    _run_home: RunHome
-    _resume_mode: ResumeMode
-    _rehearsed: Any
-    _created_lr_scheduler: bool
-    _initial_num_input_tokens_seen: int
-    _train_batch_size: int
-
-    @property
-    def _home(self) -> Path: ...
-
-    def get_train_dataloader(self) -> DataLoader[Any]: ...
-
-    def create_optimizer_and_scheduler(self, num_training_steps: int) -> None: ...
-
-    def get_total_train_batch_size(self, args: Any) -> int: ...
 
     def num_examples(self, dataloader: DataLoader[Any]) -> int: ...
 
-    def is_world_process_zero(self) -> bool: ...
+    def get_total_train_batch_size(self, args: Any) -> int: ...
 
-    def store_flos(self) -> None: ...
+
+class ModelHost(Protocol):
+    """A trainer, as its model, optimizer and schedule are made ready for a run."""
+
+    args: Any
+    model: nn.Module
+    model_wrapped: nn.Module
+    processing_class: Any
+    precision: Precision
+    optimizer: Any
+    lr_scheduler: Any
+    neftune_noise_alpha: float | None
+    _created_lr_scheduler: bool
 
     def _wrap_model(self, model: nn.Module, training: bool = True, dataloader: Any = None) -> nn.Module: ...
 
-    def _divisors(self, batches: list[Batch], padding_batches: list[bool]) -> list[float]: ...
+    def create_optimizer_and_scheduler(self, num_training_steps: int) -> None: ...
+
+
+class ObjectiveHost(Protocol):
+    """A trainer, as the scale of its loss is set before the first step."""
+
+    objective: Objective
+    loss_is_scaled_for_ga: bool | None
+
+    def _loss_signature(self) -> LossSignature: ...
+
+    def _loss_source(self) -> str: ...
+
+    def _is_overridden(self, method: str) -> bool: ...
+
+
+class MeterHost(Protocol):
+    """A trainer, as the numbers of its run are counted."""
+
+    args: Any
+    state: TrainerState
+    strategy: Strategy
+    objective: Objective
+    _train_window: Any
+
+    def is_world_process_zero(self) -> bool: ...
 
     def _flop_counter(self) -> Any: ...
 
@@ -61,11 +92,53 @@ class RunHost(ReportHooks, SaveHost, EvalHost, JournalHost, Protocol):
 
     def _track_num_input_tokens(self, inputs: Batch) -> None: ...
 
-    def _loss_signature(self) -> LossSignature: ...
+    def _is_overridden(self, method: str) -> bool: ...
+
+
+class SummaryHost(Protocol):
+    """A trainer, as progress displays describe its run."""
+
+    args: Any
+    model: nn.Module
+    strategy: Strategy
+    callback_handler: Any
+    _rehearsed: Any
+
+
+class SaverHost(SaveHost, Protocol):
+    """A trainer, as its checkpoints are written, rotated and uploaded."""
+
+    optimizer: Any
+    is_in_train: bool
+    _run: Run | None
+    _run_home: RunHome
+
+    def is_world_process_zero(self) -> bool: ...
+
+    def store_flos(self) -> None: ...
 
     def _get_output_dir(self, trial: Any) -> str: ...
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None: ...
+
+    def _is_overridden(self, method: str) -> bool: ...
+
+
+class CheckpointHost(Protocol):
+    """A trainer, as the checkpoint to resume from is looked for."""
+
+    args: Any
+    strategy: Strategy
+    _run_home: RunHome
+
+    @property
+    def _home(self) -> Path: ...
+
+    def is_world_process_zero(self) -> bool: ...
+
+
+class LoadHooks(Protocol):
+    """The override points that load the parts of a checkpoint."""
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None: ...
 
@@ -77,4 +150,54 @@ class RunHost(ReportHooks, SaveHost, EvalHost, JournalHost, Protocol):
 
     def _load_callback_state(self) -> None: ...
 
+
+class ResumeHost(LoadHooks, CallbackTensorHost, Protocol):
+    """A trainer, as a run is resumed or forked with it."""
+
+    args: Any
+    state: TrainerState
+    train_dataset: Any
+    sampler: Any
+    batch_sampler: Any
+    optimizer: Any
+    lr_scheduler: Any
+    optimizer_cls_and_kwargs: Any
+    _created_lr_scheduler: bool
+    _resume_mode: ResumeMode
+    _run: Run | None
+    _run_home: RunHome
+
     def _existing_optimizer(self) -> torch.optim.Optimizer: ...
+
+    def _is_overridden(self, method: str) -> bool: ...
+
+
+class StopHost(ReportHooks, CheckpointHost, Protocol):
+    """A trainer, as it is stopped by a signal."""
+
+
+class FinishHost(EventHost, Protocol):
+    """A trainer, as its run ends."""
+
+    strategy: Strategy
+    is_in_train: bool
+    _memory_tracker: Any
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None: ...
+
+    def store_flos(self) -> None: ...
+
+    def _load_best_model(self) -> None: ...
+
+
+class RunHost(
+    LengthHost, ModelHost, ObjectiveHost, MeterHost, TrainMetricsHost, SummaryHost, SaverHost, ResumeHost, Protocol
+):
+    """A trainer, as a run is opened: what all the stages need, and a loader."""
+
+    _initial_num_input_tokens_seen: int
+    _train_batch_size: int
+
+    def get_train_dataloader(self) -> DataLoader[Any]: ...
+
+    def _divisors(self, batches: list[Batch], padding_batches: list[bool]) -> list[float]: ...

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import nn
 
 from ..arguments.settings import RunSettings
@@ -16,36 +17,37 @@ from ..progress.callback import ProgressCallback
 from ..progress.messages import ObservedRun, describe_run
 from ..progress.notebook import NotebookProgressCallback
 from .run import Run
-from .run_host import RunHost
+from .run_host import SummaryHost
 
 
-def attach_progress(trainer: RunHost, run: Run) -> None:
+def attach_progress(trainer: SummaryHost, run: Run) -> None:
     """Give the run's facts to the callbacks that show progress."""
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, (ProgressCallback, NotebookProgressCallback)):
-            callback.watch(watched(trainer, run))
+            callback.watch(describe(trainer, run))
 
 
-def skipping(trainer: RunHost) -> Callable[[int | None, int, str], bool] | None:
+def find_skip_display(callbacks: Sequence[Any]) -> Callable[[int | None, int, str], bool] | None:
     """Return the function that shows how far a stream is read again, up to the run's position, if there is one."""
-    bars = [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, ProgressCallback)]
-    return bars[0].show_skipping if bars else None
+    bar = _find_bar(callbacks)
+    return None if bar is None else bar.show_skipping
 
 
-def saving(trainer: RunHost) -> ShowSaving | None:
+def find_save_display(callbacks: Sequence[Any]) -> ShowSaving | None:
     """Return the function that shows that training waits for a save; None if there is none."""
-    bars = [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, ProgressCallback)]
-    return bars[0].show_saving if bars else None
+    bar = _find_bar(callbacks)
+    return None if bar is None else bar.show_saving
 
 
-def watched(trainer: RunHost, run: Run) -> ObservedRun:
+def _find_bar(callbacks: Sequence[Any]) -> ProgressCallback | None:
+    return next((callback for callback in callbacks if isinstance(callback, ProgressCallback)), None)
+
+
+def describe(trainer: SummaryHost, run: Run) -> ObservedRun:
     """Return the facts that progress displays may read."""
     settings, model, device = RunSettings.of(trainer.args), bare_model(trainer.model), trainer.strategy.device
     parameters = list(model.parameters())
-    logged_at, before = (
-        run.meters.loss.last_step,
-        run.meters.loss.pending.clone(),
-    )  # of the run that this one continues
+    logged_at, before = run.meters.loss.last_step, run.meters.loss.pending.clone()  # of the run that is resumed
 
     def first_loss() -> float | None:
         """Return the first loss; None with several processes, as each knows the loss of its own rows only."""
@@ -62,8 +64,8 @@ def watched(trainer: RunHost, run: Run) -> ObservedRun:
             type(model).__name__,
             (sum(one.numel() for one in parameters), sum(one.numel() for one in parameters if one.requires_grad)),
             str(device) if run.updates.processes == 1 else f"{run.updates.processes} x {device.type}",
-            precision_of(trainer, parameters),
-            num_rows(run.updates.loader),
+            name_precision(settings, device, parameters),
+            count_rows(run.updates.loader),
             run.plan.max_steps,
             settings.batch_size * settings.accumulation * run.updates.processes,
         ),
@@ -76,17 +78,16 @@ def watched(trainer: RunHost, run: Run) -> ObservedRun:
     )
 
 
-def precision_of(trainer: RunHost, parameters: list[nn.Parameter]) -> str:
+def name_precision(settings: RunSettings, device: torch.device, parameters: list[nn.Parameter]) -> str:
     """Return the name of the number format used for computing."""
-    precision = RunSettings.of(trainer.args).mixed_precision
-    if precision == "bf16":
+    if settings.mixed_precision == "bf16":
         return "bf16"
-    if precision == "fp16" and trainer.strategy.device.type != "cpu":  # on a CPU it has no effect
+    if settings.mixed_precision == "fp16" and device.type != "cpu":  # on a CPU it has no effect
         return "fp16"
     return str(parameters[0].dtype).removeprefix("torch.") if parameters else "float32"
 
 
-def num_rows(loader: Any) -> int | None:
+def count_rows(loader: Any) -> int | None:
     """Return the number of rows of a loader's data set; None if it is unknown."""
     dataset: Any = getattr(loader, "dataset", None)
     return len(dataset) if has_length(dataset) else None

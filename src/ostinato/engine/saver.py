@@ -31,7 +31,7 @@ from ..core.notices import note, warn
 from ..core.state import TrainerState
 from ..journal import run_journal
 from .plan import Plan
-from .run_host import RunHost
+from .run_host import SaverHost
 
 WRITE_PARTS = ("save_model", "_save", "_save_optimizer_and_scheduler", "_save_scaler", "_save_rng_state")
 LOOK_AFTER = ("_save_checkpoint", "_maybe_log_save_evaluate", "_determine_best_metric")
@@ -45,14 +45,14 @@ _SLACK = 2**20  # a forecast that is slightly too small would cost the memory of
 # ---- the directory of a run ----------------------------------------------------------------------------------------
 
 
-def writes_checkpoints(trainer: RunHost) -> bool:
+def writes_checkpoints(trainer: SaverHost) -> bool:
     """Return whether this run writes anything into its directory."""
     settings = SaveSettings.of(trainer.args)
     return settings.strategy != SaveStrategy.NO or settings.load_best_at_end
 
 
 @contextmanager
-def locked_run_directory(trainer: RunHost, trial: Any) -> Iterator[None]:
+def locked_run_directory(trainer: SaverHost, trial: Any) -> Iterator[None]:
     """Hold the lock of the run's directory while entered.
 
     The directory is writable, no other run uses it, and no save is in progress on exit.
@@ -71,7 +71,7 @@ def locked_run_directory(trainer: RunHost, trial: Any) -> Iterator[None]:
                 trainer._run.saves.memory.clear()
 
 
-def check_space(trainer: RunHost, plan: Plan, trial: Any) -> None:
+def check_space(trainer: SaverHost, plan: Plan, trial: Any) -> None:
     """Compare the size of the expected checkpoints with the free space on the disk."""
     settings, state = SaveSettings.of(trainer.args), trainer.state
     if settings.strategy == SaveStrategy.NO or not trainer.is_world_process_zero():
@@ -86,7 +86,7 @@ def check_space(trainer: RunHost, plan: Plan, trial: Any) -> None:
     )
 
 
-def prepare(trainer: RunHost) -> None:
+def prepare(trainer: SaverHost) -> None:
     """Reserve the memory for snapshots before the first of them, if any will be taken."""
     run, settings = trainer._run, SaveSettings.of(trainer.args)
     assert run is not None
@@ -103,7 +103,7 @@ def prepare(trainer: RunHost) -> None:
     saves.prepare(reserve)
 
 
-def _forecast(trainer: RunHost, *, only_model: bool) -> int:
+def _forecast(trainer: SaverHost, *, only_model: bool) -> int:
     return space.forecast_bytes(trainer.model, None if only_model else space.state_factor(trainer.optimizer))
 
 
@@ -128,7 +128,7 @@ class Save:
         return self.best == str(self.target)
 
 
-def save_checkpoint(trainer: RunHost, trial: Any) -> None:
+def save_checkpoint(trainer: SaverHost, trial: Any) -> None:
     """Write `checkpoint-N`, which appears whole or not at all."""
     wait_for_last(trainer)
     settings, run_dir = SaveSettings.of(trainer.args), Path(trainer._get_output_dir(trial=trial))
@@ -151,7 +151,7 @@ def save_checkpoint(trainer: RunHost, trial: Any) -> None:
     carry_out(trainer, Save(target, step, best, settings.only_model, parts, tidy if needs_tidying else None, publish))
 
 
-def take_for_best(trainer: RunHost, trial: Any) -> None:
+def take_for_best(trainer: SaverHost, trial: Any) -> None:
     """Record the checkpoint of this step as the best, if it was written before the step was evaluated.
 
     This happens when evaluation is due at the end of an epoch, and a checkpoint at its last step.
@@ -171,7 +171,7 @@ def take_for_best(trainer: RunHost, trial: Any) -> None:
         _tidy(trainer, run_dir, SaveSettings.of(trainer.args).total_limit, str(target), drops_best=drops_best)
 
 
-def keep_best_weights(trainer: RunHost, trial: Any) -> None:
+def keep_best_weights(trainer: SaverHost, trial: Any) -> None:
     """Write the best weights to a directory of their own when no checkpoint is due.
 
     The best model is not a resume point.
@@ -187,7 +187,7 @@ def keep_best_weights(trainer: RunHost, trial: Any) -> None:
     carry_out(trainer, Save(target, trainer.state.global_step, str(target), only_model=True, parts=parts, tidy=None))
 
 
-def _tidy(trainer: RunHost, run_dir: Path, limit: int | None, best: str | None, *, drops_best: bool) -> None:
+def _tidy(trainer: SaverHost, run_dir: Path, limit: int | None, best: str | None, *, drops_best: bool) -> None:
     """Delete what a new checkpoint replaces."""
     try:
         if drops_best:  # it is the best now: weights kept for an earlier best are no longer needed
@@ -200,7 +200,7 @@ def _tidy(trainer: RunHost, run_dir: Path, limit: int | None, best: str | None, 
 # ---- ways of writing -----------------------------------------------------------------------------------------------
 
 
-def carry_out(trainer: RunHost, save: Save) -> None:
+def carry_out(trainer: SaverHost, save: Save) -> None:
     """Write a directory, or begin to. A disk that does not accept it is reported as `save_errors` says."""
     run = trainer._run
     assert run is not None
@@ -215,17 +215,17 @@ def carry_out(trainer: RunHost, save: Save) -> None:
             _by_snapshot(trainer, run.saves, save, later=False)
 
 
-def _shown(trainer: RunHost, saves: Saves, save: Save) -> AbstractContextManager[Any]:
+def _shown(trainer: SaverHost, saves: Saves, save: Save) -> AbstractContextManager[Any]:
     """Return a context that shows a large save, for which training waits."""
     large = saves.show is not None and _forecast(trainer, only_model=save.only_model) >= _WORTH_PREPARING
     return saves.showing(save.target.name) if large else nullcontext()
 
 
-def _writes_by_hooks(trainer: RunHost) -> bool:
+def _writes_by_hooks(trainer: SaverHost) -> bool:
     return trainer.strategy.size > 1 or any(map(trainer._is_overridden, WRITE_PARTS))
 
 
-def is_read_immediately(trainer: RunHost) -> bool:
+def is_read_immediately(trainer: SaverHost) -> bool:
     """Return whether code other than the library's own may read a checkpoint right after it was saved."""
     handler = trainer.callback_handler
     if any(map(trainer._is_overridden, LOOK_AFTER)):
@@ -243,7 +243,7 @@ def is_read_immediately(trainer: RunHost) -> bool:
     return False
 
 
-def _by_hooks(trainer: RunHost, saves: Saves, save: Save) -> None:
+def _by_hooks(trainer: SaverHost, saves: Saves, save: Save) -> None:
     leads = SaveSettings.of(trainer.args).writes_here
     try:
         with (
@@ -261,7 +261,7 @@ def _by_hooks(trainer: RunHost, saves: Saves, save: Save) -> None:
         save.tidy()
 
 
-def _by_snapshot(trainer: RunHost, saves: Saves, save: Save, *, later: bool) -> None:
+def _by_snapshot(trainer: SaverHost, saves: Saves, save: Save, *, later: bool) -> None:
     run_home, snapshot = trainer._run_home, Snapshot(saves.memory if later else None)
 
     def take() -> None:
@@ -346,7 +346,7 @@ def _already_best(state: TrainerState, best: str | None) -> Iterator[None]:
 # ---- after a save --------------------------------------------------------------------------------------------------
 
 
-def wait_for_last(trainer: RunHost) -> None:
+def wait_for_last(trainer: SaverHost) -> None:
     """Return once no save is in progress; report a long wait."""
     run = trainer._run
     if run is None:
@@ -360,7 +360,7 @@ def wait_for_last(trainer: RunHost) -> None:
         )
 
 
-def step_of_best(trainer: RunHost) -> int | None:
+def step_of_best(trainer: SaverHost) -> int | None:
     """Return the step of the best weights on the disk; a later, better model may not have fitted there."""
     state, run = trainer.state, trainer._run
     if run is None or run.saves.lost_best is None:
@@ -369,7 +369,7 @@ def step_of_best(trainer: RunHost) -> int | None:
     return TrainerState.load_from_json(Path(state.best_model_checkpoint or "") / TRAINER_STATE_NAME).global_step
 
 
-def let_finish(trainer: RunHost) -> None:
+def let_finish(trainer: SaverHost) -> None:
     """Wait for a save before `train()` ends for any reason; a failure of the save does not hide that reason."""
     run = trainer._run
     if run is None:
@@ -380,17 +380,19 @@ def let_finish(trainer: RunHost) -> None:
         warn(f"while the last checkpoint was awaited: {error}")
 
 
-def _succeeded(trainer: RunHost, saves: Saves, save: Save) -> None:
+def _succeeded(trainer: SaverHost, saves: Saves, save: Save) -> None:
     trainer.state.best_model_checkpoint = save.best
     saves.failure = saves.failed_step = None
     if save.is_best:
         saves.lost_best = None
     if save.publish is not None:
         save.publish()
-    run_journal.record_save(trainer, save.target, save.step, perf_counter() - save.begun, is_best=save.is_best)
+    run_journal.record_save(
+        trainer.callback_handler.callbacks, save.target, save.step, perf_counter() - save.begun, is_best=save.is_best
+    )
 
 
-def _failed(trainer: RunHost, saves: Saves, save: Save, error: BaseException) -> None:
+def _failed(trainer: SaverHost, saves: Saves, save: Save, error: BaseException) -> None:
     """Report a disk that does not accept a checkpoint, so that training continues; raise any other error."""
     if not _is_refusal_everywhere(trainer, error):
         raise error
@@ -406,7 +408,7 @@ def _failed(trainer: RunHost, saves: Saves, save: Save, error: BaseException) ->
     warn(save_errors.in_one_line(refusal, before))
 
 
-def _is_refusal_everywhere(trainer: RunHost, error: BaseException) -> bool:
+def _is_refusal_everywhere(trainer: SaverHost, error: BaseException) -> bool:
     """Return whether no process failed for another reason than its disk; all processes get the same answer."""
     refused = refused_by_disk(error)
     if trainer.strategy.size == 1:

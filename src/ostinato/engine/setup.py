@@ -19,29 +19,27 @@ from ..core.state import TrainerState
 from ..core.timing import TimeLedger
 from ..data import loader as data_loader
 from ..data.bad_rows import SkippedRows
-from ..data.batching.split_by_length import cuts_batches, cuts_updates
+from ..data.batching.split_by_length import cuts_batches
 from ..data.empty_batches import report_empty_batch
 from ..data.epoch_position import rows_of
 from ..data.mixture import Mixture
 from ..data.mixture_loss import SourceLosses
 from ..data.nonfinite_inputs import not_finite
 from ..data.row_random import RowStreams
-from ..data.sizes import has_length
-from ..data.user_loaders import check_equal_batches, is_dealt_out
 from ..evaluation import train_metrics
 from ..loss.neftune import noisy_embeddings
 from ..loss.scale_probe import Scale
 from ..optim import schedulers
-from . import agreement, resume, run_summary, saver
+from . import agreement, resume, run_summary, saver, utilization
 from .finite_guard import NonFiniteGuard
+from .loader_plan import plan_run
 from .meters import LossMeter, Meters
 from .plan import Plan
 from .resume_plan import Resumed
 from .run import Run, RunOptions
-from .run_host import RunHost
+from .run_host import MeterHost, ModelHost, ObjectiveHost, RunHost
 from .special_tokens import align_special_tokens
 from .updates import UpdateReader
-from .utilization import peak_of
 
 
 def open_run(
@@ -58,163 +56,69 @@ def open_run(
     it.
     """
     align_special_tokens(trainer.model, trainer.processing_class)
-    loader = trainer.get_train_dataloader()
-    settings = RunSettings.of(trainer.args)
-    if settings.isolate_rng and isinstance(loader, data_loader.Loader):
-        loader.row_streams = RowStreams(settings.data_seed, settings.rank)
-    plan = plan_for(trainer, loader)
-    resumed = None
-    if checkpoint is not None and not resume.forks(trainer):
+    loader = open_loader(trainer)
+    plan, resumed = plan_run(trainer, loader), None
+    if checkpoint is not None and not resume.is_fork(trainer._resume_mode):
         resumed = resume.read_checkpoint(trainer, checkpoint, plan, loader)
-    if resumed is not None:
         plan = resumed.plan
-    enable_gradient_checkpointing(trainer)
-    while_training.enter_context(noisy_embeddings(trainer.model, trainer.neftune_noise_alpha))
-    while_training.enter_context(trainer.precision.forward(trainer.model))
-    trainer.model_wrapped = trainer._wrap_model(trainer.model)
-    if trainer._created_lr_scheduler:
-        trainer.lr_scheduler, trainer._created_lr_scheduler = None, False
-    trainer.create_optimizer_and_scheduler(num_training_steps=plan.max_steps)
-    trainer.state = opening_state(trainer, plan, resumed, trial)
-    saver.check_space(trainer, plan, trial)
+    prepare_model(trainer, while_training)
+    prepare_optimizer(trainer, plan)
+    trainer.state = open_state(trainer, plan, resumed, trial)
     trainer._initial_num_input_tokens_seen = trainer.state.num_input_tokens_seen
-    trainer.objective.stated = trainer.loss_is_scaled_for_ga is not None
-    trainer.objective.scale = opening_scale(trainer)
-    trainer.objective.source = trainer._loss_source()
-    trainer.objective.overridden, trainer.objective.is_multiplied = trainer._is_overridden("compute_loss"), False
+    saver.check_space(trainer, plan, trial)
+    prepare_objective(trainer)
     trainer._train_window = train_metrics.open_window(trainer)
-    ledger = TimeLedger()
-    trainer._run = run = Run(
-        plan=plan,
-        options=RunOptions(
-            ReportSettings.of(trainer.args),
-            steps_schedule=not schedulers.steps_on_metric(trainer.lr_scheduler),
-            report_always=trainer._is_overridden("_maybe_log_save_evaluate"),
-            trial=trial,
-            ignore_keys=ignore_keys,
-            peak_flops=peak_of(trainer),
-        ),
-        updates=UpdateReader(
-            plan,
-            loader,
-            weigh=trainer._divisors,
-            processes=trainer.strategy.size,
-            ledger=ledger,
-            cuts=cuts_batches(loader),
-            skipped=SkippedRows() if settings.skip_bad_rows else None,
-            inspect=partial(inspect, loader),
-            report_empty=partial(report_empty_batch, loader, "training set"),
-            show_skipping=run_summary.skipping(trainer),
-        ),
-        meters=Meters(
-            LossMeter(trainer.strategy.device),
-            trainer.objective,
-            trainer._flop_counter(),
-            count_tokens=counting_tokens(trainer),
-            sources=source_losses(trainer, loader),
-            window=trainer._train_window,
-            counts_for_all=trainer.is_world_process_zero(),
-        ),
-        guard=NonFiniteGuard(
-            patience=settings.nonfinite_patience,
-            rows_of=partial(rows_of, loader),
-            blame=not_finite,
-            judges_loss=trainer.strategy.size == 1,
-        ),
-        saves=Saves(run_summary.saving(trainer)),
-        ledger=ledger,
-    )
+    trainer._run = run = build_run(trainer, loader, plan, trial, ignore_keys, inspect)
     while_training.enter_context(hearing(run.meters.tracked))
     if resumed is not None:
         resume.resume(trainer, resumed, run)
     elif checkpoint is not None:
         resume.fork(trainer, checkpoint, run)
     run.origin.step = trainer.state.global_step
-    handler = trainer.callback_handler
-    handler.model, handler.train_dataloader = trainer.model, loader
-    handler.optimizer, handler.lr_scheduler = trainer.optimizer, trainer.lr_scheduler
     trainer.model_wrapped.zero_grad()
     trainer.model_wrapped.train()  # always: its flag may be set although parts loaded for inference are in eval mode
-    run_summary.attach_progress(trainer, run)
-    agreement.attach_control_file(trainer, run)
+    attach_callbacks(trainer, run)
     return run
 
 
-def counting_tokens(trainer: RunHost) -> Callable[[list[Batch]], None] | None:
-    """Return a function that counts the input tokens of an update; None if they are not counted."""
-    if not RunSettings.of(trainer.args).counts_tokens:
-        return None
-    count, alone = trainer._token_counter(), trainer.strategy.size == 1
-
-    def each(batches: list[Batch]) -> None:
-        for batch in batches:
-            trainer._track_num_input_tokens(batch)
-
-    def together(batches: list[Batch]) -> None:
-        # Summed first: processes may split their batches into different numbers of micro-batches.
-        own = sum(map(count, batches))
-        trainer.state.num_input_tokens_seen += own if alone else int(trainer.strategy.sum(torch.tensor(own)))
-
-    return each if trainer._is_overridden("_track_num_input_tokens") else together
+# ---- the stages ----------------------------------------------------------------------------------------------------
 
 
-def source_losses(trainer: RunHost, loader: Any) -> SourceLosses | None:
-    """Return the meter for the losses of each set of a mixture; None without a mixture."""
-    mixture = getattr(loader, "dataset", None)
-    return SourceLosses(mixture.sets, trainer.strategy.device) if isinstance(mixture, Mixture) else None
+def open_loader(trainer: RunHost) -> Any:
+    """Return the loader of the training rows; a row that is read at random draws from streams of its own."""
+    loader, settings = trainer.get_train_dataloader(), RunSettings.of(trainer.args)
+    if settings.isolate_rng and isinstance(loader, data_loader.Loader):
+        loader.row_streams = RowStreams(settings.data_seed, settings.rank)
+    return loader
 
 
-def opening_scale(trainer: RunHost) -> Scale:
-    """Return the scale of the loss as far as it is known before the first forward."""
-    if trainer.loss_is_scaled_for_ga is not None:
-        return "share" if trainer.loss_is_scaled_for_ga else "mean"
-    return "unknown" if trainer._loss_signature().takes_num_items else "mean"
+def prepare_model(trainer: ModelHost, while_training: ExitStack) -> None:
+    """Enable what the arguments request of the model, and place it."""
+    enable_gradient_checkpointing(trainer)
+    while_training.enter_context(noisy_embeddings(trainer.model, trainer.neftune_noise_alpha))
+    while_training.enter_context(trainer.precision.forward(trainer.model))
+    trainer.model_wrapped = trainer._wrap_model(trainer.model)
 
 
-def plan_for(trainer: RunHost, loader: Any) -> Plan:
-    """Return the plan for a loader: the number of steps, and their batches."""
-    settings, batches = RunSettings.of(trainer.args), len(loader) if has_length(loader) else None
-    if batches is None and settings.max_steps <= 0:
-        raise usage_errors.no_number_of_batches(loader)
-    if (
-        batches is not None
-        and trainer.strategy.size > 1
-        and (has_own_batches(trainer, loader) or trainer.sampler is not None)
-    ):
-        check_equal_batches(batches, trainer.strategy.sum, trainer.strategy.size)
-    return Plan.for_length(
-        batches,
-        epochs=settings.epochs,
-        max_steps=settings.max_steps,
-        accumulation=1 if cuts_updates(loader) else settings.accumulation,
-        max_grad_norm=settings.max_grad_norm,
-        rows_per_update=rows_per_update(trainer, loader, batches),
-        rows_per_epoch=rows_per_epoch(trainer, loader) if batches is not None else None,
-        varying=getattr(loader, "batches_in", None),
-    )
+def enable_gradient_checkpointing(trainer: ModelHost) -> None:
+    """Enable the recomputation of activations in the backward pass, if requested."""
+    settings = RunSettings.of(trainer.args)
+    if not settings.gradient_checkpointing:
+        return
+    enable = getattr(trainer.model, "gradient_checkpointing_enable", None)
+    if not callable(enable):
+        raise usage_errors.no_gradient_checkpointing(trainer.model)
+    enable(gradient_checkpointing_kwargs=settings.gradient_checkpointing_kwargs)
 
 
-def has_own_batches(trainer: RunHost, loader: Any) -> bool:
-    """Return whether batches are the user's, or hold as many rows as fit, instead of a fixed number of rows."""
-    own = trainer.batch_sampler is not None or RunSettings.of(trainer.args).max_tokens_per_batch is not None
-    return own or loader is trainer.train_dataset
+def prepare_optimizer(trainer: ModelHost, plan: Plan) -> None:
+    """Create the optimizer, unless there is one, and a schedule as long as the plan, unless the user gave one."""
+    if trainer._created_lr_scheduler:
+        trainer.lr_scheduler, trainer._created_lr_scheduler = None, False
+    trainer.create_optimizer_and_scheduler(num_training_steps=plan.max_steps)
 
 
-def rows_per_epoch(trainer: RunHost, loader: Any) -> int:
-    """Return the number of rows in one epoch."""
-    if trainer.sampler is not None and not is_dealt_out(trainer.sampler):
-        return len(trainer.sampler)
-    return trainer.num_examples(loader)
-
-
-def rows_per_update(trainer: RunHost, loader: Any, batches: int | None) -> int:
-    """Return the number of rows of one optimizer step; the average, if batches differ."""
-    if not batches or not has_own_batches(trainer, loader):
-        return trainer.get_total_train_batch_size(trainer.args)
-    return round(rows_per_epoch(trainer, loader) / batches * RunSettings.of(trainer.args).accumulation)
-
-
-def opening_state(trainer: RunHost, plan: Plan, resumed: Resumed | None, trial: Any) -> TrainerState:
+def open_state(trainer: RunHost, plan: Plan, resumed: Resumed | None, trial: Any) -> TrainerState:
     """Return a new state, or the one in a checkpoint."""
     state = TrainerState(stateful_callbacks=trainer._callback_states()) if resumed is None else resumed.state
     if resumed is not None and state.best_model_checkpoint is not None:
@@ -228,12 +132,102 @@ def opening_state(trainer: RunHost, plan: Plan, resumed: Resumed | None, trial: 
     return state
 
 
-def enable_gradient_checkpointing(trainer: RunHost) -> None:
-    """Enable the recomputation of activations in the backward pass, if requested."""
-    settings = RunSettings.of(trainer.args)
-    if not settings.gradient_checkpointing:
-        return
-    enable = getattr(trainer.model, "gradient_checkpointing_enable", None)
-    if not callable(enable):
-        raise usage_errors.no_gradient_checkpointing(trainer.model)
-    enable(gradient_checkpointing_kwargs=settings.gradient_checkpointing_kwargs)
+def prepare_objective(trainer: ObjectiveHost) -> None:
+    """Set what is known of the loss before the first forward."""
+    objective = trainer.objective
+    objective.stated = trainer.loss_is_scaled_for_ga is not None
+    objective.scale = find_scale(trainer)
+    objective.source = trainer._loss_source()
+    objective.overridden, objective.is_multiplied = trainer._is_overridden("compute_loss"), False
+
+
+def find_scale(trainer: ObjectiveHost) -> Scale:
+    """Return the scale of the loss as far as it is known before the first forward."""
+    if trainer.loss_is_scaled_for_ga is not None:
+        return "share" if trainer.loss_is_scaled_for_ga else "mean"
+    return "unknown" if trainer._loss_signature().takes_num_items else "mean"
+
+
+def attach_callbacks(trainer: RunHost, run: Run) -> None:
+    """Give the callbacks the parts of the run."""
+    handler = trainer.callback_handler
+    handler.model, handler.train_dataloader = trainer.model, run.updates.loader
+    handler.optimizer, handler.lr_scheduler = trainer.optimizer, trainer.lr_scheduler
+    run_summary.attach_progress(trainer, run)
+    agreement.attach_control_file(handler.callbacks, trainer.strategy, run)
+
+
+# ---- the parts of a run --------------------------------------------------------------------------------------------
+
+
+def build_run(
+    trainer: RunHost,
+    loader: Any,
+    plan: Plan,
+    trial: Any,
+    ignore_keys: list[str] | None,
+    inspect: Callable[[Any, Batch, int, int], None],
+) -> Run:
+    """Return the run with all its parts."""
+    settings, callbacks, ledger = RunSettings.of(trainer.args), trainer.callback_handler.callbacks, TimeLedger()
+    options = RunOptions(
+        ReportSettings.of(trainer.args),
+        steps_schedule=not schedulers.steps_on_metric(trainer.lr_scheduler),
+        report_always=trainer._is_overridden("_maybe_log_save_evaluate"),
+        trial=trial,
+        ignore_keys=ignore_keys,
+        peak_flops=utilization.find_peak(settings, trainer.model, trainer.strategy),
+    )
+    updates = UpdateReader(
+        plan,
+        loader,
+        weigh=trainer._divisors,
+        processes=trainer.strategy.size,
+        ledger=ledger,
+        cuts=cuts_batches(loader),
+        skipped=SkippedRows() if settings.skip_bad_rows else None,
+        inspect=partial(inspect, loader),
+        report_empty=partial(report_empty_batch, loader, "training set"),
+        show_skipping=run_summary.find_skip_display(callbacks),
+    )
+    guard = NonFiniteGuard(
+        patience=settings.nonfinite_patience,
+        rows_of=partial(rows_of, loader),
+        blame=not_finite,
+        judges_loss=trainer.strategy.size == 1,
+    )
+    saves = Saves(run_summary.find_save_display(callbacks))
+    return Run(plan, options, updates, build_meters(trainer, loader), guard, saves, ledger)
+
+
+def build_meters(trainer: MeterHost, loader: Any) -> Meters:
+    """Return the running numbers of a run, all zero."""
+    mixture = getattr(loader, "dataset", None)
+    device = trainer.strategy.device
+    return Meters(
+        LossMeter(device),
+        trainer.objective,
+        trainer._flop_counter(),
+        count_tokens=build_token_count(trainer),
+        sources=SourceLosses(mixture.sets, device) if isinstance(mixture, Mixture) else None,
+        window=trainer._train_window,
+        counts_for_all=trainer.is_world_process_zero(),
+    )
+
+
+def build_token_count(trainer: MeterHost) -> Callable[[list[Batch]], None] | None:
+    """Return a function that counts the input tokens of an update; None if they are not counted."""
+    if not RunSettings.of(trainer.args).counts_tokens:
+        return None
+    count, alone = trainer._token_counter(), trainer.strategy.size == 1
+
+    def count_each(batches: list[Batch]) -> None:
+        for batch in batches:
+            trainer._track_num_input_tokens(batch)
+
+    def count_together(batches: list[Batch]) -> None:
+        # Summed first: processes may split their batches into different numbers of micro-batches.
+        own = sum(map(count, batches))
+        trainer.state.num_input_tokens_seen += own if alone else int(trainer.strategy.sum(torch.tensor(own)))
+
+    return count_each if trainer._is_overridden("_track_num_input_tokens") else count_together

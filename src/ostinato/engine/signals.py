@@ -21,13 +21,13 @@ from ..core.notices import note
 from ..core.stop_request import Interrupted, StopSignals
 from .report import save_step
 from .run import Run
-from .run_host import RunHost
+from .run_host import StopHost
 
 _WITHOUT_SIGNAL = 1  # smaller than any signal that is handled
 
 
 @contextmanager
-def stoppable(trainer: RunHost, run: Run) -> Iterator[None]:
+def obey_stop_signals(trainer: StopHost, run: Run) -> Iterator[None]:
     """Act on stop signals at the next step while entered.
 
     The block has to return when `run.stop.stopping` is set.
@@ -45,22 +45,17 @@ def stoppable(trainer: RunHost, run: Run) -> Iterator[None]:
                 run.saves.forget()
             raise
         if run.stop.stopping:
-            note(f"{_name(stop)}: {_saved(trainer, run)}")
+            note(f"{_name_reason(stop)}: {_save_last_step(trainer, run)}")
     if run.stop.stopping:
         stop.leave()
 
 
-def breaks_off(trainer: RunHost) -> Callable[[], bool] | None:
-    """Return a function that says whether to interrupt an evaluation; None if it cannot be interrupted."""
-    run = trainer._run
-    if run is None or not trainer.is_in_train:
-        return None
-    if run.stop.agree is not None:
-        return run.stop.agree
-    return lambda: run.stop.stopping
+def find_stop_check(run: Run) -> Callable[[], bool]:
+    """Return a function that says whether the run has to stop, and with it an evaluation."""
+    return run.stop.agree if run.stop.agree is not None else lambda: run.stop.stopping
 
 
-def _agree(trainer: RunHost, run: Run, stop: StopSignals) -> bool:
+def _agree(trainer: StopHost, run: Run, stop: StopSignals) -> bool:
     """Return whether any process was asked to stop: all of them stop together."""
     asked = _WITHOUT_SIGNAL if stop.is_asked else 0
     own = torch.tensor([asked if stop.received is None else int(stop.received)])
@@ -71,11 +66,11 @@ def _agree(trainer: RunHost, run: Run, stop: StopSignals) -> bool:
     return run.stop.stopping
 
 
-def _name(stop: StopSignals) -> str:
+def _name_reason(stop: StopSignals) -> str:
     return (stop.why or "asked to stop") if stop.received is None else stop.received.name
 
 
-def _saved(trainer: RunHost, run: Run) -> str:
+def _save_last_step(trainer: StopHost, run: Run) -> str:
     """Save at the step at which the run stopped; return the message about it."""
     step, settings = trainer.state.global_step, SaveSettings.of(trainer.args)
     where = f"stopped after step {step} of {trainer.state.max_steps}"
@@ -95,7 +90,7 @@ def _saved(trainer: RunHost, run: Run) -> str:
     return f"{where}, and saved {checkpoint} in {trainer._home}; train(resume_from_checkpoint=True) goes on from there"
 
 
-def _is_saved(trainer: RunHost, checkpoint: str) -> bool:
+def _is_saved(trainer: StopHost, checkpoint: str) -> bool:
     """Return whether the first process finds the checkpoint on disk: all processes have to save, or none."""
     own = checkpoint in [path.name for path in trainer._run_home.checkpoints(trainer._home)]
     return trainer.strategy.broadcast_object(own)

@@ -13,7 +13,7 @@ from torch import nn
 from ..arguments.settings import EvaluationSettings
 from ..checkpoint.callback_tensors import lent_weights
 from ..core.notices import note_once
-from ..core.protocols import Batch, EvalHost
+from ..core.protocols import Batch, EvalHost, LossHost
 from ..core.random import isolate
 from ..core.tree import has_length
 from ..data.empty_batches import report_empty_batch
@@ -126,7 +126,7 @@ def prepare_model(host: EvalHost, model: nn.Module) -> Iterator[None]:
         yield
 
 
-def weigh_batch(host: EvalHost, inputs: Batch) -> float:
+def weigh_batch(host: LossHost, inputs: Batch) -> float:
     """Return the weight of a batch's mean loss."""
     return weigh(inputs, shifted=host._shifts_labels(inputs), labels_are=host._labels_are)
 

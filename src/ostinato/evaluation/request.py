@@ -13,7 +13,7 @@ from ..arguments.validate_trainer import check_metric_name, settle_direction
 from ..core.errors import MetricError
 from ..core.notices import note_once
 from ..core.outputs import EvalPrediction
-from ..core.protocols import EvalHost
+from ..core.protocols import MetricRequestHost, MetricsHost
 from ..data.columns import bare_model
 from ..data.eval_set import EvalSet
 from ..metrics.adapters import Stream
@@ -49,7 +49,7 @@ class RequestedLoader:
         return getattr(self._batches, name)
 
 
-def resolve_request(host: EvalHost, evaluated: Any, *, only_metrics: bool) -> EvalRequest:
+def resolve_request(host: MetricRequestHost, evaluated: Any, *, only_metrics: bool) -> EvalRequest:
     """Return the request for a set: one of several by name, one with options, or any other."""
     sets = host.eval_dataset
     if isinstance(evaluated, str) and isinstance(sets, dict):
@@ -90,7 +90,7 @@ def name_evaluated_set(description: str, prefix: str, sets: Any) -> str:
 # ---- requested metrics ----------------------------------------------------------------------------------------------
 
 
-def check_asked(host: EvalHost) -> None:
+def check_asked(host: MetricRequestHost) -> None:
     """Raise if requested metrics are invalid. Called in the constructor."""
     asked(host.compute_metrics, host._metrics_asked)
     for options in _options_of(host).values():
@@ -98,32 +98,32 @@ def check_asked(host: EvalHost) -> None:
             asked(options.compute_metrics, options.metrics)
 
 
-def asked_of(host: EvalHost, options: EvalSet | None = None) -> MetricSpec:
+def asked_of(host: MetricRequestHost, options: EvalSet | None = None) -> MetricSpec:
     """Return the metrics of a set, or else the trainer's. Read at the moment of use."""
     if options is not None and options.measures:
         return asked(options.compute_metrics, options.metrics)
     return asked(host.compute_metrics, host._metrics_asked)
 
 
-def measures_anything(host: EvalHost) -> bool:
+def measures_anything(host: MetricRequestHost) -> bool:
     """Return whether any evaluation set has a metric besides its loss."""
     return any(asked_of(host, options) for options in _options_of(host).values())
 
 
-def memories(host: EvalHost) -> list[Any]:
+def memories(host: MetricRequestHost) -> list[Any]:
     """Return metric functions and objects, which may hold state from earlier calls."""
     sets = [options for options in _options_of(host).values() if options is not None]
     own = [part for one in sets for part in (one.compute_metrics, one.metrics, one.data_collator)]
     return [host.compute_metrics, host._metrics_asked, *own]
 
 
-def _options_of(host: EvalHost) -> dict[str | None, EvalSet | None]:
+def _options_of(host: MetricRequestHost) -> dict[str | None, EvalSet | None]:
     """Return the options of every evaluation set, by its name."""
     sets = host.eval_dataset if isinstance(host.eval_dataset, dict) else {None: host.eval_dataset}
     return {name: one if isinstance(one, EvalSet) else None for name, one in sets.items()}
 
 
-def check_best_metric(host: EvalHost) -> None:
+def check_best_metric(host: MetricsHost) -> None:
     """Raise unless `metric_for_best_model` is measured; take a derived better direction from the metric."""
     measured = {name: asked_of(host, options) for name, options in _options_of(host).items()}
     known = {name: one.names for name, one in measured.items()}
@@ -140,12 +140,12 @@ def check_best_metric(host: EvalHost) -> None:
 # ---- one evaluation -------------------------------------------------------------------------------------------------
 
 
-def decide_loss_only(host: EvalHost, request: EvalRequest) -> bool | None:
+def decide_loss_only(host: MetricRequestHost, request: EvalRequest) -> bool | None:
     """Return True if there are no metrics, so that no predictions are kept; else None: as the arguments say."""
     return None if asked_of(host, request.options) else True
 
 
-def build_measuring(host: EvalHost, request: EvalRequest) -> Measuring:
+def build_measuring(host: MetricsHost, request: EvalRequest) -> Measuring:
     """Return the metrics of the evaluation that starts."""
     wanted = asked_of(host, request.options)
     return Measuring(
@@ -157,7 +157,7 @@ def build_measuring(host: EvalHost, request: EvalRequest) -> Measuring:
     )
 
 
-def describe_predictions(host: EvalHost, logits: Any) -> dict[str, Any]:
+def describe_predictions(host: MetricsHost, logits: Any) -> dict[str, Any]:
     """Return what an `EvalPrediction` holds besides its arrays."""
     return {
         "output_names": host._output_names.of(logits),
@@ -166,7 +166,7 @@ def describe_predictions(host: EvalHost, logits: Any) -> dict[str, Any]:
     }
 
 
-def known_to(host: EvalHost) -> dict[str, Any]:
+def known_to(host: MetricsHost) -> dict[str, Any]:
     """Return the trainer's values for options that metrics may have left open."""
     decodes = callable(getattr(host.processing_class, "batch_decode", None))
     return {
@@ -179,7 +179,7 @@ def known_to(host: EvalHost) -> dict[str, Any]:
 # ---- "auto" ---------------------------------------------------------------------------------------------------------
 
 
-def fitting(host: EvalHost, prediction: EvalPrediction) -> Sequence[Stream]:
+def fitting(host: MetricsHost, prediction: EvalPrediction) -> Sequence[Stream]:
     """Return the metrics that fit the model and the labels of its first batch; report the reason in one line."""
     choice = suits(
         facts_of(

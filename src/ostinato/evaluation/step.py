@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..core.logged_numbers import track
 from ..core.notices import note_once
-from ..core.protocols import Batch, EvalHost
+from ..core.protocols import Batch, LossHost
 from ..core.tree import detach
 from ..loss.counting import count_targets
 from ..loss.model_outputs import BareTensorError, as_tensor, loss_and_outputs, total_and_parts
@@ -31,7 +31,7 @@ class StepInputs:
     weight: float  # of the mean loss
 
 
-def plan_step(host: EvalHost, inputs: Batch, *, can_return_loss: bool) -> StepInputs:
+def plan_step(host: LossHost, inputs: Batch, *, can_return_loss: bool) -> StepInputs:
     """Determine labels and loss arguments of a batch on its device, before its prediction step."""
     label_names = host.label_names
     has_labels = bool(label_names) and all(inputs.get(name) is not None for name in label_names)
@@ -48,7 +48,7 @@ def plan_step(host: EvalHost, inputs: Batch, *, can_return_loss: bool) -> StepIn
     )
 
 
-def compute_loss_alone(host: EvalHost, model: nn.Module, inputs: Batch) -> Tensor | None:
+def compute_loss_alone(host: LossHost, model: nn.Module, inputs: Batch) -> Tensor | None:
     """Return the loss of a batch as evaluation computes it, whether it has labels or not; None if there is none."""
     keywords, source = _loss_keywords(host, inputs), host._loss_source()
     try:
@@ -60,7 +60,7 @@ def compute_loss_alone(host: EvalHost, model: nn.Module, inputs: Batch) -> Tenso
         return None
 
 
-def _loss_keywords(host: EvalHost, inputs: Batch) -> dict[str, Any]:
+def _loss_keywords(host: LossHost, inputs: Batch) -> dict[str, Any]:
     signature = host._loss_signature()
     keywords: dict[str, Any] = {"return_outputs": True} if signature.takes_return_outputs else {}
     if signature.takes_num_items:
@@ -68,7 +68,7 @@ def _loss_keywords(host: EvalHost, inputs: Batch) -> dict[str, Any]:
     return keywords
 
 
-def _count_targets(host: EvalHost, inputs: Batch) -> Tensor | None:
+def _count_targets(host: LossHost, inputs: Batch) -> Tensor | None:
     """Return the number of targets of a batch, if the loss takes it."""
     if not host.objective.wants_count or "labels" not in inputs:
         return None
@@ -77,7 +77,7 @@ def _count_targets(host: EvalHost, inputs: Batch) -> Tensor | None:
     return count_targets(inputs["labels"], shifted=host._shifts_labels(inputs))
 
 
-def read_loss(host: EvalHost, step: StepInputs, result: Any) -> tuple[Tensor | None, Any]:
+def read_loss(host: LossHost, step: StepInputs, result: Any) -> tuple[Tensor | None, Any]:
     """Return the loss, and the outputs if `compute_loss` returned them.
 
     The named losses that make up a loss are tracked, with the weight of the loss.

@@ -10,7 +10,7 @@ from ..core.errors import MetricError
 from ..core.logged_numbers import is_heard
 from ..core.notices import note_once
 from ..core.outputs import EvalPrediction
-from ..core.protocols import Batch, EvalHost
+from ..core.protocols import Batch, TrainMetricsHost
 from ..core.tree import detach
 from ..loss.model_outputs import loss_and_outputs
 from ..metrics.train_window import MetricWindow
@@ -31,7 +31,7 @@ def check_asked(wanted: Any) -> MetricSpec:
     return metrics
 
 
-def open_window(host: EvalHost) -> MetricWindow | None:
+def open_window(host: TrainMetricsHost) -> MetricWindow | None:
     """Return the metrics of the run that starts; None if none were requested."""
     wanted = check_asked(host.train_metrics)
     if not wanted:
@@ -51,7 +51,7 @@ def open_window(host: EvalHost) -> MetricWindow | None:
     return window
 
 
-def compute_loss(host: EvalHost, model: nn.Module, inputs: Batch, **count: Any) -> Any:
+def compute_loss(host: TrainMetricsHost, model: nn.Module, inputs: Batch, **count: Any) -> Any:
     """Return the loss of a training batch; pass its predictions to the metrics."""
     window = host._train_window
     assert window is not None
@@ -64,7 +64,7 @@ def compute_loss(host: EvalHost, model: nn.Module, inputs: Batch, **count: Any) 
     return loss
 
 
-def _show(host: EvalHost, window: MetricWindow, outputs: Any, labels: list[Any]) -> None:
+def _show(host: TrainMetricsHost, window: MetricWindow, outputs: Any, labels: list[Any]) -> None:
     shifts, tokenizer = bool(host._loss_shifts_labels), host.processing_class
     # The usual case has a short path, since steps are short: the general one takes longer than a metric's update.
     plain = isinstance(outputs, dict) and "logits" in outputs and "logits" not in window.ignored and len(labels) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,9 @@ from .environment import MemoryGauge, command, describe_environment, find_code_v
 from .journal_callback import JournalCallback
 
 
-def find_journal(trainer: JournalHost) -> JournalCallback | None:
+def find_journal(callbacks: Sequence[Any]) -> JournalCallback | None:
     """Return the journal among the callbacks, if there is one."""
-    for callback in trainer.callback_handler.callbacks:
-        if isinstance(callback, JournalCallback):
-            return callback
-    return None
+    return next((callback for callback in callbacks if isinstance(callback, JournalCallback)), None)
 
 
 @contextmanager
@@ -32,7 +29,7 @@ def write_journal(
     trainer: JournalHost, trial: Any, checkpoint: str | None, write_page: Callable[..., Any]
 ) -> Iterator[None]:
     """Record the run inside, also how it fails; then write its report."""
-    journal = find_journal(trainer)
+    journal = find_journal(trainer.callback_handler.callbacks)
     if journal is None or not trainer.is_world_process_zero():
         yield
         return
@@ -59,9 +56,9 @@ def _try_to_write_page(write_page: Callable[..., Any], directory: Path, run_id: 
         warn(f"the report of the run could not be written: {error}")
 
 
-def record_save(trainer: JournalHost, target: Path, step: int, seconds: float, *, is_best: bool) -> None:
+def record_save(callbacks: Sequence[Any], target: Path, step: int, seconds: float, *, is_best: bool) -> None:
     """Record that a checkpoint or the best weights are complete on the disk."""
-    journal = find_journal(trainer)
+    journal = find_journal(callbacks)
     if journal is not None:
         journal.record_save(target.name, step, _measure_size(target), seconds, is_best=is_best)
 
