@@ -126,6 +126,13 @@ def _write_report(*args: Any, **kwargs: Any) -> None:
     run_report.write_report(*args, **kwargs)
 
 
+def _take_tokenizer(tokenizer: Any, processing_class: Any) -> Any:
+    if processing_class is not None:
+        raise usage_errors.tokenizer_twice()
+    note_once("tokenizer= is now processing_class=")
+    return tokenizer
+
+
 class Trainer(metaclass=TrainerType):
     """Train, evaluate and predict with any `nn.Module`.
 
@@ -274,19 +281,10 @@ class Trainer(metaclass=TrainerType):
         check_trainer(args, train_dataset, eval_dataset)
         is_mixture = isinstance(mixed(train_dataset), Mixture)
         check_order(args, train_dataset, sampler, batch_sampler, is_mixture=is_mixture)
-        self._seed()
-        self.model_init = model_init
-        self.hp_name = None
-        self.hp_search_backend = None
-        self._trial = None
-        self.model = model if model is not None else self.call_model_init()
-        self.world = World.from_environment()
-        self.strategy = strategy or choose_strategy(self.world, self._choose_device(), ReplicaSettings.of(args))
-        self.precision = choose_precision(PrecisionSettings.of(args, self.strategy.device.type))
-        self.create_accelerator_and_postprocess()
-
-        self.processing_class = processing_class if tokenizer is None else self._renamed(tokenizer, processing_class)
-        self.data_collator = data_collator if data_collator is not None else self._default_collator()
+        self._set_seed()
+        self._set_up_model(model, model_init, strategy)
+        self.processing_class = processing_class if tokenizer is None else _take_tokenizer(tokenizer, processing_class)
+        self.data_collator = data_collator if data_collator is not None else self._build_default_collator()
         self.train_dataset = train_dataset
         self.eval_dataset = eval_dataset
         self.sampler = sampler
@@ -297,53 +295,12 @@ class Trainer(metaclass=TrainerType):
         self.train_metrics = train_metrics
         measuring_training.check_asked(train_metrics)
         self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
-        self.optimizer = optimizers[0]
-        self.lr_scheduler = optimizers[1]
+        self.optimizer, self.lr_scheduler = optimizers[0], optimizers[1]
         self.optimizer_cls_and_kwargs = optimizer_cls_and_kwargs
         self.neftune_noise_alpha = args.neftune_noise_alpha
-
-        smoothing = args.label_smoothing_factor
-        self.objective = Objective(
-            loss_func=compute_loss_func,
-            smoother=LabelSmoother(epsilon=smoothing) if smoothing else None,
-            processes=args.world_size if args.average_tokens_across_devices else 1,
-        )
-        self._adopt_model()
-        default_callbacks: list[Any] = [
-            DefaultFlowCallback,
-            *registry.build_trackers(args.report_to, callbacks),
-            *(callbacks or []),
-        ]
-        self.callback_handler = CallbackHandler(
-            default_callbacks,
-            self.model,
-            self.processing_class,
-            self.optimizer,
-            self.lr_scheduler,
-            isolate_rng=args.ostinato.isolate_rng,
-        )
-        shows = NotebookProgressCallback if is_notebook() else ProgressCallback
-        self.add_callback(PrinterCallback if args.disable_tqdm else shows)
-        if args.ostinato.journal and self.is_world_process_zero():
-            self.add_callback(JournalCallback)
-
-        self.control = TrainerControl()
-        self.state = TrainerState(
-            is_local_process_zero=self.is_local_process_zero(),
-            is_world_process_zero=self.is_world_process_zero(),
-            stateful_callbacks=self._callback_states(),
-        )
-        self.is_in_train = False
-        self.current_flos = 0.0
-        self.current_gradient_accumulation_steps = args.gradient_accumulation_steps
-        self._train_batch_size = args.train_batch_size
-        self._signature_columns = None
-        self._created_lr_scheduler = False
-        self._eval_dataloaders = {}
-        self._run = None
-        self._run_home = RunHome()
-        self._train_window = None
-        self._output_names = OutputNames()
+        self._set_up_loss(compute_loss_func)
+        self._set_up_callbacks(callbacks)
+        self._set_up_state()
         if args.push_to_hub:
             self.init_hf_repo()
         self._memory_tracker.stop_and_update_metrics()
@@ -361,20 +318,74 @@ class Trainer(metaclass=TrainerType):
 
     # ---- set-up in the constructor -------------------------------------------------------------------
 
-    def _seed(self) -> None:
+    def _set_seed(self) -> None:
         enable_full_determinism(self.args.seed) if self.args.full_determinism else set_seed(self.args.seed)
 
-    @staticmethod
-    def _renamed(tokenizer: Any, processing_class: Any) -> Any:
-        if processing_class is not None:
-            raise usage_errors.tokenizer_twice()
-        note_once("tokenizer= is now processing_class=")
-        return tokenizer
+    def _set_up_model(
+        self, model: nn.Module | None, model_init: Callable[..., nn.Module] | None, strategy: Strategy | None
+    ) -> None:
+        """Set the model, and choose where and in which number format it computes."""
+        self.model_init = model_init
+        self.hp_name = None
+        self.hp_search_backend = None
+        self._trial = None
+        self.model = model if model is not None else self.call_model_init()
+        self.world = World.from_environment()
+        self.strategy = strategy or choose_strategy(self.world, self._choose_device(), ReplicaSettings.of(self.args))
+        self.precision = choose_precision(PrecisionSettings.of(self.args, self.strategy.device.type))
+        self.create_accelerator_and_postprocess()
 
-    def _default_collator(self) -> Callable[[list[Any]], dict[str, Any]]:
+    def _build_default_collator(self) -> Callable[[list[Any]], dict[str, Any]]:
         if pads_rows(self.processing_class):
             return DataCollatorWithPadding(self.processing_class)
         return default_data_collator
+
+    def _set_up_loss(self, compute_loss_func: Callable[..., Tensor] | None) -> None:
+        """Set the objective, and determine what the model takes and returns."""
+        args, smoothing = self.args, self.args.label_smoothing_factor
+        self.objective = Objective(
+            loss_func=compute_loss_func,
+            smoother=LabelSmoother(epsilon=smoothing) if smoothing else None,
+            processes=args.world_size if args.average_tokens_across_devices else 1,
+        )
+        self._adopt_model()
+
+    def _set_up_callbacks(self, callbacks: list[TrainerCallback | type[TrainerCallback]] | None) -> None:
+        """Create the handler with the default callbacks and the user's; displays and the journal come last."""
+        args = self.args
+        trackers = registry.build_trackers(args.report_to, callbacks)
+        self.callback_handler = CallbackHandler(
+            [DefaultFlowCallback, *trackers, *(callbacks or [])],
+            self.model,
+            self.processing_class,
+            self.optimizer,
+            self.lr_scheduler,
+            isolate_rng=args.ostinato.isolate_rng,
+        )
+        display = NotebookProgressCallback if is_notebook() else ProgressCallback
+        self.add_callback(PrinterCallback if args.disable_tqdm else display)
+        if args.ostinato.journal and self.is_world_process_zero():
+            self.add_callback(JournalCallback)
+
+    def _set_up_state(self) -> None:
+        """Set the state of a trainer that has not trained yet."""
+        self.control = TrainerControl()
+        self.state = TrainerState(
+            is_local_process_zero=self.is_local_process_zero(),
+            is_world_process_zero=self.is_world_process_zero(),
+            stateful_callbacks=self._callback_states(),
+        )
+        self.is_in_train = False
+        self.current_flos = 0.0
+        self.current_gradient_accumulation_steps = self.args.gradient_accumulation_steps
+        self._train_batch_size = self.args.train_batch_size
+        self._signature_columns = None
+        self._created_lr_scheduler = False
+        self._eval_dataloaders = {}
+        self._run = None
+        self._run_home = RunHome()
+        self._train_window = None
+        self._output_names = OutputNames()
 
     def _adopt_model(self) -> None:
         """Place the model, and determine its inputs and its loss.
@@ -568,7 +579,7 @@ class Trainer(metaclass=TrainerType):
                     )
                     self._run_home.begin(home, goes_on, writes=saver.writes_checkpoints(self))
                     if self.model_init is not None:
-                        self._seed()
+                        self._set_seed()
                         self.model = self.call_model_init(trial)
                         self._adopt_model()
                         self.optimizer = self.lr_scheduler = None
