@@ -57,12 +57,13 @@ from ostinato import (
     TrainingArguments,
 )
 from ostinato.callbacks.events import QuietCallback
+from ostinato.core.logged_numbers import Tracked
 from ostinato.engine import report
-from ostinato.engine.run import Run
+from ostinato.engine.parameters import ModelParameters
 from ostinato.engine.token_count import TokenCounter
 from ostinato.evaluation import train_metrics
 from ostinato.loss import model_outputs as outputs
-from ostinato.loss.objective import Objective
+from ostinato.loss.objective import ScaledLoss
 
 LENGTH, VOCABULARY, WIDTH, ROWS = 32, 500, 16, 4
 WARM_UP = 20  # steps of every leg that are not counted
@@ -273,16 +274,16 @@ class Clock:
 def inside(steps: int, every: int, work: float) -> dict[str, float]:
     """Microseconds of a step, by what they are for. Everything is on; the first fifth of the run is not counted."""
     clock = Clock()
-    clock.watch(report, "step_logs", "collecting the numbers of a log")
+    clock.watch(report, "collect_logs", "collecting the numbers of a log")
     clock.watch(Trainer, "log", "telling the callbacks of them")
-    clock.watch(Run, "meet", "looking for new parameters after that")
+    clock.watch(ModelParameters, "refresh", "looking for new parameters after that")
     clock.watch(ProgressCallback, "on_step_end", "the bar")
     clock.watch(train_metrics, "compute_loss", "a training metric")
     clock.watch(TwoLosses, "compute_loss", "the model")
-    clock.watch(Objective, "_whole", "named losses")
+    clock.watch(ScaledLoss, "_add_named", "named losses")
     clock.watch(outputs, "add", "their sum")  # which is the loss: without names it would be computed, too
     clock.watch(ostinato, "track", "a tracked number")
-    clock.watch(Run, "_commit_tracked", "adding these up")
+    clock.watch(Tracked, "commit", "adding these up")
     clock.watch(TokenCounter, "__call__", "tokens without padding")
     before: dict[str, float] = {}
 

@@ -17,7 +17,7 @@ from .core.notices import note_once
 from .core.outputs import PredictionOutput
 from .core.protocols import Batch, Strategy
 from .core.tree import first_dimension
-from .evaluation.generate import configured_width, filler_of, generate, widened
+from .evaluation.generate import find_filler, generate, get_configured_width, pad_to_width
 from .trainer import Trainer
 
 
@@ -114,7 +114,7 @@ class Seq2SeqTrainer(Trainer):
         Returns:
             The metrics.
         """
-        with self._generating(gen_kwargs):
+        with self._use_generation_options(gen_kwargs):
             return super().evaluate(eval_dataset, ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix)
 
     def predict(
@@ -135,11 +135,11 @@ class Seq2SeqTrainer(Trainer):
         Returns:
             Predictions, labels and metrics.
         """
-        with self._generating(gen_kwargs):
+        with self._use_generation_options(gen_kwargs):
             return super().predict(test_dataset, ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix)
 
     @contextmanager
-    def _generating(self, given: dict[str, Any]) -> Iterator[None]:
+    def _use_generation_options(self, given: dict[str, Any]) -> Iterator[None]:
         """Generate with these options while entered; they apply to all sets of a dict of sets."""
         settings, outside = GenerationSettings.of(self.args), self._is_evaluating
         if given and not settings.in_evaluation:
@@ -170,27 +170,27 @@ class Seq2SeqTrainer(Trainer):
         if self.args.world_size > 1 and len(ids) != rows:
             raise usage_errors.several_texts_per_row(rows, len(ids))
         if not self.label_names or any(inputs.get(name) is None for name in self.label_names):
-            return None, self._filled_up(ids), None
+            return None, self._fill_up(ids), None
         loss, _, labels = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
-        return loss, self._filled_up(ids), self._filled_up(labels)
+        return loss, self._fill_up(ids), self._fill_up(labels)
 
     @property
     def _prediction_padding(self) -> int:
         """The padding of generated ids, which can be decoded."""
         generates = GenerationSettings.of(self.args).in_evaluation
-        filler = filler_of(self.processing_class, self.model) if generates else None
+        filler = find_filler(self.processing_class, self.model) if generates else None
         return super()._prediction_padding if filler is None else filler
 
-    def _filled_up(self, ids: Any) -> Any:
+    def _fill_up(self, ids: Any) -> Any:
         """Pad ids if a subclass overrides the padding; else leave them unchanged until all batches are known."""
-        width = configured_width(self.model)
+        width = get_configured_width(self.model)
         if not self._is_overridden("_pad_tensors_to_max_len") or not isinstance(ids, Tensor) or ids.shape[-1] >= width:
             return ids
         return self._pad_tensors_to_max_len(ids, width)
 
     def _pad_tensors_to_max_len(self, tensor: Tensor, max_length: int) -> Tensor:
         """Pad ids and labels to a length. Evaluation calls it if a subclass overrides it."""
-        return widened(tensor, max_length, self._prediction_padding)
+        return pad_to_width(tensor, max_length, self._prediction_padding)
 
     def _is_overridden(self, method: str) -> bool:
         return getattr(type(self), method) is not getattr(Seq2SeqTrainer, method) or method in vars(self)

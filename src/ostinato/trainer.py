@@ -37,7 +37,7 @@ from .arguments.validate_trainer import (
     check_trainer,
     check_types,
 )
-from .callbacks.events import TidiesUp, TrainerCallback
+from .callbacks.events import CleansUp, TrainerCallback
 from .callbacks.flow import DefaultFlowCallback
 from .callbacks.handler import CallbackHandler, emit
 from .checkpoint import callback_tensors, save_parts
@@ -84,7 +84,7 @@ from .diagnostics.call_errors import check_weights
 from .diagnostics.run_plan import RunPlan
 from .engine import report, resume, saver, setup, signals, utilization
 from .engine.finish import finish
-from .engine.flops import FlopCounter, input_that_decides, operations, tells_operations
+from .engine.flops import FlopCounter, can_count_operations, count_operations, find_deciding_input
 from .engine.loader_plan import plan_run
 from .engine.loop import train
 from .engine.run import Run
@@ -94,16 +94,16 @@ from .evaluation import train_metrics as measuring_training
 from .evaluation.eval_metrics import average_sets
 from .evaluation.eval_plan import PADDING, plan_evaluation, prepare_model
 from .evaluation.metric_run import CurrentBatch
-from .evaluation.step import OutputNames, collect_step, ignored_at_inference, plan_step, read_loss
+from .evaluation.step import OutputNames, collect_step, get_ignored_outputs, plan_step, read_loss
 from .hub import card_facts, publisher
 from .hub.model_card import CardRequest, as_list
 from .hub.uploads import PushInProgress
 from .journal import run_journal
 from .journal.journal_callback import JournalCallback
-from .loss.counting import count_targets, loss_shifts_labels, observe_shift, weigh
+from .loss.counting import count_targets, has_shifted_labels, observe_shift, weigh
 from .loss.model_outputs import BareTensorError
 from .loss.objective import Objective, ScaledLoss, build_zero_loss
-from .loss.row_independence import check_rows_keep_apart
+from .loss.row_independence import check_row_independence
 from .loss.signatures import LossSignature, can_take_num_items
 from .loss.smoothing import LabelSmoother
 from .metrics.train_window import MetricWindow
@@ -291,9 +291,9 @@ class Trainer(metaclass=TrainerType):
         self.batch_sampler = batch_sampler
         self.compute_metrics = compute_metrics
         self._metrics_asked = metrics
-        request.check_asked(self)
+        request.check_requested(self)
         self.train_metrics = train_metrics
-        measuring_training.check_asked(train_metrics)
+        measuring_training.parse_train_metrics(train_metrics)
         self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
         self.optimizer, self.lr_scheduler = optimizers[0], optimizers[1]
         self.optimizer_cls_and_kwargs = optimizer_cls_and_kwargs
@@ -373,7 +373,7 @@ class Trainer(metaclass=TrainerType):
         self.state = TrainerState(
             is_local_process_zero=self.is_local_process_zero(),
             is_world_process_zero=self.is_world_process_zero(),
-            stateful_callbacks=self._callback_states(),
+            stateful_callbacks=self._export_callback_states(),
         )
         self.is_in_train = False
         self.current_flos = 0.0
@@ -392,7 +392,7 @@ class Trainer(metaclass=TrainerType):
 
         Values that the user has set since are kept.
         """
-        called_model.take_over(self)
+        called_model.unwrap_compiled(self)
         if self.place_model_on_device:
             self._move_model_to_device(self.model, self.args.device)
         config: Any = getattr(self.model, "config", None)
@@ -409,11 +409,11 @@ class Trainer(metaclass=TrainerType):
             if name not in self._found or getattr(self, name) == self._found[name]:
                 setattr(self, name, value)
         self._found = copy.deepcopy(found)  # a copy, since a list may be extended
-        shifted, self._loss_shifts_labels = self._loss_shifts_labels, loss_shifts_labels(inner)
+        shifted, self._loss_shifts_labels = self._loss_shifts_labels, has_shifted_labels(inner)
         if self.objective.smoother_shifts == bool(shifted):
             self.objective.smoother_shifts = bool(self._loss_shifts_labels)
 
-    def _shifts_labels(self, batch: Batch) -> bool:
+    def _has_shifted_labels(self, batch: Batch) -> bool:
         """Return whether the model's loss compares each position with the next label; try it if it is not stated."""
         if self._loss_shifts_labels is None:
             shifts = observe_shift(self.model, self._prepare_inputs(dict(batch)))
@@ -470,12 +470,12 @@ class Trainer(metaclass=TrainerType):
     def place_model_on_device(self, places: bool) -> None:
         self._places_model = places
 
-    def _may_move(self, model: nn.Module) -> bool:
+    def _can_move(self, model: nn.Module) -> bool:
         return self.place_model_on_device and not is_placed(model)
 
     def _choose_device(self) -> torch.device:
         """Return the device to train on: that of this process, or that of a model that may not be moved."""
-        if self._may_move(self.model):
+        if self._can_move(self.model):
             return self.args.device
         device = find_device(self.model, default=self.args.device)
         if device != self.args.device:
@@ -571,13 +571,13 @@ class Trainer(metaclass=TrainerType):
             self._hp_search_setup(trial)
             self._train_batch_size = self.args.train_batch_size
             try:
-                with saver.locked_run_directory(self, trial):
+                with saver.lock_run_directory(self, trial):
                     checkpoint = resume.find_checkpoint(self, resume_from_checkpoint, self._resume_mode)
                     home, goes_on = (
                         Path(self._get_output_dir(trial)),
                         None if resume.is_fork(self._resume_mode) else checkpoint,
                     )
-                    self._run_home.begin(home, goes_on, writes=saver.writes_checkpoints(self))
+                    self._run_home.begin(home, goes_on, writes=saver.is_saving_enabled(self))
                     if self.model_init is not None:
                         self._set_seed()
                         self.model = self.call_model_init(trial)
@@ -592,12 +592,12 @@ class Trainer(metaclass=TrainerType):
                             ignore_keys_for_eval=ignore_keys_for_eval,
                         )
             except BaseException:
-                self._break_off()
+                self._clean_up_after_failure()
                 raise
             finally:
                 self.is_in_train = False
 
-    def _may_add_metrics(self) -> bool:
+    def _can_add_metrics(self) -> bool:
         """Return whether a subclass or a user's callback may add metrics to an evaluation."""
         listening = [
             type(callback)
@@ -607,12 +607,12 @@ class Trainer(metaclass=TrainerType):
         theirs = [kind for kind in listening if not kind.__module__.startswith(f"{__package__}.")]
         return bool(theirs) or any(map(self._is_overridden, _MAY_ADD_METRICS))
 
-    def _break_off(self) -> None:
+    def _clean_up_after_failure(self) -> None:
         """Stop progress bars and notify callbacks after a failure, for which there is no event."""
         self._stop_progress()
         for callback in self.callback_handler.callbacks:
-            if isinstance(callback, TidiesUp):
-                callback.broke_off()
+            if isinstance(callback, CleansUp):
+                callback.clean_up()
 
     def _stop_progress(self) -> None:
         """Stop progress bars, which would garble later output."""
@@ -621,7 +621,7 @@ class Trainer(metaclass=TrainerType):
                 callback.stop()
 
     @contextmanager
-    def _showing(self) -> Iterator[None]:
+    def _stop_progress_on_error(self) -> Iterator[None]:
         """Remove the progress bar of a separate evaluation if it fails."""
         try:
             yield
@@ -653,13 +653,13 @@ class Trainer(metaclass=TrainerType):
             else:
                 eval_dry_run.check_first_evaluation(self, ignore_keys_for_eval)
             emit(self, "on_train_begin")
-            saver.prepare(self)
+            saver.reserve_memory(self)
             try:
-                with signals.obey_stop_signals(self, run):
-                    report.begin(self, run)
+                with signals.handle_stop_signals(self, run):
+                    report.evaluate_at_start(self, run)
                     train(self, run)
             except Exception as error:
-                saver.let_finish(self)  # a resumed run may need this checkpoint
+                saver.wait_before_exit(self)  # a resumed run may need this checkpoint
                 reason = dispatch.explain_training_failure(self, error, run)
                 if reason is not error:
                     raise reason from reason.__cause__
@@ -799,19 +799,19 @@ class Trainer(metaclass=TrainerType):
         """
         samples = list(itertools.islice(epoch_iterator, num_batches))
         if self._run is not None and self._run.updates.cuts:
-            samples = self._cut(samples)
+            samples = self._split_samples(samples)
         return samples, self._get_num_items_in_batch(samples, device)
 
-    def _cut(self, samples: list[Batch]) -> list[Batch]:
+    def _split_samples(self, samples: list[Batch]) -> list[Batch]:
         """Return batches as micro-batches; the first batch that is split is compared with the same rows unsplit."""
         parts = micro_batches(samples)
         if self.args.ostinato.split_by_length and not self._split_is_checked and len(parts) > len(samples):
             self._split_is_checked = True
-            check_rows_keep_apart(
+            check_row_independence(
                 self.model,
                 parts if len(samples) == 1 else micro_batches([max(samples, key=len)]),
                 loss=lambda part: self.compute_loss(self.model, self._prepare_inputs(part)),
-                weigh=lambda part: weigh(part, shifted=self._shifts_labels(part), labels_are=self._labels_are),
+                weigh=lambda part: weigh(part, shifted=self._has_shifted_labels(part), labels_are=self._labels_are),
                 tolerance=1e-3 if self.args.mixed_precision == "no" else 5e-2,
                 pad_token_id=getattr(self.processing_class, "pad_token_id", None) or 0,
             )
@@ -821,15 +821,15 @@ class Trainer(metaclass=TrainerType):
         """Return the targets of the whole step over all processes; None if the loss does not use them."""
         if not self.objective.wants_count or not batch_samples or "labels" not in batch_samples[0]:
             return None
-        shifted = self._shifts_labels(batch_samples[0])
-        counted = batch_samples if self._run is None else self._run.updates.without_padding_batches(batch_samples)
+        shifted = self._has_shifted_labels(batch_samples[0])
+        counted = batch_samples if self._run is None else self._run.updates.drop_padding_batches(batch_samples)
         counts = [count_targets(batch["labels"], shifted=shifted) for batch in counted]
         if any(count is None for count in counts):
             return None
         total = torch.as_tensor(sum(counts)).to(device)  # type: ignore[arg-type]
         return self.strategy.sum(total) if self.args.average_tokens_across_devices else total
 
-    def _divisors(self, batches: list[Batch], padding_batches: list[bool]) -> list[float]:
+    def _compute_divisors(self, batches: list[Batch], padding_batches: list[bool]) -> list[float]:
         """Return the divisors that turn the mean of each micro-batch into its share of the optimizer step."""
         processes = self.objective.processes
         if len(batches) == 1 and not any(padding_batches) and processes == 1:
@@ -858,19 +858,19 @@ class Trainer(metaclass=TrainerType):
         if not (model.training and self.model.training):
             model.train()
         inputs = self._prepare_inputs(inputs)
-        loss_scale = self._scaled_loss()
+        loss_scale = self._get_scaled_loss()
         compute = self.compute_loss if self._train_window is None else partial(measuring_training.compute_loss, self)
         parallel, inputs = self._prepare_context_parallel_inputs(model, inputs)
         # A batch that only keeps a process in step with the others has nothing to report.
         unheard = hearing(None) if loss_scale.weighs_nothing else nullcontext()
         with parallel(), self.compute_loss_context_manager(), unheard:
-            if loss_scale.must_settle(num_items_in_batch):
-                loss = loss_scale.settle(
+            if loss_scale.is_scale_needed(num_items_in_batch):
+                loss = loss_scale.settle_scale(
                     lambda count: compute(model, dict(inputs), num_items_in_batch=count),
                     num_items_in_batch,
                     self.model,
                 )
-            elif not self._loss_signature().takes_num_items:
+            elif not self._get_loss_signature().takes_num_items:
                 loss = compute(model, inputs)
             else:
                 loss = compute(model, inputs, num_items_in_batch=loss_scale.choose_count(num_items_in_batch))
@@ -899,12 +899,12 @@ class Trainer(metaclass=TrainerType):
         loss, outputs = self.objective(model, inputs, num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
 
-    def _scaled_loss(self) -> ScaledLoss:
+    def _get_scaled_loss(self) -> ScaledLoss:
         """Return the loss on the scale of the current micro-batch; outside of a run a batch is a step."""
         run = self._run
         if run is None or run.micro_batch is None or not run.is_computing:
-            return self.objective.scaled(1.0)
-        return self.objective.scaled(run.micro_batch.divisor)
+            return self.objective.scale_by(1.0)
+        return self.objective.scale_by(run.micro_batch.divisor)
 
     def _prepare_context_parallel_inputs(self, model: nn.Module, inputs: Batch) -> tuple[Callable[..., Any], Batch]:
         """Return an empty context: sequences are not split over processes (yet)."""
@@ -931,7 +931,7 @@ class Trainer(metaclass=TrainerType):
     def _clip_grad_norm(self, model: nn.Module) -> Tensor:
         """Clip the gradient to `max_grad_norm`; return the norm it had."""
         assert self._run is not None
-        return self.strategy.clip(self._run.parameters.gradients(), self._run.plan.max_grad_norm)
+        return self.strategy.clip(self._run.parameters.list_gradients(), self._run.plan.max_grad_norm)
 
     def _get_learning_rate(self) -> float:
         """Return the rate of the first parameter group."""
@@ -942,12 +942,12 @@ class Trainer(metaclass=TrainerType):
 
     def _wrap_model(self, model: nn.Module, training: bool = True, dataloader: Any = None) -> nn.Module:
         """Return the module that the loops call: compiled if requested, on its device, replicated over processes."""
-        if self._may_move(model):
+        if self._can_move(model):
             model.to(self.strategy.device)  # a script may have replaced the model
-        called = called_model.called(self, model)
+        called = called_model.get_called_model(self, model)
         return self.strategy.place(called) if training else called
 
-    def _loss_signature(self) -> LossSignature:
+    def _get_loss_signature(self) -> LossSignature:
         function = self.compute_loss
         key = getattr(function, "__func__", function)
         if self._known_signature is None or self._known_signature[0] is not key:
@@ -1018,11 +1018,11 @@ class Trainer(metaclass=TrainerType):
         """Evaluate during training."""
         metrics = self.evaluate(ignore_keys=ignore_keys_for_eval)
         self._report_to_hp_search(trial, self.state.global_step, metrics)
-        if schedulers.steps_on_metric(self.lr_scheduler) and not skip_scheduler:
-            self.lr_scheduler.step(self._metric_to_watch(metrics))
+        if schedulers.is_metric_schedule(self.lr_scheduler) and not skip_scheduler:
+            self.lr_scheduler.step(self._get_watched_metric(metrics))
         return metrics
 
-    def _metric_to_watch(self, metrics: dict[str, float]) -> float:
+    def _get_watched_metric(self, metrics: dict[str, float]) -> float:
         name = self.args.metric_for_best_model or "loss"
         full_name = name if name.startswith("eval_") else f"eval_{name}"
         if full_name not in metrics:
@@ -1033,7 +1033,7 @@ class Trainer(metaclass=TrainerType):
         """Record the best value so far; return True if it is that of this evaluation."""
         if self.args.metric_for_best_model is None:
             return False
-        value, best = self._metric_to_watch(metrics), self.state.best_metric
+        value, best = self._get_watched_metric(metrics), self.state.best_metric
         if math.isnan(value):  # not recorded as best: no later value would be better
             return False
         if best is not None and not (value > best if self.args.greater_is_better else value < best):
@@ -1042,8 +1042,8 @@ class Trainer(metaclass=TrainerType):
         if self.args.save_strategy == SaveStrategy.NO and not self.args.load_best_model_at_end:
             return True
         self.state.best_global_step = self.state.global_step
-        if not self._saves_this_step():
-            keep = saver.keep_best_weights if self.args.load_best_model_at_end else saver.take_for_best
+        if not self._is_saving_now():
+            keep = saver.keep_best_weights if self.args.load_best_model_at_end else saver.mark_as_best
             keep(self, trial)
         return True
 
@@ -1079,9 +1079,9 @@ class Trainer(metaclass=TrainerType):
                 )
             macro = average_sets(merged, list(chosen), metric_key_prefix)
             if macro and eval_dry_run.find_best_metric(self) in ("loss", "eval_loss"):
-                self._tell_evaluated(macro)  # it selects the best model; else events are those of transformers
+                self._report_metrics(macro)  # it selects the best model; else events are those of transformers
             return {**merged, **macro}
-        with ShortTraceback(), self._memory_tracker.guarded(), self._showing():
+        with ShortTraceback(), self._memory_tracker.guarded(), self._stop_progress_on_error():
             self._memory_tracker.start()
             wanted = request.resolve_request(self, eval_dataset, only_metrics=True)
             loader = request.attach_request(self.get_eval_dataloader(eval_dataset), wanted)
@@ -1093,12 +1093,12 @@ class Trainer(metaclass=TrainerType):
                 ignore_keys=ignore_keys,
                 metric_key_prefix=metric_key_prefix,
             )
-            metrics = self._with_speed(output, wanted, metric_key_prefix, started)
-            self._tell_evaluated(metrics)
+            metrics = self._add_speed(output, wanted, metric_key_prefix, started)
+            self._report_metrics(metrics)
             self._memory_tracker.stop_and_update_metrics(metrics)
             return metrics
 
-    def _tell_evaluated(self, metrics: dict[str, float]) -> None:
+    def _report_metrics(self, metrics: dict[str, float]) -> None:
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
 
@@ -1118,7 +1118,7 @@ class Trainer(metaclass=TrainerType):
         Raises:
             DataError: The set has no rows.
         """
-        with ShortTraceback(), self._memory_tracker.guarded(), self._showing():
+        with ShortTraceback(), self._memory_tracker.guarded(), self._stop_progress_on_error():
             self._memory_tracker.start()
             wanted = request.resolve_request(self, test_dataset, only_metrics=False)
             loader = request.attach_request(self.get_test_dataloader(test_dataset), wanted)
@@ -1126,12 +1126,12 @@ class Trainer(metaclass=TrainerType):
             output = self.evaluation_loop(
                 loader, description="Prediction", ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix
             )
-            metrics = self._with_speed(output, wanted, metric_key_prefix, started)
+            metrics = self._add_speed(output, wanted, metric_key_prefix, started)
             self.control = self.callback_handler.on_predict(self.args, self.state, self.control, metrics)
             self._memory_tracker.stop_and_update_metrics(metrics)
             return PredictionOutput(output.predictions, output.label_ids, metrics)
 
-    def _with_speed(
+    def _add_speed(
         self, output: EvalLoopOutput, wanted: request.EvalRequest, prefix: str, started: float
     ) -> dict[str, float]:
         metrics = output.metrics if output.metrics is not None else {}
@@ -1182,7 +1182,7 @@ class Trainer(metaclass=TrainerType):
         )
         self.callback_handler.eval_dataloader = dataloader
         current_batch = CurrentBatch()
-        with prepare_model(self, model), dispatch.explaining_evaluation(self, current_batch, dataloader, data):
+        with prepare_model(self, model), dispatch.explain_evaluation_errors(self, current_batch, dataloader, data):
             output = eval_loop.evaluation_loop(self, model, dataloader, plan, current_batch)
         if not output.num_samples:
             raise gave_no_rows(data)
@@ -1224,10 +1224,10 @@ class Trainer(metaclass=TrainerType):
                 outputs = model(**inputs)
         if prediction_loss_only:
             return loss, None, None
-        ignored = ignored_at_inference(self.model) if ignore_keys is None else ignore_keys
+        ignored = get_ignored_outputs(self.model) if ignore_keys is None else ignore_keys
         return collect_step(outputs, step, loss, ignored, self._output_names)
 
-    def _loss_source(self) -> str:
+    def _name_loss_source(self) -> str:
         """Return the name of the function that computes the loss, for messages."""
         if self._is_overridden("compute_loss"):
             return f"{type(self).__name__}.compute_loss"
@@ -1413,10 +1413,10 @@ class Trainer(metaclass=TrainerType):
                 kind, options = self.optimizer_cls_and_kwargs
             else:
                 kind, options = self.get_optimizer_cls_and_kwargs(self.args, model)
-            given, options = groups.given_groups(options)
+            given, options = groups.split_given_groups(options)
             if given is None:
                 names = self.get_decay_parameter_names(model)
-                given = groups.parameter_groups(model, names, self.args.weight_decay)
+                given = groups.build_groups(model, names, self.args.weight_decay)
             self.optimizer = kind(given, **options)
         return self.optimizer
 
@@ -1430,7 +1430,7 @@ class Trainer(metaclass=TrainerType):
             args: The training arguments.
             model: Not used by default.
         """
-        return optimizers.optimizer_class_and_kwargs(OptimizerSettings.of(args))
+        return optimizers.choose_optimizer(OptimizerSettings.of(args))
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """Return the names of the parameters that weight decay applies to: all but biases and norms.
@@ -1438,7 +1438,7 @@ class Trainer(metaclass=TrainerType):
         Args:
             model: The model.
         """
-        return groups.decay_parameter_names(model)
+        return groups.list_decay_parameters(model)
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
         """Create the learning-rate schedule of the arguments, unless there is one.
@@ -1464,7 +1464,7 @@ class Trainer(metaclass=TrainerType):
         Raises:
             ConfigError: There is no optimizer yet.
         """
-        return [group["lr"] for group in self._existing_optimizer().param_groups]
+        return [group["lr"] for group in self._require_optimizer().param_groups]
 
     def get_optimizer_group(self, param: str | nn.Parameter | None = None) -> Any:
         """Return the group that holds a parameter, or all groups.
@@ -1478,13 +1478,13 @@ class Trainer(metaclass=TrainerType):
         Raises:
             ConfigError: There is no optimizer yet.
         """
-        parameter_groups = self._existing_optimizer().param_groups
+        parameter_groups = self._require_optimizer().param_groups
         if param is None:
             return [group["params"] for group in parameter_groups]
         found = [group for group in parameter_groups if any(one is param for one in group["params"])]
         return found[0] if found else None
 
-    def _existing_optimizer(self) -> torch.optim.Optimizer:
+    def _require_optimizer(self) -> torch.optim.Optimizer:
         if self.optimizer is None:
             raise usage_errors.no_optimizer()
         return self.optimizer
@@ -1524,14 +1524,14 @@ class Trainer(metaclass=TrainerType):
     def _home(self) -> Path:
         return Path(self.args.output_dir or "trainer_output")
 
-    def _saves_this_step(self) -> bool:
+    def _is_saving_now(self) -> bool:
         return self.control.should_save or self.args.save_strategy == SaveStrategy.BEST
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """Write `checkpoint-N`, which appears whole or not at all."""
         saver.save_checkpoint(self, trial)
 
-    def _callback_states(self) -> dict[str, Any]:
+    def _export_callback_states(self) -> dict[str, Any]:
         return export_callbacks([*self.callback_handler.callbacks, self.control])
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
@@ -1547,7 +1547,7 @@ class Trainer(metaclass=TrainerType):
         """Load the best weights into the model."""
         best = Path(self.state.best_model_checkpoint or "")
         callback_tensors.load_best(self, best)
-        note(f"loaded the best model, of step {saver.step_of_best(self)}, from {best}")
+        note(f"loaded the best model, of step {saver.find_best_step(self)}, from {best}")
 
     # ---- resuming (checkpoint/, engine/resume.py) --------------------------------------------------
 
@@ -1558,7 +1558,7 @@ class Trainer(metaclass=TrainerType):
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
             open_checkpoint(checkpoint).load_training_parts(
-                optimizer=self._existing_optimizer(),
+                optimizer=self._require_optimizer(),
                 scheduler=self.lr_scheduler,
                 load=self.strategy.load_optimizer_state,
             )
@@ -1700,13 +1700,13 @@ class Trainer(metaclass=TrainerType):
         Args:
             inputs: The batch.
         """
-        return operations(self.model, inputs)
+        return count_operations(self.model, inputs)
 
-    def _flop_counter(self) -> FlopCounter:
+    def _build_flop_counter(self) -> FlopCounter:
         overridden = self._is_overridden("floating_point_ops")
         return FlopCounter(
-            count=self.floating_point_ops if overridden or tells_operations(self.model) else None,
-            by_shape_of=None if overridden else input_that_decides(self.model),
+            count=self.floating_point_ops if overridden or can_count_operations(self.model) else None,
+            by_shape_of=None if overridden else find_deciding_input(self.model),
         )
 
     def store_flos(self) -> None:
@@ -1743,7 +1743,7 @@ class Trainer(metaclass=TrainerType):
         if self._run is not None:
             self._run.meters.loss.last_step = step
 
-    def _token_counter(self) -> TokenCounter:
+    def _build_token_counter(self) -> TokenCounter:
         """Return the counter of input tokens that arguments, model and tokenizer define."""
         return TokenCounter(
             getattr(self.model, "main_input_name", "input_ids"),
@@ -1753,7 +1753,7 @@ class Trainer(metaclass=TrainerType):
 
     def _track_num_input_tokens(self, inputs: Batch) -> None:
         """Count the input tokens of one micro-batch over all processes."""
-        self.state.num_input_tokens_seen += int(self.strategy.sum(torch.tensor(self._token_counter()(inputs))))
+        self.state.num_input_tokens_seen += int(self.strategy.sum(torch.tensor(self._build_token_counter()(inputs))))
 
     def _is_overridden(self, method: str) -> bool:
         return getattr(type(self), method) is not getattr(Trainer, method) or method in vars(self)

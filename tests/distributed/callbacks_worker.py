@@ -162,7 +162,7 @@ def unseen(path: Path) -> str | None:
 def main(out: Path) -> None:
     control_file.SECONDS_BETWEEN_LOOKS = 0.0
     if RANK == 1:
-        control_file._text_of = unseen
+        control_file._read_text = unseen
     found: dict[str, Any] = {
         "average": average_and_freeze(out / "average"),
         "obeyed": obey(out / "obeyed"),

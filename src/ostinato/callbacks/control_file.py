@@ -39,15 +39,15 @@ class Processes:
 
     ask_every = 1  # steps: how often all of them ask the first for what it has read
 
-    def told_by_first(self, text: str) -> str:
+    def broadcast_text(self, text: str) -> str:
         """Return the text of the first process. All processes have to call it."""
         return text
 
-    def are_stopping(self) -> bool:
+    def is_stopping(self) -> bool:
         """Return whether any process was asked to stop. All processes have to call it."""
         return is_stopping()
 
-    def have_waited(self, seconds: float) -> None:
+    def exclude_wait(self, seconds: float) -> None:
         """Record that nothing was trained for so long; called after a pause."""
 
 
@@ -88,7 +88,7 @@ class ControlFileCallback(QuietCallback):
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if state.global_step % self._processes.ask_every == 0:
-            self._obey(self._new_lines(), args, state, control, kwargs)
+            self._execute(self._read_new_lines(), args, state, control, kwargs)
 
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._pauses:  # now: what was requested together with it is done
@@ -100,7 +100,7 @@ class ControlFileCallback(QuietCallback):
 
     # ---- the file
 
-    def _new_lines(self) -> list[str]:
+    def _read_new_lines(self) -> list[str]:
         """Return the commands in the file, if it is time to check it."""
         if (now := time.monotonic()) < self._look_at:
             return []
@@ -112,13 +112,13 @@ class ControlFileCallback(QuietCallback):
 
         A text that does not end with a line break is perhaps being written, unless it is known to be `finished`.
         """
-        if not self._reads or (text := _text_of(self._file)) is None:
+        if not self._reads or (text := _read_text(self._file)) is None:
             return []
         if not (finished or text.endswith("\n") or text == self._unfinished):
             self._unfinished = text
             return []
         self._unfinished = None
-        aside = self._beside("done")
+        aside = self._build_path("done")
         try:
             os.replace(self._file, aside)
         except OSError as error:
@@ -126,33 +126,33 @@ class ControlFileCallback(QuietCallback):
             self._reads = False
             return []
         # Read again: it may have been written to since, and under its new name it no longer is.
-        lines = [line.strip() for line in (_text_of(aside) or "").splitlines()]
+        lines = [line.strip() for line in (_read_text(aside) or "").splitlines()]
         return [line for line in lines if line and not line.startswith("#")]
 
     def _answer(self, answers: list[str]) -> None:
         with suppress(OSError):
-            self._beside("done").write_text("".join(f"{answer}\n" for answer in answers), encoding="utf-8")
+            self._build_path("done").write_text("".join(f"{answer}\n" for answer in answers), encoding="utf-8")
 
-    def _beside(self, ending: str) -> Path:
+    def _build_path(self, ending: str) -> Path:
         return self._file.with_name(f"{self.name}.{ending}")
 
     # ---- the commands
 
-    def _obey(
+    def _execute(
         self, lines: list[str], args: Any, state: TrainerState, control: TrainerControl, given: dict[str, Any]
     ) -> list[str]:
         """Carry out what the first process has read; return its lines."""
-        lines = self._processes.told_by_first("\n".join(lines)).splitlines()
+        lines = self._processes.broadcast_text("\n".join(lines)).splitlines()
         answers = []
         for line in lines:
-            answer = self._do(line, args, control, given)
+            answer = self._execute_line(line, args, control, given)
             answers.append(f"step {state.global_step}: {line[:80]}: {answer}")
             note(f"step {state.global_step}: {self.name} file: {line[:80]!r}: {answer}")
         if answers and self._is_first:
             self._answer(answers)
         return lines
 
-    def _do(self, line: str, args: Any, control: TrainerControl, given: dict[str, Any]) -> str:
+    def _execute_line(self, line: str, args: Any, control: TrainerControl, given: dict[str, Any]) -> str:
         """Carry out one line; return the result."""
         command, *words = line.split()
         if command == "stop" and not words:
@@ -180,17 +180,17 @@ class ControlFileCallback(QuietCallback):
 
         Every process asks the first repeatedly: an exchange that waits for a whole pause would time out.
         """
-        paused, began = self._beside("paused"), time.monotonic()
+        paused, began = self._build_path("paused"), time.monotonic()
         if self._is_first:
             with suppress(OSError):  # as if it had been deleted immediately
                 paused.write_text(f"after step {state.global_step}; delete this file to go on\n", encoding="utf-8")
         note(f"paused after step {state.global_step}: `echo resume > {self._file}` goes on")
         # Other commands during the pause are carried out at the end of the step that begins here.
-        while not self._processes.are_stopping():
+        while not self._processes.is_stopping():
             lines = self._take()
             if self._is_first and not paused.exists():
                 lines.append("resume")
-            if "resume" in self._obey(lines, args, state, control, given):
+            if "resume" in self._execute(lines, args, state, control, given):
                 break
             time.sleep(SECONDS_BETWEEN_LOOKS / 4)
         self._pauses = False
@@ -199,11 +199,11 @@ class ControlFileCallback(QuietCallback):
                 paused.unlink(missing_ok=True)
         seconds = time.monotonic() - began
         count_pause(seconds)
-        self._processes.have_waited(seconds)
+        self._processes.exclude_wait(seconds)
         note(f"going on with step {state.global_step + 1} after a pause of {seconds:.0f} s")
 
 
-def _text_of(path: Path) -> str | None:
+def _read_text(path: Path) -> str | None:
     """Return the text of a file of commands; None if there is none."""
     try:
         with open(os.open(path, _AS_IT_IS), "rb") as file:

@@ -69,7 +69,7 @@ class EarlyStoppingCallback(QuietCallback, ExportableState):
                 return  # one of several evaluation sets, and another one is observed
             warn(f"early stopping needs metric_for_best_model, but {name!r} is not among {sorted(metrics)}")
             return
-        self._interval = self._interval_of(name, metrics) if self.noise_bar else None
+        self._interval = self._get_interval(name, metrics) if self.noise_bar else None
         self.check_metric_value(args, state, control, value)
         if self.early_stopping_patience_counter >= self.early_stopping_patience:
             control.should_training_stop = True
@@ -86,13 +86,13 @@ class EarlyStoppingCallback(QuietCallback, ExportableState):
         best = self.last_improvement if self._interval is not None else state.best_metric
         if best is None:  # the trainer does not record NaN as the best
             best = self.last_improvement
-        if best is None or self._improves(metric_value, best, bool(args.greater_is_better)):
+        if best is None or self._is_improvement(metric_value, best, bool(args.greater_is_better)):
             self.early_stopping_patience_counter = 0
             self.last_improvement = metric_value
         else:
             self.early_stopping_patience_counter += 1
 
-    def _improves(self, value: float, best: float, greater_is_better: bool) -> bool:
+    def _is_improvement(self, value: float, best: float, greater_is_better: bool) -> bool:
         if self._interval is not None:  # the end of it that is nearer to the previous value
             value = self._interval[0] if greater_is_better else self._interval[1]
         if math.isnan(best):  # any number is better, and no difference would show it
@@ -100,7 +100,7 @@ class EarlyStoppingCallback(QuietCallback, ExportableState):
         gained = value - best if greater_is_better else best - value
         return gained > 0 and abs(gained) > (self.early_stopping_threshold or 0.0)
 
-    def _interval_of(self, name: str, metrics: Any) -> tuple[float, float] | None:
+    def _get_interval(self, name: str, metrics: Any) -> tuple[float, float] | None:
         full = name if name.startswith("eval_") else f"eval_{name}"
         low, high = metrics.get(f"{full}_low"), metrics.get(f"{full}_high")
         if low is None or high is None:

@@ -124,23 +124,25 @@ class QuietCallback(TrainerCallback):
     """A callback that draws no random numbers: delivering an event to it needs no snapshot of the streams."""
 
 
-class TidiesUp(TrainerCallback):
+class CleansUp(TrainerCallback):
     """A callback that changes something which `on_train_end` would undo."""
 
-    def broke_off(self) -> None:
+    def clean_up(self) -> None:
         """Clean up after training that ended early, for which there is no event."""
-        raise NotImplementedError(f"{type(self).__name__} inherits from TidiesUp and has to implement broke_off")
+        raise NotImplementedError(f"{type(self).__name__} inherits from CleansUp and has to implement clean_up")
 
 
-class LendsWeights(TrainerCallback):
+class SwapsWeights(TrainerCallback):
     """A callback that has other weights for a model than those it is trained with.
 
     They are used for evaluations and predictions, and saved where weights are not resumed from.
     """
 
-    def lending(self, model: Any) -> AbstractContextManager[None]:
+    def swap_weights(self, model: Any) -> AbstractContextManager[None]:
         """Give the model these weights inside the block; restore the very same weights as before afterwards."""
-        raise NotImplementedError(f"{type(self).__name__} inherits from LendsWeights and has to implement lending")
+        raise NotImplementedError(
+            f"{type(self).__name__} inherits from SwapsWeights and has to implement swap_weights"
+        )
 
-    def put_best(self, model: Any, saved: Mapping[str, Any]) -> None:
+    def load_best_weights(self, model: Any, saved: Mapping[str, Any]) -> None:
         """Load the weights of the best checkpoint, as `tensor_state` saved them, into a model permanently."""

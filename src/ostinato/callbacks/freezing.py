@@ -13,7 +13,7 @@ from torch import nn
 from ..core.errors import ConfigError, NotSupportedError
 from ..core.notices import note
 from ..core.state import TrainerControl, TrainerState
-from .events import QuietCallback, TidiesUp
+from .events import CleansUp, QuietCallback
 
 _UNTIL = re.compile(r"(?:until )?(?P<unit>step|epoch) (?P<number>\d+(?:\.\d+)?)")
 
@@ -47,7 +47,7 @@ class Until:
         return (state.global_step if self.unit == "step" else state.epoch or 0.0) >= self.number
 
 
-class FreezeCallback(QuietCallback, TidiesUp):
+class FreezeCallback(QuietCallback, CleansUp):
     """Freeze parameters by name, each until a step or an epoch is done, and train them from then on.
 
     A frozen parameter gets no gradient, so no optimizer changes it: neither by momentum nor by weight decay. What is
@@ -82,13 +82,13 @@ class FreezeCallback(QuietCallback, TidiesUp):
         self._thaw_all()
         trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         for pattern in self.until:
-            matching = {name: one for name, one in model.named_parameters() if _fits(name, pattern)}
+            matching = {name: one for name, one in model.named_parameters() if _is_match(name, pattern)}
             held = [one for one in matching.values() if id(one) in trained and one.requires_grad]
             if not held:
                 raise ConfigError(
                     what=f"FreezeCallback has nothing to freeze under {pattern!r}",
                     why="no parameter is called so" if not matching else "the optimizer trains none of them",
-                    fix=f"parts of this model are {', '.join(_parts(model))}"
+                    fix=f"parts of this model are {', '.join(_list_parts(model))}"
                     if not matching
                     else "leave it out, or let them require gradients when the trainer is made",
                 )
@@ -108,7 +108,7 @@ class FreezeCallback(QuietCallback, TidiesUp):
             for parameter in parameters:
                 parameter.requires_grad_(False)
         if self._frozen:
-            note(f"frozen: {', '.join(f'{name} until {_spoken(self.until[name])}' for name in self._frozen)}")
+            note(f"frozen: {', '.join(f'{name} until {_format_limit(self.until[name])}' for name in self._frozen)}")
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._frozen:
@@ -117,7 +117,7 @@ class FreezeCallback(QuietCallback, TidiesUp):
     def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._thaw_all()
 
-    def broke_off(self) -> None:
+    def clean_up(self) -> None:
         """Make all parts trainable again: that a failed run has frozen them would not be expected."""
         self._thaw_all()
 
@@ -136,20 +136,20 @@ class FreezeCallback(QuietCallback, TidiesUp):
         self._frozen = {}
 
 
-def _fits(name: str, pattern: str) -> bool:
+def _is_match(name: str, pattern: str) -> bool:
     """Return whether a parameter matches a pattern, or is inside of a module that does.
 
-    >>> _fits("bert.encoder.layer.1.weight", "bert.encoder"), _fits("bert.encoder2.weight", "bert.encoder")
+    >>> _is_match("bert.encoder.layer.1.weight", "bert.encoder"), _is_match("bert.encoder2.weight", "bert.encoder")
     (True, False)
     """
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
 
 
-def _parts(model: nn.Module) -> list[str]:
+def _list_parts(model: nn.Module) -> list[str]:
     """Return names to list in an error: the model's parts or, if it has none, its parameters."""
     names = [name for name, _ in model.named_children()]
     return names or [name for name, _ in model.named_parameters()]
 
 
-def _spoken(until: Until) -> str:
+def _format_limit(until: Until) -> str:
     return f"{until.unit} {until.number:g}"

@@ -69,7 +69,7 @@ class GradientStatisticsCallback(QuietCallback):
         if self.by_layer:
             _track_norms(with_gradient)
         # A rate of 0, as at the first step of a warmup, changes nothing, and nothing is lost.
-        still = {id(one) for group in optimizer.param_groups if not _moves(group) for one in group["params"]}
+        still = {id(one) for group in optimizer.param_groups if not _has_rate(group) for one in group["params"]}
         self._before = [
             (one, one.detach().reshape(-1)[:: self._stride].clone(), self._stride)
             for _, one in with_gradient
@@ -103,7 +103,7 @@ class GradientStatisticsCallback(QuietCallback):
             note(f"no gradient so far: {', '.join(names[:10])}{more}; the loss does not depend on them")
 
 
-def _moves(group: dict[str, Any]) -> bool:
+def _has_rate(group: dict[str, Any]) -> bool:
     rate = group.get("lr")
     return isinstance(rate, Tensor) or rate != 0  # reading a tensor would wait for the device
 

@@ -61,14 +61,14 @@ def scale_rates(optimizer: Any, scheduler: Any, factor: float) -> None:
                 group[name].mul_(factor)
             elif name in group:
                 group[name] *= factor
-    for schedule in _all_of(scheduler):
+    for schedule in _list_schedules(scheduler):
         for name in ("base_lrs", "max_lrs", "_last_lr"):  # torch's schedules compute from these
             if name in vars(schedule):
                 setattr(schedule, name, [rate * factor for rate in getattr(schedule, name)])
 
 
-def _all_of(scheduler: Any) -> Iterator[Any]:
+def _list_schedules(scheduler: Any) -> Iterator[Any]:
     """Yield a schedule, and those it consists of."""
     yield scheduler
     for part in vars(scheduler).get("_schedulers", ()):
-        yield from _all_of(part)
+        yield from _list_schedules(part)

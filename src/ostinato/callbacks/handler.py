@@ -200,7 +200,7 @@ class CallbackHandler(TrainerCallback):
         return self.call_event("on_predict", args, state, control, metrics=metrics, **kwargs)
 
 
-def _delivering(event: Event) -> Callable[..., TrainerControl]:
+def _build_delivery(event: Event) -> Callable[..., TrainerControl]:
     cleared = CLEARED_BY.get(event, ())
 
     def deliver(
@@ -216,7 +216,7 @@ def _delivering(event: Event) -> Callable[..., TrainerControl]:
 
 for _event in EVENTS:
     if _event not in vars(CallbackHandler):
-        setattr(CallbackHandler, _event, _delivering(_event))
+        setattr(CallbackHandler, _event, _build_delivery(_event))
 
 
 def emit(trainer: EventHost, event: Event, **details: Any) -> None:

@@ -11,10 +11,10 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from ..core.errors import ConfigError
 from ..core.notices import note, warn
 from ..core.state import TrainerControl, TrainerState
-from .events import QuietCallback, TidiesUp
+from .events import CleansUp, QuietCallback
 
 
-class ProfilerCallback(QuietCallback, TidiesUp):
+class ProfilerCallback(QuietCallback, CleansUp):
     """Profile a window of steps, and write it as a trace for `chrome://tracing` or Perfetto.
 
     The file is `profile/steps-<first>-<last>.json` in the run's directory. Before and after the window the profiler
@@ -41,7 +41,7 @@ class ProfilerCallback(QuietCallback, TidiesUp):
         self._profiler: Any = None
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self.broke_off()
+        self.clean_up()
         self._first = state.global_step + self.wait
         self._waits = state.is_world_process_zero
         self.trace = None
@@ -68,7 +68,7 @@ class ProfilerCallback(QuietCallback, TidiesUp):
         if self._profiler is not None and state.global_step > self._first + self.warmup:
             self._write(args, state)
         elif self._profiler is not None or self._waits:
-            self.broke_off()
+            self.clean_up()
             note(f"nothing was profiled: training ended before step {self._first + self.warmup + 1}")
 
     def _write(self, args: Any, state: TrainerState) -> None:
@@ -87,7 +87,7 @@ class ProfilerCallback(QuietCallback, TidiesUp):
         self.trace = trace
         note(f"profiled steps {first} to {last}: {trace}")
 
-    def broke_off(self) -> None:
+    def clean_up(self) -> None:
         """Stop the profiler that a run left on when it failed inside its window."""
         if self._profiler is not None:
             profiler, self._profiler = self._profiler, None

@@ -48,7 +48,7 @@ class TimeLimitCallback(QuietCallback, ExportableState):
         self._ends_at: float | None = None
         self._heard_every = 1
 
-    def reckon_with(self, steps: int) -> None:
+    def set_check_interval(self, steps: int) -> None:
         """Set how many steps a run takes until it stops when asked; called before it begins.
 
         Args:
@@ -72,10 +72,10 @@ class TimeLimitCallback(QuietCallback, ExportableState):
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         # The first batch of a run takes long, and that of a resumed one longer, unlike those of later steps.
         if self._mark is None:
-            self._mark = self._clock()
+            self._mark = self._read_clock()
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self._steps.append(self._lap())
+        self._steps.append(self._measure_lap())
         if state.global_step < state.max_steps:
             self._stop_if_due(time.monotonic(), self._heard_every * max(self._steps))
 
@@ -84,40 +84,40 @@ class TimeLimitCallback(QuietCallback, ExportableState):
             self._stop_if_due(time.monotonic(), 0.0)
 
     def on_evaluate(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self._lap()
+        self._measure_lap()
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self._save = max(self._save, self._lap())
+        self._save = max(self._save, self._measure_lap())
 
-    def _lap(self) -> float:
+    def _measure_lap(self) -> float:
         """Return the time since the previous step, evaluation or save."""
         if self._ends_at is None or self._mark is None:  # no training, or not yet
             return 0.0
-        before, self._mark = self._mark, self._clock()
+        before, self._mark = self._mark, self._read_clock()
         return self._mark - before
 
     @staticmethod
-    def _clock() -> float:
+    def _read_clock() -> float:
         """Return the time of a clock that stops during a pause, which does not make a step longer."""
         return time.monotonic() - seconds_paused()
 
     def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self.seconds_before = self._used()
+        self.seconds_before = self._measure_used()
         self._ends_at = None
 
     def _stop_if_due(self, now: float, next_step: float) -> None:
         if self._ends_at is not None and now + next_step + self._save + self.margin >= self._ends_at:
-            ask_to_stop(f"the time limit of {_spoken(self.limit)} is near")
+            ask_to_stop(f"the time limit of {_format_duration(self.limit)} is near")
 
-    def _used(self) -> float:
+    def _measure_used(self) -> float:
         return self.seconds_before + (0.0 if self._ends_at is None else time.monotonic() - self._began_at)
 
     def state(self) -> dict[str, Any]:
         # The limit is that of the present run: a resumed one may have another.
-        return {"args": {}, "attributes": {"seconds_before": self._used()}}
+        return {"args": {}, "attributes": {"seconds_before": self._measure_used()}}
 
 
-def _spoken(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     """Return a duration as 90 s, 5 min, 11.5 h."""
     for size, unit in ((3600, "h"), (60, "min")):
         if seconds >= size:

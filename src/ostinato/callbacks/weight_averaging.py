@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from ..core.errors import CheckpointError, ConfigError
 from ..core.state import TensorState, TrainerControl, TrainerState
-from .events import LendsWeights, QuietCallback
+from .events import QuietCallback, SwapsWeights
 
 _SMALL = (torch.float16, torch.bfloat16)
 
 
-class EMACallback(QuietCallback, LendsWeights, TensorState):
+class EMACallback(QuietCallback, SwapsWeights, TensorState):
     """Average the weights over the steps; evaluations, the best model and, in the end, the model have the average.
 
     Training is not affected: its weights are restored, bit for bit, after every evaluation, and they are what a
@@ -70,13 +70,13 @@ class EMACallback(QuietCallback, LendsWeights, TensorState):
         optimizer: Any = None,
         **_: Any,
     ) -> None:
-        parameters = _trained(model, optimizer)
+        parameters = _list_trained(model, optimizer)
         saved, self._saved = self._saved, None
         if saved is None:
             self.updates = 0
             self.averages = {name: _copy(parameter) for name, parameter in parameters.items()}
         else:
-            self.updates, self.averages = saved["updates"], _fitting(saved["averages"], parameters)
+            self.updates, self.averages = saved["updates"], _match_averages(saved["averages"], parameters)
         self._pairs, self._small = ([], []), []
         for name, parameter in parameters.items():
             if parameter.dtype in _SMALL:
@@ -100,7 +100,7 @@ class EMACallback(QuietCallback, LendsWeights, TensorState):
     # ---- the average in the model
 
     @contextmanager
-    def lending(self, model: nn.Module) -> Iterator[None]:
+    def swap_weights(self, model: nn.Module) -> Iterator[None]:
         if not self.evaluate or self._is_lent or not self.averages:
             yield
             return
@@ -135,11 +135,11 @@ class EMACallback(QuietCallback, LendsWeights, TensorState):
     ) -> None:
         has_best = args.load_best_model_at_end and state.best_model_checkpoint is not None
         if self.load_at_end and not has_best:
-            _put(model, self.averages)
+            _load_averages(model, self.averages)
         if self.load_at_end or has_best:
             self._forget()  # the model has its final weights: none are exchanged any more
 
-    def put_best(self, model: nn.Module, saved: Mapping[str, Any]) -> None:
+    def load_best_weights(self, model: nn.Module, saved: Mapping[str, Any]) -> None:
         """Load the average of the best checkpoint into the model, if it was evaluated there.
 
         Args:
@@ -147,7 +147,7 @@ class EMACallback(QuietCallback, LendsWeights, TensorState):
             saved: What `tensor_state` returned for the best checkpoint.
         """
         if self.evaluate:
-            _put(model, saved["averages"])
+            _load_averages(model, saved["averages"])
 
     def _forget(self) -> None:
         self.averages, self._pairs, self._small = {}, ([], []), []
@@ -161,7 +161,7 @@ class EMACallback(QuietCallback, LendsWeights, TensorState):
         self._saved = state
 
 
-def _trained(model: nn.Module, optimizer: Any) -> dict[str, nn.Parameter]:
+def _list_trained(model: nn.Module, optimizer: Any) -> dict[str, nn.Parameter]:
     """Return what the optimizer changes, now or once it is unfrozen: other weights equal their average."""
     moved = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     return {
@@ -176,7 +176,7 @@ def _copy(parameter: Tensor) -> Tensor:
     return parameter.detach().to(torch.float32 if parameter.dtype in _SMALL else parameter.dtype, copy=True)
 
 
-def _fitting(saved: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _match_averages(saved: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     shapes = {name: tuple(average.shape) for name, average in saved.items()}
     present = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
     if shapes != present:
@@ -189,7 +189,7 @@ def _fitting(saved: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> d
     return {name: saved[name].to(parameter.device, copy=True) for name, parameter in parameters.items()}
 
 
-def _put(model: nn.Module, averages: Mapping[str, Tensor]) -> None:
+def _load_averages(model: nn.Module, averages: Mapping[str, Tensor]) -> None:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name in averages:

@@ -32,28 +32,28 @@ class Saves:
     def __init__(self, show: ShowSaving | None = None) -> None:
         self.show = show
         self.landed = False  # a save has ended, and what follows from it is not done yet
-        self.may_defer = False  # the loop allows it, and checks for the end of the save later
+        self.allows_background = False  # the loop allows it, and checks for the end of the save later
         self.failure: CheckpointError | None = None  # of the last save, if the disk refused it
         self.failed_step: int | None = None
         self.checkpoint: Path | None = None  # the newest: on the disk, or being written
         self.lost_best: CheckpointError | None = None  # the best model so far, if the disk refused it
-        self.has_told_waiting = False
+        self.has_reported_wait = False
         self.memory = StandingMemory()
         self._name = ""
-        self._progress: Callable[[], tuple[int, int]] = _unknown
+        self._progress: Callable[[], tuple[int, int]] = _report_unknown
         self._thread: threading.Thread | None = None
         self._forgotten: threading.Thread | None = None
         self._error: BaseException | None = None
-        self._then: Callable[[BaseException | None], None] = _nothing
+        self._then: Callable[[BaseException | None], None] = _ignore_result
 
     @contextmanager
-    def deferring(self) -> Iterator[None]:
+    def allow_background(self) -> Iterator[None]:
         """Allow a save to run in the background, inside the block."""
-        self.may_defer = True
+        self.allows_background = True
         try:
             yield
         finally:
-            self.may_defer = False
+            self.allows_background = False
 
     def start(
         self,
@@ -67,7 +67,7 @@ class Saves:
         `progress` returns how many of how many bytes are written.
         """
         self.wait()
-        self._then, self._name, self._progress = then, name, progress or _unknown
+        self._then, self._name, self._progress = then, name, progress or _report_unknown
         self._thread = threading.Thread(target=self._run, args=(write,), name=f"ostinato: {name}", daemon=True)
         self._thread.start()
 
@@ -82,7 +82,7 @@ class Saves:
         if self._thread is not None:
             self._join(self._thread)
         then, error = self._then, self._error
-        self._thread, self._then, self._error, self.landed = None, _nothing, None, False
+        self._thread, self._then, self._error, self.landed = None, _ignore_result, None, False
         then(error)
 
     def _join(self, thread: threading.Thread) -> None:
@@ -90,16 +90,16 @@ class Saves:
         if self.show is not None:
             thread.join(_SILENT)
             if thread.is_alive():
-                with self.showing(self._name) as show:
+                with self.show_save(self._name) as show:
                     while thread.is_alive():
                         show(self._name, *self._progress())
                         thread.join(_BETWEEN_LOOKS)
         thread.join()
 
     @contextmanager
-    def showing(self, name: str) -> Iterator[ShowSaving]:
+    def show_save(self, name: str) -> Iterator[ShowSaving]:
         """Show what is being written, inside the block, while training waits for it."""
-        show = self.show or _nobody_looks
+        show = self.show or _ignore_progress
         show(name, 0, 0)
         try:
             yield show
@@ -116,19 +116,19 @@ class Saves:
     def forget(self) -> None:
         """Stop waiting for the save; what is half written will never be taken for a checkpoint."""
         self._forgotten = self._thread
-        self._thread, self._then, self._error, self.landed = None, _nothing, None, False
+        self._thread, self._then, self._error, self.landed = None, _ignore_result, None, False
 
     @property
     def is_forgotten(self) -> bool:
         """Whether the save being written must not appear any more."""
         return self._forgotten is not None
 
-    def bury(self) -> None:
+    def wait_for_forgotten(self) -> None:
         """Wait until nothing writes into the directory, before it is used again."""
         if self._forgotten is not None:
             self._forgotten.join()
 
-    def unsaved(self, *, wants_best: bool) -> CheckpointError | None:
+    def build_unsaved_error(self, *, wants_best: bool) -> CheckpointError | None:
         """Return an error if a finished run's last save (or best model, if it is wanted) is not on the disk."""
         refusal = self.failure or (self.lost_best if wants_best else None)
         if refusal is None:
@@ -140,7 +140,7 @@ class Saves:
         )
 
     def _run(self, write: Callable[[], None]) -> None:
-        _give_way()
+        _lower_priority()
         try:
             write()
         except BaseException as error:  # raised again in the thread that trains
@@ -148,19 +148,19 @@ class Saves:
         self.landed = True
 
 
-def _unknown() -> tuple[int, int]:
+def _report_unknown() -> tuple[int, int]:
     return 0, 0
 
 
-def _nobody_looks(name: str | None, done: int, total: int) -> None:
+def _ignore_progress(name: str | None, done: int, total: int) -> None:
     pass
 
 
-def _nothing(error: BaseException | None) -> None:
+def _ignore_result(error: BaseException | None) -> None:
     pass
 
 
-def _give_way() -> None:
+def _lower_priority() -> None:
     """Lower the priority of this thread. Only Linux has a niceness per thread; elsewhere it is that of the process."""
     if "setpriority" in vars(os) and os.path.isdir("/proc/self/task"):
         with suppress(OSError):

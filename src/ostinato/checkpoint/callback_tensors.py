@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..callbacks.events import LendsWeights
+from ..callbacks.events import SwapsWeights
 from ..core.notices import note
 from ..core.protocols import CallbackTensorHost
 from ..core.state import TensorState
@@ -23,8 +23,8 @@ def lent_weights(trainer: CallbackTensorHost) -> Iterator[None]:
     """Give the model the weights that a callback provides, inside the block; usually there are none."""
     with ExitStack() as lent:
         for callback in trainer.callback_handler.callbacks:
-            if isinstance(callback, LendsWeights):
-                lent.enter_context(callback.lending(trainer.model))
+            if isinstance(callback, SwapsWeights):
+                lent.enter_context(callback.swap_weights(trainer.model))
         yield
 
 
@@ -52,10 +52,10 @@ def load_tensor_states(trainer: CallbackTensorHost, checkpoint: str | Path) -> N
 def load_best(trainer: CallbackTensorHost, best: Path) -> None:
     """Load the best weights into the model: the evaluated ones, if a callback provided these."""
     weights.load_weights(trainer.model, best, trainer.strategy.load_model_state)
-    callbacks = [one for one in trainer.callback_handler.callbacks if isinstance(one, LendsWeights)]
+    callbacks = [one for one in trainer.callback_handler.callbacks if isinstance(one, SwapsWeights)]
     for callback, state in _matched(callbacks, best) if callbacks else ():
         if state is not None:
-            callback.put_best(trainer.model, state)
+            callback.load_best_weights(trainer.model, state)
 
 
 def _matched(callbacks: list[Any], checkpoint: str | Path) -> list[tuple[Any, Any]]:

@@ -58,7 +58,7 @@ def write_training_parts(
 def progress_of(trainer: SaveHost) -> dict[str, Any]:
     """Return the sums over all processes. They are gathered before any process writes, since one alone may fail."""
     assert trainer._run is not None
-    return trainer._run.progress(trainer.strategy)
+    return trainer._run.export_progress(trainer.strategy)
 
 
 def write_weights(trainer: SaveHost, directory: Path, write: TensorWriter | None, *, as_evaluated: bool) -> None:
@@ -99,7 +99,7 @@ def _find_processing_class(trainer: SaveHost) -> Any:
 def save_optimizer_and_scheduler(trainer: SaveHost, directory: Path, write: TensorWriter = write_tensors) -> None:
     """Write the state of the optimizer and the schedule."""
     if SaveSettings.of(trainer.args).writes_here:
-        optimizer = trainer._existing_optimizer()
+        optimizer = trainer._require_optimizer()
         training_state.save_training_parts(
             directory,
             optimizer=optimizer,
@@ -127,7 +127,7 @@ def save_for_transformers(trainer: SaveHost, directory: Path) -> None:
     settings = SaveSettings.of(trainer.args)
     add_transformers_files(
         directory,
-        optimizer=trainer._existing_optimizer(),
+        optimizer=trainer._require_optimizer(),
         scheduler=trainer.lr_scheduler,
         scaler=getattr(trainer.precision, "scaler", None),
         rank=settings.rank,
@@ -140,7 +140,7 @@ def save_progress(
     trainer: SaveHost, directory: Path, progress: dict[str, Any], write: TensorWriter = write_tensors
 ) -> None:
     """Write the progress of the run: state, callbacks, sums, position in the data."""
-    trainer.state.stateful_callbacks = trainer._callback_states()
+    trainer.state.stateful_callbacks = trainer._export_callback_states()
     trainer.state.save_to_json(directory / TRAINER_STATE_NAME)
     training_state.save_loop_state(directory, progress, write)
     if not SaveSettings.of(trainer.args).only_model:

@@ -90,7 +90,7 @@ def explain_training_failure(trainer: BatchHost, error: Exception, run: Run) -> 
     if update is not None and run.micro_batch is not None and (run.is_computing or reports_late):
         where, number = (
             f"at step {state.global_step + 1} of {state.max_steps}",
-            update.number_of(run.micro_batch.index),
+            update.find_batch_number(run.micro_batch.index),
         )
         failed = build_context(
             trainer, run.micro_batch.batch, run.updates.loader, "training set", update.epoch, number
@@ -133,13 +133,15 @@ def explain_evaluation_failure(
 
 def report_missing_labels(trainer: BatchHost, loader: Any, data: str, batch: Batch) -> None:
     """Raise or note that metrics are wanted and the batches have no labels."""
-    by_name = request.asked_of(trainer, request.read_request(loader).options).function is None
+    by_name = request.get_requested_metrics(trainer, request.read_request(loader).options).function is None
     context = build_context(trainer, batch, loader, data, 0, 0)
     report_labels(context, is_mistake=data != "prediction set", by_name=by_name)
 
 
 @contextmanager
-def explaining_evaluation(trainer: BatchHost, current_batch: CurrentBatch, loader: Any, data: str) -> Iterator[None]:
+def explain_evaluation_errors(
+    trainer: BatchHost, current_batch: CurrentBatch, loader: Any, data: str
+) -> Iterator[None]:
     """Raise what fails inside by its name, or as it is with notes on where it happened."""
     try:
         yield

@@ -68,7 +68,7 @@ def rehearse_alone(trainer: DryRunHost) -> Rehearsal:
     with preserve_trainer(trainer), ExitStack() as while_open:
         trainer.is_in_train, trainer._run_home = True, RunHome()
         trainer._train_batch_size = settings.train_batch_size
-        while_open.enter_context(saver.locked_run_directory(trainer, None))
+        while_open.enter_context(saver.lock_run_directory(trainer, None))
         trainer._run_home.begin(home, None, writes=False)
         run = setup.open_run(trainer, None, None, None, while_open, partial(dispatch.check_first_batch, trainer))
         result = _try_all(trainer, run)
@@ -87,7 +87,7 @@ def _try_all(trainer: DryRunHost, run: Run) -> Rehearsal:
     left_out: list[str] = []
     trained = _time(lambda: _try_training(trainer, run, left_out))
     evaluated = _time(lambda: _try_evaluating(trainer, run, left_out))
-    saved = _try_saving(trainer, run) if saver.writes_checkpoints(trainer) else (None, None, None)
+    saved = _try_saving(trainer, run) if saver.is_saving_enabled(trainer) else (None, None, None)
     result = Rehearsal(trained, evaluated, *saved, left_out=tuple(left_out))
     note(str(result))
     return result

@@ -77,7 +77,7 @@ def build_metric_check(
     return MetricCheck(
         prefixes=list(names),
         attempt=_Attempts(trainer, names, ignore_keys, first),
-        wanted=None if trainer._may_add_metrics() else find_best_metric(trainer),
+        wanted=None if trainer._can_add_metrics() else find_best_metric(trainer),
         any_process=trainer.strategy.any,
     )
 
@@ -100,7 +100,7 @@ def can_check(trainer: DryRunHost, sets: list[Any]) -> bool:
     settings = DryRunSettings.of(trainer.args)
     return (
         settings.evaluates
-        and (request.measures_anything(trainer) or find_best_metric(trainer) is not None)
+        and (request.has_metrics(trainer) or find_best_metric(trainer) is not None)
         and not settings.evaluates_first
         and not settings.batch_metrics
         and trainer.state.global_step < trainer.state.max_steps
@@ -112,7 +112,7 @@ def can_check(trainer: DryRunHost, sets: list[Any]) -> bool:
 
 def memories(trainer: DryRunHost, sets: list[Any]) -> list[Any]:
     """Return the objects that an evaluation calls and that may keep state."""
-    functions = [trainer.data_collator, trainer.preprocess_logits_for_metrics, *request.memories(trainer)]
+    functions = [trainer.data_collator, trainer.preprocess_logits_for_metrics, *request.list_stateful_parts(trainer)]
     return [*functions, *map(rows_in, sets), getattr(trainer.model, "config", None)]
 
 
@@ -189,7 +189,7 @@ def take_first_rows(rows: Any, count: int) -> Any:
 def find_best_metric(trainer: DryRunHost) -> str | None:
     """Return the metric that decides on the best model or the learning rate."""
     best = DryRunSettings.of(trainer.args).best_metric
-    return "loss" if best is None and schedulers.steps_on_metric(trainer.lr_scheduler) else best
+    return "loss" if best is None and schedulers.is_metric_schedule(trainer.lr_scheduler) else best
 
 
 # Mistakes in a metric function that do not depend on the rows it is given. Others (one class only, an index beyond it)

@@ -28,7 +28,7 @@ from ..data.sizes import is_iterable
 from ..engine.special_tokens import align_special_tokens
 from ..evaluation import request
 from ..evaluation.metric_spec import MetricSpec
-from ..evaluation.step import compute_loss_alone, ignored_at_inference, logits_of
+from ..evaluation.step import compute_loss_alone, get_ignored_outputs, logits_of
 from ..loss.counting import count_targets
 from ..loss.model_outputs import BareTensorError
 from . import describe_values, dispatch, metric_preview
@@ -63,7 +63,7 @@ def explain_batch(trainer: ExplainHost, dataset: Any = None) -> BatchReport:
 def preserve_everything(trainer: ExplainHost, dataset: Any = None) -> Iterator[None]:
     """Restore weights, buffers, modes, random streams, notices and the user's objects on exit."""
     sets = trainer.eval_dataset
-    functions = [trainer.data_collator, trainer.preprocess_logits_for_metrics, *request.memories(trainer)]
+    functions = [trainer.data_collator, trainer.preprocess_logits_for_metrics, *request.list_stateful_parts(trainer)]
     orders = [
         trainer.compute_loss_func,
         trainer.sampler,
@@ -190,7 +190,7 @@ class _BatchExplainer:
         mistake = find_certain_mistake(context)
         if mistake is not None:
             raise mistake
-        shifts = trainer._shifts_labels(self.batch)  # may have to try
+        shifts = trainer._has_shifted_labels(self.batch)  # may have to try
         with record_call(trainer.model) as seen:
             try:
                 loss = self._loss()
@@ -246,7 +246,7 @@ class _BatchExplainer:
         is_models = self.context is not None and self.context.own_loss
         if isinstance(outputs, Tensor):
             return {names[0]: "the loss" if outputs.dim() == 0 and is_models else "the predictions"}
-        kept = {id(one) for one in logits_of(outputs, ignored_at_inference(self.trainer.model), has_loss=True)}
+        kept = {id(one) for one in logits_of(outputs, get_ignored_outputs(self.trainer.model), has_loss=True)}
         roles = {}
         for name, value in zip(names, outputs.values() if isinstance(outputs, Mapping) else outputs, strict=True):
             if id(value) in kept:
@@ -267,7 +267,7 @@ class _BatchExplainer:
         else:
             where = "outputs['loss']" if isinstance(seen.outputs, Mapping) else "outputs[0]"
             where = "the output" if isinstance(seen.outputs, Tensor) else where
-        source = "the trainer" if where.startswith("smoothed") else trainer._loss_source()
+        source = "the trainer" if where.startswith("smoothed") else trainer._name_loss_source()
         value = float(loss.detach().float().mean()) if isinstance(loss, Tensor) else None
         return Loss(where, source, value, _describe_mean(self.batch, shifts=shifts), shifts)
 
@@ -287,7 +287,7 @@ class _BatchExplainer:
         assert self.context is not None
         evaluated = metric_preview.evaluate(trainer, self.batch)
         rows = len(source.dataset) if has_length(source.dataset) else None
-        self.labels, self.asked = evaluated.labels, request.asked_of(trainer, source.options)
+        self.labels, self.asked = evaluated.labels, request.get_requested_metrics(trainer, source.options)
         self.found["evaluation"] = metric_preview.received(trainer, evaluated, self.asked, data=source.name, rows=rows)
         if evaluated.labels is None and self.asked:
             mistake = find_missing_labels(self.context)

@@ -300,7 +300,7 @@ def _eval_batches(trainer: PlanHost, evaluated: Any) -> int | None:
 def _metrics(trainer: PlanHost) -> tuple[str, ...]:
     """Return the names of the metrics of all evaluation sets."""
     sets = eval_dry_run.list_eval_sets(trainer.eval_dataset).values()
-    specs = [request.asked_of(trainer, one if isinstance(one, EvalSet) else None) for one in sets]
+    specs = [request.get_requested_metrics(trainer, one if isinstance(one, EvalSet) else None) for one in sets]
     return tuple(dict.fromkeys(name for spec in specs for name in metric_preview.in_use(spec)))
 
 

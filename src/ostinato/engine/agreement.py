@@ -24,15 +24,15 @@ def attach_control_file(callbacks: Sequence[Any], strategy: Strategy, run: Run) 
     """
     for callback in callbacks:
         if isinstance(callback, TimeLimitCallback):
-            callback.reckon_with(1 if run.updates.processes == 1 else AGREE_EVERY)
+            callback.set_check_interval(1 if run.updates.processes == 1 else AGREE_EVERY)
     with_file = [callback for callback in callbacks if isinstance(callback, ControlFileCallback)]
     if run.updates.processes > 1:
-        _check_all_have(len(with_file), strategy)
+        _check_equal_counts(len(with_file), strategy)
     for callback in with_file:
         callback.join(_Alone(run) if run.updates.processes == 1 else _Several(run, strategy))
 
 
-def _check_all_have(own: int, strategy: Strategy) -> None:
+def _check_equal_counts(own: int, strategy: Strategy) -> None:
     """Raise if the numbers of control file callbacks differ: a process would wait for ever for an answer."""
     counts = strategy.gather(torch.tensor([own])).tolist()
     if len(set(counts)) > 1:
@@ -47,7 +47,7 @@ def _check_all_have(own: int, strategy: Strategy) -> None:
 class _Alone(Processes):
     run: Run
 
-    def have_waited(self, seconds: float) -> None:
+    def exclude_wait(self, seconds: float) -> None:
         """Leave the wait out of the run's clocks, so that speeds are those of training."""
         self.run.started += seconds
         self.run.ledger.began += seconds
@@ -58,11 +58,11 @@ class _Several(_Alone):
     strategy: Strategy
     ask_every = AGREE_EVERY
 
-    def told_by_first(self, text: str) -> str:
+    def broadcast_text(self, text: str) -> str:
         # Exchange one flag first: most of the time there is no text.
         if not self.strategy.any(self.strategy.rank == 0 and bool(text)):
             return ""
         return self.strategy.broadcast_object(text)
 
-    def are_stopping(self) -> bool:
+    def is_stopping(self) -> bool:
         return self.run.stop.agree is not None and self.run.stop.agree()

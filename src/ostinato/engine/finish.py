@@ -19,7 +19,9 @@ def finish(trainer: FinishHost, run: Run) -> TrainOutput:
     run.saves.wait()
     if run.options.settings.load_best_at_end and trainer.state.best_model_checkpoint is not None:
         trainer._load_best_model()
-    train_loss = mean_loss(run, trainer.state.global_step, keep_bad=run.options.settings.nonfinite_in_train_loss)
+    train_loss = compute_mean_loss(
+        run, trainer.state.global_step, keep_bad=run.options.settings.nonfinite_in_train_loss
+    )
     steps = trainer.state.global_step - run.origin.step  # of this call, as the time is: a resumed run did the rest
     rows = round(run.plan.rows * steps / max(run.plan.max_steps, 1))
     metrics = speed_metrics("train", run.started, num_samples=rows, num_steps=steps, now=time.time())
@@ -39,13 +41,13 @@ def finish(trainer: FinishHost, run: Run) -> TrainOutput:
     trainer.is_in_train = False
     trainer.log(metrics)
     emit(trainer, "on_train_end")
-    unsaved = run.saves.unsaved(wants_best=run.options.settings.load_best_at_end)
+    unsaved = run.saves.build_unsaved_error(wants_best=run.options.settings.load_best_at_end)
     if unsaved is not None:
         raise unsaved
     return TrainOutput(trainer.state.global_step, train_loss, metrics)
 
 
-def mean_loss(run: Run, steps: int, *, keep_bad: bool) -> float:
+def compute_mean_loss(run: Run, steps: int, *, keep_bad: bool) -> float:
     """Return the mean loss over all steps. Skipped steps make it NaN with `keep_bad`, and are left out otherwise."""
     if keep_bad and run.guard.refused:
         return float("nan")

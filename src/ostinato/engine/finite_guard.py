@@ -32,7 +32,7 @@ class NonFiniteGuard:
     refused: int = 0  # in the whole run
     overflows: int = 0  # in the whole run: steps that were skipped because of the scale of gradients
 
-    def passes(self, grad_norm: Tensor | float | None, losses: list[Tensor]) -> bool:
+    def is_finite(self, grad_norm: Tensor | float | None, losses: list[Tensor]) -> bool:
         """Return whether everything is finite. Only one number is read from the device."""
         verdict = grad_norm if grad_norm is not None else 0.0
         if self.judges_loss:
@@ -55,7 +55,7 @@ class NonFiniteGuard:
                 "how fp16=True finds the scale; further skipped updates are counted and told at the end"
             )
 
-    def progress(self) -> dict[str, int]:
+    def export_progress(self) -> dict[str, int]:
         """Return the counts of earlier steps that a resumed run needs."""
         counts = {"in_a_row": self.in_a_row, "first_step": self.first_step}
         return {**counts, "all": self.refused, "overflows": self.overflows}
@@ -81,7 +81,7 @@ class NonFiniteGuard:
         if self.in_a_row == 1:
             self.first_step = step
         rows = self.rows_of(epoch, batches)
-        where = f"rows {_short(rows)} of the training set" if rows else f"batches {list(batches)} of epoch {epoch}"
+        where = f"rows {_shorten(rows)} of the training set" if rows else f"batches {list(batches)} of epoch {epoch}"
         inputs = self.blame(contents, rows)
         if inputs:
             where += f" ({inputs})"
@@ -103,6 +103,6 @@ class NonFiniteGuard:
         warn(f"step {step}: {found}, from {where}; the update was skipped")
 
 
-def _short(rows: list[int], limit: int = 16) -> str:
+def _shorten(rows: list[int], limit: int = 16) -> str:
     shown = ", ".join(str(row) for row in rows[:limit])
     return shown if len(rows) <= limit else f"{shown}, … ({len(rows)} in all)"

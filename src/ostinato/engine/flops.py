@@ -27,7 +27,7 @@ class FlopCounter:
     def add(self, batch: Batch) -> None:
         if self.count is None:
             return
-        shape = getattr(_input(batch, self.by_shape_of), "shape", None) if self.by_shape_of else None
+        shape = getattr(_get_input(batch, self.by_shape_of), "shape", None) if self.by_shape_of else None
         if shape is None:
             self.total += float(self.count(batch))
             return
@@ -35,9 +35,9 @@ class FlopCounter:
             self.known[shape] = float(self.count(batch))
         self.total += self.known[shape]
 
-    def per_token(self, batch: Batch, main_input: str) -> float | None:
+    def count_per_token(self, batch: Batch, main_input: str) -> float | None:
         """Return the operations per token of a batch, padding included; None if the model does not state them."""
-        tokens = _input(batch, main_input)
+        tokens = _get_input(batch, main_input)
         if self.count is None or not isinstance(tokens, Tensor) or tokens.numel() == 0:
             return None
         operations = self.known.get(tokens.shape) or float(self.count(batch))
@@ -49,12 +49,12 @@ class FlopCounter:
         return total
 
 
-def tells_operations(model: Any) -> bool:
+def can_count_operations(model: Any) -> bool:
     """Return whether the operations of the model can be counted."""
-    return callable(getattr(model, "floating_point_ops", None)) or input_that_decides(model) is not None
+    return callable(getattr(model, "floating_point_ops", None)) or find_deciding_input(model) is not None
 
 
-def input_that_decides(model: Any) -> str | None:
+def find_deciding_input(model: Any) -> str | None:
     """Return the input whose shape alone decides the operations; transformers' models name it.
 
     None means that the operations are computed for each batch.
@@ -64,7 +64,7 @@ def input_that_decides(model: Any) -> str | None:
     return getattr(model, "main_input_name", None)
 
 
-def operations(model: Any, inputs: Batch) -> int:
+def count_operations(model: Any, inputs: Batch) -> int:
     """Return the operations that the model states, or else six per parameter and token.
 
     Six covers forward and backward together (Kaplan et al., 2020).
@@ -72,12 +72,12 @@ def operations(model: Any, inputs: Batch) -> int:
     stated = getattr(model, "floating_point_ops", None)
     if callable(stated):
         return int(stated(inputs))  # type: ignore[call-overload]
-    main_input = _input(inputs, input_that_decides(model) or "")
+    main_input = _get_input(inputs, find_deciding_input(model) or "")
     if main_input is None:
         return 0
     return 6 * main_input.numel() * model.num_parameters(exclude_embeddings=True)
 
 
-def _input(batch: Any, name: str) -> Any:
+def _get_input(batch: Any, name: str) -> Any:
     """Return one input of a batch; None if there is none, as in batches that a subclass turns into inputs itself."""
     return batch.get(name) if isinstance(batch, Mapping) else None

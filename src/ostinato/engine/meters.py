@@ -94,7 +94,7 @@ class Meters:
         self.loss.reject()
         return losses
 
-    def progress(self, strategy: Strategy) -> dict[str, Any]:
+    def export_progress(self, strategy: Strategy) -> dict[str, Any]:
         """Return the running numbers that a resumed run needs."""
         return {
             "pending_loss": strategy.mean(self.loss.pending).detach().cpu(),

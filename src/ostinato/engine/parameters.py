@@ -25,7 +25,7 @@ class ModelParameters:
         if len(present) != len(self._seen) or any(map(is_not, present, self._seen)):
             self.all, self._seen = list(model.parameters()), present
 
-    def gradients(self) -> list[Tensor]:
+    def list_gradients(self) -> list[Tensor]:
         """Return the gradients that are present."""
         return [parameter.grad for parameter in self.all if parameter.grad is not None]
 

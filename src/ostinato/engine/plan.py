@@ -24,7 +24,7 @@ class Plan:
     rows: int  # that training will read, for the reported speed
     varying: Callable[[int], int] | None = None  # the batches of each epoch, where the number differs
 
-    def batches_in(self, epoch: int) -> int:
+    def count_batches(self, epoch: int) -> int:
         """Return the number of batches that a process reads in an epoch."""
         return self.batches_per_epoch if self.varying is None else self.varying(epoch)
 
@@ -49,8 +49,8 @@ class Plan:
             steps, whole_epochs = max_steps, sys.maxsize
         else:
             calendar = _Calendar(varying or (lambda epoch: batches), accumulation, constant=varying is None)
-            steps = max_steps if max_steps > 0 else calendar.steps_of(epochs)
-            whole_epochs = calendar.epochs_for(max_steps) if max_steps > 0 else math.ceil(epochs)
+            steps = max_steps if max_steps > 0 else calendar.count_steps(epochs)
+            whole_epochs = calendar.count_epochs(max_steps) if max_steps > 0 else math.ceil(epochs)
         by_steps = max_steps > 0 or rows_per_epoch is None
         return cls(
             max_steps=steps,
@@ -79,18 +79,18 @@ class _Calendar:
     accumulation: int
     constant: bool  # all epochs are alike
 
-    def updates_in(self, epoch: int) -> int:
+    def count_updates(self, epoch: int) -> int:
         return max(math.ceil(self.batches_in(epoch) / self.accumulation), 1)
 
-    def steps_of(self, epochs: float) -> int:
+    def count_steps(self, epochs: float) -> int:
         if self.constant:
-            return math.ceil(epochs * self.updates_in(0))
+            return math.ceil(epochs * self.count_updates(0))
         whole = math.floor(max(epochs, 0))
-        part = math.ceil((epochs - whole) * self.updates_in(whole)) if epochs > whole else 0
-        return sum(map(self.updates_in, range(whole))) + part
+        part = math.ceil((epochs - whole) * self.count_updates(whole)) if epochs > whole else 0
+        return sum(map(self.count_updates, range(whole))) + part
 
-    def epochs_for(self, steps: int) -> int:
+    def count_epochs(self, steps: int) -> int:
         if self.constant:
-            return math.ceil(steps / self.updates_in(0))
-        done = itertools.accumulate(map(self.updates_in, itertools.count()))
+            return math.ceil(steps / self.count_updates(0))
+        done = itertools.accumulate(map(self.count_updates, itertools.count()))
         return next(epoch for epoch, total in enumerate(done, start=1) if total >= steps)

@@ -81,7 +81,7 @@ class Position:
             batching.recall([*position.courses, present])
         return position
 
-    def with_data_of(self, loader: Any, before_read: RandomState | None, processes: int) -> Position:
+    def capture(self, loader: Any, before_read: RandomState | None, processes: int) -> Position:
         """Return the position with the state of a loader, as a resumed run needs it."""
         return dataclasses.replace(
             self,
@@ -111,7 +111,7 @@ class Position:
         if self.row is None:
             self.row = _limit(self.batch * (self.rows_per_batch or batching.rows_per_batch), batching.rows)
         left = self.build_schedule(batching, plan.accumulation, 0).batches_left(self.row, self.epoch)
-        self.batch = max(plan.batches_in(self.epoch) - left, 0)
+        self.batch = max(plan.count_batches(self.epoch) - left, 0)
 
     def _fit_to_stream(self, rows_per_batch: int | None) -> None:
         if rows_per_batch is None:

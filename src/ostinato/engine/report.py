@@ -21,14 +21,14 @@ def report_step(
 ) -> None:
     """Carry out the control's requests, in the order log, evaluate, save."""
     if trainer.control.should_log and trainer.state.global_step > run.meters.loss.last_step:
-        trainer.log(step_logs(trainer, run, tr_loss, grad_norm, learning_rate), run.started)
+        trainer.log(collect_logs(trainer, run, tr_loss, grad_norm, learning_rate), run.started)
     if trainer.control.should_evaluate:
         evaluate_step(trainer, run, model)
     if trainer.control.should_save:
         save_step(trainer, run, model)
 
 
-def step_logs(
+def collect_logs(
     trainer: ReportHooks, run: Run, tr_loss: Tensor, grad_norm: Tensor | float | None, learning_rate: float | None
 ) -> dict[str, float]:
     """Return the numbers of the steps since the last log."""
@@ -50,7 +50,7 @@ def evaluate_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
     try:
         with isolate(enabled=run.options.settings.isolate_rng), run.ledger.spending("evaluation"):
             metrics = trainer._evaluate(run.options.trial, run.options.ignore_keys)
-        with run.saves.deferring():
+        with run.saves.allow_background():
             is_new_best = trainer._determine_best_metric(metrics=metrics, trial=run.options.trial)
     except Interrupted:
         run.origin.interrupted_evaluation = InterruptedEvaluation(save=trainer.control.should_save)
@@ -63,7 +63,7 @@ def evaluate_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
         trainer.control.should_save = is_new_best
 
 
-def begin(trainer: ReportHooks, run: Run) -> None:
+def evaluate_at_start(trainer: ReportHooks, run: Run) -> None:
     """Evaluate before the first step, if requested, or if the run was stopped inside an evaluation."""
     if run.options.settings.evaluates_first:
         with isolate(enabled=run.options.settings.isolate_rng), run.ledger.spending("evaluation"):
@@ -77,7 +77,11 @@ def begin(trainer: ReportHooks, run: Run) -> None:
 
 def save_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
     """Write a checkpoint, or begin to, and emit `on_save`; no event follows if the disk did not accept it."""
-    with isolate(enabled=run.options.settings.isolate_rng), run.ledger.spending("saving"), run.saves.deferring():
+    with (
+        isolate(enabled=run.options.settings.isolate_rng),
+        run.ledger.spending("saving"),
+        run.saves.allow_background(),
+    ):
         trainer._save_checkpoint(model, run.options.trial)
     if run.saves.failed_step is None:
         emit(trainer, "on_save")

@@ -88,7 +88,7 @@ def read_checkpoint(trainer: ResumeHost, checkpoint: str, plan: Plan, loader: An
         epoch_closed=RunSettings.of(trainer.args).saves_after_epochs,
     )
     arguments = opened.arguments()
-    resumed = Resumed.at(
+    resumed = Resumed.build(
         checkpoint,
         state,
         progress,
@@ -158,7 +158,7 @@ def _describe_other_rate(trainer: ResumeHost, *, at_once: bool) -> list[str]:
     The rate of the next step is part of the optimizer's state. Without `at_once`, the present schedule takes over one
     step later, as it does in transformers.
     """
-    jump = schedulers.rate_of_schedule(trainer.lr_scheduler, trainer.optimizer)
+    jump = schedulers.find_schedule_rate(trainer.lr_scheduler, trainer.optimizer)
     if jump is None:
         return []
     before, now = jump
@@ -177,7 +177,7 @@ def fork(trainer: ResumeHost, checkpoint: str, run: Run) -> None:
     trainer._load_from_checkpoint(checkpoint)
     with_optimizer = trainer._resume_mode == ResumeMode.FORK_WITH_OPTIMIZER
     if with_optimizer:
-        groups = trainer._existing_optimizer().param_groups
+        groups = trainer._require_optimizer().param_groups
         settings = [{name: value for name, value in group.items() if name != "params"} for group in groups]
         opened.load_optimizer(trainer.optimizer, trainer.strategy.load_optimizer_state)
         for group, own in zip(trainer.optimizer.param_groups, settings, strict=True):

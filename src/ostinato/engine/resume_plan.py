@@ -27,7 +27,7 @@ class Resumed:
     arguments: tuple[Change, ...] = ()  # those that differ from before
 
     @classmethod
-    def at(
+    def build(
         cls,
         checkpoint: str,
         state: TrainerState,
@@ -48,7 +48,7 @@ class Resumed:
         if batching is not None and position.courses:
             present = position.build_schedule(batching, plan.accumulation, state.global_step)
             plan = plan.extend(position.find_last_change(present), epochs=epochs, max_steps=max_steps)
-            changes += _changes(
+            changes += _describe_changes(
                 position.courses[-1], present, plan, state.max_steps, stays=max_steps > 0, keeps_order=keeps_order
             )
         other = position.processes is not None and position.processes != processes
@@ -60,7 +60,7 @@ class Resumed:
         return cls(checkpoint, state, progress, plan, changes, other)
 
 
-def _changes(
+def _describe_changes(
     before: AnyCourse, now: AnyCourse, plan: Plan, planned: int, *, stays: bool, keeps_order: bool
 ) -> list[str]:
     """Return one line if steps are divided differently than before, else none."""
@@ -72,7 +72,7 @@ def _changes(
             "seen twice or not at all"
         ]
     if isinstance(before, Course) and isinstance(now, Course) and before.rows != now.rows:
-        return [_other_rows(before, now)]
+        return [_describe_other_rows(before, now)]
     if stays or plan.max_steps == planned:
         length = f"the run still ends at step {plan.max_steps}, and so does its learning-rate schedule"
     else:
@@ -80,10 +80,10 @@ def _changes(
     unit = "row" if now.counts == "rows" else "batch"
     seen = "batch" if now.counts == "batches" else "row"
     once = f"every {seen} is still seen once; " if keeps_order else ""
-    return [f"resuming at {unit} {now.row} of epoch {now.epoch} with {_what_changed(before, now)}: {once}{length}"]
+    return [f"resuming at {unit} {now.row} of epoch {now.epoch} with {_describe_cut(before, now)}: {once}{length}"]
 
 
-def _other_rows(before: Course, now: Course) -> str:
+def _describe_other_rows(before: Course, now: Course) -> str:
     if now.counts == "batches":
         return (
             f"an epoch has {now.rows} batches instead of {before.rows}: batches of your own are continued by their "
@@ -95,9 +95,9 @@ def _other_rows(before: Course, now: Course) -> str:
     )
 
 
-def _what_changed(before: AnyCourse, now: AnyCourse) -> str:
+def _describe_cut(before: AnyCourse, now: AnyCourse) -> str:
     if isinstance(before, BudgetCourse) or isinstance(now, BudgetCourse):
-        return _what_changed_of_budget(before, now)
+        return _describe_budget(before, now)
     if before.rows_per_step != now.rows_per_step:
         return f"{now.rows_per_step} {now.counts} per step instead of {before.rows_per_step}"
     if before.rows_per_batch != now.rows_per_batch:
@@ -108,7 +108,7 @@ def _what_changed(before: AnyCourse, now: AnyCourse) -> str:
     return "its batches cut in another way"
 
 
-def _what_changed_of_budget(before: Any, now: Any) -> str:
+def _describe_budget(before: Any, now: Any) -> str:
     names = {
         "max_tokens": "max_tokens_per_batch",
         "world_size": "processes",

@@ -92,7 +92,7 @@ class Run:
 
     def is_finite(self, trainer: TrainHooks, update: Update) -> bool:
         """Return whether an update may reach the weights. Its losses are counted, or left out and reported."""
-        finite = self.guard.passes(self.grad_norm, self.meters.loss.held)
+        finite = self.guard.is_finite(self.grad_norm, self.meters.loss.held)
         if finite or self._has_overflowed(trainer):
             self.meters.commit(update)
         else:
@@ -108,7 +108,7 @@ class Run:
 
     def _has_overflowed(self, trainer: TrainHooks) -> bool:
         """Return whether gradients are not finite only because of their scale. All processes return the same."""
-        if not trainer.precision.overflowed(trainer.optimizer):
+        if not trainer.precision.has_overflowed(trainer.optimizer):
             return False
         bad = sum(not math.isfinite(loss) for loss in self.meters.loss.held)
         if int(trainer.strategy.sum(torch.tensor(bad))):
@@ -116,16 +116,16 @@ class Run:
         self.guard.count_overflow(trainer.state.global_step + 1)
         return True
 
-    def progress(self, strategy: Strategy) -> dict[str, Any]:
+    def export_progress(self, strategy: Strategy) -> dict[str, Any]:
         """Return what a resumed run needs besides the trainer's state: running sums, and its position."""
         interrupted, skipped = self.origin.interrupted_evaluation, self.updates.skipped
         return {
-            "place": self.updates.position_to_save().export(),
-            **self.meters.progress(strategy),
+            "place": self.updates.capture_position().export(),
+            **self.meters.export_progress(strategy),
             "owed": None if interrupted is None else dataclasses.asdict(interrupted),
             "forked_from": self.origin.forked_from,
             "skipped_rows": None if skipped is None else skipped.progress(),
-            "nonfinite": self.guard.progress(),
+            "nonfinite": self.guard.export_progress(),
         }
 
     def restore(self, progress: Mapping[str, Any]) -> None:

@@ -45,28 +45,28 @@ _SLACK = 2**20  # a forecast that is slightly too small would cost the memory of
 # ---- the directory of a run ----------------------------------------------------------------------------------------
 
 
-def writes_checkpoints(trainer: SaverHost) -> bool:
+def is_saving_enabled(trainer: SaverHost) -> bool:
     """Return whether this run writes anything into its directory."""
     settings = SaveSettings.of(trainer.args)
     return settings.strategy != SaveStrategy.NO or settings.load_best_at_end
 
 
 @contextmanager
-def locked_run_directory(trainer: SaverHost, trial: Any) -> Iterator[None]:
+def lock_run_directory(trainer: SaverHost, trial: Any) -> Iterator[None]:
     """Hold the lock of the run's directory while entered.
 
     The directory is writable, no other run uses it, and no save is in progress on exit.
     """
     if trainer._run is not None:
-        trainer._run.saves.bury()
-    with ExitStack() as locked_run_directory:
-        if writes_checkpoints(trainer) and trainer.is_world_process_zero():
-            locked_run_directory.enter_context(trainer._run_home.occupied(Path(trainer._get_output_dir(trial))))
+        trainer._run.saves.wait_for_forgotten()
+    with ExitStack() as stack:
+        if is_saving_enabled(trainer) and trainer.is_world_process_zero():
+            stack.enter_context(trainer._run_home.occupied(Path(trainer._get_output_dir(trial))))
         trainer.strategy.barrier()  # checkpoints must not be looked for while leftovers are deleted
         try:
             yield
         finally:
-            let_finish(trainer)
+            wait_before_exit(trainer)
             if trainer._run is not None:
                 trainer._run.saves.memory.clear()
 
@@ -86,11 +86,11 @@ def check_space(trainer: SaverHost, plan: Plan, trial: Any) -> None:
     )
 
 
-def prepare(trainer: SaverHost) -> None:
+def reserve_memory(trainer: SaverHost) -> None:
     """Reserve the memory for snapshots before the first of them, if any will be taken."""
     run, settings = trainer._run, SaveSettings.of(trainer.args)
     assert run is not None
-    if not writes_checkpoints(trainer) or _writes_by_hooks(trainer) or is_read_immediately(trainer):
+    if not is_saving_enabled(trainer) or _has_write_hooks(trainer) or is_read_immediately(trainer):
         return
     only_model = settings.only_model or settings.strategy == SaveStrategy.NO
     saves = run.saves
@@ -148,10 +148,12 @@ def save_checkpoint(trainer: SaverHost, trial: Any) -> None:
     tidy = partial(_tidy, trainer, run_dir, settings.total_limit, best, drops_best=drops_best)
     needs_tidying = drops_best or settings.total_limit is not None
     publish = partial(trainer._push_from_checkpoint, str(target)) if settings.push_to_hub else None
-    carry_out(trainer, Save(target, step, best, settings.only_model, parts, tidy if needs_tidying else None, publish))
+    execute_save(
+        trainer, Save(target, step, best, settings.only_model, parts, tidy if needs_tidying else None, publish)
+    )
 
 
-def take_for_best(trainer: SaverHost, trial: Any) -> None:
+def mark_as_best(trainer: SaverHost, trial: Any) -> None:
     """Record the checkpoint of this step as the best, if it was written before the step was evaluated.
 
     This happens when evaluation is due at the end of an epoch, and a checkpoint at its last step.
@@ -184,7 +186,9 @@ def keep_best_weights(trainer: SaverHost, trial: Any) -> None:
         if SaveSettings.of(trainer.args).writes_here:
             trainer.state.save_to_json(directory / TRAINER_STATE_NAME)
 
-    carry_out(trainer, Save(target, trainer.state.global_step, str(target), only_model=True, parts=parts, tidy=None))
+    execute_save(
+        trainer, Save(target, trainer.state.global_step, str(target), only_model=True, parts=parts, tidy=None)
+    )
 
 
 def _tidy(trainer: SaverHost, run_dir: Path, limit: int | None, best: str | None, *, drops_best: bool) -> None:
@@ -200,28 +204,28 @@ def _tidy(trainer: SaverHost, run_dir: Path, limit: int | None, best: str | None
 # ---- ways of writing -----------------------------------------------------------------------------------------------
 
 
-def carry_out(trainer: SaverHost, save: Save) -> None:
+def execute_save(trainer: SaverHost, save: Save) -> None:
     """Write a directory, or begin to. A disk that does not accept it is reported as `save_errors` says."""
     run = trainer._run
     assert run is not None
     run.saves.failed_step = None
-    if _writes_by_hooks(trainer):
-        with _shown(trainer, run.saves, save):
-            _by_hooks(trainer, run.saves, save)
-    elif run.saves.may_defer and trainer.is_in_train and not is_read_immediately(trainer):
-        _by_snapshot(trainer, run.saves, save, later=True)
+    if _has_write_hooks(trainer):
+        with _show_large_save(trainer, run.saves, save):
+            _write_with_hooks(trainer, run.saves, save)
+    elif run.saves.allows_background and trainer.is_in_train and not is_read_immediately(trainer):
+        _write_snapshot(trainer, run.saves, save, later=True)
     else:
-        with _shown(trainer, run.saves, save):
-            _by_snapshot(trainer, run.saves, save, later=False)
+        with _show_large_save(trainer, run.saves, save):
+            _write_snapshot(trainer, run.saves, save, later=False)
 
 
-def _shown(trainer: SaverHost, saves: Saves, save: Save) -> AbstractContextManager[Any]:
+def _show_large_save(trainer: SaverHost, saves: Saves, save: Save) -> AbstractContextManager[Any]:
     """Return a context that shows a large save, for which training waits."""
     large = saves.show is not None and _forecast(trainer, only_model=save.only_model) >= _WORTH_PREPARING
-    return saves.showing(save.target.name) if large else nullcontext()
+    return saves.show_save(save.target.name) if large else nullcontext()
 
 
-def _writes_by_hooks(trainer: SaverHost) -> bool:
+def _has_write_hooks(trainer: SaverHost) -> bool:
     return trainer.strategy.size > 1 or any(map(trainer._is_overridden, WRITE_PARTS))
 
 
@@ -243,34 +247,34 @@ def is_read_immediately(trainer: SaverHost) -> bool:
     return False
 
 
-def _by_hooks(trainer: SaverHost, saves: Saves, save: Save) -> None:
+def _write_with_hooks(trainer: SaverHost, saves: Saves, save: Save) -> None:
     leads = SaveSettings.of(trainer.args).writes_here
     try:
         with (
-            _already_best(trainer.state, save.best),
+            _preset_best(trainer.state, save.best),
             atomic.atomic_directory(save.target, leader=leads, barrier=trainer.strategy.barrier) as directory,
         ):
             save.parts(directory, None)
             if leads:
                 trainer._run_home.stamp(directory, save.target)
     except Exception as error:
-        _failed(trainer, saves, save, error)
+        _handle_failure(trainer, saves, save, error)
         return
-    _succeeded(trainer, saves, save)
+    _record_success(trainer, saves, save)
     if leads and save.tidy is not None:
         save.tidy()
 
 
-def _by_snapshot(trainer: SaverHost, saves: Saves, save: Save, *, later: bool) -> None:
+def _write_snapshot(trainer: SaverHost, saves: Saves, save: Save, *, later: bool) -> None:
     run_home, snapshot = trainer._run_home, Snapshot(saves.memory if later else None)
 
     def take() -> None:
         scratch = atomic.prepare(save.target)
-        with _already_best(trainer.state, save.best):
+        with _preset_best(trainer.state, save.best):
             save.parts(scratch, snapshot)
 
     def write() -> None:
-        with _or_nothing(save.target):
+        with _abandon_on_error(save.target):
             snapshot.write()
             run_home.sign(atomic.scratch_of(save.target))
             atomic.seal(save.target, snapshot.sealed)
@@ -279,44 +283,44 @@ def _by_snapshot(trainer: SaverHost, saves: Saves, save: Save, *, later: bool) -
             elif not os.path.lexists(save.target):
                 atomic.publish(save.target)
 
-    def appear() -> Path | None:
+    def publish() -> Path | None:
         """Publish the directory between two steps, not during one: an existing one of that name may be in use."""
         if not atomic.scratch_of(save.target).exists():
             return None
-        with _or_nothing(save.target):
+        with _abandon_on_error(save.target):
             run_home.make_room(save.target)
             return atomic.publish(save.target)
 
-    def ended(error: BaseException | None) -> None:
+    def finish(error: BaseException | None) -> None:
         try:
             if error is not None:
                 raise error
-            replaced = appear()
+            replaced = publish()
         except Exception as failure:
-            _failed(trainer, saves, save, failure)
+            _handle_failure(trainer, saves, save, failure)
             return
-        _succeeded(trainer, saves, save)
-        tidy = partial(_tidy_up, save, replaced)
+        _record_success(trainer, saves, save)
+        tidy = partial(_clean_up, save, replaced)
         if later and (replaced or save.tidy):
             saves.start(tidy, _raise, "tidying")
         else:
             tidy()
 
     try:
-        with _or_nothing(save.target):
+        with _abandon_on_error(save.target):
             take()
         if not later:
             write()
     except Exception as error:
-        ended(error)
+        finish(error)
         return
     if later:
-        saves.start(write, ended, save.target.name, lambda: (snapshot.written, snapshot.size))
+        saves.start(write, finish, save.target.name, lambda: (snapshot.written, snapshot.size))
     else:
-        ended(None)
+        finish(None)
 
 
-def _tidy_up(save: Save, replaced: Path | None) -> None:
+def _clean_up(save: Save, replaced: Path | None) -> None:
     if replaced is not None:
         atomic.discard_unseen(replaced)
     if save.tidy is not None:
@@ -324,7 +328,7 @@ def _tidy_up(save: Save, replaced: Path | None) -> None:
 
 
 @contextmanager
-def _or_nothing(target: Path) -> Iterator[None]:
+def _abandon_on_error(target: Path) -> Iterator[None]:
     """Delete what was written for `target` if the block fails."""
     try:
         yield
@@ -334,7 +338,7 @@ def _or_nothing(target: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _already_best(state: TrainerState, best: str | None) -> Iterator[None]:
+def _preset_best(state: TrainerState, best: str | None) -> Iterator[None]:
     """Set the state, while entered, to what it will be once the directory exists: this is what is written into it."""
     before, state.best_model_checkpoint = state.best_model_checkpoint, best
     try:
@@ -352,15 +356,15 @@ def wait_for_last(trainer: SaverHost) -> None:
     if run is None:
         return
     waited = run.saves.wait()
-    if waited >= _LONG_WAIT and not run.saves.has_told_waiting:
-        run.saves.has_told_waiting = True
+    if waited >= _LONG_WAIT and not run.saves.has_reported_wait:
+        run.saves.has_reported_wait = True
         note(
             f"step {trainer.state.global_step}: training stood still for {waited:.1f} s until the last checkpoint was "
             "on the disk; it takes longer to write than the steps between two saves (said once)"
         )
 
 
-def step_of_best(trainer: SaverHost) -> int | None:
+def find_best_step(trainer: SaverHost) -> int | None:
     """Return the step of the best weights on the disk; a later, better model may not have fitted there."""
     state, run = trainer.state, trainer._run
     if run is None or run.saves.lost_best is None:
@@ -369,7 +373,7 @@ def step_of_best(trainer: SaverHost) -> int | None:
     return TrainerState.load_from_json(Path(state.best_model_checkpoint or "") / TRAINER_STATE_NAME).global_step
 
 
-def let_finish(trainer: SaverHost) -> None:
+def wait_before_exit(trainer: SaverHost) -> None:
     """Wait for a save before `train()` ends for any reason; a failure of the save does not hide that reason."""
     run = trainer._run
     if run is None:
@@ -380,7 +384,7 @@ def let_finish(trainer: SaverHost) -> None:
         warn(f"while the last checkpoint was awaited: {error}")
 
 
-def _succeeded(trainer: SaverHost, saves: Saves, save: Save) -> None:
+def _record_success(trainer: SaverHost, saves: Saves, save: Save) -> None:
     trainer.state.best_model_checkpoint = save.best
     saves.failure = saves.failed_step = None
     if save.is_best:
@@ -392,7 +396,7 @@ def _succeeded(trainer: SaverHost, saves: Saves, save: Save) -> None:
     )
 
 
-def _failed(trainer: SaverHost, saves: Saves, save: Save, error: BaseException) -> None:
+def _handle_failure(trainer: SaverHost, saves: Saves, save: Save, error: BaseException) -> None:
     """Report a disk that does not accept a checkpoint, so that training continues; raise any other error."""
     if not _is_refusal_everywhere(trainer, error):
         raise error

@@ -27,7 +27,7 @@ from ..data.mixture_loss import SourceLosses
 from ..data.nonfinite_inputs import not_finite
 from ..data.row_random import RowStreams
 from ..evaluation import train_metrics
-from ..loss.neftune import noisy_embeddings
+from ..loss.neftune import add_embedding_noise
 from ..loss.scale_probe import Scale
 from ..optim import schedulers
 from . import agreement, resume, run_summary, saver, utilization
@@ -95,7 +95,7 @@ def open_loader(trainer: RunHost) -> Any:
 def prepare_model(trainer: ModelHost, while_training: ExitStack) -> None:
     """Enable what the arguments request of the model, and place it."""
     enable_gradient_checkpointing(trainer)
-    while_training.enter_context(noisy_embeddings(trainer.model, trainer.neftune_noise_alpha))
+    while_training.enter_context(add_embedding_noise(trainer.model, trainer.neftune_noise_alpha))
     while_training.enter_context(trainer.precision.forward(trainer.model))
     trainer.model_wrapped = trainer._wrap_model(trainer.model)
 
@@ -120,7 +120,7 @@ def prepare_optimizer(trainer: ModelHost, plan: Plan) -> None:
 
 def open_state(trainer: RunHost, plan: Plan, resumed: Resumed | None, trial: Any) -> TrainerState:
     """Return a new state, or the one in a checkpoint."""
-    state = TrainerState(stateful_callbacks=trainer._callback_states()) if resumed is None else resumed.state
+    state = TrainerState(stateful_callbacks=trainer._export_callback_states()) if resumed is None else resumed.state
     if resumed is not None and state.best_model_checkpoint is not None:
         state.best_model_checkpoint = best_of_run(resumed.checkpoint, state.best_model_checkpoint)
     state.train_batch_size = trainer._train_batch_size
@@ -137,7 +137,7 @@ def prepare_objective(trainer: ObjectiveHost) -> None:
     objective = trainer.objective
     objective.stated = trainer.loss_is_scaled_for_ga is not None
     objective.scale = find_scale(trainer)
-    objective.source = trainer._loss_source()
+    objective.source = trainer._name_loss_source()
     objective.overridden, objective.is_multiplied = trainer._is_overridden("compute_loss"), False
 
 
@@ -145,7 +145,7 @@ def find_scale(trainer: ObjectiveHost) -> Scale:
     """Return the scale of the loss as far as it is known before the first forward."""
     if trainer.loss_is_scaled_for_ga is not None:
         return "share" if trainer.loss_is_scaled_for_ga else "mean"
-    return "unknown" if trainer._loss_signature().takes_num_items else "mean"
+    return "unknown" if trainer._get_loss_signature().takes_num_items else "mean"
 
 
 def attach_callbacks(trainer: RunHost, run: Run) -> None:
@@ -172,7 +172,7 @@ def build_run(
     settings, callbacks, ledger = RunSettings.of(trainer.args), trainer.callback_handler.callbacks, TimeLedger()
     options = RunOptions(
         ReportSettings.of(trainer.args),
-        steps_schedule=not schedulers.steps_on_metric(trainer.lr_scheduler),
+        steps_schedule=not schedulers.is_metric_schedule(trainer.lr_scheduler),
         report_always=trainer._is_overridden("_maybe_log_save_evaluate"),
         trial=trial,
         ignore_keys=ignore_keys,
@@ -181,7 +181,7 @@ def build_run(
     updates = UpdateReader(
         plan,
         loader,
-        weigh=trainer._divisors,
+        weigh=trainer._compute_divisors,
         processes=trainer.strategy.size,
         ledger=ledger,
         cuts=cuts_batches(loader),
@@ -207,7 +207,7 @@ def build_meters(trainer: MeterHost, loader: Any) -> Meters:
     return Meters(
         LossMeter(device),
         trainer.objective,
-        trainer._flop_counter(),
+        trainer._build_flop_counter(),
         count_tokens=build_token_count(trainer),
         sources=SourceLosses(mixture.sets, device) if isinstance(mixture, Mixture) else None,
         window=trainer._train_window,
@@ -219,7 +219,7 @@ def build_token_count(trainer: MeterHost) -> Callable[[list[Batch]], None] | Non
     """Return a function that counts the input tokens of an update; None if they are not counted."""
     if not RunSettings.of(trainer.args).counts_tokens:
         return None
-    count, alone = trainer._token_counter(), trainer.strategy.size == 1
+    count, alone = trainer._build_token_counter(), trainer.strategy.size == 1
 
     def count_each(batches: list[Batch]) -> None:
         for batch in batches:

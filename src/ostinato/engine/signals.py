@@ -27,7 +27,7 @@ _WITHOUT_SIGNAL = 1  # smaller than any signal that is handled
 
 
 @contextmanager
-def obey_stop_signals(trainer: StopHost, run: Run) -> Iterator[None]:
+def handle_stop_signals(trainer: StopHost, run: Run) -> Iterator[None]:
     """Act on stop signals at the next step while entered.
 
     The block has to return when `run.stop.stopping` is set.

@@ -27,7 +27,7 @@ def align_special_tokens(model: nn.Module, processing_class: Any) -> None:
     changed: dict[str, int] = {}
     for name in _NAMES:
         token = getattr(tokenizer, name, None)
-        if token is None or all(_holds(getattr(one, name, None), token) for one in configs):
+        if token is None or all(_has_token(getattr(one, name, None), token) for one in configs):
             continue
         changed[name] = token
         for one in configs:
@@ -66,7 +66,7 @@ def _find_text_config(model: nn.Module) -> Any:
         return None
 
 
-def _holds(present: Any, token: int) -> bool:
+def _has_token(present: Any, token: int) -> bool:
     return token in present if isinstance(present, (list, tuple)) else present == token
 
 

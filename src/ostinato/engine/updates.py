@@ -51,7 +51,7 @@ class Update:
     sizes: list[int] | None = None  # the number of micro-batches that each batch was split into; None: not split
     sources: Sequence[str] = ()  # of a mixture: the set of each micro-batch
 
-    def number_of(self, micro_batch: int) -> int:
+    def find_batch_number(self, micro_batch: int) -> int:
         """Return the number, within the epoch, of the batch that a micro-batch is or belongs to."""
         if self.sizes is None:
             return self.first_batch + micro_batch
@@ -108,15 +108,15 @@ class UpdateReader:
         if self.skipped is not None and progress.get("skipped_rows"):
             self.skipped.restore(progress["skipped_rows"])
 
-    def position_to_save(self) -> Position:
+    def capture_position(self) -> Position:
         """Return the position that a resumed run needs. Saving does not change the run's own."""
         if self.reader is None and self.position.is_inside_epoch:
             return self.position  # as in the checkpoint: nothing was read since
-        return self.position.with_data_of(self.loader, getattr(self.reader, "before_read", None), self.processes)
+        return self.position.capture(self.loader, getattr(self.reader, "before_read", None), self.processes)
 
     def read(self, trainer: TrainHooks, epoch: int) -> Iterator[Update]:
         """Group the loader's batches into optimizer steps, without those already done."""
-        asked, in_epoch = perf_counter(), self.plan.batches_in(epoch)
+        asked, in_epoch = perf_counter(), self.plan.count_batches(epoch)
         batches = self._open_epoch(epoch, in_epoch, trainer.state.global_step)
         self.ledger.data += perf_counter() - asked
         while (first := self.position.batch) < in_epoch:
@@ -215,7 +215,7 @@ class UpdateReader:
         void = [self._real_rows(self.position.batch + index) == 0 or unread[index] for index in range(len(sizes))]
         return [is_void for is_void, size in zip(void, sizes, strict=True) for _ in range(size)]
 
-    def without_padding_batches(self, batches: list[Batch]) -> list[Batch]:
+    def drop_padding_batches(self, batches: list[Batch]) -> list[Batch]:
         """Return the batches without the padding batches among them."""
         return [
             batch for batch, void in zip(batches, self._find_padding_batches(len(batches)), strict=True) if not void

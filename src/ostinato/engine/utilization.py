@@ -34,5 +34,5 @@ def compute_utilization(model: nn.Module, run: Run, tokens_per_second: float) ->
     if run.options.peak_flops is None or run.updates.current is None:
         return None
     main_input = getattr(model, "main_input_name", "input_ids")
-    per_token = run.meters.flops.per_token(run.updates.current.batches[-1], main_input)
+    per_token = run.meters.flops.count_per_token(run.updates.current.batches[-1], main_input)
     return None if per_token is None else per_token * tokens_per_second / run.options.peak_flops

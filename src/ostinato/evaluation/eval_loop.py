@@ -28,29 +28,29 @@ from ..core.tree import first_dimension, has_no_rows, truncate
 from .eval_metrics import add_tracked
 from .eval_plan import PADDING, EvalPlan
 from .kept_rows import KeptRows
-from .metric_run import CurrentBatch, Measuring, MetricResultError
+from .metric_run import CurrentBatch, MetricResultError, MetricRun
 
 
 def evaluation_loop(
     trainer: EvalHooks, model: nn.Module, dataloader: Any, plan: EvalPlan, current_batch: CurrentBatch | None = None
 ) -> EvalLoopOutput:
     """Run the model over `dataloader`, keep what the plan requires, and compute metrics."""
-    measuring = Measuring(function=trainer.compute_metrics) if plan.measuring is None else plan.measuring
+    metric_run = MetricRun(function=trainer.compute_metrics) if plan.metric_run is None else plan.metric_run
     current_batch, kept, tracked = current_batch or CurrentBatch(), KeptRows(plan), Tracked()
     is_on_host = trainer.strategy.device.type == "cpu"
-    with closing(measuring), hearing(tracked):
+    with closing(metric_run), hearing(tracked):
         for number, inputs, is_last in _number_batches(dataloader):
             if plan.must_stop is not None and plan.must_stop():
                 raise Interrupted
-            part = _predict_batch(trainer, model, inputs, number, plan, measuring, current_batch)
+            part = _predict_batch(trainer, model, inputs, number, plan, metric_run, current_batch)
             if plan.emits_events:
                 emit(trainer, "on_prediction_step")
-            measuring.add(part, current_batch, with_losses=plan.keep_losses)
+            metric_run.add(part, current_batch, with_losses=plan.keep_losses)
             if is_on_host:
                 current_batch.previous = part["logits"]
-            kept.add(part, measuring, current_batch, is_last=is_last)
+            kept.add(part, metric_run, current_batch, is_last=is_last)
         current_batch.previous = None
-        output = kept.summarize(measuring, current_batch)
+        output = kept.summarize(metric_run, current_batch)
     return add_tracked(output, tracked.drain(trainer.strategy.gather_objects), plan.prefix)
 
 
@@ -70,7 +70,7 @@ def _predict_batch(
     inputs: Batch,
     number: int,
     plan: EvalPlan,
-    measuring: Measuring,
+    metric_run: MetricRun,
     current_batch: CurrentBatch,
 ) -> dict[str, Any]:
     """Return the results of one batch, gathered over the processes, on the device that they are on."""
@@ -83,7 +83,7 @@ def _predict_batch(
     loss, logits, labels = trainer.prediction_step(model, inputs, plan.loss_only, ignore_keys=plan.ignore_keys)
     shown = inputs if plan.metric_per_batch else inputs.get(plan.main_input)
     shown = trainer._prepare_input(shown) if plan.keep_inputs else None
-    wants_metrics = bool(measuring) and not plan.loss_only
+    wants_metrics = bool(metric_run) and not plan.loss_only
     facts = plan.describe(logits)
     if wants_metrics and labels is None and number == 0:
         plan.report_missing_labels(inputs)

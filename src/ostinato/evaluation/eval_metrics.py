@@ -13,7 +13,7 @@ from ..core.notices import note_once
 from ..core.outputs import EvalLoopOutput
 
 
-def mean_loss(losses: np.ndarray | None, weights: np.ndarray | None) -> float | None:
+def average_losses(losses: np.ndarray | None, weights: np.ndarray | None) -> float | None:
     """Return the mean over everything that the losses average, however it was batched.
 
     There is one loss for each row, and the weight of that row's share of the batch's mean.
@@ -49,7 +49,7 @@ def add_tracked(output: EvalLoopOutput, tracked: dict[str, float], prefix: str) 
 
 def name_metrics(metrics: Mapping[str, Any], known: Mapping[str, float | None], prefix: str) -> dict[str, float]:
     """Return plain Python numbers under `prefix_…` names, including the values that the loop itself knows."""
-    named = {name: _plain(value) for name, value in metrics.items()}
+    named = {name: _to_plain(value) for name, value in metrics.items()}
     named.update({f"{prefix}_{name}": value for name, value in known.items() if value is not None})
     for name in list(named):
         if not name.startswith(f"{prefix}_"):
@@ -57,13 +57,13 @@ def name_metrics(metrics: Mapping[str, Any], known: Mapping[str, float | None], 
     return named
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, (np.generic, Tensor)) and getattr(value, "size", None) is not None:
         return value.item() if _is_scalar(value) else value
     if isinstance(value, Mapping):
-        return {name: _plain(one) for name, one in value.items()}
+        return {name: _to_plain(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_plain(one) for one in value)
+        return type(value)(_to_plain(one) for one in value)
     return value
 
 

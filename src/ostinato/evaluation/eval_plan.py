@@ -21,8 +21,8 @@ from ..data.epoch_position import real_rows_of
 from ..data.sizes import num_examples
 from ..loss.counting import weigh
 from ..strategies.precision import half_precision_weights
-from .metric_run import Measuring
-from .request import build_measuring, describe_predictions, read_request
+from .metric_run import MetricRun
+from .request import build_metric_run, describe_predictions, read_request
 from .storage.scratch_file import Scratch
 from .storage.store import RowStore
 
@@ -48,7 +48,7 @@ class EvalPlan:
     prediction_padding: float = PADDING  # fills predictions that are shorter than those of other batches
     report_empty: Callable[[Any, int], None] = lambda batch, number: None  # gets a batch without rows, and its number
     report_missing_labels: Callable[[Any], None] = lambda batch: None  # gets a batch whose labels metrics need
-    measuring: Measuring | None = None  # None: the trainer's compute_metrics
+    metric_run: MetricRun | None = None  # None: the trainer's compute_metrics
     keep_predictions: bool = True  # False: only the metrics need them
     describe: Callable[[Any], dict[str, Any]] = lambda logits: {}  # the facts about these logits for `EvalPrediction`
     must_stop: Callable[[], bool] | None = None  # whether the run has to stop; called before every batch
@@ -80,7 +80,7 @@ def plan_evaluation(
     """
     settings, request = EvaluationSettings.of(host.args), read_request(loader)
     loss_only = settings.loss_only if loss_only is None else loss_only
-    metrics = build_measuring(host, request)
+    metrics = build_metric_run(host, request)
     if loss_only and metrics:
         who = "compute_metrics is not called" if metrics.function is not None else "no metrics are computed"
         note_once(f"{who}: prediction_loss_only=True keeps no predictions")
@@ -99,7 +99,7 @@ def plan_evaluation(
         prediction_padding=host._prediction_padding,
         report_empty=lambda batch, number: report_empty_batch(loader, data, batch, 0, number),
         report_missing_labels=report_missing_labels,
-        measuring=metrics,
+        metric_run=metrics,
         # A subclass that overrides the loop and measures nothing in it computes metrics from the result.
         keep_predictions=not request.only_metrics or (not metrics and host._is_overridden("evaluation_loop")),
         describe=partial(describe_predictions, host),
@@ -128,7 +128,7 @@ def prepare_model(host: EvalHost, model: nn.Module) -> Iterator[None]:
 
 def weigh_batch(host: LossHost, inputs: Batch) -> float:
     """Return the weight of a batch's mean loss."""
-    return weigh(inputs, shifted=host._shifts_labels(inputs), labels_are=host._labels_are)
+    return weigh(inputs, shifted=host._has_shifted_labels(inputs), labels_are=host._labels_are)
 
 
 def _open_store(settings: EvaluationSettings, loader: Any) -> RowStore:

@@ -20,20 +20,20 @@ _UNCONFIGURED_WIDTH = 20  # the limit of `generate` if none is configured
 def generate(model: nn.Module, inputs: Batch, options: Mapping[str, Any], *, label_names: Collection[str]) -> Tensor:
     """Return the ids that `model` generates for each row, as wide as the longest of the batch."""
     write: Any = model.generate
-    given = generation_inputs(inputs, label_names, wanted=inspect.signature(write).parameters)
+    given = select_inputs(inputs, label_names, wanted=inspect.signature(write).parameters)
     with torch.no_grad():
-        written = write(**{**given, **_meant(options)})
+        written = write(**{**given, **_select_options(options)})
     return getattr(written, "sequences", written)  # return_dict_in_generate=True: an object with more than the ids
 
 
-def generation_inputs(inputs: Batch, label_names: Collection[str], wanted: Collection[str] = ()) -> Batch:
+def select_inputs(inputs: Batch, label_names: Collection[str], wanted: Collection[str] = ()) -> Batch:
     """Return the part of a batch that is passed to `generate`: nothing that reveals the labels.
 
     Labels are left out, unless `generate` has parameters of their names. Decoder inputs are left out if they were made
     from the labels, which shows in their shape; otherwise they are the beginning of a text that the model continues.
 
     >>> row = torch.ones(1, 3)
-    >>> list(generation_inputs({"input_ids": row, "labels": row, "decoder_input_ids": row}, ["labels"]))
+    >>> list(select_inputs({"input_ids": row, "labels": row, "decoder_input_ids": row}, ["labels"]))
     ['input_ids']
     """
     shapes = [inputs[name].shape for name in label_names if isinstance(inputs.get(name), Tensor)]
@@ -43,7 +43,7 @@ def generation_inputs(inputs: Batch, label_names: Collection[str], wanted: Colle
     return {name: value for name, value in inputs.items() if name not in told}
 
 
-def _meant(options: Mapping[str, Any]) -> dict[str, Any]:
+def _select_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options for `generate`.
 
     No process waits for another during generation, so `synced_gpus` is left out.
@@ -52,16 +52,16 @@ def _meant(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in unset}
 
 
-def widened(ids: Tensor, width: int, filler: int) -> Tensor:
+def pad_to_width(ids: Tensor, width: int, filler: int) -> Tensor:
     """Return the rows with `filler` appended up to `width`; they are never shortened.
 
-    >>> widened(torch.tensor([[5, 6]]), 4, 0).tolist()
+    >>> pad_to_width(torch.tensor([[5, 6]]), 4, 0).tolist()
     [[5, 6, 0, 0]]
     """
     return F.pad(ids, (0, max(0, width - ids.shape[-1])), value=filler)
 
 
-def configured_width(model: nn.Module) -> int:
+def get_configured_width(model: nn.Module) -> int:
     """Return the width limit of the model's own configuration; options of one evaluation do not change it."""
     settings = getattr(model, "generation_config", None)
     more: int | None = getattr(settings, "max_new_tokens", None)
@@ -69,7 +69,7 @@ def configured_width(model: nn.Module) -> int:
     return longest or (_UNCONFIGURED_WIDTH if more is None else more + 1)
 
 
-def filler_of(processing_class: Any, model: nn.Module) -> int | None:
+def find_filler(processing_class: Any, model: nn.Module) -> int | None:
     """Return the id that follows the end of a text: the tokenizer's padding or eos, or the model's.
 
     Return None if it is unknown.

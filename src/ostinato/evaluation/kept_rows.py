@@ -8,9 +8,9 @@ from typing import Any
 from ..core.errors import ModelOutputError
 from ..core.outputs import EvalLoopOutput
 from ..core.tree import numpify
-from .eval_metrics import mean_loss, name_metrics
+from .eval_metrics import average_losses, name_metrics
 from .eval_plan import PADDING, EvalPlan
-from .metric_run import CurrentBatch, Measuring
+from .metric_run import CurrentBatch, MetricRun
 from .storage.row_buffer import ShapeError
 
 _LOSSES = ("losses", "weights")
@@ -31,40 +31,40 @@ class KeptRows:
         self.facts: Mapping[str, Any] = {}  # about the last batch
 
     def add(
-        self, part: Mapping[str, Any], measuring: Measuring, current_batch: CurrentBatch, *, is_last: bool
+        self, part: Mapping[str, Any], metric_run: MetricRun, current_batch: CurrentBatch, *, is_last: bool
     ) -> None:
         """Move a batch off the device at once; pass it to a metric function that takes each batch."""
         plan, self.facts = self.plan, part["facts"]
-        moved = _ALL if plan.keep_predictions or measuring.function is not None else _LOSSES
+        moved = _ALL if plan.keep_predictions or metric_run.function is not None else _LOSSES
         kept = {name: numpify(part[name]) for name in moved}
         if plan.metric_per_batch:
             given = {**kept, "facts": self.facts, "losses": kept["losses"] if plan.keep_losses else None}
-            measuring.add_to_function(given, current_batch, is_last=is_last)
+            metric_run.add_to_function(given, current_batch, is_last=is_last)
         self.rows += part["rows"]
         self.store.add({name: kept.get(name) for name in self.names}, part["rows"])
 
-    def summarize(self, measuring: Measuring, current_batch: CurrentBatch) -> EvalLoopOutput:
+    def summarize(self, metric_run: MetricRun, current_batch: CurrentBatch) -> EvalLoopOutput:
         """Join the batches, call the metric function with all rows, and name the results."""
         plan = self.plan
         logits = self._join("logits", plan.prediction_padding)
         labels, inputs = self._join("labels"), self._join("inputs")
-        losses, weights = self.store.joined("losses"), self.store.joined("weights")
-        if measuring.function is not None and not plan.metric_per_batch and logits is not None and labels is not None:
+        losses, weights = self.store.join("losses"), self.store.join("weights")
+        if metric_run.function is not None and not plan.metric_per_batch and logits is not None and labels is not None:
             given = {"predictions": logits, "label_ids": labels}
             if plan.keep_losses:
                 given["losses"] = losses
             if plan.keep_inputs:
                 given["inputs"] = inputs
-            measuring.all_rows(given, self.facts, current_batch)
-        known = {"loss": mean_loss(losses, weights), "model_preparation_time": plan.preparation_time}
-        metrics = name_metrics(measuring.result(current_batch), known, plan.prefix)
+            metric_run.add_all_rows(given, self.facts, current_batch)
+        known = {"loss": average_losses(losses, weights), "model_preparation_time": plan.preparation_time}
+        metrics = name_metrics(metric_run.compute_results(current_batch), known, plan.prefix)
         return EvalLoopOutput(predictions=logits, label_ids=labels, metrics=metrics, num_samples=self.rows)
 
     def _join(self, name: str, padding: float = PADDING) -> Any:
         if not self.plan.join_batches:
             return self.store.batches(name)
         try:
-            return self.store.joined(name, padding)
+            return self.store.join(name, padding)
         except ValueError as reason:
             raise _build_shape_error(reason) from None
 

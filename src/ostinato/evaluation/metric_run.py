@@ -18,7 +18,7 @@ from ..core.notices import note_once
 from ..core.outputs import EvalPrediction
 from ..core.tree import tree_map
 from ..metrics.adapters import Stream
-from .metric_spec import same_name
+from .metric_spec import build_name_error
 
 
 class MetricResultError(MetricError, TypeError):
@@ -40,7 +40,7 @@ class CurrentBatch:
 
 
 @dataclass
-class Measuring:
+class MetricRun:
     """The metrics of one evaluation while it runs."""
 
     function: Callable[..., Any] | None = None  # compute_metrics
@@ -52,10 +52,10 @@ class Measuring:
     _results: dict[str, Any] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return self.function is not None or self.streams_anything
+        return self.function is not None or self.has_streams
 
     @property
-    def streams_anything(self) -> bool:
+    def has_streams(self) -> bool:
         return bool(self.streams) or self.choose is not None
 
     def add(self, part: Mapping[str, Any], current_batch: CurrentBatch, *, with_losses: bool = False) -> None:
@@ -63,19 +63,19 @@ class Measuring:
 
         If there are no labels by name, only metrics that take the whole prediction get it (`update(prediction)`).
         """
-        if not self.streams_anything or part["logits"] is None or part["labels"] is None:
+        if not self.has_streams or part["logits"] is None or part["labels"] is None:
             return
         given = {"predictions": part["logits"], "label_ids": part["labels"], "inputs": part["inputs"]}
         prediction = EvalPrediction(**given, losses=part["losses"] if with_losses else None, **part["facts"])
         current_batch.doing, current_batch.given = "metrics", given
         if not self._open:
-            self._open = [stream.opened(**self.known()) for stream in self._wanted(prediction)]
+            self._open = [stream.opened(**self.known()) for stream in self._choose_streams(prediction)]
         for stream in self._open:
             current_batch.function = stream.metric.update
             stream.add(prediction)
         current_batch.doing, current_batch.given, current_batch.function = "other", None, None
 
-    def _wanted(self, prediction: EvalPrediction) -> Sequence[Stream]:
+    def _choose_streams(self, prediction: EvalPrediction) -> Sequence[Stream]:
         if prediction.has_labels:
             return [*self.streams, *(self.choose(prediction) if self.choose is not None else ())]
         wanted = [stream for stream in self.streams if stream.takes == "prediction"]
@@ -90,20 +90,20 @@ class Measuring:
         if self.function is None or part["logits"] is None or part["labels"] is None:
             return
         names = {"predictions": "logits", "label_ids": "labels", "inputs": "inputs", "losses": "losses"}
-        given = {name: _as_tensors(part[source]) for name, source in names.items() if part[source] is not None}
-        result = self._called(current_batch, given, part["facts"], compute_result=is_last)
+        given = {name: _to_tensors(part[source]) for name, source in names.items() if part[source] is not None}
+        result = self._call_function(current_batch, given, part["facts"], compute_result=is_last)
         if is_last:
             _check_result(result)
         if isinstance(result, Mapping):  # the function is not called for a last batch without labels
             self._results = dict(result)
 
-    def all_rows(self, given: dict[str, Any], facts: Mapping[str, Any], current_batch: CurrentBatch) -> None:
+    def add_all_rows(self, given: dict[str, Any], facts: Mapping[str, Any], current_batch: CurrentBatch) -> None:
         """Call the function with all rows."""
-        result = self._called(current_batch, given, facts)
+        result = self._call_function(current_batch, given, facts)
         _check_result(result)
         self._results = dict(result)
 
-    def result(self, current_batch: CurrentBatch) -> dict[str, Any]:
+    def compute_results(self, current_batch: CurrentBatch) -> dict[str, Any]:
         """Return all results by name."""
         for stream in self._open:
             current_batch.doing, current_batch.given, current_batch.function = "metrics", {}, stream.metric.compute
@@ -111,7 +111,7 @@ class Measuring:
             _check_result(found)
             for name, value in found.items():
                 if name in self._results:
-                    raise same_name(name, "compute_metrics and metrics=" if self.function else "two metrics")
+                    raise build_name_error(name, "compute_metrics and metrics=" if self.function else "two metrics")
                 self._results[name] = value
         current_batch.doing, current_batch.given, current_batch.function = "other", None, None
         return self._results
@@ -122,7 +122,9 @@ class Measuring:
             stream.close()
         self._open = []
 
-    def _called(self, current_batch: CurrentBatch, given: dict[str, Any], facts: Mapping[str, Any], **how: Any) -> Any:
+    def _call_function(
+        self, current_batch: CurrentBatch, given: dict[str, Any], facts: Mapping[str, Any], **how: Any
+    ) -> Any:
         assert self.function is not None
         current_batch.doing, current_batch.given, current_batch.function = "metrics", given, self.function
         result = self.function(EvalPrediction(**given, **facts), **how)
@@ -135,7 +137,7 @@ def _check_result(metrics: Any) -> None:
     if not isinstance(metrics, Mapping):
         example = "value" if not isinstance(metrics, float) else f"{metrics:.4g}"
         raise MetricResultError(
-            what=f"compute_metrics returned {_with_article(metrics)}, and must return a dict",
+            what=f"compute_metrics returned {_describe_type(metrics)}, and must return a dict",
             why="each number needs a name, under which it is logged and compared",
             fix="return a dict: is there a return at its end?"
             if metrics is None
@@ -150,11 +152,11 @@ def _check_result(metrics: Any) -> None:
         )
 
 
-def _with_article(result: Any) -> str:
+def _describe_type(result: Any) -> str:
     return "None" if result is None else f"a {type(result).__name__}"
 
 
-def _as_tensors(tree: Any) -> Any:
+def _to_tensors(tree: Any) -> Any:
     def to_tensor(leaf: Any) -> Any:
         return torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biufc" else leaf
 

@@ -42,7 +42,7 @@ class MetricSpec:
         return {name: better for stream in self.streams for name, better in stream.directions.items()}
 
 
-def asked(compute_metrics: Any = None, metrics: Any = None) -> MetricSpec:
+def parse_metrics(compute_metrics: Any = None, metrics: Any = None) -> MetricSpec:
     """Parse both arguments; raise if one is invalid.
 
     >>> asked(metrics=["f1", ("accuracy", {"name": "hits"})]).names
@@ -51,9 +51,9 @@ def asked(compute_metrics: Any = None, metrics: Any = None) -> MetricSpec:
     True
     """
     function = compute_metrics if _is_function(compute_metrics) else None
-    entries = [*([] if function is not None else _entries(compute_metrics)), *_entries(metrics)]
+    entries = [*([] if function is not None else _list_entries(compute_metrics)), *_list_entries(metrics)]
     named = [entry for entry in entries if not _is_auto(entry)]
-    streams = tuple(map(_stream, named))
+    streams = tuple(map(_build_stream, named))
     _check_names(streams)
     return MetricSpec(function, streams, auto=len(named) < len(entries))
 
@@ -63,7 +63,7 @@ def _is_function(given: Any) -> bool:
     return callable(given) and not is_streaming(given) and not uncalled
 
 
-def _entries(given: Any) -> list[Any]:
+def _list_entries(given: Any) -> list[Any]:
     if given is None:
         return []
     if isinstance(given, Mapping):
@@ -82,16 +82,16 @@ def _is_pair(given: Any) -> bool:
     return isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str) and not isinstance(given[1], str)
 
 
-def _stream(entry: Any) -> Stream:
+def _build_stream(entry: Any) -> Stream:
     if isinstance(entry, str):
-        return Stream.of(_by_name(entry, {}))
+        return Stream.of(_build_named(entry, {}))
     if _is_pair(entry):
         name, given = entry
-        return Stream.of(_by_name(name, given)) if isinstance(given, Mapping) else Stream.of(given, name)
+        return Stream.of(_build_named(name, given)) if isinstance(given, Mapping) else Stream.of(given, name)
     return Stream.of(entry)
 
 
-def _by_name(name: str, options: Mapping[str, Any]) -> Any:
+def _build_named(name: str, options: Mapping[str, Any]) -> Any:
     try:
         return metric(name, **options)
     except MetricError as error:
@@ -108,11 +108,11 @@ def _check_names(streams: tuple[Stream, ...]) -> None:
     seen: set[str] = set()
     for name in (name for stream in streams for name in stream.keys or ()):
         if name in seen:
-            raise same_name(name, "two metrics")
+            raise build_name_error(name, "two metrics")
         seen.add(name)
 
 
-def same_name(name: str, who: str) -> MetricError:
+def build_name_error(name: str, who: str) -> MetricError:
     """Return the error for two results with one name."""
     return MetricError(
         what=f"{who} give the result {name!r}",

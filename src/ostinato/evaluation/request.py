@@ -18,8 +18,8 @@ from ..data.columns import bare_model
 from ..data.eval_set import EvalSet
 from ..metrics.adapters import Stream
 from ..metrics.auto import Choice, facts_of, suits
-from .metric_run import Measuring
-from .metric_spec import MetricSpec, asked
+from .metric_run import MetricRun
+from .metric_spec import MetricSpec, parse_metrics
 
 
 @dataclass(frozen=True)
@@ -90,34 +90,34 @@ def name_evaluated_set(description: str, prefix: str, sets: Any) -> str:
 # ---- requested metrics ----------------------------------------------------------------------------------------------
 
 
-def check_asked(host: MetricRequestHost) -> None:
+def check_requested(host: MetricRequestHost) -> None:
     """Raise if requested metrics are invalid. Called in the constructor."""
-    asked(host.compute_metrics, host._metrics_asked)
-    for options in _options_of(host).values():
+    parse_metrics(host.compute_metrics, host._metrics_asked)
+    for options in _get_set_options(host).values():
         if options is not None:
-            asked(options.compute_metrics, options.metrics)
+            parse_metrics(options.compute_metrics, options.metrics)
 
 
-def asked_of(host: MetricRequestHost, options: EvalSet | None = None) -> MetricSpec:
+def get_requested_metrics(host: MetricRequestHost, options: EvalSet | None = None) -> MetricSpec:
     """Return the metrics of a set, or else the trainer's. Read at the moment of use."""
     if options is not None and options.measures:
-        return asked(options.compute_metrics, options.metrics)
-    return asked(host.compute_metrics, host._metrics_asked)
+        return parse_metrics(options.compute_metrics, options.metrics)
+    return parse_metrics(host.compute_metrics, host._metrics_asked)
 
 
-def measures_anything(host: MetricRequestHost) -> bool:
+def has_metrics(host: MetricRequestHost) -> bool:
     """Return whether any evaluation set has a metric besides its loss."""
-    return any(asked_of(host, options) for options in _options_of(host).values())
+    return any(get_requested_metrics(host, options) for options in _get_set_options(host).values())
 
 
-def memories(host: MetricRequestHost) -> list[Any]:
+def list_stateful_parts(host: MetricRequestHost) -> list[Any]:
     """Return metric functions and objects, which may hold state from earlier calls."""
-    sets = [options for options in _options_of(host).values() if options is not None]
+    sets = [options for options in _get_set_options(host).values() if options is not None]
     own = [part for one in sets for part in (one.compute_metrics, one.metrics, one.data_collator)]
     return [host.compute_metrics, host._metrics_asked, *own]
 
 
-def _options_of(host: MetricRequestHost) -> dict[str | None, EvalSet | None]:
+def _get_set_options(host: MetricRequestHost) -> dict[str | None, EvalSet | None]:
     """Return the options of every evaluation set, by its name."""
     sets = host.eval_dataset if isinstance(host.eval_dataset, dict) else {None: host.eval_dataset}
     return {name: one if isinstance(one, EvalSet) else None for name, one in sets.items()}
@@ -125,9 +125,9 @@ def _options_of(host: MetricRequestHost) -> dict[str | None, EvalSet | None]:
 
 def check_best_metric(host: MetricsHost) -> None:
     """Raise unless `metric_for_best_model` is measured; take a derived better direction from the metric."""
-    measured = {name: asked_of(host, options) for name, options in _options_of(host).items()}
+    measured = {name: get_requested_metrics(host, options) for name, options in _get_set_options(host).items()}
     known = {name: one.names for name, one in measured.items()}
-    if not host._may_add_metrics() and None not in known.values():
+    if not host._can_add_metrics() and None not in known.values():
         check_metric_name(host.args, {name: names or () for name, names in known.items()})
     directions = {
         metric if name is None else f"{name}_{metric}": better
@@ -142,17 +142,17 @@ def check_best_metric(host: MetricsHost) -> None:
 
 def decide_loss_only(host: MetricRequestHost, request: EvalRequest) -> bool | None:
     """Return True if there are no metrics, so that no predictions are kept; else None: as the arguments say."""
-    return None if asked_of(host, request.options) else True
+    return None if get_requested_metrics(host, request.options) else True
 
 
-def build_measuring(host: MetricsHost, request: EvalRequest) -> Measuring:
+def build_metric_run(host: MetricsHost, request: EvalRequest) -> MetricRun:
     """Return the metrics of the evaluation that starts."""
-    wanted = asked_of(host, request.options)
-    return Measuring(
+    wanted = get_requested_metrics(host, request.options)
+    return MetricRun(
         function=wanted.function,
         streams=wanted.streams,
-        choose=partial(fitting, host) if wanted.auto else None,
-        known=partial(known_to, host),
+        choose=partial(choose_fitting, host) if wanted.auto else None,
+        known=partial(get_known_options, host),
         processes=host.strategy.size,
     )
 
@@ -166,7 +166,7 @@ def describe_predictions(host: MetricsHost, logits: Any) -> dict[str, Any]:
     }
 
 
-def known_to(host: MetricsHost) -> dict[str, Any]:
+def get_known_options(host: MetricsHost) -> dict[str, Any]:
     """Return the trainer's values for options that metrics may have left open."""
     decodes = callable(getattr(host.processing_class, "batch_decode", None))
     return {
@@ -179,7 +179,7 @@ def known_to(host: MetricsHost) -> dict[str, Any]:
 # ---- "auto" ---------------------------------------------------------------------------------------------------------
 
 
-def fitting(host: MetricsHost, prediction: EvalPrediction) -> Sequence[Stream]:
+def choose_fitting(host: MetricsHost, prediction: EvalPrediction) -> Sequence[Stream]:
     """Return the metrics that fit the model and the labels of its first batch; report the reason in one line."""
     choice = suits(
         facts_of(
@@ -195,16 +195,16 @@ def fitting(host: MetricsHost, prediction: EvalPrediction) -> Sequence[Stream]:
         note_once(f"compute_metrics='auto' measures nothing: {choice.why}")
         return ()
     note_once(f"compute_metrics='auto' measures {', '.join(names)}: {choice.why}")
-    if "tokenizer" in choice.needs and known_to(host)["tokenizer"] is None:
+    if "tokenizer" in choice.needs and get_known_options(host)["tokenizer"] is None:
         raise MetricError(
             what=f"compute_metrics='auto' has no tokenizer for {', '.join(names)}",
             why=f"{choice.why}; token ids have to be turned into text",
             fix="pass processing_class=tokenizer to the trainer",
         )
-    return [Stream.of(part) for part in _chosen(choice, names).build().parts]
+    return [Stream.of(part) for part in _restrict_choice(choice, names).build().parts]
 
 
-def _chosen(choice: Choice, names: list[str]) -> Choice:
+def _restrict_choice(choice: Choice, names: list[str]) -> Choice:
     options: Mapping[str, Mapping[str, Any]] = {
         # the model's loss says more reliably than its name whether labels are shifted
         name: {option: value for option, value in choice.options.get(name, {}).items() if option != "shift"}

@@ -13,7 +13,7 @@ from ..core.notices import note_once
 from ..core.protocols import Batch, LossHost
 from ..core.tree import detach
 from ..loss.counting import count_targets
-from ..loss.model_outputs import BareTensorError, as_tensor, loss_and_outputs, total_and_parts
+from ..loss.model_outputs import BareTensorError, as_tensor, split_loss, split_result
 from .eval_plan import weigh_batch
 
 
@@ -38,9 +38,9 @@ def plan_step(host: LossHost, inputs: Batch, *, can_return_loss: bool) -> StepIn
     wants_loss = inputs.get("return_loss")
     if not has_labels and (label_names or not (can_return_loss if wants_loss is None else wants_loss)):
         return StepInputs(None, False, {}, False, 0.0)
-    keywords = _loss_keywords(host, inputs)
+    keywords = _build_loss_keywords(host, inputs)
     return StepInputs(
-        labels=_single(detach(tuple(inputs.get(name) for name in label_names))),
+        labels=_unwrap_single(detach(tuple(inputs.get(name) for name in label_names))),
         has_loss=True,
         keywords=keywords,
         returns_outputs="return_outputs" in keywords,
@@ -50,18 +50,18 @@ def plan_step(host: LossHost, inputs: Batch, *, can_return_loss: bool) -> StepIn
 
 def compute_loss_alone(host: LossHost, model: nn.Module, inputs: Batch) -> Tensor | None:
     """Return the loss of a batch as evaluation computes it, whether it has labels or not; None if there is none."""
-    keywords, source = _loss_keywords(host, inputs), host._loss_source()
+    keywords, source = _build_loss_keywords(host, inputs), host._name_loss_source()
     try:
         result = host.compute_loss(model, dict(inputs), **keywords)
-        loss = loss_and_outputs(result, source)[0] if "return_outputs" in keywords else result
-        return total_and_parts(loss, source)[0]
+        loss = split_result(result, source)[0] if "return_outputs" in keywords else result
+        return split_loss(loss, source)[0]
     except BareTensorError as bare:
         note_once(f"no loss is computed in evaluation: {bare.what}")
         return None
 
 
-def _loss_keywords(host: LossHost, inputs: Batch) -> dict[str, Any]:
-    signature = host._loss_signature()
+def _build_loss_keywords(host: LossHost, inputs: Batch) -> dict[str, Any]:
+    signature = host._get_loss_signature()
     keywords: dict[str, Any] = {"return_outputs": True} if signature.takes_return_outputs else {}
     if signature.takes_num_items:
         keywords["num_items_in_batch"] = _count_targets(host, inputs)
@@ -74,7 +74,7 @@ def _count_targets(host: LossHost, inputs: Batch) -> Tensor | None:
         return None
     if host.strategy.size > 1 and host._is_overridden("compute_loss"):
         return None  # given a count, a subclass may multiply by the number of processes, as transformers does
-    return count_targets(inputs["labels"], shifted=host._shifts_labels(inputs))
+    return count_targets(inputs["labels"], shifted=host._has_shifted_labels(inputs))
 
 
 def read_loss(host: LossHost, step: StepInputs, result: Any) -> tuple[Tensor | None, Any]:
@@ -82,9 +82,9 @@ def read_loss(host: LossHost, step: StepInputs, result: Any) -> tuple[Tensor | N
 
     The named losses that make up a loss are tracked, with the weight of the loss.
     """
-    source = host._loss_source()
-    loss, outputs = loss_and_outputs(result, source) if step.returns_outputs else (result, None)
-    total, parts = total_and_parts(loss, source)
+    source = host._name_loss_source()
+    loss, outputs = split_result(result, source) if step.returns_outputs else (result, None)
+    total, parts = split_loss(loss, source)
     for name, part in parts.items():
         track(name, part, step.weight)
     return (None if total is None else as_tensor(total, source).detach().mean()), outputs
@@ -97,7 +97,7 @@ def collect_step(
 
     The model's names for them are recorded in `names`, since a user's own step returns these three values only.
     """
-    logits = _single(detach(logits_of(outputs, ignore_keys, has_loss=loss is not None)))
+    logits = _unwrap_single(detach(logits_of(outputs, ignore_keys, has_loss=loss is not None)))
     names.note(logits, names_of(outputs, ignore_keys, has_loss=loss is not None))
     return loss, logits, step.labels
 
@@ -105,11 +105,11 @@ def collect_step(
 def logits_of(outputs: Any, ignore_keys: list[str], *, has_loss: bool) -> tuple[Any, ...]:
     """Return all outputs of a model besides its loss. A bare tensor is logits."""
     if isinstance(outputs, Mapping):
-        hidden = _hidden(outputs, ignore_keys, has_loss=has_loss)
+        hidden = _get_hidden_names(outputs, ignore_keys, has_loss=has_loss)
         return tuple(value for name, value in outputs.items() if name not in hidden)
     if isinstance(outputs, Tensor):
         return (outputs,)
-    return tuple(outputs[1:]) if has_loss and _starts_with_number(outputs) else tuple(outputs)
+    return tuple(outputs[1:]) if has_loss and _has_leading_number(outputs) else tuple(outputs)
 
 
 def names_of(outputs: Any, ignore_keys: list[str], *, has_loss: bool) -> tuple[str, ...] | None:
@@ -120,11 +120,11 @@ def names_of(outputs: Any, ignore_keys: list[str], *, has_loss: bool) -> tuple[s
     """
     if not isinstance(outputs, Mapping):
         return ("logits",) if isinstance(outputs, Tensor) else None
-    hidden = _hidden(outputs, ignore_keys, has_loss=has_loss)
+    hidden = _get_hidden_names(outputs, ignore_keys, has_loss=has_loss)
     return tuple(str(name) for name in outputs if name not in hidden)
 
 
-def _hidden(outputs: Mapping[Any, Any], ignore_keys: list[str], *, has_loss: bool) -> set[str]:
+def _get_hidden_names(outputs: Mapping[Any, Any], ignore_keys: list[str], *, has_loss: bool) -> set[str]:
     return {*ignore_keys, "loss"} if has_loss or outputs.get("loss", 0) is None else set(ignore_keys)
 
 
@@ -150,16 +150,16 @@ class OutputNames:
         return names if whose == id(logits) else None
 
 
-def _starts_with_number(outputs: Any) -> bool:
+def _has_leading_number(outputs: Any) -> bool:
     """Return whether the first entry is a single number: such a tuple starts with its loss."""
     return isinstance(outputs[0], Tensor) and outputs[0].dim() == 0
 
 
-def _single(parts: tuple[Any, ...]) -> Any:
+def _unwrap_single(parts: tuple[Any, ...]) -> Any:
     return parts[0] if len(parts) == 1 else parts
 
 
-def ignored_at_inference(model: nn.Module) -> list[str]:
+def get_ignored_outputs(model: nn.Module) -> list[str]:
     """Return the outputs that a transformers config excludes from metrics."""
     config = getattr(model, "config", None)
     return list(getattr(config, "keys_to_ignore_at_inference", None) or [])

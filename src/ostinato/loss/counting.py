@@ -38,7 +38,7 @@ def weigh(batch: Any, *, shifted: bool, labels_are: str = "labels") -> float:
     return 1.0 if rows is None else float(rows)
 
 
-def loss_shifts_labels(model: nn.Module) -> bool | None:
+def has_shifted_labels(model: nn.Module) -> bool | None:
     """Return whether the model's loss compares each position with the next label. None: it has to be tried."""
     kind = getattr(model, "loss_type", None)
     if kind is not None:
@@ -62,8 +62,8 @@ def observe_shift(model: nn.Module, batch: Batch) -> bool:
     first[:, 0] = 0  # a class that every model has
     try:
         with trial(model) as attempt:
-            without = attempt(lambda: _loss(model(**{**batch, "labels": nothing})))
-            with_first = attempt(lambda: _loss(model(**{**batch, "labels": first})))
+            without = attempt(lambda: _read_loss(model(**{**batch, "labels": nothing})))
+            with_first = attempt(lambda: _read_loss(model(**{**batch, "labels": first})))
     except Exception:  # a failure here occurs again when the loss is really computed, and is explained there
         return False
     if without is None or with_first is None:
@@ -94,5 +94,5 @@ def trial(model: nn.Module) -> Iterator[Callable[[Callable[[], Any]], float | No
             module._buffers[name] = buffer
 
 
-def _loss(outputs: Any) -> Any:
+def _read_loss(outputs: Any) -> Any:
     return outputs.get("loss") if isinstance(outputs, Mapping) else outputs[0]

@@ -47,7 +47,7 @@ def loss_of(outputs: Any, inputs: Mapping[str, Any]) -> Tensor:
     """Return the loss among a model's outputs: the entry named "loss", or the first of a tuple."""
     if isinstance(outputs, Mapping):
         if "loss" not in outputs or outputs["loss"] is None:
-            raise _no_loss_among(outputs, inputs)
+            raise _build_no_loss_error(outputs, inputs)
         return outputs["loss"]
     if isinstance(outputs, Tensor):
         if outputs.dim() == 0:
@@ -68,7 +68,7 @@ def loss_of(outputs: Any, inputs: Mapping[str, Any]) -> Tensor:
     )
 
 
-def one_number(loss: Any, source: str) -> Tensor:
+def require_number(loss: Any, source: str) -> Tensor:
     """Return the loss as a single number; `source` names the function that computed it."""
     loss = as_tensor(loss, source)
     if loss.dim() == 0:
@@ -83,11 +83,11 @@ def one_number(loss: Any, source: str) -> Tensor:
     )
 
 
-def total_and_parts(loss: Any, source: str) -> tuple[Any, dict[str, Tensor]]:
+def split_loss(loss: Any, source: str) -> tuple[Any, dict[str, Tensor]]:
     """Return a loss and the named losses that make it up: it is their sum, unless one is called "loss".
 
     >>> import torch
-    >>> total_and_parts({"ce": torch.tensor(2.0), "kl": torch.tensor(1.0)}, "compute_loss")[0]
+    >>> split_loss({"ce": torch.tensor(2.0), "kl": torch.tensor(1.0)}, "compute_loss")[0]
     tensor(3.)
     """
     if type(loss) is not dict and not isinstance(loss, Mapping):  # a check against an abstract class takes longer
@@ -95,7 +95,7 @@ def total_and_parts(loss: Any, source: str) -> tuple[Any, dict[str, Tensor]]:
     parts = {
         str(name): value
         if isinstance(value, Tensor) and value.dim() == 0  # nearly always
-        else one_number(value, f"{source}, as {name!r},")
+        else require_number(value, f"{source}, as {name!r},")
         for name, value in loss.items()
     }
     if not parts:
@@ -107,11 +107,11 @@ def total_and_parts(loss: Any, source: str) -> tuple[Any, dict[str, Tensor]]:
 def as_tensor(loss: Any, source: str) -> Tensor:
     """Return the loss if it is a tensor; raise if not."""
     if not isinstance(loss, Tensor):
-        raise _no_tensor(loss, source)
+        raise _build_type_error(loss, source)
     return loss
 
 
-def loss_and_outputs(result: Any, source: str) -> tuple[Any, Any]:
+def split_result(result: Any, source: str) -> tuple[Any, Any]:
     """Return loss and outputs as `compute_loss(..., return_outputs=True)` has to return them; raise if it did not."""
     if isinstance(result, (tuple, list)) and len(result) == 2:
         return result[0], result[1]
@@ -122,7 +122,7 @@ def loss_and_outputs(result: Any, source: str) -> tuple[Any, Any]:
     )
 
 
-def _no_loss_among(outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> NoLossError:
+def _build_no_loss_error(outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> NoLossError:
     names = [name for name in outputs if name != "loss"]
     error = NoLossError(
         what=f"The model did not return a loss from the inputs, only the following keys: {','.join(names)}",
@@ -133,7 +133,7 @@ def _no_loss_among(outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> NoL
     return error
 
 
-def _no_tensor(loss: Any, source: str) -> LossTypeError:
+def _build_type_error(loss: Any, source: str) -> LossTypeError:
     kind = type(loss).__name__
     if loss is None:
         return LossTypeError(

@@ -13,12 +13,12 @@ from ..core.errors import ConfigError
 
 
 @contextmanager
-def noisy_embeddings(model: nn.Module, alpha: float | None) -> Iterator[None]:
+def add_embedding_noise(model: nn.Module, alpha: float | None) -> Iterator[None]:
     """Add noise of size alpha / sqrt(length x width) to embeddings while entered, in training mode only."""
     if alpha is None:
         yield
         return
-    embeddings = _input_embeddings(model)
+    embeddings = _find_input_embeddings(model)
 
     def disturb(module: nn.Module, args: Any, output: Tensor) -> Tensor:
         if not module.training:
@@ -33,7 +33,7 @@ def noisy_embeddings(model: nn.Module, alpha: float | None) -> Iterator[None]:
         hook.remove()
 
 
-def _input_embeddings(model: nn.Module) -> nn.Module:
+def _find_input_embeddings(model: nn.Module) -> nn.Module:
     inner = model.get_base_model() if callable(getattr(model, "get_base_model", None)) else model  # type: ignore[operator]
     find = getattr(inner, "get_input_embeddings", None)
     embeddings = find() if callable(find) else None

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ..core.notices import note_once
 from ..core.protocols import Batch
-from .model_outputs import loss_of, one_number, total_and_parts
+from .model_outputs import loss_of, require_number, split_loss
 from .named_losses import NamedLosses
 from .scale_probe import Scale, ScaleProbe
 from .smoothing import LabelSmoother
@@ -66,7 +66,7 @@ class Objective:
             return self.smoother(outputs, labels, self.smoother_shifts, num_items_in_batch=num_items), outputs
         return loss_of(outputs, inputs), outputs
 
-    def scaled(self, divisor: float) -> ScaledLoss:
+    def scale_by(self, divisor: float) -> ScaledLoss:
         """Return the loss of a micro-batch whose mean is divided by `divisor` to become its share of the step."""
         return ScaledLoss(self, divisor)
 
@@ -107,20 +107,20 @@ class ScaledLoss:
     def _add_named(self, loss: Any, num_items: Tensor | int | None) -> Tensor:
         """Return one number: the sum, if several losses have names; the share of each is then recorded."""
         objective = self.objective
-        total, parts = total_and_parts(loss, objective.source)
+        total, parts = split_loss(loss, objective.source)
         if not parts:
-            return one_number(total, objective.source)
+            return require_number(total, objective.source)
         if self.divisor != 1.0 or objective.processes > 1:  # else the part is its own share
             parts = {name: self.share_of(part, num_items) for name, part in parts.items()}
         objective.named.hold(parts)
         return total
 
-    def must_settle(self, num_items: Tensor | int | None) -> bool:
+    def is_scale_needed(self, num_items: Tensor | int | None) -> bool:
         """Return whether this micro-batch is the first for which the scale of the loss matters."""
         matters = self.divisor not in (1.0, math.inf) or self.objective.processes > 1
         return self.objective.scale == "unknown" and num_items is not None and matters
 
-    def settle(self, compute: Callable[[Tensor | int | None], Any], num_items: Any, model: nn.Module) -> Any:
+    def settle_scale(self, compute: Callable[[Tensor | int | None], Any], num_items: Any, model: nn.Module) -> Any:
         """Compute the first loss whose scale matters, and determine its scale."""
         objective = self.objective
         probe = ScaleProbe(compute, num_items, self.get_own_count(num_items), model, objective.source)

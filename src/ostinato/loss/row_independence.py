@@ -29,7 +29,7 @@ class RowsMeetError(ModelOutputError):
     """A model or a loss whose rows depend on one another."""
 
 
-def check_rows_keep_apart(
+def check_row_independence(
     model: nn.Module,
     parts: Sequence[Batch],
     *,
@@ -43,31 +43,31 @@ def check_rows_keep_apart(
     Rows of the first and the last of `parts` are computed separately and, padded, together. Dropout is off, batch norm
     on; weights, buffers, gradients and random streams are left unchanged.
     """
-    few = [_rows(parts[0], slice(0, ROWS_EACH)), _rows(parts[-1], slice(-ROWS_EACH, None))]
-    whole = joined(few, pad_token_id)
+    few = [_select_rows(parts[0], slice(0, ROWS_EACH)), _select_rows(parts[-1], slice(-ROWS_EACH, None))]
+    whole = join_rows(few, pad_token_id)
     if whole is None:
         return  # shapes that cannot be joined here: there is nothing to compare
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    with _calm(model), undisturbed(), hearing(None):
+    with _disable_randomness(model), undisturbed(), hearing(None):
         weights = [weigh(part) for part in few]
         if not all(weights):
             return  # a part without a target has no mean
-        apart = _gradient(
+        apart = _compute_gradient(
             [(loss(dict(part)), w / sum(weights)) for part, w in zip(few, weights, strict=True)], parameters
         )
-        together = _gradient([(loss(dict(whole)), 1.0)], parameters)
+        together = _compute_gradient([(loss(dict(whole)), 1.0)], parameters)
     size = float(torch.linalg.vector_norm(together))
     distance = float(torch.linalg.vector_norm(apart - together))
     if distance > tolerance * size:
         raise RowsMeetError(
             what=f"split_by_length=True would change the gradient of {type(model).__name__}",
             why=f"the rows of a batch meet in it: the gradient of {sum(map(_count, few))} rows differs by "
-            f"{distance / size:.1%} when they are cut in two{_suspect(model)}",
+            f"{distance / size:.1%} when they are cut in two{_name_suspect(model)}",
             fix="leave split_by_length out; train_sampling_strategy='group_by_length' saves padding without cutting",
         )
 
 
-def joined(parts: Sequence[Batch], pad_token_id: int = 0) -> Batch | None:
+def join_rows(parts: Sequence[Batch], pad_token_id: int = 0) -> Batch | None:
     """Return one padded batch made of several; None if shapes differ in more than length."""
     whole: dict[str, Any] = {}
     for name, first in parts[0].items():
@@ -78,14 +78,14 @@ def joined(parts: Sequence[Batch], pad_token_id: int = 0) -> Batch | None:
         if first.dim() > 1:
             width = max(value.shape[1] for value in values)
             filler = PADDING.get(name, pad_token_id if name.endswith("input_ids") else 0)
-            values = [_padded(value, width, filler) for value in values]
+            values = [_pad(value, width, filler) for value in values]
         if len({value.shape[1:] for value in values}) > 1:
             return None
         whole[name] = torch.cat(values)
     return whole
 
 
-def _padded(value: Tensor, width: int, filler: int) -> Tensor:
+def _pad(value: Tensor, width: int, filler: int) -> Tensor:
     missing = width - value.shape[1]
     return (
         value
@@ -98,7 +98,7 @@ def _count(batch: Batch) -> int:
     return next((len(value) for value in batch.values() if isinstance(value, Tensor) and value.dim()), 0)
 
 
-def _rows(batch: Batch, which: slice) -> Batch:
+def _select_rows(batch: Batch, which: slice) -> Batch:
     count = _count(batch)
     return {
         name: value[which] if isinstance(value, Tensor) and value.dim() and len(value) == count else value
@@ -106,14 +106,14 @@ def _rows(batch: Batch, which: slice) -> Batch:
     }
 
 
-def _gradient(losses: Sequence[tuple[Tensor, float]], parameters: Sequence[nn.Parameter]) -> Tensor:
+def _compute_gradient(losses: Sequence[tuple[Tensor, float]], parameters: Sequence[nn.Parameter]) -> Tensor:
     total = sum(loss.float() * weight for loss, weight in losses)
     found = torch.autograd.grad(total, parameters, allow_unused=True)  # type: ignore[arg-type]
     return torch.cat([gradient.detach().float().flatten() for gradient in found if gradient is not None])
 
 
 @contextmanager
-def _calm(model: nn.Module) -> Iterator[None]:
+def _disable_randomness(model: nn.Module) -> Iterator[None]:
     """Turn dropout off; layers that average over rows stay in training mode, and their statistics are restored."""
     modes = [(module, module.training) for module in model.modules()]
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
@@ -130,7 +130,7 @@ def _calm(model: nn.Module) -> Iterator[None]:
             buffer.copy_(earlier)
 
 
-def _suspect(model: nn.Module) -> str:
+def _name_suspect(model: nn.Module) -> str:
     names: Mapping[str, nn.Module] = dict(model.named_modules())
     norms = [name for name, module in names.items() if isinstance(module, _BatchNorm)]
     return f" (batch norm in {norms[0]})" if norms else " (a loss that compares rows with one another?)"

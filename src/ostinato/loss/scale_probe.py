@@ -15,7 +15,7 @@ from ..core.logged_numbers import hearing
 from ..core.notices import note_once
 from ..core.random import RandomState
 from .counting import trial
-from .model_outputs import one_number, total_and_parts
+from .model_outputs import require_number, split_loss
 
 Scale = Literal["unknown", "share", "mean", "mixed"]  # objective.py explains them
 
@@ -57,8 +57,8 @@ class ScaleProbe:
             # torch would warn about a loss that takes the number out of its tensor.
             warnings.filterwarnings("ignore", message="Converting a tensor with requires_grad=True to a scalar")
             loss = self.compute(count)
-        total = self._total(loss)
-        slope = _derivative(total, count)
+        total = self._compute_total(loss)
+        slope = _differentiate(total, count)
         self.value = float(total.detach())
         if self.value == 0.0 or not math.isfinite(self.value):
             return self._compute_mean(), "unknown"  # the next loss will show it; a mean is right in every case
@@ -85,10 +85,10 @@ class ScaleProbe:
     def _try_count(self, count: Any) -> float | None:
         """Return the loss for another count, without side effects."""
         with trial(self.model) as attempt:
-            return attempt(lambda: (self._streams.restore(), self._total(self.compute(count)))[1])
+            return attempt(lambda: (self._streams.restore(), self._compute_total(self.compute(count)))[1])
 
-    def _total(self, loss: Any) -> Tensor:
-        return one_number(total_and_parts(loss, self.source)[0], self.source)
+    def _compute_total(self, loss: Any) -> Tensor:
+        return require_number(split_loss(loss, self.source)[0], self.source)
 
     def _compute_mean(self) -> Any:
         """Return the loss computed again, as a mean, as if it had not been computed before."""
@@ -105,7 +105,7 @@ def _classify(share: float, loss: float) -> Scale:
     return "share" if abs(share - loss) <= 1e-4 * abs(loss) else "mixed"
 
 
-def _derivative(loss: Tensor, by: Tensor) -> float | None:
+def _differentiate(loss: Tensor, by: Tensor) -> float | None:
     if not loss.requires_grad:
         return None
     (slope,) = torch.autograd.grad(loss, by, retain_graph=True, allow_unused=True)

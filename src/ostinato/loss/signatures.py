@@ -13,7 +13,7 @@ from torch import nn
 def can_take_num_items(model: nn.Module) -> bool:
     """Return whether a model's forward accepts `num_items_in_batch`: it states so, or it accepts any keyword."""
     stated = getattr(model, "accepts_loss_kwargs", None)
-    return _accepts(model.forward, "num_items_in_batch") if stated is None else bool(stated)
+    return _has_keyword(model.forward, "num_items_in_batch") if stated is None else bool(stated)
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class LossSignature:
 
     @classmethod
     def of(cls, compute_loss: Callable[..., Any]) -> LossSignature:
-        return cls(_accepts(compute_loss, "num_items_in_batch"), _accepts(compute_loss, "return_outputs"))
+        return cls(_has_keyword(compute_loss, "num_items_in_batch"), _has_keyword(compute_loss, "return_outputs"))
 
 
-def _accepts(function: Callable[..., Any], keyword: str) -> bool:
+def _has_keyword(function: Callable[..., Any], keyword: str) -> bool:
     parameters = inspect.signature(function).parameters
     return keyword in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())

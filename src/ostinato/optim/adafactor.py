@@ -95,22 +95,22 @@ class Adafactor(Optimizer):
         assert parameter.grad is not None
         if parameter.grad.is_sparse:
             raise RuntimeError("Adafactor does not support sparse gradients.")
-        weight = _at_least_float32(parameter)
-        gradient = _at_least_float32(parameter.grad)
+        weight = _widen(parameter)
+        gradient = _widen(parameter.grad)
         state = self.state[parameter]
         if not state:
-            state.update(_initial_state(gradient, first_moment=group["beta1"] is not None))
+            state.update(_build_state(gradient, first_moment=group["beta1"] is not None))
 
         state["step"] += 1
-        state["RMS"] = _root_mean_square(weight)
-        update = _normalised(gradient, group, state)
-        update.div_((_root_mean_square(update) / group["clip_threshold"]).clamp_(min=1.0))
-        update.mul_(_rate(group, state))
+        state["RMS"] = _compute_rms(weight)
+        update = _normalise(gradient, group, state)
+        update.div_((_compute_rms(update) / group["clip_threshold"]).clamp_(min=1.0))
+        update.mul_(_compute_rate(group, state))
         if group["beta1"] is not None:
             update = state["exp_avg"].mul_(group["beta1"]).add_(update, alpha=1 - group["beta1"])
         if group["weight_decay"] != 0:
             # `alpha` fuses product and sum (a tensor product rounds twice), at the price of a wait for the GPU.
-            weight.add_(weight, alpha=float(_rate(group, state, times=-group["weight_decay"])))
+            weight.add_(weight, alpha=float(_compute_rate(group, state, times=-group["weight_decay"])))
         weight.sub_(update)
         if weight is not parameter:
             parameter.copy_(weight)
@@ -140,7 +140,7 @@ class AdafactorSchedule(LambdaLR):
     def get_lr(self) -> list[float]:
         """Return the rate of every group's last step, or `initial_lr` before the first."""
         return [
-            _reported_rate(self.optimizer, group, float(base))
+            _find_reported_rate(self.optimizer, group, float(base))
             for group, base in zip(self.optimizer.param_groups, self.base_lrs, strict=True)
         ]
 
@@ -177,7 +177,7 @@ def _check_rate(lr: float | None, *, relative_step: bool, warmup_init: bool) -> 
         )
 
 
-def _initial_state(gradient: Tensor, *, first_moment: bool) -> dict[str, Any]:
+def _build_state(gradient: Tensor, *, first_moment: bool) -> dict[str, Any]:
     """Return moments at zero; the second one is factored for matrices and stacks of matrices."""
     state: dict[str, Any] = {"step": 0}
     if first_moment:
@@ -190,7 +190,7 @@ def _initial_state(gradient: Tensor, *, first_moment: bool) -> dict[str, Any]:
     return state
 
 
-def _rate(group: dict[str, Any], state: dict[str, Any], *, times: float = 1.0) -> float | Tensor:
+def _compute_rate(group: dict[str, Any], state: dict[str, Any], *, times: float = 1.0) -> float | Tensor:
     """Return the rate of this step, times a factor; a tensor, to avoid a wait, if it depends on the parameter."""
     rate = group["lr"]
     if group["relative_step"]:
@@ -203,7 +203,7 @@ def _rate(group: dict[str, Any], state: dict[str, Any], *, times: float = 1.0) -
     return torch.where(scale > smallest, scale * rate * times, smallest * rate * times)
 
 
-def _normalised(gradient: Tensor, group: dict[str, Any], state: dict[str, Any]) -> Tensor:
+def _normalise(gradient: Tensor, group: dict[str, Any], state: dict[str, Any]) -> Tensor:
     """Advance the second moment and divide the gradient by its root."""
     decay = 1.0 - math.pow(state["step"], group["decay_rate"])
     squares = gradient**2 + group["eps"][0]
@@ -216,11 +216,11 @@ def _normalised(gradient: Tensor, group: dict[str, Any], state: dict[str, Any]) 
     return torch.mul(row_factor, columns.unsqueeze(-2).rsqrt()).mul_(gradient)
 
 
-def _root_mean_square(values: Tensor) -> Tensor:
+def _compute_rms(values: Tensor) -> Tensor:
     return values.norm(2) / math.sqrt(values.numel())
 
 
-def _at_least_float32(values: Tensor) -> Tensor:
+def _widen(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
@@ -228,7 +228,7 @@ def _unscaled(_step: int) -> float:
     return 1.0
 
 
-def _reported_rate(optimizer: Optimizer, group: dict[str, Any], before: float) -> float:
+def _find_reported_rate(optimizer: Optimizer, group: dict[str, Any], before: float) -> float:
     """Return the rate of the group's first parameter that was updated, or `before` if none was."""
     states = (optimizer.state[parameter] for parameter in group["params"] if parameter in optimizer.state)
-    return next((float(_rate(group, state)) for state in states if state), before)
+    return next((float(_compute_rate(group, state)) for state in states if state), before)

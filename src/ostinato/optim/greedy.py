@@ -99,8 +99,8 @@ class GreedyLR(LRScheduler):
         self.threshold_mode = threshold_mode
         self.cooldown = cooldown
         self.warmup = warmup
-        self.min_lrs = _per_group(optimizer, "min_lrs", min_lr)
-        self.max_lrs = _per_group(optimizer, "max_lrs", max_lr)
+        self.min_lrs = _spread_over_groups(optimizer, "min_lrs", min_lr)
+        self.max_lrs = _spread_over_groups(optimizer, "max_lrs", max_lr)
         self.eps = eps
         self.verbose = verbose
         self.smooth = smooth
@@ -110,8 +110,8 @@ class GreedyLR(LRScheduler):
         self.cooldown_counter = 0
         self.warmup_counter = 0
         self._streaming_avg = StreamingAverage(window_size) if smooth else None
-        self._init_lrs = self._rates()
-        self._last_lr = self._rates()
+        self._init_lrs = self._list_rates()
+        self._last_lr = self._list_rates()
         self._forget()
         _note_bounds_out_of_reach(self._init_lrs, self.min_lrs, self.max_lrs)
 
@@ -127,7 +127,7 @@ class GreedyLR(LRScheduler):
             self.warmup_counter -= 1
         else:
             self._judge(current)
-        self._last_lr = self._rates()
+        self._last_lr = self._list_rates()
 
     def is_better(self, current: float, best: float) -> bool:
         """Return whether `current` improves on `best` by more than the threshold."""
@@ -137,7 +137,7 @@ class GreedyLR(LRScheduler):
 
     def get_lr(self) -> list[float]:  # type: ignore[override]
         """Return the current rates."""
-        return self._rates()
+        return self._list_rates()
 
     def get_last_lr(self) -> list[float]:  # type: ignore[override]
         """Return the rates after the last step."""
@@ -177,14 +177,14 @@ class GreedyLR(LRScheduler):
     def _raise_rates(self) -> None:
         """Divide every rate by the factor, up to its maximum."""
         self.reset_start = self.reset_start_original
-        targets = [min(rate / self.factor, top) for rate, top in zip(self._rates(), self.max_lrs, strict=True)]
-        self._move("increasing", [new if new - old > self.eps else old for old, new in self._pairs(targets)])
+        targets = [min(rate / self.factor, top) for rate, top in zip(self._list_rates(), self.max_lrs, strict=True)]
+        self._move("increasing", [new if new - old > self.eps else old for old, new in self._pair_rates(targets)])
 
     def _cut_rates(self) -> None:
         """Multiply every rate by the factor, down to its minimum; start over after too long there."""
-        targets = [max(rate * self.factor, low) for rate, low in zip(self._rates(), self.min_lrs, strict=True)]
-        self._move("reducing", [new if old - new > self.eps else old for old, new in self._pairs(targets)])
-        if all(rate <= low for rate, low in zip(self._rates(), self.min_lrs, strict=True)):
+        targets = [max(rate * self.factor, low) for rate, low in zip(self._list_rates(), self.min_lrs, strict=True)]
+        self._move("reducing", [new if old - new > self.eps else old for old, new in self._pair_rates(targets)])
+        if all(rate <= low for rate, low in zip(self._list_rates(), self.min_lrs, strict=True)):
             self.reset_start -= 1
             if self.reset_start <= 0:
                 self._start_over()
@@ -205,16 +205,16 @@ class GreedyLR(LRScheduler):
 
     def _move(self, verb: str, rates: list[float]) -> None:
         """Set the rates, and note the change if `verbose`."""
-        for index, (old, new) in enumerate(self._pairs(rates)):
+        for index, (old, new) in enumerate(self._pair_rates(rates)):
             if self.verbose and new != old:
                 note(f"Epoch {self.last_epoch}: {verb} learning rate of group {index} to {new:.4e}.")
         self._set_rates(rates)
 
-    def _rates(self) -> list[float]:
+    def _list_rates(self) -> list[float]:
         return [float(group["lr"]) for group in self.optimizer.param_groups]
 
-    def _pairs(self, rates: list[float]) -> list[tuple[float, float]]:
-        return list(zip(self._rates(), rates, strict=True))
+    def _pair_rates(self, rates: list[float]) -> list[tuple[float, float]]:
+        return list(zip(self._list_rates(), rates, strict=True))
 
     def _set_rates(self, rates: Sequence[float]) -> None:
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
@@ -253,7 +253,7 @@ def _check(optimizer: Optimizer, *, mode: str, factor: float, threshold_mode: st
         )
 
 
-def _per_group(optimizer: Optimizer, name: str, value: float | Sequence[float]) -> list[float]:
+def _spread_over_groups(optimizer: Optimizer, name: str, value: float | Sequence[float]) -> list[float]:
     """Return one bound per parameter group, from one number for all or one for each."""
     num_groups = len(optimizer.param_groups)
     if not isinstance(value, (list, tuple)):

@@ -17,10 +17,10 @@ UNDECAYED_NAMES = (r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r
 _NAMES_OF_GROUPS = ("params", "model", "optimizer_dict")
 
 
-def decay_parameter_names(model: nn.Module) -> list[str]:
+def list_decay_parameters(model: nn.Module) -> list[str]:
     """Return the names of the parameters that get weight decay: all but biases and norms.
 
-    >>> decay_parameter_names(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)))
+    >>> list_decay_parameters(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)))
     ['0.weight']
     """
     return get_parameter_names(model, NORM_LAYERS, UNDECAYED_NAMES)
@@ -41,15 +41,15 @@ def get_parameter_names(
     ['0.weight']
     """
     patterns = [re.compile(pattern) for pattern in forbidden_layer_names or ()]
-    paths = _parameter_paths(model, tuple(forbidden_layer_types))
-    return [".".join(path) for path in paths if not _matches(path, patterns)]
+    paths = _list_parameter_paths(model, tuple(forbidden_layer_types))
+    return [".".join(path) for path in paths if not _is_match(path, patterns)]
 
 
-def parameter_groups(model: nn.Module, decay_names: Collection[str], weight_decay: float) -> list[dict[str, Any]]:
+def build_groups(model: nn.Module, decay_names: Collection[str], weight_decay: float) -> list[dict[str, Any]]:
     """Return the trainable parameters in two groups for an optimizer: with weight decay, and without.
 
     >>> model = nn.Linear(2, 2)
-    >>> decayed, undecayed = parameter_groups(model, decay_parameter_names(model), weight_decay=0.1)
+    >>> decayed, undecayed = build_groups(model, list_decay_parameters(model), weight_decay=0.1)
     >>> decayed["params"][0] is model.weight, decayed["weight_decay"], undecayed["weight_decay"]
     (True, 0.1, 0.0)
     """
@@ -64,30 +64,30 @@ def parameter_groups(model: nn.Module, decay_names: Collection[str], weight_deca
     ]
 
 
-def given_groups(options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+def split_given_groups(options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Return the parameter groups that the options of an optimizer contain, if any, and the other options.
 
     `get_optimizer_cls_and_kwargs` of a subclass may return groups of its own under one of transformers' three names.
 
-    >>> given_groups({"lr": 0.1, "optimizer_dict": [{"params": []}]})
+    >>> split_given_groups({"lr": 0.1, "optimizer_dict": [{"params": []}]})
     ([{'params': []}], {'lr': 0.1})
     """
     given = [options[name] for name in _NAMES_OF_GROUPS if name in options]
     return given[-1] if given else None, {name: one for name, one in options.items() if name not in _NAMES_OF_GROUPS}
 
 
-def _parameter_paths(
+def _list_parameter_paths(
     module: nn.Module, forbidden: tuple[type[nn.Module], ...], prefix: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, ...]]:
     """Yield the path of every parameter slot, empty ones included, below and in `module`."""
     for name, child in module.named_children():
         if not isinstance(child, forbidden):
-            yield from _parameter_paths(child, forbidden, (*prefix, name))
+            yield from _list_parameter_paths(child, forbidden, (*prefix, name))
     for name in module._parameters:  # not named_parameters: a tied parameter has a name in each place it is used
         yield (*prefix, name)
 
 
-def _matches(path: tuple[str, ...], patterns: list[re.Pattern[str]]) -> bool:
+def _is_match(path: tuple[str, ...], patterns: list[re.Pattern[str]]) -> bool:
     """Return whether a pattern is found in the name relative to any of the modules around the parameter."""
     names = [".".join(path[start:]).lower() for start in range(len(path))]
     return any(pattern.search(name) for pattern in patterns for name in names)

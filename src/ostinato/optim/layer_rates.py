@@ -13,8 +13,8 @@ from torch import nn
 from ..arguments.settings import OptimizerSettings
 from ..arguments.training_args import TrainingArguments
 from ..core.errors import ConfigError
-from .groups import decay_parameter_names
-from .optimizers import optimizer_class_and_kwargs
+from .groups import list_decay_parameters
+from .optimizers import choose_optimizer
 
 
 def optimizer_with_rates(
@@ -48,14 +48,14 @@ def optimizer_with_rates(
     >>> Trainer(model, args, optimizer_cls_and_kwargs=chosen, callbacks=[RatesCallback()])  # doctest: +SKIP
     """
     settings = OptimizerSettings.of(args)
-    kind, options = optimizer_class_and_kwargs(settings)
-    groups = groups_with_rates(
+    kind, options = choose_optimizer(settings)
+    groups = build_groups_with_rates(
         model, settings.learning_rate, settings.weight_decay, rules=rules or {}, layer_decay=layer_decay
     )
     return kind, {**options, "optimizer_dict": groups}
 
 
-def groups_with_rates(
+def build_groups_with_rates(
     model: nn.Module,
     rate: float,
     weight_decay: float,
@@ -68,7 +68,7 @@ def groups_with_rates(
     >>> model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
     >>> [
     ...     (g["name"], g["lr"], g["weight_decay"])
-    ...     for g in groups_with_rates(model, 1.0, 0.1, rules={}, layer_decay=0.5)
+    ...     for g in build_groups_with_rates(model, 1.0, 0.1, rules={}, layer_decay=0.5)
     ... ]
     [('0', 0.5, 0.1), ('0', 0.5, 0.0), ('1', 1.0, 0.1), ('1', 1.0, 0.0)]
     """
@@ -87,14 +87,14 @@ def groups_with_rates(
             why="layers are told by the numbers in the names of parameters, such as encoder.layer.3.weight",
             fix='give rates by name instead: rules={"head": 1e-3}',
         )
-    decayed = set(decay_parameter_names(model))
+    decayed = set(list_decay_parameters(model))
     groups: dict[tuple[str, bool], dict[str, Any]] = {}
     for name, parameter in trained.items():
-        pattern = next((one for one in rules if _fits(name, one)), None)
+        pattern = next((one for one in rules if _is_match(name, one)), None)
         if pattern is not None:
             label, own = pattern, rules[pattern]
         elif layers is not None and layer_decay is not None:
-            label, own = layers.label(name), rate * layer_decay ** layers.below_last(name)
+            label, own = layers.label(name), rate * layer_decay ** layers.count_layers_above(name)
         else:
             label, own = "rest", rate
         is_decayed = name in decayed
@@ -115,60 +115,60 @@ class _Layers:
     def __init__(self, rows: dict[str, int], names: list[str]) -> None:
         self.rows = rows  # the number of layers, by the prefix of their names
         self._place = {name: at for at, name in enumerate(names)}  # in the order of definition
-        places = [_numbered(name) for name in names]
+        places = [_split_number(name) for name in names]
         self._first = {row: next(at for at, one in enumerate(places) if one and one[0] == row) for row in rows}
 
     @classmethod
     def of(cls, names: list[str]) -> _Layers | None:
         numbered: dict[str, set[int]] = {}
         for name in names:
-            if (place := _numbered(name)) is not None:
+            if (place := _split_number(name)) is not None:
                 numbered.setdefault(place[0], set()).add(place[1])
         if not numbered:
             return None
         longest = max(numbered, key=lambda one: len(numbered[one]))
-        alike = {row: max(layers) + 1 for row, layers in numbered.items() if _kind(row) == _kind(longest)}
+        alike = {row: max(layers) + 1 for row, layers in numbered.items() if _classify(row) == _classify(longest)}
         return cls(alike, names)
 
-    def below_last(self, name: str) -> int:
+    def count_layers_above(self, name: str) -> int:
         """Return how many layers above it are trained with a larger rate."""
-        place = _numbered(name)
+        place = _split_number(name)
         if place is not None and place[0] in self.rows:
             return self.rows[place[0]] - 1 - place[1]
-        return max(self.rows[row] for row in self._near(name)) if self._is_before(name) else 0
+        return max(self.rows[row] for row in self._find_near(name)) if self._is_before(name) else 0
 
     def label(self, name: str) -> str:
-        place = _numbered(name)
+        place = _split_number(name)
         if place is not None and place[0] in self.rows:
             return f"{place[0]}{place[1]}"
         if not self._is_before(name):
             return "after layers"
-        near = self._near(name)
+        near = self._find_near(name)
         return "before layers" if len(near) == len(self.rows) else f"before {', '.join(row[:-1] for row in near)}"
 
     def _is_before(self, name: str) -> bool:
-        return self._place[name] < min(self._first[row] for row in self._near(name))
+        return self._place[name] < min(self._first[row] for row in self._find_near(name))
 
-    def _near(self, name: str) -> list[str]:
+    def _find_near(self, name: str) -> list[str]:
         """Return the rows in the same part of the model: the embeddings of a decoder are below its layers."""
-        shared = {row: _shared(name.split("."), row.split(".")) for row in self.rows}
+        shared = {row: _count_shared(name.split("."), row.split(".")) for row in self.rows}
         return [row for row, parts in shared.items() if parts == max(shared.values())]
 
 
-def _kind(row: str) -> tuple[str, int]:
+def _classify(row: str) -> tuple[str, int]:
     parts = row.split(".")
     return parts[-2] if len(parts) > 1 else "", len(parts)
 
 
-def _shared(one: list[str], other: list[str]) -> int:
+def _count_shared(one: list[str], other: list[str]) -> int:
     """Return how many leading parts two names have in common."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
-def _numbered(name: str) -> tuple[str, int] | None:
+def _split_number(name: str) -> tuple[str, int] | None:
     """Return the part of a name before its first number, and the number.
 
-    >>> _numbered("bert.encoder.layer.3.output.dense.weight")
+    >>> _split_number("bert.encoder.layer.3.output.dense.weight")
     ('bert.encoder.layer.', 3)
     """
     parts = name.split(".")
@@ -176,7 +176,7 @@ def _numbered(name: str) -> tuple[str, int] | None:
     return None if at is None else ("".join(f"{part}." for part in parts[:at]), int(parts[at]))
 
 
-def _fits(name: str, pattern: str) -> bool:
+def _is_match(name: str, pattern: str) -> bool:
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
 
 
@@ -188,7 +188,7 @@ def _check_rules(rules: Mapping[str, float], trained: Mapping[str, Any]) -> None
                 why="a rate is a number that is not negative",
                 fix=f"{{{pattern!r}: 1e-4}}",
             )
-        if not any(_fits(name, pattern) for name in trained):
+        if not any(_is_match(name, pattern) for name in trained):
             parts = sorted({name.split(".")[0] for name in trained})
             raise ConfigError(
                 what=f"no parameter that is trained is called {pattern!r}",

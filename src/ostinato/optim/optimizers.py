@@ -77,28 +77,28 @@ _STEPS_IN_BACKWARD = {
 }
 
 
-def optimizer_class_and_kwargs(settings: OptimizerSettings) -> tuple[type[Optimizer], dict[str, Any]]:
+def choose_optimizer(settings: OptimizerSettings) -> tuple[type[Optimizer], dict[str, Any]]:
     """Return the class of the requested optimizer, and its arguments.
 
     Weight decay is absent: it belongs to the parameter groups.
 
     >>> settings = OptimizerSettings(OptimizerNames.SGD, 0.1, 0.0, (0.9, 0.999), 1e-8, {"momentum": "0.9"}, None)
-    >>> optimizer_class_and_kwargs(settings)
+    >>> choose_optimizer(settings)
     (<class 'torch.optim.sgd.SGD'>, {'lr': 0.1, 'momentum': 0.9})
     """
     if settings.name not in _CLASSES:
-        raise _not_supported(settings.name)
+        raise _build_unsupported_error(settings.name)
     if settings.target_modules is not None:
         note_once(f"optim_target_modules is not used: {settings.name} updates every trainable parameter")
     cls = _CLASSES[settings.name]
-    kwargs = {**_arguments(settings), **_typed_options(settings, cls)}
+    kwargs = {**_select_arguments(settings), **_convert_options(settings, cls)}
     if kwargs.get("relative_step"):
         note_once("learning_rate is not used: with relative_step=True, Adafactor derives its rate from the step")
         kwargs["lr"] = None
     return cls, kwargs
 
 
-def _arguments(settings: OptimizerSettings) -> dict[str, Any]:
+def _select_arguments(settings: OptimizerSettings) -> dict[str, Any]:
     """Return the training arguments that apply to this optimizer."""
     adam = {"lr": settings.learning_rate, "betas": settings.betas, "eps": settings.epsilon}
     match settings.name:
@@ -112,7 +112,7 @@ def _arguments(settings: OptimizerSettings) -> dict[str, Any]:
             return {"lr": settings.learning_rate}
 
 
-def _typed_options(settings: OptimizerSettings, cls: type[Optimizer]) -> dict[str, Any]:
+def _convert_options(settings: OptimizerSettings, cls: type[Optimizer]) -> dict[str, Any]:
     """Return `optim_args` with the types that the constructor expects."""
     parameters = inspect.signature(cls).parameters
     valid = {name: parameter.default for name, parameter in parameters.items() if name != "params"}
@@ -145,7 +145,7 @@ def _parse(name: str, text: Any, default: Any) -> Any:
     """Return the value that `text` represents, of the type of `default`; return other values unchanged."""
     if not isinstance(text, str):
         return text
-    value = _literal(text)
+    value = _parse_literal(text)
     if default is None:
         fits, kind = not isinstance(value, str), "none, true, false or a number"
     elif isinstance(default, bool):
@@ -164,21 +164,21 @@ def _parse(name: str, text: Any, default: Any) -> Any:
     return value
 
 
-def _literal(text: str) -> bool | float | tuple[Any, ...] | str | None:
+def _parse_literal(text: str) -> bool | float | tuple[Any, ...] | str | None:
     """Return None, a truth value, a number or a tuple of them; any other text as it is."""
     text = text.strip()
     words: Mapping[str, bool | None] = {"none": None, "true": True, "false": False}
     if text.lower() in words:
         return words[text.lower()]
     if text[:1] + text[-1:] in ("()", "[]"):
-        return tuple(_literal(part) for part in text[1:-1].split(",") if part.strip())
+        return tuple(_parse_literal(part) for part in text[1:-1].split(",") if part.strip())
     try:
         return float(text)
     except ValueError:
         return text
 
 
-def _not_supported(name: OptimizerNames) -> NotSupportedError:
+def _build_unsupported_error(name: OptimizerNames) -> NotSupportedError:
     library = _LIBRARY_OF[name]
     if name in _STEPS_IN_BACKWARD:
         return NotSupportedError(

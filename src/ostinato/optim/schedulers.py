@@ -85,16 +85,16 @@ def get_scheduler(
     return schedule.make(optimizer, **numbers, **options)
 
 
-def steps_on_metric(scheduler: object) -> bool:
+def is_metric_schedule(scheduler: object) -> bool:
     """Return whether a schedule takes `step(metric)` after an evaluation instead of a step after every update.
 
-    >>> steps_on_metric(get_greedy_schedule(torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1)))
+    >>> is_metric_schedule(get_greedy_schedule(torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1)))
     True
     """
     return isinstance(scheduler, (ReduceLROnPlateau, GreedyLR))
 
 
-def rate_of_schedule(scheduler: object, optimizer: Optimizer) -> tuple[float, float] | None:
+def find_schedule_rate(scheduler: object, optimizer: Optimizer) -> tuple[float, float] | None:
     """Return the rate of an optimizer and the rate of its schedule at the current position, if these differ.
 
     They differ after a schedule of another shape was continued. Return None for a schedule that cannot compute its
@@ -102,7 +102,7 @@ def rate_of_schedule(scheduler: object, optimizer: Optimizer) -> tuple[float, fl
     """
     if not isinstance(scheduler, LambdaLR):
         return None
-    rates = _rates(scheduler)
+    rates = _list_rates(scheduler)
     has = [float(group["lr"]) for group in optimizer.param_groups]
     if len(rates) != len(has) or all(map(partial(math.isclose, rel_tol=1e-9), rates, has)):
         return None
@@ -111,7 +111,7 @@ def rate_of_schedule(scheduler: object, optimizer: Optimizer) -> tuple[float, fl
 
 def follow_schedule(scheduler: LambdaLR, optimizer: Optimizer) -> None:
     """Set the rates of an optimizer to those of its schedule at the current position, without a step of it."""
-    rates = _rates(scheduler)
+    rates = _list_rates(scheduler)
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(rate)
@@ -120,7 +120,7 @@ def follow_schedule(scheduler: LambdaLR, optimizer: Optimizer) -> None:
     scheduler._last_lr = [*rates]
 
 
-def _rates(scheduler: LambdaLR) -> list[float]:
+def _list_rates(scheduler: LambdaLR) -> list[float]:
     shapes_and_peaks = zip(scheduler.lr_lambdas, scheduler.base_lrs, strict=True)
     return [float(peak) * shape(scheduler.last_epoch) for shape, peak in shapes_and_peaks]
 
@@ -245,7 +245,7 @@ def get_polynomial_decay_schedule_with_warmup(
 
     >>> schedule = get_polynomial_decay_schedule_with_warmup(optimizer, 100, 1000, power=2.0)
     """
-    initial = _initial_rate(optimizer)
+    initial = _get_initial_rate(optimizer)
     if lr_end >= initial:
         raise ConfigError(
             what=f"lr_end ({lr_end}) must be smaller than initial lr ({initial})",
@@ -257,7 +257,7 @@ def get_polynomial_decay_schedule_with_warmup(
         num_warmup_steps=num_warmup_steps,
         num_training_steps=num_training_steps,
         power=power,
-        initial=_nonzero(initial),
+        initial=_require_nonzero(initial),
         end=lr_end,
     )
     return LambdaLR(optimizer, shape, last_epoch=last_epoch)
@@ -333,7 +333,7 @@ def get_cosine_with_min_lr_schedule_with_warmup(
         num_warmup_steps=num_warmup_steps,
         num_training_steps=num_training_steps,
         num_cycles=num_cycles,
-        floor=_floor(optimizer, min_lr, min_lr_rate),
+        floor=_compute_floor(optimizer, min_lr, min_lr_rate),
     )
     return LambdaLR(optimizer, shape, last_epoch=last_epoch)
 
@@ -359,7 +359,7 @@ def get_cosine_with_min_lr_schedule_with_warmup_lr_rate(
         num_warmup_steps=num_warmup_steps,
         num_training_steps=num_training_steps,
         num_cycles=num_cycles,
-        floor=_floor(optimizer, min_lr, min_lr_rate),
+        floor=_compute_floor(optimizer, min_lr, min_lr_rate),
         start=warmup_lr_rate,
     )
     return LambdaLR(optimizer, shape, last_epoch=last_epoch)
@@ -401,7 +401,7 @@ def get_wsd_schedule(
     shape = partial(
         schedule_shapes.warmup_stable_decay,
         num_warmup_steps=num_warmup_steps,
-        num_stable_steps=_stable_steps(num_warmup_steps, num_decay_steps, num_training_steps, num_stable_steps),
+        num_stable_steps=_count_stable_steps(num_warmup_steps, num_decay_steps, num_training_steps, num_stable_steps),
         num_decay_steps=num_decay_steps,
         rise=warmup_type,
         fall=decay_type,
@@ -465,7 +465,7 @@ def _check_options(kind: SchedulerType, schedule: _Schedule, options: Mapping[st
         )
 
 
-def _initial_rate(optimizer: Optimizer) -> float:
+def _get_initial_rate(optimizer: Optimizer) -> float:
     """Return the rate the optimizer was made with."""
     rate = optimizer.defaults.get("lr")
     if rate is None:
@@ -477,7 +477,7 @@ def _initial_rate(optimizer: Optimizer) -> float:
     return rate
 
 
-def _nonzero(rate: float) -> float:
+def _require_nonzero(rate: float) -> float:
     """Return `rate`, a divisor, or raise if it is zero."""
     if rate == 0:
         raise ConfigError(
@@ -488,7 +488,7 @@ def _nonzero(rate: float) -> float:
     return rate
 
 
-def _floor(optimizer: Optimizer, min_lr: float | None, min_lr_rate: float | None) -> float:
+def _compute_floor(optimizer: Optimizer, min_lr: float | None, min_lr_rate: float | None) -> float:
     """Return the lowest rate as a share of the initial one."""
     if min_lr is not None and min_lr_rate is not None:
         raise ConfigError(
@@ -497,7 +497,7 @@ def _floor(optimizer: Optimizer, min_lr: float | None, min_lr_rate: float | None
             fix="leave one of them out of lr_scheduler_kwargs",
         )
     if min_lr is not None:
-        return min_lr / _nonzero(_initial_rate(optimizer))
+        return min_lr / _require_nonzero(_get_initial_rate(optimizer))
     if min_lr_rate is not None:
         return min_lr_rate
     raise ConfigError(
@@ -516,7 +516,7 @@ def _check_curve(part: str, name: str, curves: Mapping[str, object]) -> None:
         )
 
 
-def _stable_steps(num_warmup: int, num_decay: int, num_training: int | None, num_stable: int | None) -> int:
+def _count_stable_steps(num_warmup: int, num_decay: int, num_training: int | None, num_stable: int | None) -> int:
     """Return how many steps the constant part lasts."""
     if num_stable is None and num_training is None:
         raise ConfigError(

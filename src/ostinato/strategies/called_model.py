@@ -34,7 +34,7 @@ class CompileHost(Protocol):
     _compiled: Compiled | None
 
 
-def take_over(trainer: CompileHost) -> None:
+def unwrap_compiled(trainer: CompileHost) -> None:
     """Keep a model that was passed compiled for calls, and set `trainer.model` to the model inside it."""
     given = trainer.model
     if uncompiled(given) is not given:
@@ -42,12 +42,12 @@ def take_over(trainer: CompileHost) -> None:
         trainer.model = uncompiled(given)
 
 
-def called(trainer: CompileHost, model: nn.Module) -> nn.Module:
+def get_called_model(trainer: CompileHost, model: nn.Module) -> nn.Module:
     """Return the module to call for this model. It is created once: a compiler caches its results per module."""
     known, settings = trainer._compiled, CompileSettings.of(trainer.args)
     if known is not None and uncompiled(known.module) is model and known.settings in (None, settings):
         return known.module
     if settings is None:
         return model
-    trainer._compiled = Compiled(compile.compiled(model, settings, trainer.strategy.device), settings)
+    trainer._compiled = Compiled(compile.compile_model(model, settings, trainer.strategy.device), settings)
     return trainer._compiled.module

@@ -19,7 +19,7 @@ class CompileError(ConfigError, RuntimeError):
     """A compiler that cannot be used; torch raises a RuntimeError in most of these cases."""
 
 
-def compiled(model: nn.Module, settings: CompileSettings, device: torch.device) -> nn.Module:
+def compile_model(model: nn.Module, settings: CompileSettings, device: torch.device) -> nn.Module:
     """Return the model, to be compiled when it is first called; a model that the user has compiled stays as it is."""
     if (
         uncompiled(model) is not model or model._compiled_call_impl is not None
@@ -29,10 +29,10 @@ def compiled(model: nn.Module, settings: CompileSettings, device: torch.device) 
     try:
         return torch.compile(model, backend=settings.backend, mode=settings.mode)  # type: ignore[return-value]
     except RuntimeError as error:
-        raise _refusal(settings, error) from error
+        raise _build_refusal(settings, error) from error
 
 
-def _refusal(settings: CompileSettings, error: RuntimeError) -> CompileError:
+def _build_refusal(settings: CompileSettings, error: RuntimeError) -> CompileError:
     known = torch.compiler.list_backends(exclude_tags=())  # type: ignore[arg-type]
     if settings.backend not in known:
         usual = ["eager", "aot_eager", *torch.compiler.list_backends()]

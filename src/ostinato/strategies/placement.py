@@ -14,9 +14,9 @@ def is_placed(model: nn.Module) -> bool:
     This holds for a model with a device map, of one device or several; one that bitsandbytes quantized; or one with a
     part that is spread over several devices.
     """
-    if _device_map(model) or getattr(model, "quantization_method", None) == "bitsandbytes":
+    if _get_device_map(model) or getattr(model, "quantization_method", None) == "bitsandbytes":
         return True
-    return any(len(set(_device_map(part).values())) > 1 for part in model.modules())
+    return any(len(set(_get_device_map(part).values())) > 1 for part in model.modules())
 
 
 def find_device(model: nn.Module, default: torch.device) -> torch.device:
@@ -29,5 +29,5 @@ def find_device(model: nn.Module, default: torch.device) -> torch.device:
     return default if is_default else own
 
 
-def _device_map(model: nn.Module) -> dict[str, Any]:
+def _get_device_map(model: nn.Module) -> dict[str, Any]:
     return getattr(model, "hf_device_map", None) or {}

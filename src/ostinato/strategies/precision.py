@@ -44,7 +44,7 @@ class FullPrecision:
     def skip(self, optimizer: torch.optim.Optimizer) -> bool:
         return False
 
-    def overflowed(self, optimizer: torch.optim.Optimizer) -> bool:
+    def has_overflowed(self, optimizer: torch.optim.Optimizer) -> bool:
         return False
 
 
@@ -65,16 +65,16 @@ class Autocast(FullPrecision):
             return
 
         @functools.wraps(original)
-        def in_small_numbers(*args: Any, **kwargs: Any) -> Any:
+        def run_in_autocast(*args: Any, **kwargs: Any) -> Any:
             with torch.autocast(self.device_type, dtype=self.dtype):
                 outputs = original(*args, **kwargs)
-            return tree_map(_as_float32, outputs)
+            return tree_map(_to_float32, outputs)
 
         # An attribute of the instance shadows the method, so that a user's `compute_loss` which calls
         # `model(**inputs)` itself is covered as well. It is removed again: a copy of the model made later would
         # otherwise call the original's weights.
-        in_small_numbers.computes_in = self.dtype  # type: ignore[attr-defined]
-        model.forward = in_small_numbers
+        run_in_autocast.computes_in = self.dtype  # type: ignore[attr-defined]
+        model.forward = run_in_autocast
         try:
             yield
         finally:
@@ -104,22 +104,22 @@ class ScaledFloat16(Autocast):
         # A fused optimizer is called even then and leaves the weights unchanged by itself, so transformers does not
         # count its step as skipped: the schedule advances.
         looks_itself = getattr(optimizer, "_step_supports_amp_scaling", False)
-        self.skipped_last_step = not looks_itself and self._found_infinite(optimizer)
+        self.skipped_last_step = not looks_itself and self._has_infinite(optimizer)
         self.scaler.step(optimizer)
         self._update()
         return not self.skipped_last_step
 
     def skip(self, optimizer: torch.optim.Optimizer) -> bool:
-        if self._found_infinite(optimizer):
+        if self._has_infinite(optimizer):
             return self.step(optimizer)  # the scaler keeps it from the weights
         self.skipped_last_step = True
         self._update()
         return False
 
-    def overflowed(self, optimizer: torch.optim.Optimizer) -> bool:
-        return self._found_infinite(optimizer) and self.scaler.get_scale() > SMALLEST_SCALE
+    def has_overflowed(self, optimizer: torch.optim.Optimizer) -> bool:
+        return self._has_infinite(optimizer) and self.scaler.get_scale() > SMALLEST_SCALE
 
-    def _found_infinite(self, optimizer: torch.optim.Optimizer) -> bool:
+    def _has_infinite(self, optimizer: torch.optim.Optimizer) -> bool:
         """Return whether the scaler found a gradient that is not finite when it unscaled them."""
         return any(found.item() for found in self.scaler._found_inf_per_device(optimizer).values())
 
@@ -156,7 +156,7 @@ def half_precision_weights(model: nn.Module, dtype: torch.dtype | None) -> Itera
             tensor.data = data
 
 
-def _as_float32(leaf: Any) -> Any:
+def _to_float32(leaf: Any) -> Any:
     if isinstance(leaf, Tensor) and leaf.dtype in (torch.bfloat16, torch.float16):
         return leaf.float()
     return leaf

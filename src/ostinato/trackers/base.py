@@ -15,7 +15,7 @@ import torch
 
 from ..arguments.secrets import is_secret, redact
 from ..arguments.tracker_names import KNOWN, is_installed, make_missing_error
-from ..callbacks.events import TidiesUp
+from ..callbacks.events import CleansUp
 from ..core.notices import note_once, warn
 from ..core.state import ExportableState, TrainerControl, TrainerState
 from .sink import Held, Logged, RunInfo, Sink
@@ -60,7 +60,7 @@ def select_numbers(logs: Mapping[str, Any]) -> dict[str, float]:
     return found
 
 
-class TrackerCallback(TidiesUp, ExportableState):
+class TrackerCallback(CleansUp, ExportableState):
     """Sends what is logged to a tracker, from the first process only.
 
     Pass a sink, or override `open`. The id of the tracker's run is saved in checkpoints, so that a resumed run
@@ -142,7 +142,7 @@ class TrackerCallback(TidiesUp, ExportableState):
         self._is_training = False
         self._finish()
 
-    def broke_off(self) -> None:
+    def clean_up(self) -> None:
         """Send what is pending: the run has failed."""
         self._is_training = False
         self.flush()

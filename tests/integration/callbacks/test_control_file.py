@@ -114,7 +114,7 @@ def test_what_is_not_a_file_is_named_once(tmp_path: Path, capsys: pytest.Capture
 
 def test_what_is_added_at_the_last_moment_is_obeyed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the look at the file and putting it aside."""
-    look = control_file._text_of
+    look = control_file._read_text
 
     def look_too_early(path: Path) -> str | None:
         text = look(path)
@@ -122,7 +122,7 @@ def test_what_is_added_at_the_last_moment_is_obeyed_too(tmp_path: Path, monkeypa
             path.write_text(text + "log\n")
         return text
 
-    monkeypatch.setattr(control_file, "_text_of", look_too_early)
+    monkeypatch.setattr(control_file, "_read_text", look_too_early)
     writes = Writes(at_2="save\n")
     run(tmp_path, writes)
     assert (tmp_path / "control.done").read_text().splitlines() == ["step 2: save: done", "step 2: log: done"]
@@ -241,7 +241,7 @@ def test_what_a_run_does_not_do_is_not_begun(tmp_path: Path) -> None:
 def test_it_looks_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_file, "SECONDS_BETWEEN_LOOKS", 1000.0)
     looks = []
-    original = control_file._text_of
-    monkeypatch.setattr(control_file, "_text_of", lambda path: looks.append(path) or original(path))
+    original = control_file._read_text
+    monkeypatch.setattr(control_file, "_read_text", lambda path: looks.append(path) or original(path))
     run(tmp_path, Writes())
     assert len(looks) == 2, "when training begins, and after the first step"

@@ -128,7 +128,7 @@ def test_a_pause_makes_no_step_longer(tmp_path: Path, clock: Clock, monkeypatch:
 def test_with_several_processes_ten_steps_have_to_fit(tmp_path: Path, clock: Clock) -> None:
     class Several(TimeLimitCallback):
         def on_train_begin(self, *args, **kwargs) -> None:
-            self.reckon_with(10)  # as where they agree to stop every ten steps
+            self.set_check_interval(10)  # as where they agree to stop every ten steps
             super().on_train_begin(*args, **kwargs)
 
     trainer = make_trainer(tmp_path, [Takes(clock), Several(minutes=12.5, margin=0)], num_train_epochs=4)

@@ -14,7 +14,7 @@ import ostinato
 from ostinato.core.errors import ConfigError, MetricError
 from ostinato.core.eval_prediction import EvalPrediction
 from ostinato.core.logged_numbers import MOST_WAITING, Tracked, hearing, track
-from ostinato.evaluation.metric_spec import asked
+from ostinato.evaluation.metric_spec import parse_metrics
 from ostinato.metrics.train_window import MAX_HELD, MetricWindow
 from tests.support import tiny
 from tests.support.apis import Api
@@ -277,7 +277,7 @@ def batches(count: int) -> list[EvalPrediction]:
     "wanted", [["accuracy"], [("f1", {"average": "macro"})], ["accuracy", "matthews_correlation"]]
 )
 def test_batches_that_are_measured_together_give_the_same(wanted: list[Any]) -> None:
-    one_by_one, together = (MetricWindow(asked(metrics=wanted).streams, {}) for _ in range(2))
+    one_by_one, together = (MetricWindow(parse_metrics(metrics=wanted).streams, {}) for _ in range(2))
     one_by_one._joins = False
     for _ in range(2):
         for batch in batches(11):
@@ -289,7 +289,7 @@ def test_batches_that_are_measured_together_give_the_same(wanted: list[Any]) -> 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_batches_of_few_numbers_and_of_many_are_joined_without_rounding(dtype: torch.dtype) -> None:
-    one_by_one, together = (MetricWindow(asked(metrics=["accuracy"]).streams, {}) for _ in range(2))
+    one_by_one, together = (MetricWindow(parse_metrics(metrics=["accuracy"]).streams, {}) for _ in range(2))
     one_by_one._joins = False
     generator = torch.Generator().manual_seed(2)
     for rows_in_batch in (3, 500, 1, 40, 0, 500, 2):
@@ -317,14 +317,14 @@ def test_numbers_of_a_device_wait_and_are_numbers_in_the_end() -> None:
 
 
 def test_metrics_whose_sums_depend_on_the_order_are_measured_batch_by_batch() -> None:
-    window = MetricWindow(asked(metrics=["accuracy", "mse"]).streams, {})
+    window = MetricWindow(parse_metrics(metrics=["accuracy", "mse"]).streams, {})
     for number in range(3):
         window.add(seen(torch.ones(4), torch.full((4,), number)))
         assert not window._held
 
 
 def test_small_batches_wait_and_are_not_touched_by_what_comes_later() -> None:
-    window, alone = (MetricWindow(asked(metrics=["accuracy"]).streams, {}) for _ in range(2))
+    window, alone = (MetricWindow(parse_metrics(metrics=["accuracy"]).streams, {}) for _ in range(2))
     alone._joins = False
     measured: list[int] = []
     window._measure = lambda one: (measured.append(len(one.label_ids)), MetricWindow._measure(window, one))[0]  # type: ignore[method-assign]
@@ -344,7 +344,7 @@ def test_small_batches_wait_and_are_not_touched_by_what_comes_later() -> None:
 
 
 def test_a_metric_that_does_not_fit_is_said_at_the_first_batch() -> None:
-    window = MetricWindow(asked(metrics=["accuracy"]).streams, {})
+    window = MetricWindow(parse_metrics(metrics=["accuracy"]).streams, {})
     with pytest.raises(MetricError):
         window.add(seen(torch.zeros(4, 1), torch.zeros(4, dtype=torch.long)))
 

@@ -182,6 +182,6 @@ def test_one_that_is_forgotten_is_not_waited_for_until_its_place_is_needed():
     assert saves.is_forgotten
     assert saves.wait() < 1
     gate.set()
-    saves.bury()
+    saves.wait_for_forgotten()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("ostinato")]
     assert ended == []

@@ -11,9 +11,9 @@ import torch
 
 from ostinato.core.errors import NonFiniteError
 from ostinato.core.timing import speed_metrics
-from ostinato.engine.finish import mean_loss
+from ostinato.engine.finish import compute_mean_loss
 from ostinato.engine.finite_guard import NonFiniteGuard
-from ostinato.engine.flops import FlopCounter, input_that_decides, operations, tells_operations
+from ostinato.engine.flops import FlopCounter, can_count_operations, count_operations, find_deciding_input
 from ostinato.engine.meters import LossMeter
 from ostinato.engine.token_count import TokenCounter
 from tests.support import tiny
@@ -84,9 +84,9 @@ def test_final_mean(keep_bad: bool, expected: float) -> None:
     meter = filled(1.0, 3.0)
     meters = SimpleNamespace(loss=meter, steps_without_loss=0)
     run = SimpleNamespace(meters=meters, guard=SimpleNamespace(refused=1))
-    assert mean_loss(run, 3, keep_bad=keep_bad) == pytest.approx(expected, nan_ok=True)
+    assert compute_mean_loss(run, 3, keep_bad=keep_bad) == pytest.approx(expected, nan_ok=True)
     run.guard.refused = 0
-    assert mean_loss(run, 2, keep_bad=keep_bad) == 2.0
+    assert compute_mean_loss(run, 2, keep_bad=keep_bad) == 2.0
 
 
 # ----------------------------------------------------------------------------------------------------------- guard
@@ -102,28 +102,28 @@ def refuse(guard: NonFiniteGuard, step: int) -> None:
 
 def test_guard_lets_finite_numbers_pass() -> None:
     guard = guard_of()
-    assert guard.passes(torch.tensor(1.0), [torch.tensor(2.0), torch.tensor(3.0)])
-    assert guard.passes(1.0, [])
-    assert guard.passes(None, [torch.tensor(1.0)])
+    assert guard.is_finite(torch.tensor(1.0), [torch.tensor(2.0), torch.tensor(3.0)])
+    assert guard.is_finite(1.0, [])
+    assert guard.is_finite(None, [torch.tensor(1.0)])
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_guard_stops_the_rest(bad: float) -> None:
     guard = guard_of()
-    assert not guard.passes(torch.tensor(bad), [torch.tensor(1.0)])
-    assert not guard.passes(bad, [])
-    assert not guard.passes(torch.tensor(1.0), [torch.tensor(1.0), torch.tensor(bad)])
-    assert not guard.passes(None, [torch.tensor(bad)])
+    assert not guard.is_finite(torch.tensor(bad), [torch.tensor(1.0)])
+    assert not guard.is_finite(bad, [])
+    assert not guard.is_finite(torch.tensor(1.0), [torch.tensor(1.0), torch.tensor(bad)])
+    assert not guard.is_finite(None, [torch.tensor(bad)])
 
 
 def test_opposite_infinities_do_not_cancel() -> None:
-    assert not guard_of().passes(1.0, [torch.tensor(math.inf), torch.tensor(-math.inf)])
+    assert not guard_of().is_finite(1.0, [torch.tensor(math.inf), torch.tensor(-math.inf)])
 
 
 def test_guard_that_judges_the_norm_only() -> None:
     guard = guard_of(judges_loss=False)
-    assert guard.passes(torch.tensor(1.0), [torch.tensor(math.nan)])
-    assert not guard.passes(torch.tensor(math.nan), [torch.tensor(1.0)])
+    assert guard.is_finite(torch.tensor(1.0), [torch.tensor(math.nan)])
+    assert not guard.is_finite(torch.tensor(math.nan), [torch.tensor(1.0)])
 
 
 def test_guard_names_step_and_rows(capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,7 +155,7 @@ def test_patience() -> None:
 def test_patience_starts_anew_after_a_good_step() -> None:
     guard = guard_of(patience=2)
     refuse(guard, 1)
-    assert guard.passes(1.0, [])
+    assert guard.is_finite(1.0, [])
     refuse(guard, 3)
     assert guard.first_step == 3
     assert guard.refused == 2
@@ -204,22 +204,22 @@ def test_counter_of_a_model_that_does_not_say() -> None:
     counter = FlopCounter(None, None)
     counter.add({})
     assert counter.take() == 0
-    assert not tells_operations(tiny.regression())
-    assert operations(tiny.regression(), {"x": torch.ones(2)}) == 0
+    assert not can_count_operations(tiny.regression())
+    assert count_operations(tiny.regression(), {"x": torch.ones(2)}) == 0
 
 
 def test_model_that_says_itself() -> None:
     model = SimpleNamespace(floating_point_ops=lambda inputs: 7.9)
-    assert tells_operations(model)
-    assert input_that_decides(model) is None
-    assert operations(model, {}) == 7
+    assert can_count_operations(model)
+    assert find_deciding_input(model) is None
+    assert count_operations(model, {}) == 7
 
 
 def test_model_that_counts_its_parameters() -> None:
     model = SimpleNamespace(num_parameters=lambda exclude_embeddings: 10, main_input_name="input_ids")
-    assert tells_operations(model)
-    assert operations(model, {"input_ids": torch.ones(2, 3)}) == 6 * 6 * 10
-    assert operations(model, {"other": torch.ones(2, 3)}) == 0
+    assert can_count_operations(model)
+    assert count_operations(model, {"input_ids": torch.ones(2, 3)}) == 6 * 6 * 10
+    assert count_operations(model, {"other": torch.ones(2, 3)}) == 0
 
 
 def test_speed() -> None:

@@ -425,7 +425,7 @@ def test_parameters_are_those_of_the_model_whatever_is_done_to_it() -> None:
 class Overflowing(FullPrecision):
     """Its scale is still to be found."""
 
-    def overflowed(self, optimizer) -> bool:
+    def has_overflowed(self, optimizer) -> bool:
         return True
 
 

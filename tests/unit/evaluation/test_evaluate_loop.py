@@ -13,9 +13,9 @@ from torch import nn
 from ostinato import Trainer, TrainingArguments
 from ostinato.core.state import TrainerControl, TrainerState
 from ostinato.evaluation.eval_loop import evaluation_loop
-from ostinato.evaluation.eval_metrics import mean_loss
+from ostinato.evaluation.eval_metrics import average_losses
 from ostinato.evaluation.eval_plan import EvalPlan
-from ostinato.evaluation.step import ignored_at_inference, logits_of
+from ostinato.evaluation.step import get_ignored_outputs, logits_of
 from ostinato.evaluation.storage.store import RowStore
 from ostinato.strategies.single import SingleDevice
 from tests.support import tiny
@@ -81,11 +81,11 @@ def test_loss_is_weighted_by_what_it_averages() -> None:
 
 def mean_of(*parts: tuple[list[float], list[float]]) -> float | None:
     losses = np.concatenate([np.array(losses, dtype=np.float32) for losses, _ in parts])
-    return mean_loss(losses, np.concatenate([np.array(weights, dtype=np.float64) for _, weights in parts]))
+    return average_losses(losses, np.concatenate([np.array(weights, dtype=np.float64) for _, weights in parts]))
 
 
 def test_mean_loss() -> None:
-    assert mean_loss(None, None) is None
+    assert average_losses(None, None) is None
     assert mean_of(([1.0, 1.0], [1.0, 1.0]), ([4.0], [1.0])) == 2.0
     assert mean_of(([1.0, 1.0], [0.5, 0.5]), ([4.0], [3.0])) == 3.25
 
@@ -96,7 +96,7 @@ def test_batch_without_labels_does_not_spoil_the_mean() -> None:
 
 def test_mean_of_equal_weights_is_that_of_numpy() -> None:
     losses = np.random.default_rng(1).random(37).astype(np.float32)
-    assert mean_loss(losses, np.ones(37)) == losses.mean().item()
+    assert average_losses(losses, np.ones(37)) == losses.mean().item()
 
 
 # ----------------------------------------------------------------------------------------------------------- joining
@@ -258,8 +258,8 @@ def test_logits(outputs, has_loss: bool, expected: tuple) -> None:
 
 def test_ignored_outputs() -> None:
     model = SimpleNamespace(config=SimpleNamespace(keys_to_ignore_at_inference=["past"]))
-    assert ignored_at_inference(model) == ["past"]  # type: ignore[arg-type]
-    assert ignored_at_inference(tiny.regression()) == []
+    assert get_ignored_outputs(model) == ["past"]  # type: ignore[arg-type]
+    assert get_ignored_outputs(tiny.regression()) == []
 
 
 def step(inputs, *, label_names=("labels",), loss_only=False, output="dict"):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from ostinato.evaluation.generate import filler_of, generate, generation_inputs, widened
+from ostinato.evaluation.generate import find_filler, generate, pad_to_width, select_inputs
 
 ROW = torch.arange(6).reshape(2, 3)
 
@@ -69,7 +69,7 @@ def test_a_model_that_takes_nothing_but_its_input() -> None:
     ids=["made of labels", "with its mask", "a beginning", "alone", "alone with mask", "mask only", "none", "other"],
 )
 def test_what_the_decoder_reads(more: dict[str, Any], kept: list[str]) -> None:
-    assert list(generation_inputs(batch(**more), ["labels"])) == ["input_ids", "attention_mask", *kept]
+    assert list(select_inputs(batch(**more), ["labels"])) == ["input_ids", "attention_mask", *kept]
 
 
 def test_the_batch_is_left_alone() -> None:
@@ -99,8 +99,8 @@ def test_ids_are_found_in_an_output_with_more() -> None:
 
 
 def test_widening_never_cuts() -> None:
-    assert widened(ROW, 5, 9).tolist() == [[0, 1, 2, 9, 9], [3, 4, 5, 9, 9]]
-    assert widened(ROW, 2, 9).tolist() == ROW.tolist()
+    assert pad_to_width(ROW, 5, 9).tolist() == [[0, 1, 2, 9, 9], [3, 4, 5, 9, 9]]
+    assert pad_to_width(ROW, 2, 9).tolist() == ROW.tolist()
 
 
 def model(**parts: Any) -> Any:
@@ -126,4 +126,4 @@ def model(**parts: Any) -> Any:
     ],
 )
 def test_what_stands_behind_the_end_of_a_text(tokenizer: Any, of: Any, filler: int | None) -> None:
-    assert filler_of(tokenizer, of) == filler
+    assert find_filler(tokenizer, of) == filler

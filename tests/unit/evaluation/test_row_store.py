@@ -77,11 +77,11 @@ def test_rows_are_those_of_memory(
         apart.add({"logits": tree}, count)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_buffer, "BLOCK", 8 if small else 2**22)
-        joined = kept.joined("logits")
+        joined = kept.join("logits")
     wanted = concatenate([tree for _, tree in batches])
     assert plain(joined) == plain(wanted)
     assert plain(apart.batches("logits")) == plain([tree for _, tree in batches])
-    assert kept.joined("labels") is None
+    assert kept.join("labels") is None
     assert kept.batches("inputs") is None
     size = sum(leaf.nbytes for leaf in leaves(wanted))
     in_files = [leaf for leaf in leaves(joined) if type(leaf) is SpilledArray]
@@ -95,14 +95,14 @@ def test_the_largest_goes_first() -> None:
     kept = RowStore(Scratch(1000), rows=100)
     for _ in range(10):
         kept.add({"logits": np.zeros((10, 7)), "labels": np.zeros(10, np.int64)}, 10)
-    assert isinstance(kept.joined("logits"), SpilledArray)
-    assert type(kept.joined("labels")) is np.ndarray
+    assert isinstance(kept.join("logits"), SpilledArray)
+    assert type(kept.join("labels")) is np.ndarray
 
 
 def test_fewer_rows_than_expected_come_back_to_memory() -> None:
     kept = RowStore(Scratch(1000), rows=10**6)
     kept.add({"logits": np.ones((3, 5))}, 3)
-    logits = kept.joined("logits")
+    logits = kept.join("logits")
     assert type(logits) is np.ndarray
     assert logits.tolist() == [[1.0] * 5] * 3
 
@@ -111,21 +111,21 @@ def test_what_is_kept_is_a_copy() -> None:
     batch, kept = np.ones(3), RowStore()
     kept.add({"logits": batch}, 3)
     batch[:] = 7  # a model may use its memory again
-    assert kept.joined("logits").tolist() == [1, 1, 1]
+    assert kept.join("logits").tolist() == [1, 1, 1]
 
 
 def test_kinds_that_differ_are_as_in_numpy() -> None:
     kept = RowStore(Scratch(0))
     for kind in ("int32", "float32"):
         kept.add({"logits": np.ones(2, kind)}, 2)
-    assert kept.joined("logits").dtype == np.concatenate([np.ones(2, "int32"), np.ones(2, "float32")]).dtype
+    assert kept.join("logits").dtype == np.concatenate([np.ones(2, "int32"), np.ones(2, "float32")]).dtype
 
 
 def test_objects_stay_in_memory() -> None:
     kept = RowStore(Scratch(0))
     for word in ("a", "b"):
         kept.add({"logits": {"text": np.array([word], dtype=object), "n": np.ones(1)}}, 1)
-    joined = kept.joined("logits")
+    joined = kept.join("logits")
     assert joined["text"].tolist() == ["a", "b"]
     assert joined["n"].tolist() == [1, 1]
 
@@ -147,7 +147,7 @@ def test_what_does_not_fit_together(parts: list[Any], error: type[Exception]) ->
         kept.add({"logits": part}, 2)
         apart.add({"logits": part}, 2)
     with pytest.raises(error):
-        kept.joined("logits")
+        kept.join("logits")
     assert plain(apart.batches("logits")) == plain(parts)
 
 
@@ -155,7 +155,7 @@ def test_names_in_another_order() -> None:
     kept = RowStore()
     kept.add({"logits": {"a": np.zeros(1), "b": np.ones(1)}}, 1)
     kept.add({"logits": {"b": np.ones(1), "a": np.zeros(1)}}, 1)
-    assert {name: array.tolist() for name, array in kept.joined("logits").items()} == {"a": [0, 0], "b": [1, 1]}
+    assert {name: array.tolist() for name, array in kept.join("logits").items()} == {"a": [0, 0], "b": [1, 1]}
 
 
 # ---------------------------------------------------------------------------------------------------------- forecast

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ostinato.core.errors import ConfigError
-from ostinato.loss.neftune import noisy_embeddings
+from ostinato.loss.neftune import add_embedding_noise
 from tests.support import tiny
 
 
@@ -24,7 +24,7 @@ IDS = torch.arange(12).reshape(2, 6)
 def test_noise_in_training_only() -> None:
     model = tiny.seeded(Model)
     clean = model.embedding(IDS).detach()
-    with noisy_embeddings(model, 5.0):
+    with add_embedding_noise(model, 5.0):
         noisy = model.embedding(IDS).detach()
         assert not torch.equal(noisy, model.embedding(IDS))  # drawn anew each time
         model.eval()
@@ -38,10 +38,10 @@ def test_noise_in_training_only() -> None:
 def test_hook_is_removed() -> None:
     model = tiny.seeded(Model)
     clean = model.embedding(IDS).detach()
-    with noisy_embeddings(model, 5.0):
+    with add_embedding_noise(model, 5.0):
         pass
     assert torch.equal(model.embedding(IDS), clean)
-    with pytest.raises(KeyError), noisy_embeddings(model, 5.0):
+    with pytest.raises(KeyError), add_embedding_noise(model, 5.0):
         raise KeyError
     assert torch.equal(model.embedding(IDS), clean)
     assert not model.embedding._forward_hooks
@@ -49,12 +49,12 @@ def test_hook_is_removed() -> None:
 
 def test_off() -> None:
     model = tiny.regression()  # has no embeddings, and needs none
-    with noisy_embeddings(model, None):
+    with add_embedding_noise(model, None):
         model(torch.ones(1, 4))
 
 
 def test_model_without_embeddings() -> None:
-    with pytest.raises(ConfigError, match="get_input_embeddings"), noisy_embeddings(tiny.regression(), 5.0):
+    with pytest.raises(ConfigError, match="get_input_embeddings"), add_embedding_noise(tiny.regression(), 5.0):
         pass
 
 
@@ -69,5 +69,5 @@ def test_embeddings_inside_an_adapter() -> None:
 
     adapter = Adapter()
     clean = adapter.base.embedding(IDS)
-    with noisy_embeddings(adapter, 5.0):
+    with add_embedding_noise(adapter, 5.0):
         assert not torch.equal(adapter.base.embedding(IDS), clean)

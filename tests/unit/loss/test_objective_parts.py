@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ostinato.core.errors import ModelOutputError
-from ostinato.loss.counting import count_targets, loss_shifts_labels, observe_shift, weigh
+from ostinato.loss.counting import count_targets, has_shifted_labels, observe_shift, weigh
 from ostinato.loss.model_outputs import BareTensorError, loss_of
 from ostinato.loss.objective import Objective, build_zero_loss
 from ostinato.loss.signatures import LossSignature, can_take_num_items
@@ -183,8 +183,8 @@ def test_no_loss_reaches_every_parameter() -> None:
 
 def test_share_over_processes() -> None:
     """DDP averages gradients: a share has to be multiplied, a mean's divisor already knows of it."""
-    assert Objective(scale="share", processes=2).scaled(1.0).share_of(torch.tensor(3.0), 8) == 6
-    mean = Objective(scale="mean", processes=2).scaled(4.0)
+    assert Objective(scale="share", processes=2).scale_by(1.0).share_of(torch.tensor(3.0), 8) == 6
+    mean = Objective(scale="mean", processes=2).scale_by(4.0)
     assert mean.share_of(torch.tensor(3.0), 8) == 0.75
     assert mean.get_own_count(16) == 2
 
@@ -209,13 +209,13 @@ def test_weigh() -> None:
 
 
 def test_what_a_model_says_about_shifting() -> None:
-    assert loss_shifts_labels(tiny.regression()) is False
-    assert loss_shifts_labels(SimpleNamespace(loss_type="ForCausalLM")) is True  # type: ignore[arg-type]
-    assert loss_shifts_labels(SimpleNamespace(loss_type="ForMaskedLM")) is False  # type: ignore[arg-type]
-    assert loss_shifts_labels(SimpleNamespace(loss_type=None, loss_function=len)) is None  # type: ignore[arg-type]
+    assert has_shifted_labels(tiny.regression()) is False
+    assert has_shifted_labels(SimpleNamespace(loss_type="ForCausalLM")) is True  # type: ignore[arg-type]
+    assert has_shifted_labels(SimpleNamespace(loss_type="ForMaskedLM")) is False  # type: ignore[arg-type]
+    assert has_shifted_labels(SimpleNamespace(loss_type=None, loss_function=len)) is None  # type: ignore[arg-type]
     module = nn.Module()
     module.loss_function = nn.CrossEntropyLoss()
-    assert loss_shifts_labels(module) is None
+    assert has_shifted_labels(module) is None
 
 
 def test_a_model_is_not_asked_for_a_loss_that_it_would_have_to_guess() -> None:
@@ -226,7 +226,7 @@ def test_a_model_is_not_asked_for_a_loss_that_it_would_have_to_guess() -> None:
         def loss_function(self) -> object:
             raise AssertionError("looked up")
 
-    assert loss_shifts_labels(Encoder()) is None
+    assert has_shifted_labels(Encoder()) is None
 
 
 @pytest.mark.parametrize(

@@ -90,12 +90,12 @@ def gradient(function, batch, sizes: list[int]) -> tuple[torch.Tensor, float, Ob
     weights = [weigh(part, shifted=False) for part in parts]
     total, reported = count_targets(batch["labels"], shifted=False), 0.0
     for part, weight in zip(parts, weights, strict=True):
-        scaled = objective.scaled(1.0 if len(sizes) == 1 else sum(weights) / weight if weight else math.inf)
+        scaled = objective.scale_by(1.0 if len(sizes) == 1 else sum(weights) / weight if weight else math.inf)
 
         def compute(count, part=part):
             return objective(model, dict(part), count)[0]
 
-        loss = scaled.settle(compute, total, model) if scaled.must_settle(total) else None
+        loss = scaled.settle_scale(compute, total, model) if scaled.is_scale_needed(total) else None
         loss = compute(scaled.choose_count(total)) if loss is None else loss
         loss = build_zero_loss(model) if scaled.weighs_nothing else scaled.share_of(loss, total)
         loss.backward()
@@ -255,14 +255,14 @@ def test_settling_counts_the_batch_once(function) -> None:
         state.restore()
         model, batch = normalised()
         objective = Objective(loss_func=function)
-        scaled = objective.scaled(2.0)
+        scaled = objective.scale_by(2.0)
         total = torch.tensor(16)
 
         def compute(count):
             return objective(model, dict(batch), count)[0]
 
         if settles:
-            loss = scaled.settle(compute, total, model)
+            loss = scaled.settle_scale(compute, total, model)
         else:
             objective.scale = SCALES[function]  # type: ignore[assignment]
             loss = compute(scaled.choose_count(total))

@@ -8,7 +8,7 @@ import torch
 
 from ostinato.core.errors import MetricError
 from ostinato.core.outputs import EvalPrediction
-from ostinato.evaluation.metric_spec import asked
+from ostinato.evaluation.metric_spec import parse_metrics
 from ostinato.metrics import metric, metrics
 from ostinato.metrics.adapters import Stream
 
@@ -162,24 +162,24 @@ def test_the_output_called_logits_is_read() -> None:
 
 def test_what_may_be_asked_for() -> None:
     function = len
-    found = asked(function, ["f1", ("hits", metric("accuracy")), ("mcc", {"interval": 0.9}), Pairs()])
+    found = parse_metrics(function, ["f1", ("hits", metric("accuracy")), ("mcc", {"interval": 0.9}), Pairs()])
     assert found.function is function
     assert [stream.name for stream in found.streams] == ["f1", "hits", "mcc", "pairs"]
     assert found.names is None
-    assert asked("f1").names == ("f1",)
-    assert asked({"f1": {"average": "macro"}, "mine": Pairs()}).streams[1].name == "mine"
-    assert asked(metrics=["mcc", ("hits", metric("accuracy"))]).names == ("mcc", "hits")
-    assert asked(metrics=("f1", "mcc")).names == ("f1", "mcc")
-    assert asked(("f1", {"interval": 0.9})).names == ("f1", "f1_low", "f1_high")
-    assert asked(["accuracy", "auto"]).auto
-    assert not asked()
-    assert asked(metrics=["rmse", "f1"]).directions == {"rmse": False, "f1": True}
+    assert parse_metrics("f1").names == ("f1",)
+    assert parse_metrics({"f1": {"average": "macro"}, "mine": Pairs()}).streams[1].name == "mine"
+    assert parse_metrics(metrics=["mcc", ("hits", metric("accuracy"))]).names == ("mcc", "hits")
+    assert parse_metrics(metrics=("f1", "mcc")).names == ("f1", "mcc")
+    assert parse_metrics(("f1", {"interval": 0.9})).names == ("f1", "f1_low", "f1_high")
+    assert parse_metrics(["accuracy", "auto"]).auto
+    assert not parse_metrics()
+    assert parse_metrics(metrics=["rmse", "f1"]).directions == {"rmse": False, "f1": True}
 
 
 def test_names_that_only_an_evaluation_knows() -> None:
-    assert asked(metrics=[("seqeval", {"by_type": True})]).names is None
-    assert asked(metrics=["squad_v2"]).names is None
-    assert asked(metrics=["seqeval"]).names == ("precision", "recall", "f1", "accuracy")
+    assert parse_metrics(metrics=[("seqeval", {"by_type": True})]).names is None
+    assert parse_metrics(metrics=["squad_v2"]).names is None
+    assert parse_metrics(metrics=["seqeval"]).names == ("precision", "recall", "f1", "accuracy")
 
 
 class TakesThree(Pairs):
@@ -202,4 +202,4 @@ class TakesThree(Pairs):
 )
 def test_what_may_not(wanted, told: str) -> None:
     with pytest.raises(MetricError, match=told):
-        asked(metrics=wanted)
+        parse_metrics(metrics=wanted)

@@ -21,7 +21,7 @@ from ostinato.core.errors import ConfigError
 from ostinato.core.notices import forget_notices
 from ostinato.optim import adafactor, greedy, groups, optimizers, schedulers
 from ostinato.optim.adafactor import Adafactor, AdafactorSchedule
-from ostinato.optim.schedulers import build_schedule, get_scheduler, steps_on_metric
+from ostinato.optim.schedulers import build_schedule, get_scheduler, is_metric_schedule
 
 BY_STEP = [name for name in SchedulerType if name.value not in ("reduce_lr_on_plateau", "greedy")]
 REQUIRED = {
@@ -145,7 +145,7 @@ def test_state_is_json_and_continues(name: SchedulerType) -> None:
     options = REQUIRED.get(name.value, {})
     optimizer = optimizer_with(0.1)
     first = get_scheduler(name, optimizer, 2, 9, options)
-    metric = (3.0,) if steps_on_metric(first) else ()
+    metric = (3.0,) if is_metric_schedule(first) else ()
     for _ in range(4):
         first.step(*metric)
     state, optimizer_state = json.loads(json.dumps(first.state_dict())), copy.deepcopy(optimizer.state_dict())
@@ -251,7 +251,7 @@ def test_an_optimizer_with_its_own_rate_gets_a_schedule_that_reports_it(capsys: 
 
 def test_which_schedules_wait_for_a_metric() -> None:
     made = {name: get_scheduler(name, optimizer_with(), 2, 9, REQUIRED.get(name.value, {})) for name in SchedulerType}
-    assert [name.value for name, one in made.items() if steps_on_metric(one)] == ["reduce_lr_on_plateau", "greedy"]
+    assert [name.value for name, one in made.items() if is_metric_schedule(one)] == ["reduce_lr_on_plateau", "greedy"]
     assert all(isinstance(one, torch.optim.lr_scheduler.LRScheduler) for one in made.values())
 
 
@@ -325,7 +325,7 @@ def test_same_schedule_as_create_scheduler_of_transformers(name: SchedulerType, 
     trainer = peer.Trainer(nn.Linear(2, 2), args, eval_dataset=[1])
     theirs = trainer.create_scheduler(12, optimizer_with(0.1))
     ours = build_schedule(ScheduleSettings(name, 2, 12, options), optimizer_with(0.1))
-    metric = (3.0,) if steps_on_metric(ours) else ()
+    metric = (3.0,) if is_metric_schedule(ours) else ()
     for _ in range(15):
         assert ours.state_dict() == theirs.state_dict()
         ours.step(*metric)

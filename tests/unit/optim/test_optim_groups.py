@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from ostinato.optim.groups import decay_parameter_names, get_parameter_names, parameter_groups
+from ostinato.optim.groups import build_groups, get_parameter_names, list_decay_parameters
 
 # fmt: off
 WORDS = [
@@ -75,7 +75,7 @@ def test_biases_and_norms_are_not_decayed() -> None:
     model = nn.ModuleDict(
         {"embed": nn.Embedding(3, 2), "norm": HomemadeNorm(), "x": nn.LayerNorm(2), "out": nn.Linear(2, 2)}
     )
-    assert decay_parameter_names(model) == ["embed.weight", "out.weight"]
+    assert list_decay_parameters(model) == ["embed.weight", "out.weight"]
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_names_decide(name: str, decayed: bool) -> None:
     model = Holder()
     model.register_parameter(name, nn.Parameter(torch.ones(1)))
     outer = nn.Sequential(model)
-    assert decay_parameter_names(model) == [name] * decayed
-    assert decay_parameter_names(outer) == [f"0.{name}"] * decayed
+    assert list_decay_parameters(model) == [name] * decayed
+    assert list_decay_parameters(outer) == [f"0.{name}"] * decayed
 
 
 def test_inner_parameters_come_first_and_types_are_forbidden_with_all_below() -> None:
@@ -112,7 +112,7 @@ def test_groups_hold_every_trainable_parameter_once() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.LayerNorm(2), nn.Linear(2, 2))
     model[1].weight = model[0].weight  # type: ignore[union-attr]
     model[3].requires_grad_(False)
-    decayed, undecayed = parameter_groups(model, decay_parameter_names(model), 0.1)
+    decayed, undecayed = build_groups(model, list_decay_parameters(model), 0.1)
     assert names_of(model, decayed["params"]) == ["0.weight"]
     assert names_of(model, undecayed["params"]) == ["0.bias", "1.bias", "2.weight", "2.bias"]
     assert (decayed["weight_decay"], undecayed["weight_decay"]) == (0.1, 0.0)
@@ -120,14 +120,14 @@ def test_groups_hold_every_trainable_parameter_once() -> None:
 
 def test_an_empty_group_stays() -> None:
     model = nn.Linear(2, 2, bias=False)
-    assert [len(group["params"]) for group in parameter_groups(model, ["weight"], 0.1)] == [1, 0]
+    assert [len(group["params"]) for group in build_groups(model, ["weight"], 0.1)] == [1, 0]
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_same_names_as_transformers(seed: int, peer: Any) -> None:
     draw = random.Random(seed)
     model = random_module(draw, depth=2)
-    assert decay_parameter_names(model) == peer.Trainer.get_decay_parameter_names(None, model)
+    assert list_decay_parameters(model) == peer.Trainer.get_decay_parameter_names(None, model)
     types = draw.sample([nn.LayerNorm, nn.Linear, Holder, HomemadeNorm], 2)
     patterns = draw.sample([r"norm", r"^norm", r"bias$", r"^x\.", r"Norm", r"\.weight", r"layer.?norm"], 3)
     for forbidden in (None, [], patterns):
@@ -139,7 +139,7 @@ def test_same_groups_as_transformers(tmp_path: Path, peer: Any) -> None:
     next(model.parameters()).requires_grad_(False)
     args = peer.TrainingArguments(str(tmp_path), weight_decay=0.1, use_cpu=True, report_to=[])
     reference = peer.Trainer(model, args).create_optimizer().param_groups
-    groups = parameter_groups(model, decay_parameter_names(model), 0.1)
+    groups = build_groups(model, list_decay_parameters(model), 0.1)
     assert len(groups) == len(reference)
     for group, expected in zip(groups, reference, strict=True):
         assert names_of(model, group["params"]) == names_of(model, expected["params"])

@@ -14,7 +14,7 @@ from ostinato.core.choices import OptimizerNames
 from ostinato.core.errors import ConfigError, NotSupportedError
 from ostinato.core.notices import forget_notices
 from ostinato.optim.adafactor import Adafactor
-from ostinato.optim.optimizers import optimizer_class_and_kwargs
+from ostinato.optim.optimizers import choose_optimizer
 
 MADE = {"adamw_torch", "adamw_torch_fused", "adafactor", "sgd", "adagrad", "rmsprop"}
 
@@ -32,7 +32,7 @@ def settings_for(name: str, options: dict[str, Any] | None = None, **changes: An
 
 @pytest.mark.parametrize("name", sorted(MADE))
 def test_every_made_optimizer_takes_a_step(name: str) -> None:
-    cls, kwargs = optimizer_class_and_kwargs(settings_for(name))
+    cls, kwargs = choose_optimizer(settings_for(name))
     weight = nn.Parameter(torch.ones(3, 2))
     weight.grad = torch.ones(3, 2)
     cls([weight], **kwargs).step()
@@ -42,7 +42,7 @@ def test_every_made_optimizer_takes_a_step(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(set(OptimizerNames) - {OptimizerNames(name) for name in MADE}))
 def test_every_other_name_says_where_it_comes_from_and_what_to_do(name: OptimizerNames) -> None:
     with pytest.raises(NotSupportedError) as error:
-        optimizer_class_and_kwargs(settings_for(name.value))
+        choose_optimizer(settings_for(name.value))
     assert name.value in error.value.what and "comes from" in error.value.why
     assert "optimizers=" in error.value.fix or "adafactor" in error.value.fix
 
@@ -63,7 +63,7 @@ def test_every_other_name_says_where_it_comes_from_and_what_to_do(name: Optimize
     ],
 )
 def test_options_are_honoured_with_their_types(name: str, options: dict[str, Any], expected: dict[str, Any]) -> None:
-    cls, kwargs = optimizer_class_and_kwargs(settings_for(name, options))
+    cls, kwargs = choose_optimizer(settings_for(name, options))
     assert {key: kwargs[key] for key in expected} == expected
     assert {key: type(kwargs[key]) for key in expected} == {key: type(value) for key, value in expected.items()}
     group = cls([nn.Parameter(torch.ones(1))], **kwargs).param_groups[0]
@@ -72,7 +72,7 @@ def test_options_are_honoured_with_their_types(name: str, options: dict[str, Any
 
 def test_an_unknown_option_is_answered_with_the_valid_ones() -> None:
     with pytest.raises(ConfigError) as error:
-        optimizer_class_and_kwargs(settings_for("sgd", {"momentun": "0.9"}))
+        choose_optimizer(settings_for("sgd", {"momentun": "0.9"}))
     assert "momentun" in error.value.what
     assert "momentum, dampening, nesterov" in error.value.why
 
@@ -91,18 +91,18 @@ def test_an_unknown_option_is_answered_with_the_valid_ones() -> None:
 )
 def test_a_value_of_the_wrong_type_is_refused(name: str, option: str, text: str) -> None:
     with pytest.raises(ConfigError, match=option):
-        optimizer_class_and_kwargs(settings_for(name, {option: text}))
+        choose_optimizer(settings_for(name, {option: text}))
 
 
 @pytest.mark.parametrize(("option", "argument"), [("lr", "learning_rate"), ("weight_decay", "weight_decay")])
 def test_a_second_value_for_a_training_argument_is_refused(option: str, argument: str) -> None:
     with pytest.raises(ConfigError, match=f"set {argument}=0.5"):
-        optimizer_class_and_kwargs(settings_for("sgd", {option: "0.5"}))
+        choose_optimizer(settings_for("sgd", {option: "0.5"}))
 
 
 def test_adafactor_with_a_relative_step_has_no_rate_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     forget_notices()
-    cls, kwargs = optimizer_class_and_kwargs(settings_for("adafactor", {"relative_step": "true"}))
+    cls, kwargs = choose_optimizer(settings_for("adafactor", {"relative_step": "true"}))
     assert cls is Adafactor and kwargs["lr"] is None
     cls([nn.Parameter(torch.ones(1))], **kwargs)
     assert "learning_rate is not used" in capsys.readouterr().err
@@ -110,7 +110,7 @@ def test_adafactor_with_a_relative_step_has_no_rate_of_its_own(capsys: pytest.Ca
 
 def test_target_modules_that_nobody_reads_are_mentioned(capsys: pytest.CaptureFixture[str]) -> None:
     forget_notices()
-    optimizer_class_and_kwargs(settings_for("sgd", target_modules=["attn"]))
+    choose_optimizer(settings_for("sgd", target_modules=["attn"]))
     assert "optim_target_modules is not used" in capsys.readouterr().err
 
 
@@ -141,7 +141,7 @@ def test_same_class_and_arguments_as_transformers(name: str, options: str, tmp_p
         report_to=[],
     )
     expected_cls, expected = peer.Trainer.get_optimizer_cls_and_kwargs(args)
-    cls, kwargs = optimizer_class_and_kwargs(settings_for(name, dict([options.split("=")]) if options else {}))
+    cls, kwargs = choose_optimizer(settings_for(name, dict([options.split("=")]) if options else {}))
     assert cls.__name__ == expected_cls.__name__
     assert kwargs == expected
     assert cls is expected_cls or cls is Adafactor

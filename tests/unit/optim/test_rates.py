@@ -10,7 +10,7 @@ from torch import nn
 
 from ostinato import TrainingArguments, optimizer_with_rates
 from ostinato.core.errors import ConfigError
-from ostinato.optim.layer_rates import groups_with_rates
+from ostinato.optim.layer_rates import build_groups_with_rates
 from tests.support import tiny
 from tests.support.resumed_runs import Net
 
@@ -26,7 +26,7 @@ class Tower(nn.Module):
 
 def rates(model: nn.Module, **options) -> dict[str, tuple[str, float, float]]:
     names = {id(one): name for name, one in model.named_parameters()}
-    groups = groups_with_rates(model, 1.0, 0.1, **{"rules": {}, **options})
+    groups = build_groups_with_rates(model, 1.0, 0.1, **{"rules": {}, **options})
     return {
         names[id(one)]: (group["name"], group["lr"], group["weight_decay"])
         for group in groups

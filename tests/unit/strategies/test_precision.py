@@ -127,7 +127,7 @@ def test_a_step_that_overflows_lowers_the_scale_alone(fused: bool) -> None:
     for scale in (32768.0, 16384.0):
         precision.backward((weight * torch.inf).sum())
         precision.unscale(optimizer)
-        assert precision.overflowed(optimizer)
+        assert precision.has_overflowed(optimizer)
         assert precision.skip(optimizer) is fused
         assert precision.skipped_last_step is not fused
         assert precision.scaler.get_scale() == scale
@@ -135,7 +135,7 @@ def test_a_step_that_overflows_lowers_the_scale_alone(fused: bool) -> None:
         optimizer.zero_grad()
     precision.backward(weight.sum())
     precision.unscale(optimizer)
-    assert not precision.overflowed(optimizer)
+    assert not precision.has_overflowed(optimizer)
     assert precision.step(optimizer) is True
     assert weight.tolist() == pytest.approx([0.9, 0.9])
 

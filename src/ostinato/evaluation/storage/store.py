@@ -24,7 +24,7 @@ class RowStore:
     >>> store = RowStore()
     >>> store.add({"labels": np.array([1, 2])}, rows=2)
     >>> store.add({"labels": np.array([3])}, rows=1)
-    >>> store.joined("labels")
+    >>> store.join("labels")
     array([1, 2, 3])
 
     While everything fits into memory the results are ordinary arrays; else the largest are in a file (`SpilledArray`).
@@ -47,36 +47,36 @@ class RowStore:
             self.forecast = forecast(parts, rows, max(rows, self._expected_rows), self._scratch.memory)
         self._rows += rows
         for name, tree in parts.items():
-            self._batches.setdefault(name, []).append(_taken_apart(tree, self._keep, (name,)))
+            self._batches.setdefault(name, []).append(_take_apart(tree, self._keep, (name,)))
         self._make_room()
 
     def _keep(self, leaf: Any, path: Path) -> Any:
         if not isinstance(leaf, np.ndarray) or leaf.dtype.hasobject:
             return leaf
         column = self._columns.setdefault(path, Column(self._scratch))
-        whole = self._expected(column.size + leaf.nbytes)
+        whole = self._estimate_size(column.size + leaf.nbytes)
         if not self._scratch.fits(whole):
             self._spill(column, whole)
         return column.add(leaf, whole)
 
-    def _expected(self, size: int) -> int:
+    def _estimate_size(self, size: int) -> int:
         """Return the size after the last row of what has `size` bytes now."""
         return int(size * max(1.0, (self._expected_rows or 0) / max(1, self._rows)))
 
     def _make_room(self) -> None:
         """Move the largest columns to files until the rest will fit."""
-        while not self._scratch.fits(self._expected(self._in_memory())):
+        while not self._scratch.fits(self._estimate_size(self._measure_memory())):
             column = max(self._columns.values(), key=lambda column: column.in_memory)
-            self._spill(column, self._expected(column.size))
+            self._spill(column, self._estimate_size(column.size))
 
     def _spill(self, column: Column, expected: int) -> None:
         if (place := column.spill(expected)) is not None:
-            self._tell(place, expected)
+            self._report_file(place, expected)
 
-    def _in_memory(self) -> int:
+    def _measure_memory(self) -> int:
         return self._handed_out + sum(column.in_memory for column in self._columns.values())
 
-    def _tell(self, place: Place, expected: int) -> None:
+    def _report_file(self, place: Place, expected: int) -> None:
         kept = self.forecast or f"evaluation keeps more than {in_words(self._scratch.memory or 0)}"
         remark = f"{kept}: in a file under {place.directory}"
         if place.in_memory:
@@ -86,31 +86,31 @@ class RowStore:
         advice = "preprocess_logits_for_metrics=... or a metric that is updated batch by batch would need none"
         note_once(f"{remark}; {advice}", key="evaluation keeps rows in a file")
 
-    def joined(self, name: str, padding: float = -100) -> Any:
+    def join(self, name: str, padding: float = -100) -> Any:
         """Return the rows of all batches, in the containers of the first; a ragged second dimension is padded.
 
         Return None if there are none. Rows can be taken once.
         """
 
-        def together(leaves: Sequence[Any]) -> Any:
+        def join_leaves(leaves: Sequence[Any]) -> Any:
             if not all(isinstance(leaf, Piece) for leaf in leaves):
-                return concatenate([_loaded(leaf) for leaf in leaves], padding_index=padding)
+                return concatenate([_load(leaf) for leaf in leaves], padding_index=padding)
             column = leaves[0].column
-            array = join(self._scratch, leaves, padding, self._in_memory() - column.in_memory)
+            array = join(self._scratch, leaves, padding, self._measure_memory() - column.in_memory)
             in_memory = 0 if isinstance(array, SpilledArray) else array.nbytes
             self._handed_out += in_memory - column.in_memory  # the column is counted until everything is joined
             return array
 
         self._settle(name)
         batches = self._batches.pop(name, [])
-        joined = _joined(batches, together) if batches else None
+        joined = _join_trees(batches, join_leaves) if batches else None
         self._forget(name)
         return joined
 
     def batches(self, name: str) -> list[Any] | None:
         """Return the rows batch by batch, unchanged; None if there are none. Rows can be taken once."""
         self._settle(name)
-        batches = [_put_together(batch, _loaded) for batch in self._batches.pop(name, [])]
+        batches = [_put_together(batch, _load) for batch in self._batches.pop(name, [])]
         self._forget(name)
         return batches or None
 
@@ -118,7 +118,7 @@ class RowStore:
         """Move data in a file back to memory if it fits."""
         columns = [column for path, column in self._columns.items() if path[0] == name]
         for column in sorted(columns, key=lambda column: column.size):
-            column.settle(fits=self._scratch.fits(self._in_memory() + column.size - column.in_memory))
+            column.settle(fits=self._scratch.fits(self._measure_memory() + column.size - column.in_memory))
 
     def _forget(self, name: str) -> None:
         for path in [path for path in self._columns if path[0] == name]:
@@ -142,11 +142,11 @@ class _Node:
         return self.kind(*children) if getattr(self.kind, "_fields", None) is not None else self.kind(children)
 
 
-def _taken_apart(tree: Any, keep: Callable[[Any, Path], Any], path: Path) -> Any:
+def _take_apart(tree: Any, keep: Callable[[Any, Path], Any], path: Path) -> Any:
     if isinstance(tree, Mapping):
-        return _Node(type(tree), tuple(tree), tuple(_taken_apart(c, keep, (*path, k)) for k, c in tree.items()))
+        return _Node(type(tree), tuple(tree), tuple(_take_apart(c, keep, (*path, k)) for k, c in tree.items()))
     if isinstance(tree, (list, tuple)):
-        return _Node(type(tree), None, tuple(_taken_apart(c, keep, (*path, i)) for i, c in enumerate(tree)))
+        return _Node(type(tree), None, tuple(_take_apart(c, keep, (*path, i)) for i, c in enumerate(tree)))
     return keep(tree, path)
 
 
@@ -156,16 +156,16 @@ def _put_together(tree: Any, leaf: Callable[[Any], Any]) -> Any:
     return leaf(tree)
 
 
-def _joined(trees: Sequence[Any], together: Callable[[Sequence[Any]], Any]) -> Any:
+def _join_trees(trees: Sequence[Any], join_leaves: Callable[[Sequence[Any]], Any]) -> Any:
     first = trees[0]
     if not isinstance(first, _Node):
         if any(isinstance(tree, _Node) for tree in trees):
             raise ValueError("some batches have containers where others have arrays")
-        return together(trees)
-    return first.build([_joined(column, together) for column in _side_by_side(first, trees)])
+        return join_leaves(trees)
+    return first.build([_join_trees(column, join_leaves) for column in _align_children(first, trees)])
 
 
-def _side_by_side(first: _Node, trees: Sequence[Any]) -> Iterator[list[Any]]:
+def _align_children(first: _Node, trees: Sequence[Any]) -> Iterator[list[Any]]:
     for tree in trees:
         if not isinstance(tree, _Node) or (tree.keys is None) != (first.keys is None):
             raise ValueError("some batches have containers where others have arrays")
@@ -176,5 +176,5 @@ def _side_by_side(first: _Node, trees: Sequence[Any]) -> Iterator[list[Any]]:
         yield [tree.children[here] for tree, here in zip(trees, places, strict=True)]
 
 
-def _loaded(leaf: Any) -> Any:
+def _load(leaf: Any) -> Any:
     return leaf.array() if isinstance(leaf, Piece) else leaf
