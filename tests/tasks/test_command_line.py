@@ -315,8 +315,8 @@ class Kill(TrainerCallback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 class Killed(TextClassification):
-    def trainer_parts(self, splits, features):
-        return {**super().trainer_parts(splits, features), "callbacks": [Kill()]}
+    def get_trainer_arguments(self, splits, features):
+        return {**super().get_trainer_arguments(splits, features), "callbacks": [Kill()]}
 
 run(Killed, sys.argv[1:])
 """

@@ -41,7 +41,7 @@ class CausalLanguageModeling(LanguageModel):
     def cut(self) -> Grouping | Cutting:
         return Cutting(self.length) if self.keeps_rows_apart else Grouping(self.length, labelled=True)
 
-    def collator(self, model: Any) -> Any:
+    def build_collator(self, model: Any) -> Any:
         if self.keeps_rows_apart:
             return DataCollatorForLanguageModeling(self.tokenizer, mlm=False)
         return default_data_collator

@@ -93,7 +93,7 @@ def understood(recipe: str | type[Recipe], words: Sequence[str]) -> TaskRequest:
         return asked
     home = Path(str(asked.training.output_dir))
     with asked.training.main_process_first(desc="making the sample"):
-        sample = kind.sample(home / "data")
+        sample = kind.write_sample(home / "data")
     more = [word for word in options.words if word not in ("--sample", "--plan")]
     stands_for = shlex.join([*sample.words, "--output_dir", str(home), *more])
     _tell(f"--sample stands for: ostinato train {kind.name} {stands_for}")
@@ -154,7 +154,7 @@ def _prepared(asked: TaskRequest) -> Work:
     with training.main_process_first(desc="reading the rows"):
         splits = recipe.read(_wanted(training))
     _tell(f"{recipe.name}: " + "; ".join(f"{name} {split}" for name, split in splits.items()))
-    recipe.study(splits)
+    recipe.inspect_splits(splits)
     set_seed(training.seed)
     model = _model(recipe, asked.model, splits)
     with training.main_process_first(desc="encoding the rows"):
@@ -165,8 +165,8 @@ def _prepared(asked: TaskRequest) -> Work:
         train_dataset=features.get(TRAIN) if training.do_train else None,
         eval_dataset=features.get(VALIDATION) if training.do_eval else None,
         processing_class=recipe.tokenizer,
-        data_collator=recipe.collator(model),
-        **recipe.trainer_parts(splits, features),
+        data_collator=recipe.build_collator(model),
+        **recipe.get_trainer_arguments(splits, features),
     )
     return Work(recipe, asked, splits, features, trainer)
 
@@ -181,14 +181,14 @@ def _model(recipe: Recipe, asked: ModelArguments, splits: Mapping[str, Split]) -
     if asked.train_tokenizer:
         recipe.tokenizer = _trained_tokenizer(recipe, asked, config, splits)
     else:
-        recipe.tokenizer = models.load_tokenizer(asked, **recipe.tokenizer_options())
+        recipe.tokenizer = models.load_tokenizer(asked, **recipe.get_tokenizer_arguments())
     if asked.model_name_or_path is None:
         models.fit_config(config, recipe.tokenizer)
     models.settle_padding(recipe.tokenizer, config, asked, is_needed=recipe.needs_padding)
-    recipe.settle_config(config)
+    recipe.prepare_config(config)
     model = recipe.load_model(asked)
     models.fit_embeddings(model, recipe.tokenizer)
-    recipe.settle_model(model)
+    recipe.prepare_model(model)
     return model
 
 
@@ -200,7 +200,7 @@ def _trained_tokenizer(recipe: Recipe, asked: ModelArguments, config: Any, split
             fix="name the tokenizer of the model that was trained: --tokenizer_name DIR",
         )
     rows = splits[TRAIN].rows
-    texts = (text for batch in rows.iter(1000) for text in recipe.texts(batch))
+    texts = (text for batch in rows.iter(1000) for text in recipe.iterate_texts(batch))
     tokenizer = train_tokenizer(texts, asked.vocab_size, style_of(config, recipe.model_class))
     _tell(f"tokenizer: trained on {splits[TRAIN].source}, {len(tokenizer):,} pieces")
     return tokenizer
@@ -226,14 +226,14 @@ def _evaluate(work: Work) -> dict[str, float]:
     trainer, whole = work.trainer, {}
     for name in (name for name in work.splits if name.startswith(VALIDATION)):
         features, suffix = work.features[name], name.removeprefix(VALIDATION)
-        metrics = trainer.evaluate(eval_dataset=features, **work.recipe.generation())
+        metrics = trainer.evaluate(eval_dataset=features, **work.recipe.get_generation_arguments())
         metrics["eval_samples"] = len(features)
-        work.recipe.complete(metrics, "eval")
+        work.recipe.add_metrics(metrics, "eval")
         metrics = {f"{key}{suffix}": value for key, value in metrics.items()}
         trainer.log_metrics("eval", metrics)
         whole |= metrics
         if trainer.is_world_process_zero():
-            work.recipe.write_evaluated(work.splits[name].rows, _home(work))
+            work.recipe.write_evaluation_files(work.splits[name].rows, _home(work))
     trainer.save_metrics("eval", whole)
     return whole
 
@@ -244,7 +244,7 @@ def _predict(work: Work) -> dict[str, float]:
         features, suffix = work.features[name], name.removeprefix(TEST)
         output = recipe.predict(trainer, features, work.splits[name].rows)
         metrics = {**output.metrics, "predict_samples": len(features)}
-        recipe.complete(metrics, "predict")
+        recipe.add_metrics(metrics, "predict")
         metrics = {f"{key}{suffix}": value for key, value in metrics.items()}
         trainer.log_metrics("predict", metrics)
         whole |= metrics

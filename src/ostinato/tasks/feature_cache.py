@@ -44,7 +44,7 @@ def encode_split(recipe: Recipe, split: Split) -> Any:
                 **options,
             )
 
-    features = recipe.arrange(mapped(split.rows, _Encode(recipe, purpose)), purpose, mapped)
+    features = recipe.transform_features(mapped(split.rows, _Encode(recipe, purpose)), purpose, mapped)
     _forget_last_call(recipe.tokenizer)
     return features
 

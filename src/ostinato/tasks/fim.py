@@ -52,7 +52,7 @@ class FillInTheMiddle(CausalLanguageModeling):
         self.keeps_length = bool(arguments.truncate_or_pad) and not self.keeps_rows_apart
         self.needs_padding = not self.keeps_length
 
-    def settle_config(self, config: Any) -> None:
+    def prepare_config(self, config: Any) -> None:
         """Add the tokens, which are new to most tokenizers; the model is resized for them."""
         self.tokenizer.add_tokens(self._marks(), special_tokens=True)
 
@@ -66,7 +66,7 @@ class FillInTheMiddle(CausalLanguageModeling):
     def cut(self) -> Grouping | Cutting:
         return Cutting(self.length) if self.keeps_rows_apart else Grouping(self.length)
 
-    def arrange(self, features: Any, split: str, encode: Callable[..., Any]) -> Any:
+    def transform_features(self, features: Any, split: str, encode: Callable[..., Any]) -> Any:
         asked = self.arguments
         move = MoveMiddle(
             tuple(self.tokenizer.convert_tokens_to_ids(self._marks())),
@@ -75,11 +75,11 @@ class FillInTheMiddle(CausalLanguageModeling):
             keeps_length=self.keeps_length,
             seed=(self.seed, _PURPOSES.index(split)),
         )
-        return encode(super().arrange(features, split, encode), move, with_indices=True)
+        return encode(super().transform_features(features, split, encode), move, with_indices=True)
 
-    def collator(self, model: Any) -> Any:
+    def build_collator(self, model: Any) -> Any:
         return (
-            super().collator(model)
+            super().build_collator(model)
             if self.keeps_length
             else DataCollatorForLanguageModeling(self.tokenizer, mlm=False)
         )

@@ -36,16 +36,16 @@ class HiddenTokens(LanguageModel):
     needs_padding = True  # lines differ in length
     length_flag = "max_seq_length"
 
-    def study(self, splits: Mapping[str, Split]) -> None:
+    def inspect_splits(self, splits: Mapping[str, Split]) -> None:
         if self.training.packing:
             raise ConfigError(
                 what=f"--packing with {self.name}",
                 why="packed rows have their own tokens for labels, and none would be hidden",
                 fix="leave it out: blocks have no padding either",
             )
-        super().study(splits)
+        super().inspect_splits(splits)
 
-    def settle_config(self, config: Any) -> None:
+    def prepare_config(self, config: Any) -> None:
         if self.tokenizer.mask_token is None:
             raise ConfigError(
                 what=f"the tokenizer of {config.name_or_path or config.model_type} has no mask token",

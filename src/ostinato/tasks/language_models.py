@@ -61,7 +61,7 @@ class LanguageModel(Recipe):
         """Return options of the reader of text files."""
         return {}
 
-    def study(self, splits: Mapping[str, Split]) -> None:
+    def inspect_splits(self, splits: Mapping[str, Split]) -> None:
         first = next(iter(splits.values()))
         self.text_column = self.arguments.text_column_name or _text_column(first)
         for split in splits.values():
@@ -69,12 +69,12 @@ class LanguageModel(Recipe):
             split.check_texts(self.text_column)
         self.sources = {split.name: split.source for split in splits.values()}
 
-    def texts(self, rows: Columns) -> Iterator[str]:
+    def iterate_texts(self, rows: Columns) -> Iterator[str]:
         return iter(rows[self.text_column])
 
     # ---- blocks ----------------------------------------------------------------------------------------------
 
-    def settle_model(self, model: Any) -> None:
+    def prepare_model(self, model: Any) -> None:
         asked = getattr(self.arguments, self.length_flag)
         self.length = block_length(asked, self.length_flag, self.tokenizer, model, extra=self.extra_tokens())
 
@@ -89,7 +89,7 @@ class LanguageModel(Recipe):
         """Return how rows become blocks; None leaves them as they are."""
         return Grouping(self.length)
 
-    def arrange(self, features: Any, split: str, encode: Callable[..., Any]) -> Any:
+    def transform_features(self, features: Any, split: str, encode: Callable[..., Any]) -> Any:
         cut, source = self.cut(), self.sources.get(split, split)
         if cut is None and len(features) == 0:
             raise no_text(source)
@@ -101,13 +101,13 @@ class LanguageModel(Recipe):
 
     # ---- results ---------------------------------------------------------------------------------------------
 
-    def trainer_parts(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
+    def get_trainer_arguments(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "compute_metrics": metric("token_accuracy", name="accuracy", shift=self.predicts_next),
             "preprocess_logits_for_metrics": most_likely,
         }
 
-    def complete(self, metrics: dict[str, float], prefix: str) -> None:
+    def add_metrics(self, metrics: dict[str, float], prefix: str) -> None:
         """Add the perplexity, under the name that transformers' scripts give it."""
         loss = metrics.get(f"{prefix}_loss")
         if loss is not None:
@@ -126,7 +126,7 @@ class LanguageModel(Recipe):
         finally:
             trainer.preprocess_logits_for_metrics, trainer.compute_metrics = usual
 
-    def predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
+    def format_predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
         for place, (tokens, loss, labels) in enumerate(zip(*output.predictions, output.label_ids, strict=True)):
             told = self.readable(place, tokens, labels)
             known = None if np.isnan(loss) else float(loss)

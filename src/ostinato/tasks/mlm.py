@@ -26,7 +26,7 @@ class MaskedLanguageModeling(HiddenTokens):
     model_class = "AutoModelForMaskedLM"
     arguments_class = MaskedArguments
 
-    def collator(self, model: Any) -> Any:
+    def build_collator(self, model: Any) -> Any:
         asked = self.arguments
         is_ragged = asked.line_by_line and not asked.pad_to_max_length
         return DataCollatorForLanguageModeling(

@@ -48,7 +48,7 @@ class MultipleChoice(Recipe):
 
     # ---- rows ------------------------------------------------------------------------------------------------
 
-    def study(self, splits: Mapping[str, Split]) -> None:
+    def inspect_splits(self, splits: Mapping[str, Split]) -> None:
         first = next(iter(splits.values()))
         self.endings, self.is_begun = _endings(first), BEGINNING in first.columns
         if len(self.endings) < 2:
@@ -95,7 +95,7 @@ class MultipleChoice(Recipe):
 
     # ---- model -----------------------------------------------------------------------------------------------
 
-    def settle_config(self, config: Any) -> None:
+    def prepare_config(self, config: Any) -> None:
         asked, known = self.arguments.max_seq_length, known_length(self.tokenizer)
         if asked is not None and known is not None:
             asked = min(asked, known)
@@ -122,20 +122,20 @@ class MultipleChoice(Recipe):
             features["labels"] = [int(value) for value in rows[LABEL]]
         return features
 
-    def arrange(self, features: Any, split: str, encode: Any) -> Any:
+    def transform_features(self, features: Any, split: str, encode: Any) -> Any:
         return tell_cut(features, split, self.limit)
 
-    def collator(self, model: Any) -> Any:
+    def build_collator(self, model: Any) -> Any:
         if self.arguments.pad_to_max_length:
             return default_data_collator
         return DataCollatorForMultipleChoice(self.tokenizer, pad_to_multiple_of=8 if self.training.fp16 else None)
 
-    def trainer_parts(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
+    def get_trainer_arguments(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
         return {"compute_metrics": metric("accuracy")}
 
     # ---- results ---------------------------------------------------------------------------------------------
 
-    def predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
+    def format_predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
         logits = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
         for row, scores in zip(rows, logits, strict=True):
             best, chance = likeliest(scores)

@@ -31,8 +31,8 @@ class PermutationLanguageModeling(HiddenTokens):
     model_class = "XLNetLMHeadModel"
     arguments_class = PermutedArguments
 
-    def settle_model(self, model: Any) -> None:
-        super().settle_model(model)
+    def prepare_model(self, model: Any) -> None:
+        super().prepare_model(model)
         if self.length % 2:
             self.length -= 1
             get_logger().info(f"blocks have {self.length} tokens: their second half takes the order of the first")
@@ -47,7 +47,7 @@ class PermutationLanguageModeling(HiddenTokens):
         rest = [self.tokenizer.pad_token_id] * (len(ids) % 2)
         return rest + ids if self.tokenizer.padding_side == "left" else ids + rest
 
-    def collator(self, model: Any) -> Any:
+    def build_collator(self, model: Any) -> Any:
         asked = self.arguments
         return DataCollatorForPermutationLanguageModeling(
             self.tokenizer, plm_probability=asked.plm_probability, max_span_length=asked.max_span_length

@@ -55,16 +55,16 @@ class QuestionAnswering(QuestionRecipe):
         self.sources = {name: split.source for name, split in splits.items()}
         return splits
 
-    def study(self, splits: Mapping[str, Split]) -> None:
+    def inspect_splits(self, splits: Mapping[str, Split]) -> None:
         silent = self.arguments.version_2_with_negative
         check_questions(splits, with_places=True, may_be_silent=silent, columns=self.columns)
 
-    def texts(self, rows: Columns) -> Iterator[str]:
+    def iterate_texts(self, rows: Columns) -> Iterator[str]:
         return (text for column in ("question", "context") for text in rows[column])
 
     # ---- features --------------------------------------------------------------------------------------------
 
-    def settle_config(self, config: Any) -> None:
+    def prepare_config(self, config: Any) -> None:
         self._cutting().check(self.tokenizer)
 
     def _cutting(self) -> WindowSettings:
@@ -92,15 +92,15 @@ class QuestionAnswering(QuestionRecipe):
         """Return further columns that a model needs; in training the starts of answers are known."""
         return {}
 
-    def collator(self, model: Any) -> Any:
+    def build_collator(self, model: Any) -> Any:
         if self._pads:
             return default_data_collator
         return DataCollatorWithPadding(self.tokenizer, pad_to_multiple_of=8 if self.training.fp16 else None)
 
     # ---- answers ---------------------------------------------------------------------------------------------
 
-    def trainer_parts(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
-        return {**super().trainer_parts(splits, features), "preprocess_logits_for_metrics": _starts_and_ends}
+    def get_trainer_arguments(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
+        return {**super().get_trainer_arguments(splits, features), "preprocess_logits_for_metrics": _starts_and_ends}
 
     def find(self, examples: Any, features: Any, predictions: Any) -> Iterator[Found]:
         for example, windows in by_example(examples, features):

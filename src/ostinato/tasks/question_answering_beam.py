@@ -40,8 +40,8 @@ class QuestionAnsweringBeam(QuestionAnswering):
             columns["is_impossible"] = [float(start == rest) for start, rest in zip(starts, windows.rest, strict=True)]
         return columns
 
-    def trainer_parts(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
-        parts = super().trainer_parts(splits, features)
+    def get_trainer_arguments(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
+        parts = super().get_trainer_arguments(splits, features)
         if self.arguments.version_2_with_negative:
             chance = _chance(self.arguments.null_score_diff_threshold)
             parts["compute_metrics"] = metric("squad_v2", no_answer_threshold=chance)

@@ -61,7 +61,7 @@ class QuestionAnsweringSeq2Seq(QuestionRecipe):
         if arguments.num_beams is not None:
             training.generation_num_beams = arguments.num_beams
 
-    def study(self, splits: Mapping[str, Split]) -> None:
+    def inspect_splits(self, splits: Mapping[str, Split]) -> None:
         options = ("--question_column", "--context_column", "--answer_column")
         for name, split in splits.items():
             needed = self.columns[:2] if name == TEST else self.columns
@@ -69,7 +69,7 @@ class QuestionAnsweringSeq2Seq(QuestionRecipe):
         silent = self.arguments.version_2_with_negative
         check_questions(splits, with_places=False, may_be_silent=silent, columns=self.columns)
 
-    def texts(self, rows: Columns) -> Iterator[str]:
+    def iterate_texts(self, rows: Columns) -> Iterator[str]:
         return iter(self.asked(rows))
 
     def asked(self, rows: Columns) -> list[str]:
@@ -101,7 +101,7 @@ class QuestionAnsweringSeq2Seq(QuestionRecipe):
         """Return how many tokens an answer may have in evaluation."""
         return self.arguments.val_max_answer_length or self.arguments.max_answer_length
 
-    def collator(self, model: Any) -> Any:
+    def build_collator(self, model: Any) -> Any:
         ignored = _IGNORED if self.arguments.ignore_pad_token_for_loss else self.tokenizer.pad_token_id
         multiple = 8 if self.training.fp16 else None
         return DataCollatorForSeq2Seq(
@@ -110,8 +110,8 @@ class QuestionAnsweringSeq2Seq(QuestionRecipe):
 
     # ---- answers ---------------------------------------------------------------------------------------------
 
-    def trainer_parts(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
-        parts = super().trainer_parts(splits, features)
+    def get_trainer_arguments(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
+        parts = super().get_trainer_arguments(splits, features)
         return parts if self.training.predict_with_generate else {**parts, "compute_metrics": None}
 
     def find(self, examples: Any, features: Any, predictions: Any) -> Iterator[Found]:

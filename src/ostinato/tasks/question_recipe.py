@@ -29,7 +29,7 @@ class QuestionRecipe(Recipe):
 
     # ---- answers ---------------------------------------------------------------------------------------------
 
-    def trainer_parts(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
+    def get_trainer_arguments(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "eval_examples": splits[VALIDATION].rows if VALIDATION in splits else None,
             "post_process_function": self.answer,
@@ -56,9 +56,9 @@ class QuestionRecipe(Recipe):
     # ---- results ---------------------------------------------------------------------------------------------
 
     def predict(self, trainer: Any, features: Any, rows: Any) -> Any:
-        return trainer.predict(features, rows, metric_key_prefix="predict", **self.generation())
+        return trainer.predict(features, rows, metric_key_prefix="predict", **self.get_generation_arguments())
 
-    def predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
+    def format_predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
         question, _, answers = self.columns
         for row, found in zip(rows, self.found["predict"], strict=True):
             told = {"id": row["id"], "question": row[question], "prediction": found.text}
@@ -66,8 +66,8 @@ class QuestionRecipe(Recipe):
                 told["probability"] = round(found.probability, 4)
             yield told if answers not in row else {**told, "answers": list(answers_of(row[answers]).texts)}
 
-    def write_evaluated(self, rows: Any, directory: Path) -> None:
+    def write_evaluation_files(self, rows: Any, directory: Path) -> None:
         write_answers(self.found.get("eval", ()), directory, "eval")
 
-    def write_more(self, output: Any, rows: Any, directory: Path) -> None:
+    def write_prediction_files(self, output: Any, rows: Any, directory: Path) -> None:
         write_answers(self.found["predict"], directory, "predict")

@@ -73,7 +73,7 @@ class SentenceEmbedding(Recipe):
 
     # ---- rows ------------------------------------------------------------------------------------------------
 
-    def study(self, splits: Mapping[str, Split]) -> None:
+    def inspect_splits(self, splits: Mapping[str, Split]) -> None:
         first = next(iter(splits.values()))
         self.texts_in = self._text_columns(first)
         for split in splits.values():
@@ -82,9 +82,9 @@ class SentenceEmbedding(Recipe):
                 split.check(column, _is_said, "there is no text", "add the text, or leave the row out")
         score = self.arguments.score_column_name or next((name for name in SCORES if name in first.columns), None)
         if (self.arguments.loss or (COSINE if score else IN_BATCH)) == COSINE:
-            self._study_scores(splits, score or SCORES[0])
+            self._inspect_scores(splits, score or SCORES[0])
         else:
-            self._study_negatives(splits, score)
+            self._inspect_negatives(splits, score)
 
     def _text_columns(self, split: Split) -> tuple[str, ...]:
         asked = self.arguments.text_column_names
@@ -103,7 +103,7 @@ class SentenceEmbedding(Recipe):
         assert pair is not None
         return (*pair, NEGATIVE) if NEGATIVE in split.columns and self.arguments.loss != COSINE else pair
 
-    def _study_scores(self, splits: Mapping[str, Split], score: str) -> None:
+    def _inspect_scores(self, splits: Mapping[str, Split], score: str) -> None:
         if len(self.texts_in) != 2:
             raise ConfigError(
                 what=f"--loss {COSINE} with the texts {', '.join(self.texts_in)}",
@@ -124,7 +124,7 @@ class SentenceEmbedding(Recipe):
                 told += f" / {self.score_scale:g} ({why})"
         get_logger().info(told)
 
-    def _study_negatives(self, splits: Mapping[str, Split], score: str | None) -> None:
+    def _inspect_negatives(self, splits: Mapping[str, Split], score: str | None) -> None:
         if score is not None:
             get_logger().info(f"column {score!r} is not read: every pair counts as one that belongs together")
         size, told = self.training.per_device_train_batch_size, ""
@@ -144,12 +144,12 @@ class SentenceEmbedding(Recipe):
         first, second = self.texts_in[:2]
         get_logger().info(f"reads {', '.join(self.texts_in)}; {second} is to be found by {first}{told}")
 
-    def texts(self, rows: Columns) -> Iterator[str]:
+    def iterate_texts(self, rows: Columns) -> Iterator[str]:
         return (text for column in self.texts_in for text in rows[column])
 
     # ---- model -----------------------------------------------------------------------------------------------
 
-    def settle_config(self, config: Any) -> None:
+    def prepare_config(self, config: Any) -> None:
         if getattr(config, "is_encoder_decoder", False):
             raise ConfigError(
                 what=f"{config.model_type} is an encoder with a decoder",
@@ -189,12 +189,12 @@ class SentenceEmbedding(Recipe):
     def _max_length(self) -> int:
         return min(self.arguments.max_seq_length, self.tokenizer.model_max_length)
 
-    def collator(self, model: Any) -> Any:
+    def build_collator(self, model: Any) -> Any:
         return TowerCollator(self.tokenizer, pad_to_multiple_of=8 if self.training.fp16 else None)
 
     # ---- trainer ---------------------------------------------------------------------------------------------
 
-    def trainer_parts(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
+    def get_trainer_arguments(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
         asked = self.arguments
         negatives = InBatchNegatives(asked.scale, asked.symmetric)
         return {
@@ -204,7 +204,7 @@ class SentenceEmbedding(Recipe):
             "compute_metrics": metrics(["spearman", "pearson"]) if self.score_column else _retrieval,
         }
 
-    def predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
+    def format_predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
         texts = [rows[column] for column in self.texts_in]
         if self.score_column is not None:
             for row, cosine in zip(rows, output.predictions, strict=True):
@@ -223,7 +223,7 @@ class SentenceEmbedding(Recipe):
                 ]
                 yield {**told, "rank": int(rank), "found": near}
 
-    def card(self) -> dict[str, Any]:
+    def get_card_arguments(self) -> dict[str, Any]:
         return {"tasks": "sentence-similarity", "tags": ["sentence-transformers"]}
 
 

@@ -102,9 +102,9 @@ class Summarization(TextToText):
 
         return compute
 
-    def card(self) -> dict[str, Any]:
+    def get_card_arguments(self) -> dict[str, Any]:
         language = self.arguments.lang
-        return {**super().card(), **({"language": language} if language else {})}
+        return {**super().get_card_arguments(), **({"language": language} if language else {})}
 
 
 def _holds_text(feature: Any) -> bool:

@@ -80,7 +80,7 @@ class TextClassification(Recipe):
             splits |= super().read([TRAIN]) if TRAIN in wanted else {}
         return splits
 
-    def study(self, splits: Mapping[str, Split]) -> None:
+    def inspect_splits(self, splits: Mapping[str, Split]) -> None:
         asked, first = self.arguments, next(iter(splits.values()))
         self.label_column = asked.label_column_name or ("labels" if "labels" in first.columns else "label")
         self.texts_in = self._text_columns(first)
@@ -118,10 +118,10 @@ class TextClassification(Recipe):
             return asked.do_regression
         return isinstance(split.rows[0][self.label_column], float)
 
-    def texts(self, rows: Columns) -> Iterator[str]:
+    def iterate_texts(self, rows: Columns) -> Iterator[str]:
         return (text for column in self.texts_in for text in rows[column])
 
-    def settle_config(self, config: Any) -> None:
+    def prepare_config(self, config: Any) -> None:
         if self.labels is None and not self.training.do_train and _classifies(config):
             # Rows for prediction alone: the labels are those of the model.
             several = config.problem_type == "multi_label_classification"
@@ -158,7 +158,7 @@ class TextClassification(Recipe):
     def _limit(self) -> int:
         return min(self.arguments.max_seq_length, self.tokenizer.model_max_length)
 
-    def arrange(self, features: Any, split: str, encode: Any) -> Any:
+    def transform_features(self, features: Any, split: str, encode: Any) -> Any:
         if self.arguments.pad_to_max_length and split == TRAIN:
             tell_padding(features, split)
         return tell_cut(features, split, self._limit)
@@ -167,12 +167,12 @@ class TextClassification(Recipe):
         """Return whether a test set hides its labels, as GLUE's do with -1."""
         return any(value is None or value == -1 or (self.labels and not self.labels.knows(value)) for value in values)
 
-    def collator(self, model: Any) -> Any:
+    def build_collator(self, model: Any) -> Any:
         if self.arguments.pad_to_max_length:
             return default_data_collator
         return DataCollatorWithPadding(self.tokenizer, pad_to_multiple_of=8 if self.training.fp16 else None)
 
-    def trainer_parts(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
+    def get_trainer_arguments(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
         asked = self.arguments
         if asked.metric_name:
             names: Sequence[Any] = [name.strip() for name in asked.metric_name.split(",")]
@@ -194,7 +194,7 @@ class TextClassification(Recipe):
 
         return {"compute_metrics": compute}
 
-    def predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
+    def format_predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
         logits = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
         for row, scores in zip(rows, logits, strict=True):
             told = {name: row[name] for name in self.texts_in}

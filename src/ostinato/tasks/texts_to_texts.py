@@ -105,7 +105,7 @@ class TextToText(Recipe):
             self.require(split, self.source_name, *([] if name.startswith(TEST) else [self.target_name]))
         return {name: self._complete(split) for name, split in splits.items()}
 
-    def study(self, splits: Mapping[str, Split]) -> None:
+    def inspect_splits(self, splits: Mapping[str, Split]) -> None:
         get_logger().info(f"reads {self.source_name!r}, writes {self.target_name!r}")
 
     def _complete(self, split: Split) -> Split:
@@ -152,14 +152,14 @@ class TextToText(Recipe):
         for rows in split.rows.iter(1000):
             yield from zip(self.side(rows, self.source_name), self.side(rows, self.target_name), strict=True)
 
-    def texts(self, rows: Columns) -> Iterator[str]:
+    def iterate_texts(self, rows: Columns) -> Iterator[str]:
         prefix = self.arguments.source_prefix or ""
         yield from (prefix + text for text in self.side(rows, self.source_name))
         yield from self.side(rows, self.target_name)
 
     # ---- model -----------------------------------------------------------------------------------------------
 
-    def settle_config(self, config: Any) -> None:
+    def prepare_config(self, config: Any) -> None:
         if not config.is_encoder_decoder:
             raise ConfigError(
                 what=f"a model of type {config.model_type!r} cannot learn {self.name}",
@@ -173,7 +173,7 @@ class TextToText(Recipe):
         if prefix:  # so that the saved model contains it
             config.task_specific_params = {self.name: {"prefix": prefix}}
 
-    def settle_model(self, model: Any) -> None:
+    def prepare_model(self, model: Any) -> None:
         self._settle_languages(model)
         if model.config.decoder_start_token_id is None:
             raise ConfigError(
@@ -249,7 +249,7 @@ class TextToText(Recipe):
             return ids
         return [IGNORED if number == self.tokenizer.pad_token_id else number for number in ids]
 
-    def arrange(self, features: Any, split: str, encode: Callable[..., Any]) -> Any:
+    def transform_features(self, features: Any, split: str, encode: Callable[..., Any]) -> Any:
         """Log how many rows were cut. The number is kept with the features, so that cached ones are reported too."""
         option = "max_target_length" if split == "train" else "val_max_target_length"
         limits = {
@@ -263,7 +263,7 @@ class TextToText(Recipe):
             get_logger().info(f"{split}: of {len(features):,} rows were cut {' and '.join(told)}")
         return features.remove_columns(list(limits))
 
-    def collator(self, model: Any) -> Any:
+    def build_collator(self, model: Any) -> Any:
         return DataCollatorForSeq2Seq(
             self.tokenizer,
             model=model,
@@ -273,7 +273,7 @@ class TextToText(Recipe):
 
     # ---- results ---------------------------------------------------------------------------------------------
 
-    def trainer_parts(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
+    def get_trainer_arguments(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
         if not self.training.predict_with_generate:
             if self.training.do_eval:
                 get_logger().info("only the loss is measured: metrics of written texts need --predict_with_generate")
@@ -293,13 +293,13 @@ class TextToText(Recipe):
         ids = np.where(ids == IGNORED, self.tokenizer.pad_token_id, ids)
         return [text.strip() for text in self.tokenizer.batch_decode(ids, skip_special_tokens=True)]
 
-    def predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
+    def format_predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
         pairs = self._pairs(Split(TEST, rows, ""))
         for (source, target), text in zip(pairs, self._decoded(_first(output.predictions)), strict=True):
             reference = {self.target_name: target} if target is not None else {}
             yield {self.source_name: source, **reference, "prediction": text}
 
-    def write_more(self, output: Any, rows: Any, directory: Path) -> None:
+    def write_prediction_files(self, output: Any, rows: Any, directory: Path) -> None:
         """Write the generated texts alone, one per line."""
         texts = self._decoded(_first(output.predictions))
         lines = "".join(" ".join(text.splitlines()) + "\n" for text in texts)

@@ -58,7 +58,7 @@ class TokenClassification(Recipe):
 
     # ---- rows ------------------------------------------------------------------------------------------------
 
-    def study(self, splits: Mapping[str, Split]) -> None:
+    def inspect_splits(self, splits: Mapping[str, Split]) -> None:
         self.words_in, self.tags_in = self._columns(next(iter(splits.values())))
         tagged = []
         for split in splits.values():
@@ -103,15 +103,15 @@ class TokenClassification(Recipe):
                     "give every word one tag",
                 )
 
-    def texts(self, rows: Columns) -> Iterator[str]:
+    def iterate_texts(self, rows: Columns) -> Iterator[str]:
         return (word for words in rows[self.words_in] for word in words)
 
     # ---- model -----------------------------------------------------------------------------------------------
 
-    def tokenizer_options(self) -> dict[str, Any]:
+    def get_tokenizer_arguments(self) -> dict[str, Any]:
         return {"add_prefix_space": True} if self.config.model_type in BYTE_LEVEL else {}
 
-    def settle_config(self, config: Any) -> None:
+    def prepare_config(self, config: Any) -> None:
         if not self.tokenizer.is_fast:
             raise ConfigError(
                 what=f"{type(self.tokenizer).__name__} does not say which word a piece is from",
@@ -169,13 +169,13 @@ class TokenClassification(Recipe):
         inside = f"I-{names[tag][2:]}"
         return names.index(inside) if names[tag].startswith("B-") and inside in names else tag
 
-    def arrange(self, features: Any, split: str, encode: Any) -> Any:
+    def transform_features(self, features: Any, split: str, encode: Any) -> Any:
         return tell_cut(features, split, self.limit, "words")
 
-    def collator(self, model: Any) -> Any:
+    def build_collator(self, model: Any) -> Any:
         return DataCollatorForTokenClassification(self.tokenizer, pad_to_multiple_of=8 if self.training.fp16 else None)
 
-    def trainer_parts(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
+    def get_trainer_arguments(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
         if not any(_names_entity(tag) for tag in self.labels.names):
             return {"compute_metrics": metric("accuracy")}
         by_type = self.arguments.return_entity_level_metrics
@@ -190,7 +190,7 @@ class TokenClassification(Recipe):
         times = {name: value for name, value in output.metrics.items() if name.endswith(("_runtime", "_per_second"))}
         return output._replace(metrics=times)  # the other metrics compare with zeros
 
-    def predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
+    def format_predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
         for row, tags in zip(rows, self._tags_of_words(output, rows), strict=True):
             words = row[self.words_in]
             found = lenient_entities([tag or UNKNOWN_TAG for tag in tags]) if any(map(_names_entity, tags)) else []
@@ -200,7 +200,7 @@ class TokenClassification(Recipe):
             ]
             yield {self.words_in: words, "prediction": tags, "entities": entities}
 
-    def write_more(self, output: Any, rows: Any, directory: Path) -> None:
+    def write_prediction_files(self, output: Any, rows: Any, directory: Path) -> None:
         with (directory / "predictions.txt").open("w", encoding="utf-8") as file:
             for tags in self._tags_of_words(output, rows):
                 file.write(" ".join(tag or UNKNOWN_TAG for tag in tags) + "\n")

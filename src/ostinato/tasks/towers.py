@@ -125,10 +125,10 @@ class TowerCollator:
     """Collator that pads all texts of all rows to one length: tensors of (rows, towers, length)."""
 
     def __init__(self, tokenizer: Any, pad_to_multiple_of: int | None = None) -> None:
-        self.texts = DataCollatorForMultipleChoice(tokenizer, pad_to_multiple_of=pad_to_multiple_of)
+        self.collate = DataCollatorForMultipleChoice(tokenizer, pad_to_multiple_of=pad_to_multiple_of)
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        batch = self.texts([{name: value for name, value in row.items() if name != "labels"} for row in rows])
+        batch = self.collate([{name: value for name, value in row.items() if name != "labels"} for row in rows])
         if "labels" in rows[0]:
             batch["labels"] = torch.tensor([row["labels"] for row in rows])
         return batch

@@ -87,8 +87,8 @@ class Translation(TextToText):
         judge = metrics(names)
         return lambda written, expected: dict(judge((written, expected)))
 
-    def card(self) -> dict[str, Any]:
-        return {**super().card(), "language": list(self.languages())}
+    def get_card_arguments(self) -> dict[str, Any]:
+        return {**super().get_card_arguments(), "language": list(self.languages())}
 
 
 def _is_translation(value: Any) -> bool:
