@@ -10,18 +10,18 @@ from ostinato import Trainer, TrainingArguments
 
 from .models import load_model
 from .rows import Split, read_splits
-from .samples import Sample, make_sample
+from .samples import Sample, write_task_sample
 from .task_arguments import DataArguments, ModelArguments
 
 Columns = Mapping[str, list[Any]]
 
 
 class Recipe:
-    """One task: its flags, its columns, its model, its metric. `run` does everything else, in the order below.
+    """A task: its flags, columns, model and metric. `run` does everything else, in the order of the methods below.
 
     An object lives as long as one command. `arguments` and `training` exist from the beginning, `config` from
-    `get_tokenizer_arguments` on, `tokenizer` from `prepare_config` on. `model_input_names` of the tokenizer decide which
-    columns the model gets.
+    `get_tokenizer_arguments` on, `tokenizer` from `prepare_config` on. The tokenizer's `model_input_names` decide
+    which columns the model gets.
 
     >>> class Shouting(Recipe):  # doctest: +SKIP
     ...     name = "shouting"
@@ -69,9 +69,9 @@ class Recipe:
     def prepare_config(self, config: Any) -> None:
         """Write what the rows need into the config: the number of labels, their names."""
 
-    def load_model(self, asked: ModelArguments) -> Any:
+    def load_model(self, arguments: ModelArguments) -> Any:
         """Return the model, by path or name, or new from `config`."""
-        return load_model(self.model_class, asked, self.config)
+        return load_model(self.model_class, arguments, self.config)
 
     def prepare_model(self, model: Any) -> None:
         """Adjust model and tokenizer to each other before rows are encoded."""
@@ -87,7 +87,7 @@ class Recipe:
         raise NotImplementedError
 
     def transform_features(self, features: Any, split: str, encode: Callable[..., Any]) -> Any:
-        """Return the features as another data set, such as grouped. `encode(features, function)` maps it, cached."""
+        """Return the features as another dataset, such as grouped. `encode(features, function)` maps it, cached."""
         return features
 
     def build_collator(self, model: Any) -> Any:
@@ -131,5 +131,5 @@ class Recipe:
 
     @classmethod
     def write_sample(cls, directory: Path) -> Sample:
-        """Write a small sample into a directory, and return the command that runs it: `make` in `samples/`."""
-        return make_sample(cls.name, directory)
+        """Write a small sample into a directory, and return the command that runs it: see `samples/`."""
+        return write_task_sample(cls.name, directory)
