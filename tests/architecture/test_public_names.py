@@ -43,7 +43,7 @@ def test_the_trainer_does_not_wait_for_the_report() -> None:
 def test_the_names_of_the_report_load() -> None:
     from ostinato import report
 
-    assert sorted(report.__all__) == sorted(report._HOME_OF)
+    assert sorted(report.__all__) == sorted(report._MODULE_OF)
     for name in report.__all__:
         assert getattr(report, name) is not None
     assert not hasattr(report, "nothing")

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from ostinato.report.compare import comparison
+from ostinato.report.compare import compare_runs
 from ostinato.report.journal_reader import read_run
-from ostinato.report.run_page import render
-from ostinato.report.text import number
+from ostinato.report.run_page import render_run
+from ostinato.report.text import format_number
 from tests.support.journals import loss_at, whole_run
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -150,8 +150,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     whole_run(folder / "a", name="<script>document.body.dataset.evil = 1</script>")
     long = {f"eval_of_a_data_set_with_a_long_name_metric_{number}": 0.5 for number in range(4)}
     whole_run(folder / "b", name="two", until=60).log(60, **long).evaluation(60, **long)
-    (folder / "report.html").write_text(render(read_run(folder / "a")), encoding="utf-8")
-    (folder / "comparison.html").write_text(comparison([folder / "a", folder / "b"]), encoding="utf-8")
+    (folder / "report.html").write_text(render_run(read_run(folder / "a")), encoding="utf-8")
+    (folder / "comparison.html").write_text(compare_runs([folder / "a", folder / "b"]), encoding="utf-8")
     return folder
 
 
@@ -173,7 +173,7 @@ def attribute(document: str, name: str) -> str | None:
 
 
 @pytest.mark.parametrize("name", ["report.html", "comparison.html"])
-def test_it_opens_without_a_complaint_or_a_request(pages: Path, tmp_path: Path, name: str) -> None:
+def test_the_page_loads_without_errors_or_requests(pages: Path, tmp_path: Path, name: str) -> None:
     seen = browse(pages / name, tmp_path, "--dump-dom")
     assert seen.complaints == []
     assert seen.requests == []
@@ -181,7 +181,7 @@ def test_it_opens_without_a_complaint_or_a_request(pages: Path, tmp_path: Path, 
     assert attribute(seen.text, "evil") is None
 
 
-def test_the_test_would_see_a_complaint_and_a_request(tmp_path: Path) -> None:
+def test_errors_and_requests_would_be_detected(tmp_path: Path) -> None:
     page = tmp_path / "bad.html"
     page.write_text('<!doctype html><img src="http://example.invalid/x.png"><script>nothing.there()</script>')
     seen = browse(page, tmp_path, "--dump-dom")
@@ -191,19 +191,19 @@ def test_the_test_would_see_a_complaint_and_a_request(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("width", [1280, 768, 390])
 @pytest.mark.parametrize("name", ["report.html", "comparison.html"])
-def test_it_fits_and_the_pointer_reads_values(pages: Path, tmp_path: Path, name: str, width: int) -> None:
+def test_the_layout_fits_and_the_pointer_shows_values(pages: Path, tmp_path: Path, name: str, width: int) -> None:
     seen = browse(with_hovering(pages / name, tmp_path, width), tmp_path, "--dump-dom")
     assert seen.complaints == []
     assert attribute(seen.text, "inner") == str(width)
     assert attribute(seen.text, "wide") == "0", "the page has to be scrolled sideways"
     assert attribute(seen.text, "cut") == "0", "headings of a table lie on one another"
     tip, following = attribute(seen.text, "tip"), attribute(seen.text, "next")
-    assert tip is not None and tip.startswith("step 50") and number(loss_at(50)) in tip
+    assert tip is not None and tip.startswith("step 50") and format_number(loss_at(50)) in tip
     assert following is not None and following.startswith("step 51")
 
 
 @pytest.mark.parametrize(("options", "dark"), [((), False), (("--blink-settings=preferredColorScheme=0",), True)])
-def test_what_it_looks_like(pages: Path, tmp_path: Path, options: tuple[str, ...], dark: bool) -> None:
+def test_screenshots(pages: Path, tmp_path: Path, options: tuple[str, ...], dark: bool) -> None:
     picture = tmp_path / "page.png"
     browse(pages / "report.html", tmp_path, f"--screenshot={picture}", *options, width=800, height=900)
     width, height, rows = pixels(picture)

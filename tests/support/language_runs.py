@@ -8,7 +8,7 @@ from typing import Any
 
 import transformers
 
-from ostinato.tasks.samples.sentences import SUBJECTS, sentence_about, source
+from ostinato.tasks.samples.sentences import SUBJECTS, build_sentence, create_random
 from ostinato.tasks.tokenizers import Style, train_tokenizer
 from tests.support.apis import guest
 from tests.support.task_runs import plain_arguments
@@ -30,8 +30,8 @@ SHORT = [
 
 def lines(count: int, seed: int = 0) -> list[str]:
     """Sentences, each a line that ends."""
-    numbers = source(seed)
-    return [f"{sentence_about(list(SUBJECTS)[numbers.randrange(4)], numbers)}\n" for _ in range(count)]
+    numbers = create_random(seed)
+    return [f"{build_sentence(list(SUBJECTS)[numbers.randrange(4)], numbers)}\n" for _ in range(count)]
 
 
 def write_text(path: Path, texts: Sequence[str]) -> str:

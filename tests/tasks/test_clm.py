@@ -17,7 +17,7 @@ from sklearn.metrics import accuracy_score
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
 from ostinato.tasks.language_models import perplexity
-from ostinato.tasks.text_blocks import Cutting, Grouping, positions_of
+from ostinato.tasks.text_blocks import RowCutter, RowJoiner, count_positions
 from ostinato.tasks.tokenizers import GPT
 from tests.support.language_runs import SHORT, blocks_of, lines, make_model, plain_run, write_text
 from tests.support.task_runs import assert_same_run, measured, read_rows, write_rows
@@ -121,14 +121,16 @@ def test_the_loss_of_gpt2_is_divided_by_the_tokens_it_predicts(gpt2: str) -> Non
     assert finished.metrics["eval_accuracy"] == metrics["eval_accuracy"]
 
 
-def test_samples_are_blocks_and_what_is_dropped_is_told(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_samples_are_blocks_and_dropped_tokens_are_counted(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     file = write_text(Path("text.txt"), texts := lines(60))
     words = ["--validation_file", file, "--test_file", file, "--do_eval", "--do_predict", "--block_size", "40"]
     limits = ["--max_eval_samples", "3", "--max_predict_samples", "2"]
     finished = run("clm", [*words, *limits, "--model_name_or_path", model, *SHORT])
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)
     total = sum(len(tokenizer(text)["input_ids"]) for text in texts)
-    told = f"text.txt: {total // 40} blocks of 40 tokens; {total % 40} of {total:,} tokens fill none and are dropped"
+    told = (
+        f"text.txt: {total // 40} blocks of 40 tokens; {total % 40} of {total:,} tokens fill no block and are dropped"
+    )
     assert told in capsys.readouterr().err
     assert finished.metrics["eval_samples"] == 3
     assert len(read_rows(Path("out/predictions.jsonl"))) == finished.metrics["predict_samples"] == 2
@@ -144,7 +146,7 @@ def test_what_is_kept_for_evaluation_is_never_trained_on(model: str) -> None:
     assert evaluated["input_ids"][:] == both.eval_dataset["input_ids"][:]
 
 
-def test_lines_without_their_ends(model: str) -> None:
+def test_lines_without_line_breaks(model: str) -> None:
     words = ["--validation_file", write_text(Path("text.txt"), lines(20)), "--do_eval", "--model_name_or_path", model]
     kept = run("clm", [*words, *SHORT])
     joined = run("clm", [*words, "--keep_linebreaks", "false", *SHORT])
@@ -215,16 +217,16 @@ def test_rows_without_text_are_named(model: str) -> None:
 
 def test_blocks_and_their_length(gpt2: str, model: str) -> None:
     networks = [transformers.AutoModelForCausalLM.from_pretrained(each) for each in (gpt2, model)]
-    assert [positions_of(network) for network in networks] == [64, None]
+    assert [count_positions(network) for network in networks] == [64, None]
     roberta = transformers.RobertaConfig(vocab_size=9, hidden_size=8, num_hidden_layers=0, num_attention_heads=1)
     roberta.max_position_embeddings, roberta.pad_token_id = 34, 1
-    assert positions_of(transformers.RobertaForMaskedLM(roberta)) == 32
+    assert count_positions(transformers.RobertaForMaskedLM(roberta)) == 32
     rows = {"input_ids": [[1, 2, 3], [], [4, 5, 6, 7]], "mask": [[0, 0, 0], [], [1, 1, 1, 1]]}
-    assert Grouping(3, labelled=True)(rows) == {
+    assert RowJoiner(3, labelled=True)(rows) == {
         "input_ids": [[1, 2, 3], [4, 5, 6]],
         "mask": [[0, 0, 0], [1, 1, 1]],
         "labels": [[1, 2, 3], [4, 5, 6]],
     }
-    assert Grouping(8)(rows) == {"input_ids": [], "mask": []}
-    assert Cutting(3)(rows) == {"input_ids": [[1, 2, 3], [4, 5, 6]], "mask": [[0, 0, 0], [1, 1, 1]]}
+    assert RowJoiner(8)(rows) == {"input_ids": [], "mask": []}
+    assert RowCutter(3)(rows) == {"input_ids": [[1, 2, 3], [4, 5, 6]], "mask": [[0, 0, 0], [1, 1, 1]]}
     assert perplexity(1e6) == np.inf

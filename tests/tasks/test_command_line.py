@@ -19,8 +19,8 @@ from safetensors.torch import load_file
 from ostinato import ConfigError
 from ostinato.cli import main
 from ostinato.tasks import ALIASES, RECIPES, find_recipe, run
-from ostinato.tasks.command import understood
-from ostinato.tasks.samples.sentences import SUBJECTS, sentence_about, source
+from ostinato.tasks.command import parse_command
+from ostinato.tasks.samples.sentences import SUBJECTS, build_sentence, create_random
 from ostinato.tasks.text_classification import TextClassification
 from tests.support import launcher
 from tests.support.task_runs import read_rows, write_rows
@@ -34,9 +34,9 @@ TINY = [
 
 
 def sentences(name: str, count: int, seed: int) -> str:
-    numbers = source(seed)
+    numbers = create_random(seed)
     subjects = [list(SUBJECTS)[numbers.randrange(4)] for _ in range(count)]
-    rows = [{"sentence": sentence_about(subject, numbers), "label": subject} for subject in subjects]
+    rows = [{"sentence": build_sentence(subject, numbers), "label": subject} for subject in subjects]
     return write_rows(Path(name), rows)
 
 
@@ -77,14 +77,14 @@ def test_the_list_of_tasks_is_quick() -> None:
 
 WRONG = {
     "a name that is nearly right": (["text-clasification"], "the nearest is 'text-classification'"),
-    "no such name": (["cooking"], "the tasks are text-classification, token-classification"),
+    "no such name": (["cooking"], "use one of text-classification, token-classification"),
     "nothing to do": ([TASK], "none of --do_train, --do_eval and --do_predict"),
     "a flag that is nearly right": ([TASK, "--do_train", "--learning_rte", "1"], "did you mean --learning_rate"),
     "a value that is none": ([TASK, "--do_train", "--learning_rate", "high"], "--learning_rate.*invalid float"),
     "a choice that is none": ([TASK, "--do_train", "--dtype", "bf16"], "did you mean bfloat16"),
     "a flag without its value": ([TASK, "--do_train", "--output_dir"], "--output_dir.*expected one argument"),
     "no file": ([TASK, "--config", "nowhere.yaml"], "nowhere.yaml: there is no such file"),
-    "no name of a file": ([TASK, "--config"], "--config names no file"),
+    "no name of a file": ([TASK, "--config"], "--config has no value"),
     "arguments that contradict one another": (
         [TASK, "--do_train", "--fp16", "--bf16"],
         "fp16.*bf16",
@@ -106,14 +106,14 @@ def test_a_wrong_command_line_ends_with_2(mistake: str, capsys: pytest.CaptureFi
 WRONG_ROWS_OR_MODEL = {
     "no rows": (["--do_train"], "(?s)there are no rows.*--train_file FILE"),
     "no rows to evaluate on": (["--do_train", "--do_eval", "--train_file", "train.jsonl"], "--validation_file FILE"),
-    "no model": (["--do_train", "--train_file", "train.jsonl"], "(?s)no model is named.*--model_type bert"),
+    "no model": (["--do_train", "--train_file", "train.jsonl"], "(?s)no model is given.*--model_type bert"),
     "no such model": (
         ["--do_train", "--train_file", "train.jsonl", "--model_type", "brt"],
         "(?s)no such model.*--model_type bert",
     ),
     "no tokenizer": (
         ["--do_train", "--train_file", "train.jsonl", "--model_type", "bert"],
-        "(?s)no tokenizer is named.*--train_tokenizer",
+        "(?s)no tokenizer is given.*--train_tokenizer",
     ),
     "no directory": (
         ["--do_train", "--train_file", "train.jsonl", "--model_name_or_path", "./nowhere"],
@@ -131,7 +131,7 @@ WRONG_ROWS_OR_MODEL = {
 
 
 @pytest.mark.parametrize("mistake", WRONG_ROWS_OR_MODEL)
-def test_what_is_missing_is_named_with_a_way_out(mistake: str) -> None:
+def test_missing_rows_or_model_are_errors_with_a_fix(mistake: str) -> None:
     words, message = WRONG_ROWS_OR_MODEL[mistake]
     sentences("train.jsonl", 10, 0)
     with pytest.raises(ConfigError, match=message):
@@ -173,7 +173,7 @@ rehearse: no
 """
 
 
-def test_a_file_of_options_and_words_that_count_more() -> None:
+def test_command_line_overrides_a_file_of_options() -> None:
     Path("run.yaml").write_text(YAML)
     for words in (
         ["run.yaml"],
@@ -181,25 +181,25 @@ def test_a_file_of_options_and_words_that_count_more() -> None:
         ["--config=run.yaml", "--seed", "7"],
         ["run.yaml", "--seed=7"],
     ):
-        asked = understood(TASK, words)
+        asked = parse_command(TASK, words)
         training = asked.training
         assert (training.do_train, training.learning_rate, training.num_train_epochs) == (True, 1e-4, 2.0)
         assert (training.eval_memory_mb, training.include_for_metrics, training.rehearse) == (None, [], False)
         assert training.lr_scheduler_kwargs == {"num_cycles": 2}
         assert asked.data.train_file == "train.jsonl"
         assert training.seed == (7 if len(words) > 1 and "7" in words[-1] else 42)
-    asked = understood(
+    asked = parse_command(
         TASK, ["--learning_rate", "3e-4", "--config", "run.yaml", "--eval_memory_mb", "5", "--rehearse"]
     )
     assert (asked.training.learning_rate, asked.training.eval_memory_mb, asked.training.rehearse) == (3e-4, 5, True)
 
 
-def test_two_files_the_later_one_counts() -> None:
+def test_a_later_file_of_options_overrides() -> None:
     Path("all.json").write_text(json.dumps({"do_train": True, "seed": 1, "eval_memory_mb": None, "max_steps": 5}))
     Path("mine.json").write_text(json.dumps({"seed": 2, "eval_memory_mb": 9}))
-    training = understood(TASK, ["--config", "all.json", "--config", "mine.json"]).training
+    training = parse_command(TASK, ["--config", "all.json", "--config", "mine.json"]).training
     assert (training.seed, training.eval_memory_mb, training.max_steps) == (2, 9, 5)
-    training = understood(TASK, ["--config", "mine.json", "--config", "all.json"]).training
+    training = parse_command(TASK, ["--config", "mine.json", "--config", "all.json"]).training
     assert (training.seed, training.eval_memory_mb) == (1, None)
 
 
@@ -221,15 +221,15 @@ def test_mistakes_in_a_file_name_the_file(mistake: str) -> None:
     content, message = WRONG_FILES[mistake]
     Path("run.yaml").write_text(content)
     with pytest.raises(ConfigError, match=f"(?s){message}"):
-        understood(TASK, ["--config", "run.yaml"])
+        parse_command(TASK, ["--config", "run.yaml"])
 
 
 # ---- samples and plans --------------------------------------------------------------------------------------------
 
 
-def test_flags_count_more_than_those_of_a_sample() -> None:
+def test_flags_override_those_of_a_sample() -> None:
     Path("run.json").write_text(json.dumps({"num_train_epochs": 2, "learning_rate": 0.5}))
-    asked = understood(
+    asked = parse_command(
         TASK, ["--sample", "--max_train_samples", "50", "--config", "run.json", "--learning_rate", "0.1"]
     )
     assert asked.data.max_train_samples == 50
@@ -238,14 +238,14 @@ def test_flags_count_more_than_those_of_a_sample() -> None:
     assert asked.data.train_file == str(Path(f"runs/{TASK}/data/train.jsonl"))
 
 
-def test_a_plan_tells_the_rows_and_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_describes_the_rows_and_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     words = command("--plan", "--max_train_samples", "24", "--num_train_epochs", "5")
     assert main(["train", TASK, *words]) == 0
     told = capsys.readouterr().out
     assert "train.jsonl (24 rows): sentence, label" in told
     assert "encoded: 24 rows of" in told
     first = json.loads(Path("train.jsonl").read_text().splitlines()[0])["sentence"]
-    assert first.split()[0] in told.split("the first row as the model gets it")[1].splitlines()[1]
+    assert first.split()[0] in told.split("the first row as the model reads it")[1].splitlines()[1]
     assert "15 steps" in told
     assert sorted(path.name for path in Path().iterdir()) == ["cache", "test.jsonl", "train.jsonl", "validation.jsonl"]
 
@@ -254,7 +254,7 @@ def test_a_plan_without_training(capsys: pytest.CaptureFixture[str]) -> None:
     run(TASK, command("--max_steps", "1"))
     words = ["--model_name_or_path", "out", "--validation_file", "validation.jsonl", "--do_eval", "--plan"]
     assert main(["train", TASK, *words]) == 0
-    assert capsys.readouterr().out.rstrip().endswith("Nothing is trained.")
+    assert capsys.readouterr().out.rstrip().endswith("No training.")
 
 
 # ---- encoding -----------------------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ def test_several_processes_encode_the_same() -> None:
     assert os.environ is environment  # datasets would leave a copy in its place
 
 
-def test_no_more_rows_than_asked_for() -> None:
+def test_max_samples_limits_rows() -> None:
     finished = run(TASK, command("--max_train_samples=30", "--max_eval_samples=7", "--max_predict_samples=5"))
     assert [finished.metrics[f"{name}_samples"] for name in ("train", "eval", "predict")] == [30, 7, 5]
     assert len(read_rows(Path("out/predictions.jsonl"))) == 5
@@ -315,14 +315,14 @@ class Kill(TrainerCallback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 class Killed(TextClassification):
-    def trainer_parts(self, splits, features):
-        return {**super().trainer_parts(splits, features), "callbacks": [Kill()]}
+    def get_trainer_arguments(self, splits, features):
+        return {**super().get_trainer_arguments(splits, features), "callbacks": [Kill()]}
 
 run(Killed, sys.argv[1:])
 """
 
 
-def test_a_run_goes_on_after_it_was_killed(shelf: Path) -> None:
+def test_a_killed_run_resumes_bit_for_bit(shelf: Path) -> None:
     """Every weight as if nothing had happened; the tokenizer, too, is trained once more."""
     words = command("--max_steps", "10", "--save_steps", "3", "--per_device_train_batch_size", "8")
     whole = run(TASK, [*words, "--output_dir", "whole"]).trainer
@@ -340,7 +340,7 @@ def test_a_run_goes_on_after_it_was_killed(shelf: Path) -> None:
     assert Path("out/predictions.jsonl").read_text() == Path("whole/predictions.jsonl").read_text()
 
 
-def test_a_trained_directory_is_evaluated_and_predicted_with() -> None:
+def test_a_trained_directory_evaluates_and_predicts() -> None:
     trained = run(TASK, command("--num_train_epochs", "2")).metrics
     words = ["--validation_file", "validation.jsonl", "--test_file", "test.jsonl", "--do_eval", "--do_predict"]
     words += ["--max_seq_length", "24", "--pad_to_max_length", "false", "--output_dir", "again"]

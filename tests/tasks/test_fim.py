@@ -12,7 +12,7 @@ import transformers
 from ostinato import ConfigError
 from ostinato.tasks import run
 from ostinato.tasks.fim import FillInTheMiddle, MoveMiddle
-from ostinato.tasks.text_blocks import Grouping
+from ostinato.tasks.text_blocks import RowJoiner
 from ostinato.tasks.tokenizers import GPT
 from tests.support.language_runs import SHORT, lines, make_model, write_text
 from tests.support.task_runs import read_rows
@@ -51,7 +51,7 @@ def put_back(ids: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("keeps_length", [True, False])
-def test_the_parts_of_a_text_can_be_put_back(keeps_length: bool) -> None:
+def test_rearranged_parts_restore_the_text(keeps_length: bool) -> None:
     rows = mover(keeps_length=keeps_length)({"input_ids": [BLOCK] * 200}, range(200))
     length = len(BLOCK) if keeps_length else len(BLOCK) + 3
     assert {len(row) for row in rows["input_ids"]} == {length}
@@ -61,7 +61,7 @@ def test_the_parts_of_a_text_can_be_put_back(keeps_length: bool) -> None:
     assert ("labels" in rows) == keeps_length
 
 
-def test_rates() -> None:
+def test_share_of_rearranged_blocks() -> None:
     def moved(**rates: float) -> list[list[int]]:
         rows = mover(**rates)({"input_ids": [BLOCK] * 400}, range(400))["input_ids"]
         return [row for row in rows if row != BLOCK]
@@ -73,7 +73,7 @@ def test_rates() -> None:
     assert mover()({"input_ids": [[1, 2, 3]]}, [0])["input_ids"] == [[1, 2, 3]]
 
 
-def test_what_happens_to_a_block_follows_from_the_seed_and_its_number() -> None:
+def test_rearranging_depends_on_seed_and_block_number_only() -> None:
     whole = mover()({"input_ids": [BLOCK] * 50}, range(50))["input_ids"]
     parts = [mover()({"input_ids": [BLOCK]}, [number])["input_ids"][0] for number in reversed(range(50))]
     assert whole == parts[::-1]
@@ -94,7 +94,7 @@ def test_a_command_makes_the_same_blocks_again_and_others_with_another_seed(
     first, again, other = blocks(), blocks("--overwrite_cache"), blocks("--seed", "8")
     assert first == again
     monkeypatch.setattr(MoveMiddle, "__call__", None)
-    monkeypatch.setattr(Grouping, "__call__", None)
+    monkeypatch.setattr(RowJoiner, "__call__", None)
     monkeypatch.setattr(FillInTheMiddle, "encode", None)
     assert first == blocks()  # found in the cache
     assert first[0] != other[0]

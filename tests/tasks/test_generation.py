@@ -12,8 +12,8 @@ import torch
 import transformers
 
 from ostinato.cli import main
-from ostinato.tasks.generation import Writer, Writing
-from ostinato.tasks.samples.sentences import SUBJECTS, english_and_german, sentence_about, source
+from ostinato.tasks.generation import GenerationOptions, TextGenerator
+from ostinato.tasks.samples.sentences import SUBJECTS, build_sentence, build_translation_pair, create_random
 from ostinato.tasks.tokenizers import GPT, train_tokenizer
 from tests.support.seq2seq_runs import save_model
 from tests.support.task_runs import read_rows
@@ -24,8 +24,8 @@ PROMPT = "Anna in Riga thought"
 @pytest.fixture(scope="module")
 def going_on(shelf: Path) -> str:
     """A directory with a small language model."""
-    numbers = source(0)
-    lines = [sentence_about(list(SUBJECTS)[i % 4], numbers) for i in range(100)]
+    numbers = create_random(0)
+    lines = [build_sentence(list(SUBJECTS)[i % 4], numbers) for i in range(100)]
     tokenizer = train_tokenizer(lines, 400, GPT)
     config = transformers.GPT2Config(
         vocab_size=len(tokenizer),
@@ -46,8 +46,8 @@ def going_on(shelf: Path) -> str:
 @pytest.fixture(scope="module")
 def answering(shelf: Path) -> str:
     """A directory with a model that reads and writes."""
-    numbers = source(0)
-    return save_model("bart", [english_and_german(numbers) for _ in range(60)], shelf / "bart")
+    numbers = create_random(0)
+    return save_model("bart", [build_translation_pair(numbers) for _ in range(60)], shelf / "bart")
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -90,7 +90,7 @@ def test_texts_are_those_of_generate(going_on: str, words: str, capsys: pytest.C
     assert printed == "".join(f"{text}\n" for text in expected)
 
 
-def test_a_model_that_answers_looks_for_the_likeliest(answering: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_encoder_decoder_does_not_sample(answering: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--model_name_or_path", answering, "--prompt", "often the king asks the dog"]
     expected = plainly(answering, "often the king asks the dog", max_new_tokens=63, do_sample=False)
     assert said(capsys, *words) == f"{expected[0]}\n"
@@ -99,25 +99,29 @@ def test_a_model_that_answers_looks_for_the_likeliest(answering: str, capsys: py
 
 
 @pytest.mark.parametrize("kind", ["going_on", "answering"])
-def test_what_streams_is_what_is_written(
+def test_streamed_pieces_equal_the_text(
     kind: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    writer, pieces = Writer.load(request.getfixturevalue(kind), use_cpu=True), []
+    generator, pieces = TextGenerator.load(request.getfixturevalue(kind), use_cpu=True), []
     torch.manual_seed(1)
-    whole = writer.write(PROMPT, Writing(max_new_tokens=12))
+    whole = generator.generate(PROMPT, GenerationOptions(max_new_tokens=12))
     torch.manual_seed(1)
-    assert writer.write(PROMPT, Writing(max_new_tokens=12), show=pieces.append) == whole == ["".join(pieces)]
+    assert (
+        generator.generate(PROMPT, GenerationOptions(max_new_tokens=12), show=pieces.append)
+        == whole
+        == ["".join(pieces)]
+    )
     assert len(pieces) > 3
     words = ["--model_name_or_path", request.getfixturevalue(kind), "--prompt", PROMPT]
     assert said(capsys, *words, "--stream") == said(capsys, *words)
 
 
 def test_a_text_ends_before_the_stop_token(going_on: str) -> None:
-    writer, greedy = Writer.load(going_on, use_cpu=True), Writing(do_sample=False)
-    (whole,) = writer.write(PROMPT, greedy)
+    generator, greedy = TextGenerator.load(going_on, use_cpu=True), GenerationOptions(do_sample=False)
+    (whole,) = generator.generate(PROMPT, greedy)
     stop, pieces = whole[5], []
-    options = Writing(do_sample=False, stop_token=stop)
-    assert writer.write(PROMPT, options, show=pieces.append) == [whole.partition(stop)[0]] == ["".join(pieces)]
+    options = GenerationOptions(do_sample=False, stop_token=stop)
+    assert generator.generate(PROMPT, options, show=pieces.append) == [whole.partition(stop)[0]] == ["".join(pieces)]
 
 
 def test_prompts_come_from_lines_and_go_to_lines(
@@ -145,12 +149,12 @@ def test_a_prefix_is_read_and_not_shown(going_on: str, answering: str, capsys: p
     assert known == said(capsys, *words, "--prefix", "the old ") != said(capsys, *words, "--prefix", "")
 
 
-def test_the_length_ends_with_the_positions(
+def test_new_tokens_are_limited_by_the_positions(
     going_on: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     said(capsys, "--model_name_or_path", going_on, "--prompt", PROMPT, "--length", "100")
     count = len(transformers.AutoTokenizer.from_pretrained(going_on)(PROMPT)["input_ids"])
-    assert f"at most {48 - count} tokens are written, not 100: the model has 48 positions" in caplog.text
+    assert f"at most {48 - count} tokens are generated, not 100: the model has 48 positions" in caplog.text
     said(capsys, "--model_name_or_path", going_on, "--prompt", PROMPT, "--num_beams", "2", "--temperature", "2")
     assert "--temperature, --k and --p have no effect" in caplog.text
     said(capsys, "--model_name_or_path", going_on, "--prompt", PROMPT, "--fp16")
@@ -160,18 +164,18 @@ def test_the_length_ends_with_the_positions(
 WRONG = {
     "--prompt Anna": "no model is named(?s:.*)--sample",
     "--model_name_or_path nowhere/model --prompt Anna": "no config can be loaded from 'nowhere/model'",
-    "--model_name_or_path empty --prompt Anna": "there is no model in empty(?s:.*)name the --output_dir",
-    "--model_name_or_path stopped --prompt Anna": "but checkpoints(?s:.*)--model_name_or_path stopped/checkpoint-3",
-    "--model_name_or_path judge --prompt Anna": "writes no texts(?s:.*)BertForSequenceClassification",
+    "--model_name_or_path empty --prompt Anna": "there is no model in empty(?s:.*)use the --output_dir",
+    "--model_name_or_path stopped --prompt Anna": "only checkpoints(?s:.*)--model_name_or_path stopped/checkpoint-3",
+    "--model_name_or_path judge --prompt Anna": "cannot generate text(?s:.*)BertForSequenceClassification",
     "--model_name_or_path GPT --prompt ": "--prompt: the prompt is empty",
     "--model_name_or_path GPT --prompt_file lines.txt": "lines.txt, line 2: the prompt is empty",
     "--model_name_or_path GPT --prompt_file none.txt": "--prompt_file none.txt cannot be read",
     "--model_name_or_path GPT --prompt_file empty.txt": "empty.txt holds no prompt",
     "--model_name_or_path GPT --prompt LONG": "the prompt is too long: [0-9]+ tokens(?s:.*)48 positions",
     "--model_name_or_path GPT --prompt Anna --stream --num_beams 2": "--stream with several texts at once",
-    "--model_name_or_path GPT --prompt Anna --temperature 0": "cannot be written so(?s:.*)temperature",
+    "--model_name_or_path GPT --prompt Anna --temperature 0": "cannot be generated with(?s:.*)temperature",
     "--model_name_or_path GPT --prompt Anna --output none/texts.jsonl": "--output none/texts.jsonl",
-    "--model_name_or_path GPT --prompt Anna --target_lang de": "has but one language",
+    "--model_name_or_path GPT --prompt Anna --target_lang de": "is not multilingual",
 }
 
 

@@ -117,7 +117,7 @@ def test_wrong_input_is_named(model: str, mistake: str) -> None:
         run("mlm", [*words, *more, *SHORT])
 
 
-def test_tokenizers_without_the_tokens_it_takes(model: str, tmp_path: Path) -> None:
+def test_tokenizers_without_mask_or_pad_token_are_errors(model: str, tmp_path: Path) -> None:
     words = ["--validation_file", write_text(Path("text.txt"), lines(20)), "--do_eval", *SHORT]
     causal = make_model(tmp_path / "causal", "gpt2", GPT, "GPT2LMHeadModel")
     with pytest.raises(ConfigError, match=r"(?s)has no mask token.*hides tokens behind it"):
@@ -127,7 +127,7 @@ def test_tokenizers_without_the_tokens_it_takes(model: str, tmp_path: Path) -> N
         run("mlm", [*words, "--model_name_or_path", bare, "--line_by_line"])
 
 
-def test_a_stopped_run_goes_on_as_if_it_had_not_been(model: str) -> None:
+def test_a_stopped_run_resumes_bit_for_bit(model: str) -> None:
     """Masks are drawn at random, and everything is rehearsed before the first step, also of a resumed run."""
     words = ["--train_file", write_text(Path("train.txt"), lines(60, 1)), "--do_train", "--model_name_or_path", model]
     words += [*SHORT, "--max_seq_length", "32", "--max_steps", "6", "--save_strategy", "steps", "--save_steps", "2"]

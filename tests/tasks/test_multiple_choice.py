@@ -12,7 +12,7 @@ import transformers
 
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
-from ostinato.tasks.samples.sentences import SUBJECTS, pick, sentence_about, source
+from ostinato.tasks.samples.sentences import SUBJECTS, build_sentence, create_random, pick
 from ostinato.tasks.tokenizers import BERT, train_tokenizer
 from tests.support.apis import guest
 from tests.support.task_runs import assert_same_run, measured, plain_arguments, read_rows, save_bert, write_rows
@@ -25,12 +25,12 @@ SHORT = [
 
 
 def choices(count: int, seed: int = 0, *, endings: int = 4) -> list[dict[str, Any]]:
-    numbers, rows = source(seed), []
+    numbers, rows = create_random(seed), []
     for _ in range(count):
         label = numbers.randrange(endings)
         words = [pick(SUBJECTS["music" if i == label else "sport"], numbers) for i in range(endings)]
         texts = {f"ending{i}": f"hears the {word}." for i, word in enumerate(words)}
-        rows.append({"sent1": sentence_about("music", numbers), "sent2": "Everybody", **texts, "label": label})
+        rows.append({"sent1": build_sentence("music", numbers), "sent2": "Everybody", **texts, "label": label})
     return rows
 
 
@@ -123,16 +123,16 @@ def told(caplog: pytest.LogCaptureFixture, words: list[str]) -> tuple[Any, list[
         logger.removeHandler(caplog.handler)
 
 
-def test_rows_are_cut_to_what_the_model_has_places_for(model: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_rows_are_truncated_to_the_positions_of_the_model(model: str, caplog: pytest.LogCaptureFixture) -> None:
     rows = [{**row, "sent1": row["sent1"] * (9 if i == 2 else 1)} for i, row in enumerate(choices(8))]
     words = ["--train_file", write_rows(Path("rows.jsonl"), rows), "--do_train", "--model_name_or_path", model, *SHORT]
     finished, lines = told(caplog, words)
     longest = max(len(ids) for row in finished.trainer.train_dataset["input_ids"] for ids in row)
     assert longest == 80 == finished.trainer.model.config.max_position_embeddings
-    assert "train: 1 of 8 rows are longer than 80 tokens (--max_seq_length)" in lines
+    assert "train: 1 of 8 rows are longer than 80 tokens (--max_seq_length) and were truncated" in lines
     assert finished.trainer.train_dataset.column_names[-1] == "labels"
     _, lines = told(caplog, [*words, "--max_seq_length", "200"])
-    assert "--max_seq_length 200: the model has places for 80 tokens, rows get no more" in lines
+    assert "--max_seq_length 200: the model has 80 positions, to which rows are truncated" in lines
 
 
 def test_rows_to_predict_need_no_label_and_endings_no_beginning(model: str) -> None:
@@ -149,7 +149,10 @@ def test_rows_to_predict_need_no_label_and_endings_no_beginning(model: str) -> N
 
 GOOD = choices(1)[0]
 WRONG_ROWS = {
-    "no such ending": ([GOOD, {**GOOD, "label": 4}], "dev.jsonl, row 2, column 'label'.*which are 0 to 3.*value is 4"),
+    "no such ending": (
+        [GOOD, {**GOOD, "label": 4}],
+        "dev.jsonl, row 2, column 'label'.*the numbers are 0 to 3.*value is 4",
+    ),
     "no label": ([GOOD, {**GOOD, "label": None}], "row 2, column 'label'"),
     "a name for a label": ([{**GOOD, "label": "ending1"}], "row 1, column 'label'.*0 to 3"),
     "an ending less": ([GOOD, {**GOOD, "ending3": None}], "row 2, column 'ending3': there is no ending.*has 4"),

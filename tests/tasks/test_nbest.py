@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ostinato.tasks.nbest import Found, Window, likely_spans, ranked, with_probabilities, with_silence, write_answers
+from ostinato.tasks.nbest import (
+    FoundAnswer,
+    Window,
+    add_probabilities,
+    choose_answer,
+    find_likely_spans,
+    rank_candidates,
+    write_answers,
+)
 from tests.support.question_reference import best_by_hand, silence_by_hand
 
 CONTEXT = "anna lives in ulm and works for a company in the south"
@@ -38,41 +46,41 @@ def a_window(draw: Any, ties: bool) -> tuple[np.ndarray, np.ndarray, list[Any]]:
 @pytest.mark.parametrize("ties", [True, False])
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_the_best_are_those_that_are_found_by_hand(ties: bool, data: Any) -> None:
+def test_best_answers_equal_brute_force(ties: bool, data: Any) -> None:
     windows = data.draw(st.lists(a_window(ties), min_size=1, max_size=3))
     n_best, longest = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 5))
     expected = best_by_hand(CONTEXT, windows, n_best, longest)
     spans = [
-        likely_spans(Window(number, tokens, 0), starts, ends, n_best, longest)
+        find_likely_spans(Window(number, tokens, 0), starts, ends, n_best, longest)
         for number, (starts, ends, tokens) in enumerate(windows)
     ]
-    assert [(one["text"], one["score"]) for one in ranked(CONTEXT, spans, n_best)] == expected
+    assert [(one["text"], one["score"]) for one in rank_candidates(CONTEXT, spans, n_best)] == expected
 
     rest = [data.draw(st.integers(0, len(starts) - 1)) for starts, _, _ in windows]
     silence, threshold = silence_by_hand(windows, rest), data.draw(st.sampled_from([-1.0, 0.0, 1.5]))
     example, empty = {"id": "7", "context": CONTEXT}, {"text": "", "score": silence}
-    found = with_silence(example, spans, empty, n_best=n_best, threshold=threshold)
+    found = choose_answer(example, spans, empty, n_best=n_best, threshold=threshold)
     speaks = bool(expected) and silence - expected[0][1] <= threshold
     assert found.text == (expected[0][0] if speaks else "")
     assert found.null_odds == silence - (expected[0][1] if expected else 0.0)
     assert sum(one["probability"] for one in found.n_best) == pytest.approx(1)
     assert [one for one in found.n_best if not one["text"]], "silence is always among the best, for its probability"
-    said = with_silence(example, spans, None, n_best=n_best, threshold=threshold)
+    said = choose_answer(example, spans, None, n_best=n_best, threshold=threshold)
     assert said.text == (expected[0][0] if expected else "")
     assert said.null_odds is None
 
 
 def test_probabilities_do_not_overflow() -> None:
-    listed = with_probabilities([{"text": "a", "score": 1000.0}, {"text": "b", "score": 998.0}])
+    listed = add_probabilities([{"text": "a", "score": 1000.0}, {"text": "b", "score": 998.0}])
     assert [one["probability"] for one in listed] == pytest.approx([0.8808, 0.1192], abs=1e-4)
-    assert with_probabilities([]) == []
+    assert add_probabilities([]) == []
 
 
 def test_files_of_answers(tmp_path: Path) -> None:
     best = [{"text": "Cádiz", "probability": 1.0}]
-    write_answers([Found(7, "Cádiz", best, 0.5), Found(8, "", best, 2.0)], tmp_path, "eval")
+    write_answers([FoundAnswer(7, "Cádiz", best, 0.5), FoundAnswer(8, "", best, 2.0)], tmp_path, "eval")
     assert json.loads((tmp_path / "eval_predictions.json").read_text(encoding="utf-8")) == {"7": "Cádiz", "8": ""}
     assert json.loads((tmp_path / "eval_null_odds.json").read_text()) == {"7": 0.5, "8": 2.0}
     assert json.loads((tmp_path / "eval_nbest_predictions.json").read_text(encoding="utf-8"))["7"] == best
-    write_answers([Found(7, "Ulm")], tmp_path, "predict")
+    write_answers([FoundAnswer(7, "Ulm")], tmp_path, "predict")
     assert sorted(path.name for path in tmp_path.glob("predict*")) == ["predict_predictions.json"]

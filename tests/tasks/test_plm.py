@@ -11,14 +11,14 @@ from sklearn.metrics import accuracy_score
 
 from ostinato import ConfigError
 from ostinato.tasks import run
-from ostinato.tasks.samples.plm_sample import WORDS
+from ostinato.tasks.samples.plm_sample import STYLE
 from tests.support.language_runs import SHORT, blocks_of, lines, make_model, plain_run, write_text
 from tests.support.task_runs import assert_same_run, measured, read_rows
 
 
 @pytest.fixture(scope="module")
 def model(shelf: Path) -> str:
-    return make_model(shelf / "model", "xlnet", WORDS, "XLNetLMHeadModel")
+    return make_model(shelf / "model", "xlnet", STYLE, "XLNetLMHeadModel")
 
 
 def test_the_sample_is_learned() -> None:
@@ -56,7 +56,7 @@ def test_losses_and_metrics_are_those_of_a_plain_program(model: str) -> None:
     assert {name: finished.metrics[name] for name in expected} == expected
 
 
-def test_lines_of_an_odd_length_are_filled_up(model: str) -> None:
+def test_lines_of_odd_length_are_padded(model: str) -> None:
     words = ["--validation_file", write_text(Path("text.txt"), lines(20)), "--do_eval", "--line_by_line"]
     finished = run("plm", [*words, "--max_seq_length", "32", "--model_name_or_path", model, *SHORT])
     rows, pad = finished.trainer.eval_dataset["input_ids"][:], finished.trainer.processing_class.pad_token_id
@@ -66,7 +66,7 @@ def test_lines_of_an_odd_length_are_filled_up(model: str) -> None:
 
 
 def test_the_tokenizer_needs_a_mask_token(tmp_path: Path) -> None:
-    model = make_model(tmp_path / "model", "xlnet", WORDS, "XLNetLMHeadModel", mask_token=None)
+    model = make_model(tmp_path / "model", "xlnet", STYLE, "XLNetLMHeadModel", mask_token=None)
     words = ["--validation_file", write_text(Path("text.txt"), lines(20)), "--do_eval", *SHORT]
     with pytest.raises(ConfigError, match="has no mask token"):
         run("plm", [*words, "--model_name_or_path", model])

@@ -13,8 +13,8 @@ import transformers
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
 from ostinato.tasks.questions import answers_of
-from ostinato.tasks.samples.question_answering_sample import question
-from ostinato.tasks.samples.sentences import source
+from ostinato.tasks.samples.question_answering_sample import build_question
+from ostinato.tasks.samples.sentences import create_random
 from ostinato.tasks.tokenizers import BERT, train_tokenizer
 from tests.support.apis import guest
 from tests.support.question_reference import best_by_hand, silence_by_hand, squad_by_hand
@@ -29,10 +29,10 @@ SHORT = [
 
 def questions(count: int, seed: int = 0, *, long: bool = False, silent: bool = False) -> list[dict[str, Any]]:
     """Rows; every other one is `long` enough for several windows, or without an answer (`silent`)."""
-    numbers = source(seed)
-    rows = [question(f"{seed}-{n}", numbers) for n in range(count)]
+    numbers = create_random(seed)
+    rows = [build_question(f"{seed}-{n}", numbers) for n in range(count)]
     for row in rows[::2] if long else []:
-        before = " ".join(question("", numbers)["context"] for _ in range(4)) + " "
+        before = " ".join(build_question("", numbers)["context"] for _ in range(4)) + " "
         row["context"], start = before + row["context"], row["answers"]["answer_start"][0]
         row["answers"] = {"text": row["answers"]["text"], "answer_start": [len(before) + start]}
     for row in rows[1::3] if silent else []:
@@ -163,7 +163,7 @@ def test_losses_and_answers_are_those_of_a_plain_program(model: str, kind: str) 
     assert windows > len(train) or "long" not in options
 
 
-def test_training_goes_by_the_best_answers(model: str) -> None:
+def test_the_best_model_is_chosen_by_answers(model: str) -> None:
     """Evaluations in training, f1 as what decides, early stopping and the best model at the end."""
     file = write_rows(Path("rows.jsonl"), questions(40))
     words = ["--model_name_or_path", model, "--train_file", file, "--validation_file", file, "--do_train", "--do_eval"]
@@ -202,7 +202,7 @@ def nested(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {"version": "v2.0", "data": articles}
 
 
-def test_rows_of_every_form_are_the_same_rows(model: str) -> None:
+def test_all_formats_of_squad_give_the_same_rows(model: str) -> None:
     rows = questions(30, silent=True)
     Path("nested.json").write_text(json.dumps(nested(rows)), encoding="utf-8")
     Path("flat.json").write_text(json.dumps({"version": "1", "data": rows}), encoding="utf-8")
@@ -220,7 +220,7 @@ def test_rows_of_every_form_are_the_same_rows(model: str) -> None:
     assert set(json.loads(Path("out/eval_predictions.json").read_text())) == {str(n) for n in range(20)}
 
 
-def test_a_test_set_may_keep_its_answers_to_itself(model: str) -> None:
+def test_a_test_set_needs_no_answers(model: str) -> None:
     rows = [{name: row[name] for name in ("id", "context", "question")} for row in questions(10)]
     words = [
         "--model_name_or_path",
@@ -253,12 +253,12 @@ def answers(*pairs: tuple[str, int]) -> dict[str, Any]:
 WRONG_ROWS = {
     "elsewhere": (
         wrong(answers=answers(("Ulm", 5))),
-        "row 2, column 'answers': 'Ulm' is not at character 5.*'liv' st.*14",
+        "row 2, column 'answers': 'Ulm' is not at character 5.*there is 'liv'.*14",
     ),
     "outside": (wrong(answers=answers(("Ulm", 99))), "row 2.*not at character 99.*has 18 characters.*it is at 14"),
     "negative": (wrong(answers=answers(("Ulm", -4))), "row 2.*not at character -4"),
-    "nowhere": (wrong(answers=answers(("Oslo", 0))), "row 2.*'Oslo' is not at.*'Anna' stands.*nowhere in the context"),
-    "no place": (wrong(answers={"text": ["Ulm"], "answer_start": []}), "row 2.*1 texts and 0 places"),
+    "nowhere": (wrong(answers=answers(("Oslo", 0))), "row 2.*'Oslo' is not at.*there is 'Anna'.*not in the context"),
+    "no place": (wrong(answers={"text": ["Ulm"], "answer_start": []}), "row 2.*1 texts and 0 positions"),
     "no answers": (wrong(answers=None), "row 2, column 'answers': these are not answers"),
     "empty context": (
         wrong(context=" ", answers=answers()),
@@ -277,7 +277,7 @@ def test_wrong_rows_are_named(model: str, mistake: str) -> None:
         run("question-answering", [*words, *SHORT])
 
 
-def test_missing_columns_and_ids_that_are_not_ids(model: str) -> None:
+def test_missing_columns_and_duplicate_ids_are_errors(model: str) -> None:
     words = ["--do_eval", "--model_name_or_path", model, *SHORT, "--validation_file"]
     rows = [{"query" if name == "question" else name: value for name, value in row.items()} for row in wrong()]
     with pytest.raises(DataError, match=r"dev.jsonl has no column 'question'\n.*'query'"):
@@ -289,7 +289,7 @@ def test_missing_columns_and_ids_that_are_not_ids(model: str) -> None:
         run("question-answering", [*words, write_rows(Path("twice.jsonl"), wrong(id="a"))])
 
 
-def test_windows_that_would_not_move_are_refused(model: str) -> None:
+def test_windows_that_would_not_advance_are_errors(model: str) -> None:
     file = write_rows(Path("train.jsonl"), wrong())
     words = ["--train_file", file, "--do_train", "--model_name_or_path", model, *SHORT]
     with pytest.raises(ConfigError, match="--doc_stride 40 and --max_seq_length 40"):
@@ -298,12 +298,12 @@ def test_windows_that_would_not_move_are_refused(model: str) -> None:
         run("question-answering", [*words, "--doc_stride", "38"])
 
 
-def test_tokenizers_that_cannot_do_it_are_refused(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsuitable_tokenizers_are_errors(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write_rows(Path("train.jsonl"), wrong())
     words = ["--train_file", file, "--do_train", "--model_name_or_path", model, *SHORT]
     with monkeypatch.context() as changed:
         changed.setattr(transformers.PreTrainedTokenizerFast, "is_fast", False)
-        with pytest.raises(ConfigError, match="does not say where in a text its tokens stand"):
+        with pytest.raises(ConfigError, match="does not return the positions of its tokens in a text"):
             run("question-answering", words)
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)
     tokenizer.pad_token = None

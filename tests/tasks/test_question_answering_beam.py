@@ -12,8 +12,8 @@ import torch
 import transformers
 
 from ostinato.tasks import run
-from ostinato.tasks.samples.question_answering_sample import question
-from ostinato.tasks.samples.sentences import source
+from ostinato.tasks.samples.question_answering_sample import build_question
+from ostinato.tasks.samples.sentences import create_random
 from ostinato.tasks.tokenizers import XLNET, train_tokenizer
 from tests.support.apis import guest
 from tests.support.question_reference import squad_by_hand
@@ -30,10 +30,10 @@ SHORT = [
 
 def questions(count: int, seed: int) -> list[dict[str, Any]]:
     """Every other row has a context of several windows; every third question has no answer."""
-    numbers = source(seed)
-    rows = [question(f"{seed}-{n}", numbers) for n in range(count)]
+    numbers = create_random(seed)
+    rows = [build_question(f"{seed}-{n}", numbers) for n in range(count)]
     for row in rows[::2]:
-        row["context"] += " " + " ".join(question("", numbers)["context"] for _ in range(3))
+        row["context"] += " " + " ".join(build_question("", numbers)["context"] for _ in range(3))
     for row in rows[1::3]:
         row["answers"] = {"text": [], "answer_start": []}
     return rows
@@ -155,7 +155,7 @@ def test_losses_and_answers_are_those_of_a_plain_program(model: str) -> None:
     assert_same_run(finished.trainer, theirs)
 
 
-def test_the_ends_of_a_start_are_its_own(model: str) -> None:
+def test_beam_ends_belong_to_their_start(model: str) -> None:
     """What is read from the model's rows of ends is what it says when that start is given to it."""
     network = transformers.XLNetForQuestionAnswering.from_pretrained(model).eval()
     ids = torch.randint(5, 100, (1, 12), generator=torch.Generator().manual_seed(0))

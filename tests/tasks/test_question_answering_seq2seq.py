@@ -12,8 +12,8 @@ import transformers
 
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
-from ostinato.tasks.samples.question_answering_sample import question
-from ostinato.tasks.samples.sentences import source
+from ostinato.tasks.samples.question_answering_sample import build_question
+from ostinato.tasks.samples.sentences import create_random
 from ostinato.tasks.tokenizers import T5, train_tokenizer
 from tests.support.apis import guest
 from tests.support.question_reference import squad_by_hand
@@ -28,8 +28,8 @@ SHORT = [
 
 
 def questions(count: int, seed: int = 0) -> list[dict[str, Any]]:
-    numbers = source(seed)
-    return [question(f"{seed}-{n}", numbers, names=4) for n in range(count)]
+    numbers = create_random(seed)
+    return [build_question(f"{seed}-{n}", numbers, names=4) for n in range(count)]
 
 
 @pytest.fixture(scope="module")

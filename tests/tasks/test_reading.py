@@ -53,7 +53,7 @@ def test_lines_of_text_and_parquet() -> None:
     assert list(read("rows.parquet").rows) == ROWS
 
 
-def test_words_that_others_take_for_nothing_are_texts() -> None:
+def test_na_and_null_are_texts() -> None:
     Path("rows.csv").write_text("text,label\nNA,None\nnull,nan\n,x\n")
     assert list(read("rows.csv").rows) == [
         {"text": "NA", "label": "None"},
@@ -85,19 +85,19 @@ BROKEN = {
     "header.csv": (b"text,label\n", "header.csv holds no rows"),
     "none.json": (b"[]", "none.json holds no rows"),
     "blank.jsonl": (b"\n\n", "blank.jsonl holds no rows"),
-    "long.csv": (b"text,label\na,1\nb,c,0\n", "long.csv, row 2: 3 values for 2 columns.*comma.*in quotes"),
+    "long.csv": (b"text,label\na,1\nb,c,0\n", "long.csv, row 2: 3 values for 2 columns.*comma.*must be quoted"),
     "long.tsv": (b"text\tlabel\na\t1\nb\tc\t0\n", "long.tsv, row 2: 3 values for 2 columns.*tab"),
-    "line.jsonl": (b'{"text": "a"}\n\n{"text": "b\n', "line.jsonl, line 3: this is not JSON"),
-    "line.jsonl.gz": (gzip.compress(b'{"text": "a"}\n{"text": \n'), "line.jsonl.gz, line 2: this is not JSON"),
-    "lines.json": (b'{"text": "a"}\n{"text": \n', "lines.json, line 2: this is not JSON"),
+    "line.jsonl": (b'{"text": "a"}\n\n{"text": "b\n', "line.jsonl, line 3: not valid JSON"),
+    "line.jsonl.gz": (gzip.compress(b'{"text": "a"}\n{"text": \n'), "line.jsonl.gz, line 2: not valid JSON"),
+    "lines.json": (b'{"text": "a"}\n{"text": \n', "lines.json, line 2: not valid JSON"),
     "list.jsonl": (b'{"text": "a"}\n[1, 2]\n', "list.jsonl, line 2: a list, not an object"),
     "place.json": (b'[{"text": "a"},\n {"text": ]', "place.json is not JSON.*line 2 column 11"),
-    "latin.csv": (b"text,label\nM\xfcller,1\n", "latin.csv, line 2: this is not UTF-8.*iconv"),
-    "latin.txt": (b"a\nM\xfcller\n", "latin.txt, line 2: this is not UTF-8"),
+    "latin.csv": (b"text,label\nM\xfcller,1\n", "latin.csv, line 2: not valid UTF-8.*iconv"),
+    "latin.txt": (b"a\nM\xfcller\n", "latin.txt, line 2: not valid UTF-8"),
     "other.parquet": (b"text", "other.parquet cannot be read as parquet"),
     "other.csv.gz": (b"text,label\na,1\n", "other.csv.gz cannot be read as csv.*[Nn]ot a gzip"),
-    "letter.docx": (b"x", "letter.docx: a file of kind '.docx' cannot be read.*.csv, .tsv"),
-    "rows": (b"x", "rows: a file of kind 'unknown' cannot be read"),
+    "letter.docx": (b"x", "letter.docx: a file of format '.docx' cannot be read.*.csv, .tsv"),
+    "rows": (b"x", "rows: a file of format 'unknown' cannot be read"),
 }
 
 
@@ -110,17 +110,17 @@ def test_broken_files(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert "Failed to" not in "".join(capfd.readouterr())  # what `datasets` would have said
 
 
-def test_json_that_is_not_utf8_is_found_when_it_is_looked_at() -> None:
+def test_json_that_is_not_utf8_is_an_error() -> None:
     Path("rows.jsonl").write_bytes(b'{"text": "a"}\n{"text": "M\xfcller"}\n')
-    with pytest.raises(DataError, match=r"rows.jsonl, line 2: this is not UTF-8"):
+    with pytest.raises(DataError, match=r"rows.jsonl, line 2: not valid UTF-8"):
         read("rows.jsonl").check_texts("text")
 
 
-def test_a_path_that_leads_nowhere() -> None:
+def test_a_missing_path_suggests_a_similar_one() -> None:
     Path("train.csv").write_text("text\na\n")
     Path("folder").mkdir()
     Path("folder/rows.csv").write_text("text\na\n")
-    with pytest.raises(ConfigError, match=r"(?s)trian.csv: there is no such file.*is it train.csv"):
+    with pytest.raises(ConfigError, match=r"(?s)trian.csv: there is no such file.*did you mean train.csv"):
         read("trian.csv")
     with pytest.raises(ConfigError, match=r"(?s)folder is a directory.*folder.rows\.csv"):
         read("folder")
@@ -132,12 +132,12 @@ def test_a_share_of_the_training_rows() -> None:
     splits = read_splits(arguments, ["train", "validation"])
     assert splits["validation"].rows["text"][:] == [str(i) for i in range(10)]
     assert splits["train"].rows["text"][:] == ["10", "11", "12"]
-    with pytest.raises(ConfigError, match="rows have to remain"):
+    with pytest.raises(ConfigError, match="both training and evaluation need rows"):
         read_splits(DataArguments(train_file="rows.txt", validation_split_percentage=1), ["train", "validation"])
 
 
-def test_rows_from_two_places_or_none() -> None:
-    with pytest.raises(ConfigError, match="leave one of them out"):
+def test_rows_need_exactly_one_source() -> None:
+    with pytest.raises(ConfigError, match="remove one of them"):
         read_splits(DataArguments(dataset_name="one", train_file="rows.csv"), ["train"])
     with pytest.raises(ConfigError, match="--train_file FILE, or --dataset_name NAME"):
         read_splits(DataArguments(), ["train"])

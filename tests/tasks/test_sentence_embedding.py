@@ -17,8 +17,8 @@ from torch.nn.functional import cosine_similarity, cross_entropy, mse_loss
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
 from ostinato.tasks.pooling import Pooling
-from ostinato.tasks.samples.sentences import SUBJECTS, sentence_about, source
-from ostinato.tasks.text_retrieval import Candidates, retrieval
+from ostinato.tasks.samples.sentences import SUBJECTS, build_sentence, create_random
+from ostinato.tasks.text_retrieval import Candidates, measure_retrieval
 from ostinato.tasks.tokenizers import BERT, train_tokenizer
 from ostinato.tasks.towers import CosineToScore, InBatchNegatives
 from tests.support.apis import guest
@@ -31,11 +31,11 @@ SHORT = [
 
 
 def scored(count: int, seed: int = 0) -> list[dict[str, Any]]:
-    numbers = source(seed)
+    numbers = create_random(seed)
     rows = []
     for _ in range(count):
         one, other = (list(SUBJECTS)[numbers.randrange(4)] for _ in range(2))
-        texts = [sentence_about(subject, numbers) for subject in (one, other)]
+        texts = [build_sentence(subject, numbers) for subject in (one, other)]
         score = 4.0 * (one == other) + numbers.randrange(3) / 2
         rows.append({"sentence1": texts[0], "sentence2": texts[1], "score": score})
     return rows
@@ -43,7 +43,7 @@ def scored(count: int, seed: int = 0) -> list[dict[str, Any]]:
 
 def pairs(count: int, seed: int = 0, *, hard: bool = False) -> list[dict[str, Any]]:
     """A question about one of many things, the sentence that answers it, and one that does not."""
-    numbers = source(seed)
+    numbers = create_random(seed)
     rows = []
     for _ in range(count):
         subject, other = numbers.sample(list(SUBJECTS), 2)
@@ -166,18 +166,20 @@ def test_equal_texts_are_no_negatives_of_one_another() -> None:
     scores = 20 * unit[:, 0] @ unit[:, 1].T
     counted = torch.tensor([[1, 0, 0, 0], [0, 1, 1, 1], [0, 1, 1, 0], [1, 1, 1, 1]], dtype=torch.bool)
     expected = -(scores - scores.masked_fill(~counted, -torch.inf).logsumexp(1, keepdim=True)).diagonal().mean()
-    torch.testing.assert_close(InBatchNegatives().loss(vectors, texts), expected)
+    torch.testing.assert_close(InBatchNegatives().compute_loss(vectors, texts), expected)
     back = -(scores - scores.masked_fill(~counted, -torch.inf).logsumexp(0, keepdim=True)).diagonal().mean()
-    torch.testing.assert_close(InBatchNegatives(symmetric=True).loss(vectors, texts), (expected + back) / 2)
-    InBatchNegatives().loss(vectors, texts).backward()
+    torch.testing.assert_close(InBatchNegatives(symmetric=True).compute_loss(vectors, texts), (expected + back) / 2)
+    InBatchNegatives().compute_loss(vectors, texts).backward()
     assert vectors.grad is not None and vectors.grad.isfinite().all()
 
 
-def test_losses_are_reckoned_in_float32() -> None:
+def test_losses_are_computed_in_float32() -> None:
     vectors = torch.randn(8, 2, 16, generator=torch.Generator().manual_seed(0)).bfloat16()
     texts = torch.arange(16).view(8, 2)
     for comparison, labels in ((CosineToScore(), torch.rand(8, dtype=torch.float64)), (InBatchNegatives(), texts)):
-        torch.testing.assert_close(comparison.loss(vectors, labels), comparison.loss(vectors.float(), labels))
+        torch.testing.assert_close(
+            comparison.compute_loss(vectors, labels), comparison.compute_loss(vectors.float(), labels)
+        )
 
 
 @pytest.mark.parametrize("mode", ["mean", "cls", "max"])
@@ -209,11 +211,11 @@ def test_retrieval_counts_every_text_of_the_set_once() -> None:
         "mrr": np.mean(1 / np.array(ranks)),
         **{f"recall_at_{k}": np.mean(np.array(ranks) <= k) for k in (1, 5, 10)},
     }
-    assert retrieval(vectors, texts) == pytest.approx(expected)
+    assert measure_retrieval(vectors, texts) == pytest.approx(expected)
     assert [int(rank) for found in Candidates(vectors, texts).search() for rank in found.ranks] == ranks
 
 
-def test_pairs_are_found_again_and_told(model: str) -> None:
+def test_retrieved_pairs_are_written_as_predictions(model: str) -> None:
     train, test = pairs(200), list({row["anchor"]: row for row in pairs(60, 9)}.values())
     words = ["--model_name_or_path", model, "--train_file", write_rows(Path("train.jsonl"), train), *SHORT]
     words += ["--validation_file", write_rows(Path("dev.jsonl"), test), "--test_file", "dev.jsonl"]
@@ -229,13 +231,13 @@ def test_pairs_are_found_again_and_told(model: str) -> None:
         assert (row["found"][0]["text"] == row["positive"]) == (row["rank"] == 1)
 
 
-def test_negatives_are_those_of_a_micro_batch_and_that_is_said(model: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_negatives_come_from_the_micro_batch_with_a_notice(model: str, caplog: pytest.LogCaptureFixture) -> None:
     words = ["--model_name_or_path", model, "--train_file", write_rows(Path("train.jsonl"), pairs(16)), *SHORT]
     words += ["--do_train", "--max_steps", "1", "--gradient_accumulation_steps", "2"]
     whole = [*words, "--per_device_train_batch_size", "16", "--gradient_accumulation_steps", "1"]
     with caplog.at_level("INFO"):
         one = run("sentence-embedding", words).trainer.state.log_history[0]["loss"]
-    assert "micro-batch of 8: accumulating gradients adds none" in caplog.text
+    assert "micro-batch of 8: gradient accumulation adds none" in caplog.text
     assert run("sentence-embedding", whole).trainer.state.log_history[0]["loss"] > one + 0.3
     with pytest.raises(ConfigError, match="there are none"):
         run("sentence-embedding", [*words, "--per_device_train_batch_size", "1"])
@@ -244,7 +246,7 @@ def test_negatives_are_those_of_a_micro_batch_and_that_is_said(model: str, caplo
 # ---- directories --------------------------------------------------------------------------------------------------
 
 
-def test_a_trained_directory_is_an_encoder_and_knows_its_pooling(model: str) -> None:
+def test_a_trained_directory_loads_as_encoder_with_pooling(model: str) -> None:
     file = write_rows(Path("rows.jsonl"), scored(24))
     words = ["--train_file", file, "--validation_file", file, "--do_eval", *SHORT]
     trained = run(
@@ -278,8 +280,8 @@ DIRECTORIES = {
         ["Normalize"],
         Pooling("mean", True),
     ),
-    "a pooling that is not here": ({"pooling_mode": "lasttoken"}, [], "asks for the pooling lasttoken"),
-    "two poolings": ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, [], "asks for the pooling"),
+    "a pooling that is not here": ({"pooling_mode": "lasttoken"}, [], "names the pooling lasttoken"),
+    "two poolings": ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, [], "names the pooling"),
     "a further layer": ({"pooling_mode": "cls"}, ["Dense"], "names a module Dense"),
 }
 
@@ -297,26 +299,26 @@ def test_directories_of_sentence_transformers(kind: str, tmp_path: Path) -> None
         return tmp_path / name if (tmp_path / name).is_file() else None
 
     if isinstance(expected, Pooling):
-        assert Pooling.saved_with(find) == expected
+        assert Pooling.load(find) == expected
     else:
         with pytest.raises(ConfigError, match=expected):
-            Pooling.saved_with(find)
+            Pooling.load(find)
     shutil.rmtree(tmp_path / "1_Pooling")
     (tmp_path / "modules.json").unlink()
-    assert Pooling.saved_with(find) is None
+    assert Pooling.load(find) is None
 
 
 # ---- rows ---------------------------------------------------------------------------------------------------------
 
 
-def test_scores_are_brought_to_one_and_that_is_said(model: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_scores_are_scaled_with_a_notice(model: str, caplog: pytest.LogCaptureFixture) -> None:
     rows = [{"text": row["sentence1"], "other": row["sentence2"], "points": i % 4} for i, row in enumerate(scored(24))]
     words = ["--model_name_or_path", model, "--validation_file", write_rows(Path("rows.jsonl"), rows), "--do_eval"]
     words += ["--text_column_names", "text, other", "--score_column_name", "points", *SHORT]
     with caplog.at_level("INFO"):
         labels = run("sentence-embedding", words).trainer.eval_dataset["labels"]
     assert list(labels) == [i % 4 / 3 for i in range(24)]
-    assert "their cosine is to be points / 3 (the largest in rows.jsonl)" in caplog.text
+    assert "fits their cosine to points / 3 (the largest in rows.jsonl)" in caplog.text
     labels = run("sentence-embedding", [*words, "--score_scale", "10"]).trainer.eval_dataset["labels"]
     assert list(labels) == [i % 4 / 10 for i in range(24)]
 
@@ -345,16 +347,16 @@ WRONG = {
         [{"sentence1": "a", "sentence2": "b", "scores": 1.0}],
         ["--loss", "cosine"],
         DataError,
-        "no column 'score'.*--score_column_name; is it 'scores'",
+        "no column 'score'.*--score_column_name; did you mean 'scores'",
     ),
     "four columns": (GOOD, ["--text_column_names", "a,b,c,d"], ConfigError, "two columns or three"),
     "a negative with scores": (
         [{**row, "negative": "x"} for row in GOOD],
         ["--loss", "cosine", "--text_column_names", "sentence1,sentence2,negative"],
         ConfigError,
-        "a score is of two texts",
+        "a score compares two texts",
     ),
-    "an encoder with a decoder": (GOOD, ["--config_name", "t5"], ConfigError, "t5 is an encoder with a decoder"),
+    "an encoder with a decoder": (GOOD, ["--config_name", "t5"], ConfigError, "t5 is an encoder-decoder model"),
 }
 
 

@@ -12,17 +12,17 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
-from ostinato.tasks.samples.sentences import report_and_summary, source
-from ostinato.tasks.summarization import sentences
+from ostinato.tasks.samples.sentences import build_report_and_summary, create_random
+from ostinato.tasks.summarization import split_sentences
 from tests.support.seq2seq_runs import SHORT, plain_program, save_model
 from tests.support.task_runs import assert_same_run, measured, read_rows, write_rows
 
 
 def reports(count: int, seed: int = 0) -> list[dict[str, Any]]:
     """Texts of three or six sentences, and summaries of one or two."""
-    numbers, rows = source(seed), []
+    numbers, rows = create_random(seed), []
     for row in range(count):
-        parts = [report_and_summary(numbers) for _ in range(1 + row % 2)]
+        parts = [build_report_and_summary(numbers) for _ in range(1 + row % 2)]
         texts, summaries = zip(*parts, strict=True)
         rows.append({"text": " ".join(texts), "summary": ". ".join(summaries) + "."})
     return rows
@@ -55,7 +55,7 @@ def rouge(written: list[str], expected: list[str]) -> dict[str, float]:
     """By Google's package, with its stemmer; the same sentences on lines of their own."""
     kinds = ["rouge1", "rouge2", "rougeL", "rougeLsum"]
     scorer = RougeScorer(kinds, use_stemmer=True)
-    lines = [["\n".join(sentences(text)) for text in side] for side in (expected, written)]
+    lines = [["\n".join(split_sentences(text)) for text in side] for side in (expected, written)]
     found = [scorer.score(truth, guess) for truth, guess in zip(*lines, strict=True)]
     return {kind: 100 * float(np.mean([one[kind].fmeasure for one in found])) for kind in kinds}
 
@@ -107,16 +107,16 @@ def test_rows_without_a_text_are_left_out_and_named(model: str, caplog: pytest.L
     rows[5] = {"text": None, "summary": "Anna won a race."}
     finished = run("summarization", command(model, rows, reports(8)))
     assert len(finished.trainer.train_dataset) == finished.metrics["train_samples"] == 6
-    assert "train.jsonl: 2 of 8 rows are left out" in caplog.text
+    assert "train.jsonl: 2 of 8 rows are dropped" in caplog.text
     assert "the first is row 3, column 'summary', without 'summary'" in caplog.text
-    with pytest.raises(DataError, match="row 1, column 'summary': no text for 'summary', and so in every row"):
+    with pytest.raises(DataError, match="row 1, column 'summary': no text for 'summary', as in every row"):
         run("summarization", command(model, [{**row, "summary": ""} for row in rows], reports(8)))
 
 
 WRONG_ROWS = {
     "no column": ([{"body": "a", "title": 1}], "has no column 'summary'.*'body', 'title'.*--summary_column"),
     "a number": ([{"text": "a", "summary": "b"}, {"text": "a", "summary": 3}], "row 2, column 'summary'.*not a text"),
-    "other rows to evaluate": (None, "dev.jsonl has no column 'summary'.*is it 'sumary'"),
+    "other rows to evaluate": (None, "dev.jsonl has no column 'summary'.*did you mean 'sumary'"),
 }
 
 
@@ -130,10 +130,10 @@ def test_wrong_rows_are_named(model: str, mistake: str) -> None:
 
 WRONG_OPTIONS = {
     "--max_target_length 65": "--max_target_length 65 is more.*64 positions.*--max_target_length 64",
-    "--generation_max_length 65": "--generation_max_length 65 is more than the model can write",
-    "--forced_bos_token <S>": "--forced_bos_token <S>: the tokenizer has no such token.*is it '<s>'",
+    "--generation_max_length 65": "--generation_max_length 65 is more than the model can generate",
+    "--forced_bos_token <S>": "--forced_bos_token <S>: the tokenizer has no such token.*did you mean '<s>'",
     "--max_source_length 100 --resize_position_embeddings false": "--max_source_length 100 is more.*64 positions",
-    "--max_source_length 100 --resize_position_embeddings true": "has 64 positions and cannot be given more",
+    "--max_source_length 100 --resize_position_embeddings true": "has 64 positions and cannot be extended",
     "--do_predict --test_file dev.jsonl": "--do_predict without --predict_with_generate",
     "--summary_column headline": "has no column 'headline'.*--summary_column",
 }
@@ -145,9 +145,11 @@ def test_wrong_options_are_refused_before_training(model: str, options: str) -> 
         run("summarization", command(model, reports(8), reports(8), *options.split()))
 
 
-def test_models_and_tokenizers_that_will_not_do(tmp_path: Path, model: str) -> None:
+def test_unsuitable_models_and_tokenizers_are_errors(tmp_path: Path, model: str) -> None:
     transformers.GPT2Config(n_layer=1, n_head=1, n_embd=8).save_pretrained("gpt")
-    with pytest.raises(ConfigError, match=r"(?s)type .gpt2. cannot learn summarization.*no encoder"):
+    with pytest.raises(
+        ConfigError, match=r"(?s)type .gpt2. cannot be trained for summarization.*not an encoder-decoder"
+    ):
         run("summarization", command(model, reports(8), reports(8), "--config_name", "gpt"))
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)
     tokenizer.pad_token = None
@@ -156,18 +158,18 @@ def test_models_and_tokenizers_that_will_not_do(tmp_path: Path, model: str) -> N
         run("summarization", command(model, reports(8), reports(8), "--tokenizer_name", "unpadded"))
 
 
-def test_what_is_cut_is_counted(model: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_truncated_texts_are_counted(model: str, caplog: pytest.LogCaptureFixture) -> None:
     rows = [{"text": "In Riga.", "summary": "Anna."}, *reports(6)[1::2]]
     finished = run("summarization", command(model, rows, rows[:1], "--max_source_length", "100"))
-    assert "texts are cut to 64 tokens, as many as the model has positions" in caplog.text
+    assert "texts are truncated to 64 tokens, the number of positions of the model" in caplog.text
     longest = max(len(row["input_ids"]) for row in finished.trainer.train_dataset)
     assert longest <= 64
     run("summarization", command(model, rows, rows[:1], "--max_source_length", "20", "--max_target_length", "8"))
     assert (
-        "train: of 4 rows were cut 3 sources to 20 tokens (--max_source_length) "
-        "and 3 targets to 8 (--max_target_length)" in caplog.text
+        "train: truncated 3 sources to 20 tokens (--max_source_length) "
+        "and 3 targets to 8 (--max_target_length), of 4 rows" in caplog.text
     )
-    assert "validation: of" not in caplog.text
+    assert "validation: truncated" not in caplog.text
     assert "only the loss is measured" in caplog.text
 
 
@@ -180,7 +182,7 @@ def test_texts_without_summaries_are_summarized(model: str) -> None:
     assert not any("rouge" in name or name.endswith("_loss") for name in finished.metrics)
 
 
-def test_columns_are_found_by_name_and_by_place(model: str) -> None:
+def test_columns_are_found_by_name_and_position(model: str) -> None:
     known = [{"id": "7", "dialogue": row["text"], "summary": row["summary"]} for row in reports(8)]
     trainer = run("summarization", command(model, known, known)).trainer
     features = trainer.train_dataset

@@ -14,7 +14,7 @@ from sklearn.metrics import f1_score, matthews_corrcoef
 
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
-from ostinato.tasks.samples.sentences import SUBJECTS, sentence_about, source
+from ostinato.tasks.samples.sentences import SUBJECTS, build_sentence, create_random
 from ostinato.tasks.tokenizers import BERT, train_tokenizer
 from tests.support.apis import guest
 from tests.support.task_runs import assert_same_run, measured, plain_arguments, read_rows, save_bert, write_rows
@@ -27,9 +27,9 @@ SHORT = [
 
 
 def sentences(count: int, seed: int = 0) -> list[dict[str, Any]]:
-    numbers = source(seed)
+    numbers = create_random(seed)
     subjects = [list(SUBJECTS)[numbers.randrange(4)] for _ in range(count)]
-    return [{"sentence": sentence_about(subject, numbers), "label": subject} for subject in subjects]
+    return [{"sentence": build_sentence(subject, numbers), "label": subject} for subject in subjects]
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_losses_and_metrics_are_those_of_a_plain_program(model: str, kind: str, 
     assert {name: finished.metrics[name] for name in expected} == pytest.approx(expected, rel=1e-12)
 
 
-def test_every_task_of_glue_is_measured_by_its_own(model: str) -> None:
+def test_every_glue_task_has_its_metric(model: str) -> None:
     rows = [{"sentence": row["sentence"], "label": int(row["label"] == "music")} for row in sentences(40)]
     file = write_rows(Path("dev.jsonl"), rows)
     words = ["--task_name", "cola", "--model_name_or_path", model, "--validation_file", file, "--do_eval"]
@@ -133,7 +133,7 @@ def test_every_task_of_glue_is_measured_by_its_own(model: str) -> None:
     assert finished.metrics["eval_matthews_correlation"] == pytest.approx(expected)
 
 
-def test_several_labels_in_a_row(model: str) -> None:
+def test_multilabel_rows(model: str) -> None:
     rows = [{"text": row["sentence"], "label": [row["label"], "any"]} for row in sentences(40)]
     words = ["--train_file", write_rows(Path("rows.jsonl"), rows), "--test_file", "rows.jsonl", "--do_train"]
     finished = run("text-classification", [*words, "--do_predict", "--model_name_or_path", model, *SHORT])
@@ -172,7 +172,10 @@ def test_a_trained_model_predicts_rows_without_labels(model: str, kind: str) -> 
 
 
 WRONG_ROWS = {
-    "no such label": ([{"sentence": "a", "label": "sprt"}], "dev.jsonl, row 1, column 'label'.*sprt.*is it 'sport'"),
+    "no such label": (
+        [{"sentence": "a", "label": "sprt"}],
+        "dev.jsonl, row 1, column 'label'.*sprt.*did you mean 'sport'",
+    ),
     "no label": (
         [{"sentence": "a", "label": "sport"}, {"sentence": "b", "label": None}],
         "dev.jsonl, row 2.*no label",

@@ -14,7 +14,7 @@ import transformers
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
 from ostinato.tasks.samples import token_classification_sample as sample
-from ostinato.tasks.samples.sentences import pick, source
+from ostinato.tasks.samples.sentences import create_random, pick
 from ostinato.tasks.tokenizers import BERT, XLNET, Style, train_tokenizer
 from tests.support.apis import guest
 from tests.support.task_runs import assert_same_run, logged, measured, read_rows, write_rows
@@ -29,9 +29,9 @@ PARTS = {"person": "NOUN", "place": "NOUN", "company": "NOUN", "went": "VERB", "
 
 def sentences(count: int, seed: int = 0) -> list[dict[str, Any]]:
     """Tagged sentences; every tag there is comes up in the first few."""
-    numbers = source(seed)
+    numbers = create_random(seed)
     patterns = [*sample.PATTERNS, *(pick(sample.PATTERNS, numbers) for _ in range(count))][:count]
-    return [sample._sentence(pattern, numbers) for pattern in patterns]
+    return [sample._build_sentence(pattern, numbers) for pattern in patterns]
 
 
 def parts_of_speech(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -311,14 +311,14 @@ def test_predictions_alone_have_a_tag_for_every_word(tmp_path: Path, all_tokens:
     ]
 
 
-def test_every_kind_of_entity_by_itself(model: str) -> None:
+def test_metrics_per_entity_type(model: str) -> None:
     file = write_rows(Path("rows.jsonl"), sentences(20))
     words = ["--train_file", file, "--validation_file", file, "--do_train", "--do_eval", "--model_name_or_path", model]
     finished = run("ner", [*words, *SHORT, "--return_entity_level_metrics", "--metric_for_best_model", "PERSON_f1"])
     assert {"eval_f1", "eval_PERSON_f1", "eval_PLACE_recall", "eval_COMPANY_precision"} <= set(finished.metrics)
 
 
-def test_what_does_not_fit_is_told(model: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_truncated_words_are_counted(model: str, caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("ostinato")
     logger.addHandler(caplog.handler)
     try:
@@ -328,7 +328,9 @@ def test_what_does_not_fit_is_told(model: str, caplog: pytest.LogCaptureFixture)
             run("ner", [*words, *SHORT, "--max_seq_length", "50"])
             told = [record.getMessage() for record in caplog.records if "longer than" in record.getMessage()]
             caplog.clear()
-            assert len(told) == 1 and told[0].startswith("train: 1 of 8 rows are longer than 50 tokens, and lose ")
+            assert len(told) == 1 and told[0].startswith(
+                "train: 1 of 8 rows are longer than 50 tokens (--max_seq_length) and were truncated by "
+            )
     finally:
         logger.removeHandler(caplog.handler)
 
@@ -341,7 +343,7 @@ WRONG_ROWS = {
         [GOOD, {**GOOD, "ner_tags": ["O"]}],
         "dev.jsonl, row 2, column 'ner_tags': 1 tags for the 2 words",
     ),
-    "no such tag": ([{**GOOD, "ner_tags": ["B-PERSN", "O"]}], "row 1, column 'ner_tags'.*is it 'B-PERSON'"),
+    "no such tag": ([{**GOOD, "ner_tags": ["B-PERSN", "O"]}], "row 1, column 'ner_tags'.*did you mean 'B-PERSON'"),
     "no tags": ([GOOD, {**GOOD, "ner_tags": None}], "row 2, column 'ner_tags'.*not a list of tags"),
     "a tag is missing": ([GOOD, {**GOOD, "ner_tags": ["O", None]}], "row 2, column 'ner_tags'.*there is no label"),
     "a text, not words": ([{**GOOD, "tokens": "Anna went"}], "row 1, column 'tokens'.*not a list of words"),
@@ -360,7 +362,7 @@ def test_wrong_rows_are_named(model: str, mistake: str) -> None:
         run("ner", words)
 
 
-def test_a_word_to_a_line_is_no_row(model: str) -> None:
+def test_a_text_file_is_an_error(model: str) -> None:
     Path("train.txt").write_text("Anna B-PERSON\nwent O\n")
     with pytest.raises(DataError, match=r"train\.txt holds lines of text"):
         run("ner", ["--train_file", "train.txt", "--do_train", "--model_name_or_path", model, *SHORT])
@@ -378,11 +380,11 @@ def test_a_model_is_not_evaluated_on_tags_that_it_does_not_know(model: str) -> N
         run("ner", ["--validation_file", other, *words])
 
 
-def test_tokenizers_that_cannot_do_it_are_refused(tmp_path: Path) -> None:
+def test_unsuitable_tokenizers_are_errors(tmp_path: Path) -> None:
     tokenizer = transformers.ByT5Tokenizer(extra_ids=0)
     home = save(tmp_path / "slow", small(tokenizer), tokenizer)
     words = ["--train_file", write_rows(Path("train.jsonl"), sentences(8)), "--do_train", *SHORT]
-    with pytest.raises(ConfigError, match="ByT5Tokenizer does not say which word a piece is from"):
+    with pytest.raises(ConfigError, match="ByT5Tokenizer does not return the word of a piece"):
         run("ner", [*words, "--model_name_or_path", home])
     bare = train_tokenizer(words_of(sentences(50)), 200, BERT)
     bare.pad_token = None

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import transformers
 
-from ostinato.tasks.feature_cache import tokenizer_facts
-from ostinato.tasks.models import fit_config
-from ostinato.tasks.samples.sentences import SUBJECTS, sentence_about, source
-from ostinato.tasks.tokenizers import BART, BERT, GPT, T5, XLNET, Style, style_of, train_tokenizer
+from ostinato.tasks.feature_cache import describe_tokenizer
+from ostinato.tasks.models import fit_config_to_tokenizer
+from ostinato.tasks.samples.sentences import SUBJECTS, build_sentence, create_random
+from ostinato.tasks.tokenizers import BART, BERT, GPT, T5, XLNET, Style, choose_style, train_tokenizer
 
 STYLES = {"BERT": BERT, "BART": BART, "GPT": GPT, "T5": T5, "XLNET": XLNET}
 
@@ -18,10 +18,10 @@ STYLES = {"BERT": BERT, "BART": BART, "GPT": GPT, "T5": T5, "XLNET": XLNET}
 @pytest.mark.parametrize("style", STYLES.values(), ids=STYLES)
 def test_the_same_texts_make_the_same_tokenizer(style: Style) -> None:
     """So that what one command has encoded with it, the next finds. Few pieces: many pairs are equally common."""
-    numbers = source(0)
-    texts = [sentence_about(subject, numbers) for subject in SUBJECTS for _ in range(25)]
+    numbers = create_random(0)
+    texts = [build_sentence(subject, numbers) for subject in SUBJECTS for _ in range(25)]
     first, *others = (train_tokenizer(iter(texts), 300, style) for _ in range(4))
-    assert all(tokenizer_facts(other) == tokenizer_facts(first) for other in others)
+    assert all(describe_tokenizer(other) == describe_tokenizer(first) for other in others)
     assert set(first.all_special_tokens) == set(style.special.values())
     assert first.decode(first("Anna in Lyon", add_special_tokens=False)["input_ids"]).split() == ["Anna", "in", "Lyon"]
 
@@ -37,19 +37,19 @@ KINDS = {
 
 
 def texts() -> list[str]:
-    numbers = source(1)
-    return [sentence_about(list(SUBJECTS)[i % 4], numbers) for i in range(300)]
+    numbers = create_random(1)
+    return [build_sentence(list(SUBJECTS)[i % 4], numbers) for i in range(300)]
 
 
 def trained(kind: str) -> tuple[transformers.PreTrainedTokenizerFast, transformers.PretrainedConfig]:
     config = transformers.AutoConfig.for_model(kind)
-    return train_tokenizer(iter(texts()), 350, style_of(config, KINDS[kind])), config
+    return train_tokenizer(iter(texts()), 350, choose_style(config, KINDS[kind])), config
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_saved_tokenizer_is_the_same(kind: str, tmp_path: Path) -> None:
     tokenizer, config = trained(kind)
-    fit_config(config, tokenizer)
+    fit_config_to_tokenizer(config, tokenizer)
     tokenizer.save_pretrained(tmp_path)
     config.save_pretrained(tmp_path)
     again = transformers.AutoTokenizer.from_pretrained(tmp_path)
@@ -64,7 +64,7 @@ def test_a_saved_tokenizer_is_the_same(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_config_knows_the_special_tokens(kind: str) -> None:
     tokenizer, config = trained(kind)
-    fit_config(config, tokenizer)
+    fit_config_to_tokenizer(config, tokenizer)
     assert config.vocab_size == len(tokenizer)
     assert config.pad_token_id == tokenizer.pad_token_id == 0
     for name in ("bos_token_id", "eos_token_id"):
@@ -80,11 +80,11 @@ def test_pairs_have_segments_where_the_model_knows_them() -> None:
     assert segments == sorted(segments)
     assert (set(segments), segments.count(2)) == ({0, 1, 2}, 1)  # the last one is that of <cls>
     distil = transformers.AutoConfig.for_model("distilbert")
-    assert "token_type_ids" not in train_tokenizer(texts(), 300, style_of(distil, "AutoModel"))("a", "b")
+    assert "token_type_ids" not in train_tokenizer(texts(), 300, choose_style(distil, "AutoModel"))("a", "b")
 
 
 def test_a_config_does_not_keep_the_numbers_of_other_tokens() -> None:
     tokenizer = trained("bert")[0]
     config = transformers.AutoConfig.for_model("mpnet")  # begins with token 0 and ends with token 2, by default
-    fit_config(config, tokenizer)
+    fit_config_to_tokenizer(config, tokenizer)
     assert (config.bos_token_id, config.eos_token_id, config.pad_token_id) == (None, None, 0)

@@ -12,8 +12,8 @@ import transformers
 
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
-from ostinato.tasks.generation import Writer
-from ostinato.tasks.samples.sentences import english_and_german, source
+from ostinato.tasks.generation import TextGenerator
+from ostinato.tasks.samples.sentences import build_translation_pair, create_random
 from tests.support.seq2seq_runs import SHORT, Pair, begin, plain_program, save_model
 from tests.support.task_runs import assert_same_run, measured, read_rows, write_rows
 
@@ -21,8 +21,8 @@ INTO_GERMAN = ["--source_lang", "en", "--target_lang", "de"]
 
 
 def sentences(count: int, seed: int = 0) -> list[Pair]:
-    numbers = source(seed)
-    return [english_and_german(numbers) for _ in range(count)]
+    numbers = create_random(seed)
+    return [build_translation_pair(numbers) for _ in range(count)]
 
 
 def write(name: str, pairs: list[Pair]) -> str:
@@ -121,7 +121,7 @@ def command(model: str, train: str, *more: str) -> list[str]:
     return [*words, "--num_train_epochs", "1", *more]
 
 
-def test_columns_named_after_languages_are_as_good(model: str) -> None:
+def test_columns_named_after_languages_give_the_same_rows(model: str) -> None:
     with Path("rows.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("id", "de", "en"), *((i, b, a) for i, (a, b) in enumerate(sentences(8)))])
     plain = run("translation", command(model, "rows.csv", *INTO_GERMAN)).trainer.train_dataset
@@ -137,7 +137,7 @@ def test_a_row_without_one_of_the_languages_is_left_out_and_named(
     rows[6] = {"translation": None}
     finished = run("translation", command(model, write_rows(Path("rows.jsonl"), rows), *INTO_GERMAN))
     assert len(finished.trainer.train_dataset) == 6
-    assert "rows.jsonl: 2 of 8 rows are left out" in caplog.text
+    assert "rows.jsonl: 2 of 8 rows are dropped" in caplog.text
     assert "the first is row 5, column 'translation', without 'de'" in caplog.text
     with pytest.raises(DataError, match="row 7, column 'translation': 'en' is empty"):
         run("translation", [*command(model, "rows.jsonl", *INTO_GERMAN), *PREDICT])
@@ -168,17 +168,17 @@ def test_rows_of_another_shape_are_named(model: str) -> None:
         run("translation", command(model, write_rows(Path("rows.jsonl"), rows), *INTO_GERMAN))
 
 
-def test_a_tokenizer_of_many_languages_has_to_know_ours(multilingual: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_multilingual_tokenizer_must_know_the_languages(multilingual: str, caplog: pytest.LogCaptureFixture) -> None:
     words = command(multilingual, write("rows.jsonl", sentences(8)))
     with pytest.raises(ConfigError, match=r"(?s)--target_lang de: the tokenizer has no such token.*ar_AR"):
         run("translation", [*words, "--source_lang", "en_XX", "--target_lang", "de"])
     finished = run("translation", [*words, *MULTILINGUAL])
-    assert "--forced_bos_token de_DE would have every text begin in that language" in caplog.text
+    assert "--forced_bos_token de_DE makes every generated text begin with that language" in caplog.text
     tokenizer, row = finished.trainer.processing_class, finished.trainer.train_dataset[0]
     beginnings = [tokenizer.convert_ids_to_tokens(row[name][0]) for name in ("input_ids", "labels")]
     assert beginnings == ["en_XX", "de_DE"]
     run("translation", [*words, *MULTILINGUAL, "--forced_bos_token", "de_DE"])
-    writer = Writer.load("out", use_cpu=True)
+    writer = TextGenerator.load("out", use_cpu=True)
     assert writer.model.generation_config.forced_bos_token_id == tokenizer.convert_tokens_to_ids("de_DE")
     assert (writer.tokenizer.src_lang, writer.tokenizer.tgt_lang) == ("en_XX", "de_DE")
     writer.set_languages(None, "fr_XX")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ostinato.tasks.context_windows import Windows, WindowSettings, cut
+from ostinato.tasks.context_windows import Windows, WindowSettings, cut_windows
 from ostinato.tasks.questions import Answers
 from ostinato.tasks.tokenizers import BERT, XLNET, train_tokenizer
 
@@ -36,7 +36,7 @@ def test_the_tokens_of_an_answer(data: Any) -> None:
     before = data.draw(st.integers(1, 3))  # special tokens and the question
     inside = np.array([False] * before + [True] * len(places) + [False])
     windows = Windows({}, [0], [[(0, 0)] * before + places + [(0, 0)]], [inside], [0])
-    starts, ends = windows.spans([Answers(["x" * length], [begin])])
+    starts, ends = windows.locate_answers([Answers(["x" * length], [begin])])
     if begin < first or begin + length > last:
         assert (starts, ends) == ([0], [0])
         return
@@ -46,26 +46,26 @@ def test_the_tokens_of_an_answer(data: Any) -> None:
     assert ends == [before + min(n for n, place in enumerate(places) if place[1] >= begin + length)]
 
 
-def test_windows_overlap_and_answers_are_where_they_are_said_to_be(tokenizer: Any) -> None:
+def test_windows_overlap_and_hold_the_answers(tokenizer: Any) -> None:
     context = f"{CONTEXT} {CONTEXT.replace('Ulm', 'Oslo')} {CONTEXT.replace('Ulm', 'Kiel')} {CONTEXT} {CONTEXT}"
     answer = Answers(["Oslo"], [context.index("Oslo")])
-    windows = cut(tokenizer, [" Where does Anna live?"], [context], WindowSettings(40, 8, pad=True), str)
-    assert len(windows.of) > 1 and {len(ids) for ids in windows.columns["input_ids"]} == {40}
+    windows = cut_windows(tokenizer, [" Where does Anna live?"], [context], WindowSettings(40, 8, pad=True), str)
+    assert len(windows.row_numbers) > 1 and {len(ids) for ids in windows.columns["input_ids"]} == {40}
     found = 0
-    for number, (start, end) in enumerate(zip(*windows.spans([answer]), strict=True)):
-        if start == windows.rest[number]:
+    for number, (start, end) in enumerate(zip(*windows.locate_answers([answer]), strict=True)):
+        if start == windows.cls_index[number]:
             assert windows.columns["input_ids"][number][start] == tokenizer.cls_token_id
             continue
-        places = windows.places()[number]
+        places = windows.get_context_offsets()[number]
         assert context[places[start][0] : places[end][1]].strip() == "Oslo"  # type: ignore[index]
         found += 1
     assert found >= 1
-    covered = {place for places in windows.places() for place in places if place}
+    covered = {place for places in windows.get_context_offsets() for place in places if place}
     assert "".join(context[begin:end] for begin, end in sorted(covered)).replace(" ", "") == context.replace(" ", "")
 
 
 def test_a_question_without_an_answer_points_at_the_token_for_it(tokenizer: Any) -> None:
-    windows = cut(tokenizer, ["Where?"], [CONTEXT], WindowSettings(60, 8, pad=False), str)
-    starts, ends = windows.spans([Answers([], [])])
-    assert starts == ends == list(windows.rest)
+    windows = cut_windows(tokenizer, ["Where?"], [CONTEXT], WindowSettings(60, 8, pad=False), str)
+    starts, ends = windows.locate_answers([Answers([], [])])
+    assert starts == ends == list(windows.cls_index)
     assert windows.columns["input_ids"][0][starts[0]] == tokenizer.cls_token_id

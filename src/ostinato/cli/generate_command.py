@@ -80,14 +80,18 @@ def run(options: argparse.Namespace) -> int:
     prompts = _prompts(options)
     if not sys.stderr.isatty():  # a pipe would get every redraw
         generation.import_transformers().utils.logging.disable_progress_bar()
-    source = options.model_name_or_path or generation.sample_model()
-    writer = generation.Writer.load(source, options.tokenizer_name, use_cpu=options.use_cpu, fp16=options.fp16)
+    source = options.model_name_or_path or generation.prepare_sample_model()
+    generator = generation.TextGenerator.load(
+        source, options.tokenizer_name, use_cpu=options.use_cpu, fp16=options.fp16
+    )
     if options.source_lang or options.target_lang:
-        writer.set_languages(options.source_lang, options.target_lang)
-    names = [field.name for field in fields(generation.Writing)]
-    writing = generation.Writing(**{name: getattr(options, name) for name in names})
+        generator.set_languages(options.source_lang, options.target_lang)
+    names = [field.name for field in fields(generation.GenerationOptions)]
+    writing = generation.GenerationOptions(**{name: getattr(options, name) for name in names})
     ostinato.set_seed(options.seed)
-    written = [(prompt, text) for prompt in prompts for text in _write(writer, prompt, writing, stream=options.stream)]
+    written = [
+        (prompt, text) for prompt in prompts for text in _write(generator, prompt, writing, stream=options.stream)
+    ]
     if options.output is not None:
         lines = (json.dumps({"prompt": prompt, "text": text}, ensure_ascii=False) for prompt, text in written)
         Path(options.output).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -95,15 +99,15 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _write(writer: Any, prompt: str, writing: Any, *, stream: bool) -> list[str]:
+def _write(generator: Any, prompt: str, writing: Any, *, stream: bool) -> list[str]:
     """Return the texts for one prompt, printed as they come. A continuation is printed after the prompt."""
-    before = "" if writer.answers else prompt
+    before = "" if generator.is_encoder_decoder else prompt
     if stream:
         print(before, end="", flush=True)
-        texts = writer.write(prompt, writing, show=lambda piece: print(piece, end="", flush=True))
+        texts = generator.generate(prompt, writing, show=lambda piece: print(piece, end="", flush=True))
         print()
         return texts
-    texts = writer.write(prompt, writing)
+    texts = generator.generate(prompt, writing)
     for text in texts:
         print(before + text, flush=True)
     return texts

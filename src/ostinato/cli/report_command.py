@@ -38,20 +38,20 @@ def run(options: argparse.Namespace) -> int:
 
     ids = options.run or [None] * len(options.runs)
     places = options.runs * len(ids) if len(options.runs) == 1 else options.runs
-    if len(places) > compare.MOST:
-        return _refused(f"at most {compare.MOST} runs can be compared, and {len(places)} are named")
+    if len(places) > compare.MAX_RUNS:
+        return _refused(f"at most {compare.MAX_RUNS} runs can be compared, and {len(places)} are named")
     if len(ids) != len(places):
         return _refused(f"{len(places)} journals are named, and {len(ids)} times --run: give one for each, or none")
     try:
         records = [journal_reader.read_run(place, run_id) for place, run_id in zip(places, ids, strict=True)]
         said = []
         if len(records) == 1:
-            path = Path(options.out) if options.out else run_page.page_path(places[0])
-            text = run_page.render(records[0])
+            path = Path(options.out) if options.out else run_page.choose_page_path(places[0])
+            text = run_page.render_run(records[0])
         else:
-            path, parted = Path(options.out or COMPARISON), compare.partings(records)
-            text = compare.render_comparison(records, parted)
-            said.extend(compare.summary(records, parted))
+            path, differences = Path(options.out or COMPARISON), compare.find_differences(records)
+            text = compare.render_comparison(records, differences)
+            said.extend(compare.summarize_comparison(records, differences))
     except journal_reader.JournalError as error:
         return _refused(str(error))
     try:

@@ -28,18 +28,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ..tasks.command import carry_out, understood  # noqa: PLC0415
+    from ..tasks.command import parse_command, run_command  # noqa: PLC0415
 
     if options.task is None:
         return _list()
     try:
-        asked = understood(options.task, options.arguments)
+        request = parse_command(options.task, options.arguments)
     except SystemExit as end:  # --help, or argparse has printed what is wrong
         return int(end.code or 0)
     except OstinatoError as error:
         print(f"ostinato: {error}", file=sys.stderr)
         return WRONG_COMMAND_LINE
-    carry_out(asked)
+    run_command(request)
     return 0
 
 

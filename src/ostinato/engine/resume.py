@@ -23,7 +23,7 @@ from ..core.random import set_seed
 from ..core.state import ExportableState, TrainerState
 from ..data.epoch_position import batching_of
 from ..data.sizes import is_iterable
-from ..journal.writer import plain
+from ..journal.writer import to_plain
 from ..optim import schedulers
 from .plan import Plan
 from .resume_plan import Resumed
@@ -205,5 +205,5 @@ def load_callback_state(callbacks: Sequence[Any], state: TrainerState) -> None:
             for name, value in own["attributes"].items():
                 setattr(callback, name, value)
             for name, value in own["args"].items():
-                if plain(now := getattr(callback, name, value)) != value:
+                if to_plain(now := getattr(callback, name, value)) != value:
                     note(f"{type(callback).__name__}: {name}={now!r} counts, not {value!r} as in the checkpoint")

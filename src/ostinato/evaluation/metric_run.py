@@ -69,7 +69,7 @@ class MetricRun:
         prediction = EvalPrediction(**given, losses=part["losses"] if with_losses else None, **part["facts"])
         current_batch.doing, current_batch.given = "metrics", given
         if not self._open:
-            self._open = [stream.opened(**self.known()) for stream in self._choose_streams(prediction)]
+            self._open = [stream.open(**self.known()) for stream in self._choose_streams(prediction)]
         for stream in self._open:
             current_batch.function = stream.metric.update
             stream.add(prediction)
@@ -107,7 +107,7 @@ class MetricRun:
         """Return all results by name."""
         for stream in self._open:
             current_batch.doing, current_batch.given, current_batch.function = "metrics", {}, stream.metric.compute
-            found = stream.result(processes=self.processes)
+            found = stream.compute(processes=self.processes)
             _check_result(found)
             for name, value in found.items():
                 if name in self._results:

@@ -84,11 +84,11 @@ def _is_pair(given: Any) -> bool:
 
 def _build_stream(entry: Any) -> Stream:
     if isinstance(entry, str):
-        return Stream.of(_build_named(entry, {}))
+        return Stream.wrap(_build_named(entry, {}))
     if _is_pair(entry):
         name, given = entry
-        return Stream.of(_build_named(name, given)) if isinstance(given, Mapping) else Stream.of(given, name)
-    return Stream.of(entry)
+        return Stream.wrap(_build_named(name, given)) if isinstance(given, Mapping) else Stream.wrap(given, name)
+    return Stream.wrap(entry)
 
 
 def _build_named(name: str, options: Mapping[str, Any]) -> Any:

@@ -201,7 +201,7 @@ def choose_fitting(host: MetricsHost, prediction: EvalPrediction) -> Sequence[St
             why=f"{choice.why}; token ids have to be turned into text",
             fix="pass processing_class=tokenizer to the trainer",
         )
-    return [Stream.of(part) for part in _restrict_choice(choice, names).build().parts]
+    return [Stream.wrap(part) for part in _restrict_choice(choice, names).build().parts]
 
 
 def _restrict_choice(choice: Choice, names: list[str]) -> Choice:

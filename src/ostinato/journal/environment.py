@@ -48,7 +48,7 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "device": str(device),
-        "packages": _versions(),
+        "packages": _read_versions(),
     }
     if device.type == "cuda":
         with suppress(Exception):  # a driver that does not answer is no reason to stop
@@ -58,7 +58,7 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
     return found
 
 
-def _versions() -> dict[str, str]:
+def _read_versions() -> dict[str, str]:
     versions = {"ostinato": getattr(sys.modules.get(__name__.partition(".")[0]), "__version__", "")}
     for name in _PACKAGES:
         if name in sys.modules:
@@ -70,33 +70,33 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def command() -> dict[str, Any]:
+def describe_command() -> dict[str, Any]:
     """Return the command that started this process."""
     words = list(getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv])
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     return {
-        "words": [_shortened(word) for word in remove_secrets(words)],
-        "directory": _working_directory(),
+        "words": [_shorten(word) for word in remove_secrets(words)],
+        "directory": _get_working_directory(),
         "script": main,
         "notebook": "ipykernel" in sys.modules,
-        "launcher": _launcher(),
+        "launcher": _describe_launcher(),
     }
 
 
-def _launcher() -> dict[str, Any] | None:
+def _describe_launcher() -> dict[str, Any] | None:
     """Return the launcher, if it was torchrun, and its number of processes."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
     counts = {"nodes": "GROUP_WORLD_SIZE", "per_node": "LOCAL_WORLD_SIZE"}
-    told = {name: os.environ.get(variable, "") for name, variable in counts.items()}
-    return {"name": "torchrun", **{name: int(one) if one.isdecimal() else 1 for name, one in told.items()}}
+    given = {name: os.environ.get(variable, "") for name, variable in counts.items()}
+    return {"name": "torchrun", **{name: int(one) if one.isdecimal() else 1 for name, one in given.items()}}
 
 
-def _shortened(word: str) -> str:
+def _shorten(word: str) -> str:
     return word if len(word) <= _MAX_WORD else f"{word[:_MAX_WORD]}…"
 
 
-def _working_directory() -> str | None:
+def _get_working_directory() -> str | None:
     try:
         return os.getcwd()
     except OSError:  # it has been deleted
@@ -109,7 +109,7 @@ def find_code_version() -> dict[str, str] | None:
     Whether files were changed since is not known: finding out means running git, which may take long or hang.
     """
     main = getattr(sys.modules.get("__main__"), "__file__", None)
-    start = Path(main).parent if main else Path(_working_directory() or ".")
+    start = Path(main).parent if main else Path(_get_working_directory() or ".")
     with suppress(OSError, ValueError):
         for folder in (start.resolve(), *start.resolve().parents):
             if (folder / ".git").exists():

@@ -19,7 +19,7 @@ from ..core.errors import OstinatoError
 from ..core.notices import warn
 from ..core.run_files import JOURNAL_NAME
 from ..core.state import TrainerControl, TrainerState
-from .writer import JournalFile, as_json, numbers_as_json
+from .writer import JournalFile, format_json, format_numbers_json
 
 VERSION = 1
 _MAX_PENDING = 100  # notices before the run begins
@@ -38,15 +38,15 @@ class RunView(Protocol):
         """Return all that is known before the first step: arguments, environment, command, plan."""
         ...
 
-    def seconds(self) -> dict[str, float]:
+    def read_seconds(self) -> dict[str, float]:
         """Return the seconds spent so far, by purpose."""
         ...
 
-    def memory(self) -> dict[str, int]:
+    def read_memory(self) -> dict[str, int]:
         """Return the bytes in use."""
         ...
 
-    def coverage(self) -> dict[str, Any]:
+    def read_coverage(self) -> dict[str, Any]:
         """Return how many rows of the current epoch are done."""
         ...
 
@@ -54,8 +54,8 @@ class RunView(Protocol):
 class JournalCallback(QuietCallback):
     """Appends what happens to `events.jsonl`. The trainer adds one on the main process; `journal=False` leaves it out.
 
-    Nothing is written before training begins, so a run that cannot start leaves no journal. A disk that takes no line
-    is said once, and training goes on.
+    Nothing is written before training begins, so a run that cannot start leaves no journal. A line that cannot
+    be written is reported once, and training continues.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class JournalCallback(QuietCallback):
         self._view: RunView | None = None
         self._run_id, self._head = "", ""  # what every line begins with, up to its time
         self._has_begun = False
-        self._pending: list[dict[str, Any]] = []  # what was said before the run began
+        self._pending: list[dict[str, Any]] = []  # notices from before the run began
         self._best: Any = None
         self._evaluated_at = 0
         self._memory: dict[str, int] = {}
@@ -84,7 +84,7 @@ class JournalCallback(QuietCallback):
     def open(self, view: RunView) -> None:
         """Prepare for a run; nothing is written yet."""
         self._view, self._has_begun, self._pending, self._run_id = view, False, [], view.run_id
-        self._head = f'{{"v":{VERSION},"run":{as_json(view.run_id)},"time":'
+        self._head = f'{{"v":{VERSION},"run":{format_json(view.run_id)},"time":'
 
     def record_notice(self, kind: str, text: str) -> None:
         """Record a notice or warning."""
@@ -104,7 +104,7 @@ class JournalCallback(QuietCallback):
         """Record that training failed or was stopped."""
         if not self._has_begun or self._view is None:
             return
-        entry = {"step": step, "seconds": _round(self._view.seconds()), "rows": self._view.coverage()}
+        entry = {"step": step, "seconds": _round(self._view.read_seconds()), "rows": self._view.read_coverage()}
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             self._write({"event": "stopped", **entry, "signal": _find_signal(error)})
             return
@@ -136,13 +136,13 @@ class JournalCallback(QuietCallback):
             return
         self._note_best(args, state)
         # Many runs log every step: this one line is put together from its parts, without a dict of all of them.
-        at = f'"step":{as_json(state.global_step)},"epoch":{as_json(state.epoch)}'
+        at = f'"step":{format_json(state.global_step)},"epoch":{format_json(state.epoch)}'
         if state.num_input_tokens_seen:
-            at += f',"tokens":{as_json(state.num_input_tokens_seen)}'
-        line = f'{self._head}{time.time():.3f},"event":"log",{at},"logs":{numbers_as_json(logs)}'
+            at += f',"tokens":{format_json(state.num_input_tokens_seen)}'
+        line = f'{self._head}{time.time():.3f},"event":"log",{at},"logs":{format_numbers_json(logs)}'
         if self._view is not None:
-            spent = ",".join([f'"{purpose}":{part:.4f}' for purpose, part in self._view.seconds().items()])
-            line += f',"seconds":{{{spent}}},"memory":{self._memory_text(self._view.memory())}'
+            spent = ",".join([f'"{purpose}":{part:.4f}' for purpose, part in self._view.read_seconds().items()])
+            line += f',"seconds":{{{spent}}},"memory":{self._format_memory(self._view.read_memory())}'
         self._append(line + "}")
 
     def on_evaluate(
@@ -158,13 +158,13 @@ class JournalCallback(QuietCallback):
             self._write({"event": "prediction", "step": state.global_step, "metrics": metrics})
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self._note_best(args, state)  # the save itself is told once it is whole
+        self._note_best(args, state)  # the save itself is recorded once it is complete
 
     def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._has_begun and self._view is not None:
             self._note_best(args, state)
             entry = {"event": "epoch", "step": state.global_step, "epoch": state.epoch}
-            self._write({**entry, "rows": self._view.coverage()})
+            self._write({**entry, "rows": self._view.read_coverage()})
 
     def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._has_begun and self._view is not None:
@@ -172,12 +172,12 @@ class JournalCallback(QuietCallback):
             entry = {"event": "end", "step": state.global_step, "epoch": state.epoch, "of_steps": state.max_steps}
             best = state.best_model_checkpoint
             entry["best_checkpoint"] = None if best is None else Path(best).name
-            self._write({**entry, "seconds": _round(self._view.seconds()), "memory": self._view.memory()})
+            self._write({**entry, "seconds": _round(self._view.read_seconds()), "memory": self._view.read_memory()})
 
     # ---- lines ----------------------------------------------------------------------------------------------------
 
     def _note_best(self, args: Any, state: TrainerState) -> None:
-        """Record a new best metric: an evaluation is compared after its event, so the next event tells."""
+        """Record a new best metric: an evaluation is compared after its own event."""
         if self._has_begun and state.best_metric is not None and state.best_metric != self._best:
             self._best = state.best_metric
             name = args.metric_for_best_model or "loss"
@@ -185,11 +185,11 @@ class JournalCallback(QuietCallback):
             self._write({"event": "best", "step": self._evaluated_at, "metric": metric, "value": self._best})
 
     def _write(self, entry: Mapping[str, Any]) -> None:
-        self._append(as_json({"v": VERSION, "run": self._run_id, "time": round(time.time(), 3), **entry}))
+        self._append(format_json({"v": VERSION, "run": self._run_id, "time": round(time.time(), 3), **entry}))
 
-    def _memory_text(self, memory: dict[str, int]) -> str:
-        if memory is not self._memory:  # a look serves for many lines
-            self._memory, self._memory_json = memory, as_json(memory)
+    def _format_memory(self, memory: dict[str, int]) -> str:
+        if memory is not self._memory:  # one measurement serves many lines
+            self._memory, self._memory_json = memory, format_json(memory)
         return self._memory_json
 
     def _append(self, line: str) -> None:
@@ -200,11 +200,11 @@ class JournalCallback(QuietCallback):
 
 
 def _describe_start(view: RunView) -> dict[str, Any]:
-    """Return what is known at the start; a data set or model that cannot be described does not stop training."""
+    """Return what is known at the start; a dataset or model that cannot be described does not stop training."""
     try:
         return view.describe_start()
     except Exception as error:
-        warn(f"the journal does not tell how this run began: {type(error).__name__}: {error}")
+        warn(f"the journal does not record how this run started: {type(error).__name__}: {error}")
         return {}
 
 
@@ -223,9 +223,9 @@ def _find_signal(error: BaseException) -> str:
 
 def _describe_error(error: BaseException) -> dict[str, Any]:
     """Return the message of an error, and where it came from."""
-    told: dict[str, Any] = {"type": type(error).__name__, "text": remove_keys(str(error))[:_MAX_TEXT]}
+    described: dict[str, Any] = {"type": type(error).__name__, "text": remove_keys(str(error))[:_MAX_TEXT]}
     if isinstance(error, OstinatoError):
-        told.update({name: remove_keys(getattr(error, name))[:_MAX_TEXT] for name in ("what", "why", "fix")})
+        described.update({name: remove_keys(getattr(error, name))[:_MAX_TEXT] for name in ("what", "why", "fix")})
     where = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    told["traceback"] = remove_keys(where)[-_MAX_TRACEBACK:]
-    return told
+    described["traceback"] = remove_keys(where)[-_MAX_TRACEBACK:]
+    return described

@@ -15,7 +15,7 @@ from ..core.protocols import JournalHost
 from ..core.tree import has_length
 from ..data.columns import has_columns
 from ..data.eval_set import rows_in
-from .environment import MemoryGauge, command, describe_environment, find_code_version
+from .environment import MemoryGauge, describe_command, describe_environment, find_code_version
 from .journal_callback import JournalCallback
 
 
@@ -95,24 +95,24 @@ class _RunView:
         arguments, settings = describe_arguments(trainer.args), JournalSettings.of(trainer.args)
         return {
             "name": settings.run_name or self.directory.name or str(self.directory),
-            "resumed_from": self._resumed_from(),
+            "resumed_from": self._describe_origin(),
             "forked_from": run.origin.forked_from,
             "arguments": {one.name: one.value for one in arguments},
             "origins": {one.name: str(one.origin) for one in arguments if one.origin.kind != "default"},
-            "plan": self._plan(settings),
+            "plan": self._describe_plan(settings),
             "environment": describe_environment(trainer.strategy.device),
             "processes": settings.world_size,
-            "command": command(),
+            "command": describe_command(),
             "code": find_code_version(),
         }
 
-    def _resumed_from(self) -> dict[str, Any] | None:
+    def _describe_origin(self) -> dict[str, Any] | None:
         run = self.run
         if self.checkpoint is None or run.origin.forked_from is not None:
             return None
         return {"step": run.origin.step, "checkpoint": Path(self.checkpoint).name}
 
-    def _plan(self, settings: JournalSettings) -> dict[str, Any]:
+    def _describe_plan(self, settings: JournalSettings) -> dict[str, Any]:
         trainer, plan = self.trainer, self.run.plan
         parameters = list(trainer.model.parameters())
         train, evaluated = trainer.train_dataset, trainer.eval_dataset
@@ -138,15 +138,15 @@ class _RunView:
             "columns_left_out": None if columns is None else columns.left_out,
         }
 
-    def seconds(self) -> dict[str, float]:
+    def read_seconds(self) -> dict[str, float]:
         """Return the seconds spent so far, by purpose."""
         return self.run.ledger.seconds()
 
-    def memory(self) -> dict[str, int]:
+    def read_memory(self) -> dict[str, int]:
         """Return the bytes in use."""
         return self.gauge.read()
 
-    def coverage(self) -> dict[str, Any]:
+    def read_coverage(self) -> dict[str, Any]:
         """Return how many rows of the current epoch are done."""
         run = self.run
         counted = {

@@ -18,9 +18,9 @@ from typing import Any
 
 from ..core.notices import warn
 
-_DEPTH = 8
+_MAX_DEPTH = 8
 _MAX_TEXT = 4_000  # characters of a text that JSON has no form for
-_BITS = 10_000  # of an integer: Python refuses to write out much longer ones
+_MAX_BITS = 10_000  # of an integer: Python refuses to write out much longer ones
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
@@ -40,7 +40,7 @@ class JournalFile:
 
     def append(self, entry: Mapping[str, Any]) -> None:
         """Write one line. Warn once if the disk does not take it, and record later how many lines are missing."""
-        self.append_line(as_json(entry))
+        self.append_line(format_json(entry))
 
     def append_line(self, line: str) -> None:
         """Write one line that is JSON already."""
@@ -89,10 +89,10 @@ class JournalFile:
             raise OSError(f"only {written} of {len(data)} bytes were written: no space left")
 
 
-def as_json(value: Any) -> str:
+def format_json(value: Any) -> str:
     """Return a value as JSON on one line; what JSON has no form for becomes text.
 
-    >>> as_json({"loss": float("nan"), "path": Path("out")})
+    >>> format_json({"loss": float("nan"), "path": Path("out")})
     '{"loss":"NaN","path":"out"}'
     """
     if _is_plain_number(value):
@@ -100,61 +100,61 @@ def as_json(value: Any) -> str:
     try:
         return _encode(value)
     except (TypeError, ValueError, RecursionError):  # a number that is not finite, a tensor, anything
-        return _encode(plain(value))
+        return _encode(to_plain(value))
 
 
-def numbers_as_json(numbers: Any) -> str:
+def format_numbers_json(numbers: Any) -> str:
     """Return a dict as JSON, in half the time if it holds finite numbers.
 
-    >>> numbers_as_json({"loss": 0.5, "tokens": 128})
+    >>> format_numbers_json({"loss": 0.5, "tokens": 128})
     '{"loss":0.5,"tokens":128}'
     """
     if type(numbers) is not dict:
-        return as_json(numbers)
+        return format_json(numbers)
     parts = []
     for name, value in numbers.items():
         if type(name) is not str or not _is_plain_number(value):
-            return as_json(numbers)
-        parts.append(f"{_quoted(name)}:{value!r}")
+            return format_json(numbers)
+        parts.append(f"{_quote(name)}:{value!r}")
     return "{" + ",".join(parts) + "}"
 
 
 def _is_plain_number(value: Any) -> bool:
     kind = type(value)  # not isinstance: a bool, or a number of numpy, is written otherwise
-    return math.isfinite(value) if kind is float else kind is int and value.bit_length() < _BITS
+    return math.isfinite(value) if kind is float else kind is int and value.bit_length() < _MAX_BITS
 
 
 @lru_cache(maxsize=1_000)
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return _encode(name)
 
 
-def plain(value: Any, depth: int = _DEPTH) -> Any:
+def to_plain(value: Any, depth: int = _MAX_DEPTH) -> Any:
     """Return a value as numbers, texts, lists and dicts; NaN and the infinities become texts."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):
-        return int(value) if value.bit_length() < _BITS else f"an integer of {value.bit_length()} bits"
+        return int(value) if value.bit_length() < _MAX_BITS else f"an integer of {value.bit_length()} bits"
     if isinstance(value, float):
-        return float(value) if math.isfinite(value) else _not_finite(value)
+        return float(value) if math.isfinite(value) else _format_not_finite(value)
     if isinstance(value, Mapping) and depth:
-        return {str(name): plain(one, depth - 1) for name, one in value.items()}
+        return {str(name): to_plain(one, depth - 1) for name, one in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)) and depth:
-        return [plain(one, depth - 1) for one in value]
+        return [to_plain(one, depth - 1) for one in value]
     item = getattr(value, "item", None)  # a number of numpy or torch
     if (callable(item) and getattr(value, "size", 1) in (1, ())) or callable(getattr(value, "numel", None)):
         try:
-            return plain(item(), 0) if callable(item) else _as_text(value)
+            return to_plain(item(), 0) if callable(item) else _to_text(value)
         except Exception:  # more than one number, or one without a value
-            return _as_text(value)
-    return _as_text(value)
+            return _to_text(value)
+    return _to_text(value)
 
 
-def _not_finite(value: float) -> str:
+def _format_not_finite(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _as_text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     try:
         return str(value)[:_MAX_TEXT]
     except Exception:

@@ -41,7 +41,7 @@ class Stream:
     takes: Takes
 
     @classmethod
-    def of(cls, metric: Any, name: str | None = None) -> Stream:
+    def wrap(cls, metric: Any, name: str | None = None) -> Stream:
         """Wrap a metric.
 
         >>> class Rows:
@@ -53,7 +53,7 @@ class Stream:
         ...
         ...     def compute(self):
         ...         return self.rows
-        >>> Stream.of(Rows()).name, Stream.of(Rows()).takes
+        >>> Stream.wrap(Rows()).name, Stream.wrap(Rows()).takes
         ('rows', 'pair')
         """
         if isinstance(metric, (Metric, Combined)):
@@ -62,7 +62,11 @@ class Stream:
                 metric.name = name
             return cls(metric, metric.name, "ours")
         given = name or getattr(metric, "name", None)
-        return cls(metric, given if isinstance(given, str) else _to_snake_case(type(metric).__name__), _takes(metric))
+        return cls(
+            metric,
+            given if isinstance(given, str) else _to_snake_case(type(metric).__name__),
+            _find_input_kind(metric),
+        )
 
     @property
     def keys(self) -> tuple[str, ...] | None:
@@ -74,7 +78,7 @@ class Stream:
         """Whether higher is better, by name, where that is known."""
         return self.metric.directions if self.takes == "ours" else {}
 
-    def opened(self, **known: Any) -> Stream:
+    def open(self, **known: Any) -> Stream:
         """Return an empty stream: a built-in metric is copied and told what the trainer knows, others are reset."""
         if self.takes == "ours":
             return Stream(self.metric.settled(**known), self.name, self.takes)
@@ -85,7 +89,7 @@ class Stream:
         """Add one batch."""
         if self.takes == "ours":
             for part in self.metric.parts if isinstance(self.metric, Combined) else [self.metric]:
-                part.update(*_read(prediction, part))
+                part.update(*_read_inputs(prediction, part))
             return
         prediction = _move_to(prediction, _find_device(self.metric))
         if self.takes == "prediction":
@@ -93,10 +97,10 @@ class Stream:
         else:
             self.metric.update(*prediction.aligned())
 
-    def result(self, *, processes: int = 1) -> dict[str, Any]:
+    def compute(self, *, processes: int = 1) -> dict[str, Any]:
         """Return the result for all batches, under names."""
-        with _without_sync(self.metric) if processes > 1 and self.takes != "ours" else nullcontext():
-            return _named(self.metric.compute(), self.name)
+        with _disable_sync(self.metric) if processes > 1 and self.takes != "ours" else nullcontext():
+            return _name_results(self.metric.compute(), self.name)
 
     def close(self) -> None:
         """Reset the metric."""
@@ -112,7 +116,7 @@ def _to_snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower().strip("_")
 
 
-def _takes(metric: Any) -> Takes:
+def _find_input_kind(metric: Any) -> Takes:
     if not is_streaming(metric):
         raise _build_not_streaming_error(metric)
     try:
@@ -148,15 +152,15 @@ def _build_not_streaming_error(metric: Any) -> MetricError:
     )
 
 
-def _read(prediction: EvalPrediction, metric: Metric) -> tuple[Any, Any]:
+def _read_inputs(prediction: EvalPrediction, metric: Metric) -> tuple[Any, Any]:
     """Return predictions and labels as a built-in metric takes them."""
     named = "logits" in (prediction.output_names or ())
     predictions, labels = prediction.logits if named else prediction.predictions, prediction.label_ids
     has_own_way = "shift" in vars(metric) or "tokenizer" in vars(metric)
-    return _shifted(predictions, labels) if prediction.shifts_labels and not has_own_way else (predictions, labels)
+    return _shift(predictions, labels) if prediction.shifts_labels and not has_own_way else (predictions, labels)
 
 
-def _shifted(predictions: Any, labels: Any) -> tuple[Any, Any]:
+def _shift(predictions: Any, labels: Any) -> tuple[Any, Any]:
     """Pair each position with the next label, where there is a prediction for every position."""
     if isinstance(predictions, tuple):
         predictions = predictions[0]
@@ -166,39 +170,41 @@ def _shifted(predictions: Any, labels: Any) -> tuple[Any, Any]:
     return predictions, labels
 
 
-def _members(metric: Any) -> Iterable[Any]:
+def _list_members(metric: Any) -> Iterable[Any]:
     """Return a metric, or all those of a collection of torchmetrics."""
     return metric.modules() if isinstance(metric, nn.Module) else [metric]
 
 
 def _find_device(metric: Any) -> torch.device:
-    devices = (getattr(member, "device", None) for member in _members(metric))
+    devices = (getattr(member, "device", None) for member in _list_members(metric))
     return next((device for device in devices if isinstance(device, torch.device)), torch.device("cpu"))
 
 
 @contextmanager
-def _without_sync(metric: Any) -> Iterator[None]:
+def _disable_sync(metric: Any) -> Iterator[None]:
     """Keep torchmetrics from syncing processes: each has seen the rows of all, which must not be added up."""
-    asking = [member for member in _members(metric) if callable(getattr(member, "distributed_available_fn", None))]
-    before = [member.distributed_available_fn for member in asking]
-    for member in asking:
+    synced = [
+        member for member in _list_members(metric) if callable(getattr(member, "distributed_available_fn", None))
+    ]
+    before = [member.distributed_available_fn for member in synced]
+    for member in synced:
         member.distributed_available_fn = lambda: False
     try:
         yield
     finally:
-        for member, function in zip(asking, before, strict=True):
+        for member, function in zip(synced, before, strict=True):
             member.distributed_available_fn = function
 
 
 def _move_to(prediction: EvalPrediction, target: torch.device) -> EvalPrediction:
-    def placed(tree: Any) -> Any:
+    def move(tree: Any) -> Any:
         return tree_map(lambda leaf: leaf.to(target) if isinstance(leaf, Tensor) else leaf, tree)
 
     parts = (prediction.predictions, prediction.label_ids, prediction.inputs, prediction.losses)
-    return prediction._like(*map(placed, parts))
+    return prediction._like(*map(move, parts))
 
 
-def _named(result: Any, name: str) -> dict[str, Any]:
+def _name_results(result: Any, name: str) -> dict[str, Any]:
     """Return a number, several numbers or a dict under names."""
     if isinstance(result, Mapping):
         return dict(result)

@@ -106,10 +106,10 @@ def suits(facts: Facts) -> Choice:
             " to score the answers' texts, turn spans into texts and use 'squad'",
         )
     for source in (facts.model_class, *facts.architectures):
-        head = _head(source)
-        if head is not None and (source == facts.model_class or _plausible(head, facts)):
-            return _for_head(head, source, facts)
-    return _for_labels(facts)
+        head = _find_head(source)
+        if head is not None and (source == facts.model_class or _is_plausible(head, facts)):
+            return _choose_for_head(head, source, facts)
+    return _choose_for_labels(facts)
 
 
 def facts_of(
@@ -145,11 +145,11 @@ def facts_of(
         task=_read_task(known("task_specific_params", {})),
         unlabelled_pixel=known("semantic_loss_ignore_index"),
         installed=frozenset(installed),
-        **_label_facts(labels),
+        **_read_label_facts(labels),
     )
 
 
-def _label_facts(labels: Any) -> dict[str, Any]:
+def _read_label_facts(labels: Any) -> dict[str, Any]:
     if isinstance(labels, (tuple, list)) and labels and getattr(labels[0], "shape", None) is not None:
         labels = labels[0]
     if not has_labels(labels):
@@ -170,11 +170,11 @@ def _read_task(tasks: Mapping[str, Any]) -> str | None:
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def _head(class_name: str) -> str | None:
+def _find_head(class_name: str) -> str | None:
     return next((head for part, head in _HEADS.items() if part in class_name), None)
 
 
-def _plausible(head: str, facts: Facts) -> bool:
+def _is_plausible(head: str, facts: Facts) -> bool:
     """Return whether labels fit a head that only the configuration names: it may be the backbone's."""
     if facts.label_shape is None:
         return True
@@ -185,31 +185,31 @@ def _plausible(head: str, facts: Facts) -> bool:
 # ---------------------------------------------------------------------------------------------------------- by head
 
 
-def _for_head(head: str, model: str, facts: Facts) -> Choice:
+def _choose_for_head(head: str, model: str, facts: Facts) -> Choice:
     if head == "generation":
         head = "seq2seq" if facts.is_encoder_decoder or any(part in model for part in _SPEECH) else "causal"
     if head == "causal" and facts.generates:
         head = "seq2seq"
     return {
-        "tokens": _tagging,
-        "multiple choice": _multiple_choice,
-        "segmentation": _segmentation,
-        "detection": _detection,
-        "ctc": _ctc,
-        "seq2seq": _seq2seq,
-        "masked": _masked,
-        "causal": _causal,
-        "classification": _classification,
+        "tokens": _choose_for_tagging,
+        "multiple choice": _choose_for_multiple_choice,
+        "segmentation": _choose_for_segmentation,
+        "detection": _choose_for_detection,
+        "ctc": _choose_for_ctc,
+        "seq2seq": _choose_for_seq2seq,
+        "masked": _choose_for_masked,
+        "causal": _choose_for_causal,
+        "classification": _choose_for_classification,
     }[head](model, facts)
 
 
-def _classification(model: str, facts: Facts) -> Choice:
+def _choose_for_classification(model: str, facts: Facts) -> Choice:
     problem = facts.problem_type or _find_problem_type(facts)
     if problem == "regression":
-        return _regression(f"{model} {_explain_problem(facts, 'predicts a number')}", facts)
+        return _choose_for_regression(f"{model} {_explain_problem(facts, 'predicts a number')}", facts)
     if problem == "multi_label_classification":
-        return _multilabel(f"{model} {_explain_problem(facts, 'gives several labels per row')}")
-    return _single_label(f"{model} gives one of {facts.num_labels or 'several'} classes per row", facts)
+        return _choose_for_multilabel(f"{model} {_explain_problem(facts, 'gives several labels per row')}")
+    return _choose_for_single_label(f"{model} gives one of {facts.num_labels or 'several'} classes per row", facts)
 
 
 def _find_problem_type(facts: Facts) -> str:
@@ -226,24 +226,24 @@ def _explain_problem(facts: Facts, what: str) -> str:
     return f"{what} ({'num_labels=1' if facts.num_labels == 1 else 'its labels are floats'})"
 
 
-def _single_label(why: str, facts: Facts) -> Choice:
+def _choose_for_single_label(why: str, facts: Facts) -> Choice:
     if facts.num_labels == 2:
         return Choice(("accuracy", "f1", "matthews_correlation"), why, {"f1": {"average": "binary"}})
     average = {} if facts.num_labels is None else {"f1": {"average": "macro"}}
     return Choice(("accuracy", "f1"), why, average)
 
 
-def _regression(why: str, facts: Facts) -> Choice:
+def _choose_for_regression(why: str, facts: Facts) -> Choice:
     wide = facts.label_shape is not None and len(facts.label_shape) > 1 and facts.label_shape[-1] > 1
     return Choice(("mse", "mae", "r2") if wide else ("mse", "mae", "pearson", "spearman"), why)
 
 
-def _multilabel(why: str) -> Choice:
+def _choose_for_multilabel(why: str) -> Choice:
     options = {"multilabel_f1": {"average": "micro"}}
     return Choice(("multilabel_f1", "multilabel_accuracy"), f"{why}, which hold or not one by one", options)
 
 
-def _tagging(model: str, facts: Facts) -> Choice:
+def _choose_for_tagging(model: str, facts: Facts) -> Choice:
     if any(str(tag).startswith(_TAG_PREFIXES) for tag in facts.id2label.values()):
         why = f"{model} tags tokens, and its tags name entities (B-, I-), so whole entities are compared"
         return Choice(("seqeval",), why, {"seqeval": {"label_names": dict(facts.id2label)}})
@@ -251,26 +251,26 @@ def _tagging(model: str, facts: Facts) -> Choice:
     return Choice(("accuracy", "f1"), why, {"f1": {"average": "macro"}})
 
 
-def _multiple_choice(model: str, facts: Facts) -> Choice:
+def _choose_for_multiple_choice(model: str, facts: Facts) -> Choice:
     return Choice(
         ("accuracy",), f"{model} picks one of several choices; their order means nothing, so only hits count"
     )
 
 
-def _causal(model: str, facts: Facts) -> Choice:
+def _choose_for_causal(model: str, facts: Facts) -> Choice:
     why = f"{model} predicts the next token, so labels are compared one place later"
-    return Choice(("perplexity", "token_accuracy"), why, _shifted(by_one=True))
+    return Choice(("perplexity", "token_accuracy"), why, _build_shift_options(by_one=True))
 
 
-def _masked(model: str, facts: Facts) -> Choice:
+def _choose_for_masked(model: str, facts: Facts) -> Choice:
     why = f"{model} predicts masked tokens where they stand, so labels are compared in place"
-    return Choice(("perplexity", "token_accuracy"), why, _shifted(by_one=False))
+    return Choice(("perplexity", "token_accuracy"), why, _build_shift_options(by_one=False))
 
 
-def _seq2seq(model: str, facts: Facts) -> Choice:
+def _choose_for_seq2seq(model: str, facts: Facts) -> Choice:
     if not facts.generates:
         why = f"{model} predicts the target in place, given what precedes; predict_with_generate=True compares texts"
-        return Choice(("perplexity", "token_accuracy"), why, _shifted(by_one=False))
+        return Choice(("perplexity", "token_accuracy"), why, _build_shift_options(by_one=False))
     task = facts.task or _guess_task(model)
     if task in ("transcription", "automatic-speech-recognition"):
         if "jiwer" not in facts.installed:
@@ -291,53 +291,53 @@ def _guess_task(model: str) -> str:
     return "translation" if any(part in model for part in _TRANSLATORS) else ""
 
 
-def _segmentation(model: str, facts: Facts) -> Choice:
+def _choose_for_segmentation(model: str, facts: Facts) -> Choice:
     options = {} if facts.unlabelled_pixel is None else {"mean_iou": {"ignore_index": facts.unlabelled_pixel}}
     return Choice(("mean_iou",), f"{model} gives one class per pixel, so areas are compared", options)
 
 
-def _detection(model: str, facts: Facts) -> Choice:
+def _choose_for_detection(model: str, facts: Facts) -> Choice:
     return Choice(
         (), f"{model} finds objects, which needs mean average precision: pass torchmetrics' as compute_metrics"
     )
 
 
-def _ctc(model: str, facts: Facts) -> Choice:
+def _choose_for_ctc(model: str, facts: Facts) -> Choice:
     return Choice((), f"{model} needs its logits decoded: in compute_metrics, decode both sides and use metric('wer')")
 
 
-def _shifted(*, by_one: bool) -> dict[str, dict[str, bool]]:
+def _build_shift_options(*, by_one: bool) -> dict[str, dict[str, bool]]:
     return {"perplexity": {"shift": by_one}, "token_accuracy": {"shift": by_one}}
 
 
 # --------------------------------------------------------------------------------------------------------- by labels
 
 
-def _for_labels(facts: Facts) -> Choice:
+def _choose_for_labels(facts: Facts) -> Choice:
     """Choose by the labels, for a model whose class name says nothing."""
     shape, floats = facts.label_shape, "float" in (facts.label_dtype or "")
     if facts.problem_type is not None:
-        return _classification(facts.model_class or "the model", facts)
+        return _choose_for_classification(facts.model_class or "the model", facts)
     if shape is None or facts.label_dtype is None:
-        return _unknown(facts, "its class name tells no task, and no labels were seen")
+        return _choose_none(facts, "its class name tells no task, and no labels were seen")
     column = len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
     if column and floats:
-        return _regression("the labels are one float per row: a value to predict", facts)
+        return _choose_for_regression("the labels are one float per row: a value to predict", facts)
     if column:
-        return _single_label("the labels are one whole number per row: a class", facts)
+        return _choose_for_single_label("the labels are one whole number per row: a class", facts)
     if facts.is_encoder_decoder and not floats and len(shape) == 2:
-        return _seq2seq(facts.model_class or "the model", facts)
+        return _choose_for_seq2seq(facts.model_class or "the model", facts)
     table = len(shape) == 2 and facts.labels_are_binary and shape[1] == (facts.num_labels or shape[1])
     if table and (floats or (facts.num_labels is not None and not facts.has_ignored)):
-        return _multilabel("the labels are a table of 0 and 1")
+        return _choose_for_multilabel("the labels are a table of 0 and 1")
     if floats and not facts.labels_are_binary:
-        return _regression(
+        return _choose_for_regression(
             f"the labels are {' x '.join(map(str, shape[1:]))} floats per row: values to predict", facts
         )
     tokens = f" (its vocabulary has {facts.vocab_size} tokens: try 'token_accuracy')" if facts.vocab_size else ""
-    return _unknown(facts, f"labels of shape {shape} and type {facts.label_dtype} fit several tasks{tokens}")
+    return _choose_none(facts, f"labels of shape {shape} and type {facts.label_dtype} fit several tasks{tokens}")
 
 
-def _unknown(facts: Facts, reason: str) -> Choice:
+def _choose_none(facts: Facts, reason: str) -> Choice:
     model = facts.model_class or "the model"
     return Choice((), f"no metric fits {model} for sure: {reason}; name them, as in metrics=['accuracy', 'f1']")

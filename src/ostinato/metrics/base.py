@@ -21,7 +21,7 @@ import numpy as np
 from ..core.errors import MetricError
 from .inputs import iterate_batches, split_prediction
 
-IGNORED = -100
+IGNORE_INDEX = -100
 Arrays = dict[str, np.ndarray]
 State = dict[str, "np.ndarray | int | float"]
 
@@ -120,7 +120,7 @@ class Metric(ABC):
         self,
         *,
         name: str | None = None,
-        ignore_index: int | None = IGNORED,
+        ignore_index: int | None = IGNORE_INDEX,
         interval: float | None = None,
         resamples: int = 1000,
         seed: int = 0,
@@ -146,11 +146,11 @@ class Metric(ABC):
             return {name: array.sum(axis=0, dtype=np.float64) for name, array in values.items()}
         return {name: np.tensordot(weights, array.astype(np.float64), axes=(0, 0)) for name, array in values.items()}
 
-    def _final(self, kept: Arrays) -> Arrays:
+    def _finalize(self, kept: Arrays) -> Arrays:
         """Return what is scored, from what was kept: for a metric that compares each row with all others."""
         return kept
 
-    def _names(self) -> tuple[str, ...]:
+    def _list_names(self) -> tuple[str, ...]:
         """Return the names of the result's values."""
         return (self.name,)
 
@@ -170,7 +170,7 @@ class Metric(ABC):
         ('f1', 'f1_low', 'f1_high')
         """
         bounds = () if self.interval is None else ("low", "high")
-        return (*self._names(), *(f"{name}_{bound}" for name in self._names() for bound in bounds))
+        return (*self._list_names(), *(f"{name}_{bound}" for name in self._list_names() for bound in bounds))
 
     @property
     def names_more(self) -> bool:
@@ -199,7 +199,7 @@ class Metric(ABC):
 
     def _add_measured(self, measured: Measured) -> None:
         if len(measured.row):
-            if self._keeps:
+            if self._keeps_statistics:
                 row = {} if self.interval is None else {"row": measured.row + self._rows}
                 self._keep({**measured.values, **row})
             if not self.keeps_rows:
@@ -211,18 +211,18 @@ class Metric(ABC):
         """Return the result for all batches since the last reset."""
         if not self._count:
             raise self._build_empty_error()
-        kept = self._final(self._joined()) if self._keeps else {}
+        kept = self._finalize(self._join_kept()) if self._keeps_statistics else {}
         totals = self._total(_drop_row(kept), None) if self.keeps_rows else self._totals
         assert totals is not None
         result = self._score(totals)
-        return {**result, **self._bounds(result, kept)} if self.interval is not None else result
+        return {**result, **self._compute_bounds(result, kept)} if self.interval is not None else result
 
     def state(self) -> State:
         """Return what was seen, as numbers and numeric arrays: for another process, or to continue later."""
         state: State = {"rows": self._rows, "count": self._count}
         state |= {f"total.{name}": np.asarray(array) for name, array in (self._totals or {}).items()}
         if self._kept:
-            state |= {f"kept.{name}": array for name, array in self._joined().items()}
+            state |= {f"kept.{name}": array for name, array in self._join_kept().items()}
         return state
 
     def merge(self, state: Mapping[str, Any]) -> None:
@@ -236,7 +236,7 @@ class Metric(ABC):
         >>> here.compute()
         {'mae': 2.0}
         """
-        totals, kept = _part(state, "total."), _part(state, "kept.")
+        totals, kept = _select_part(state, "total."), _select_part(state, "kept.")
         self._check_state(state, totals, kept)
         if kept:
             self._keep(kept if self.interval is None else {**kept, "row": kept["row"] + self._rows})
@@ -266,16 +266,16 @@ class Metric(ABC):
         fresh.reset()
         for option, value in known.items():
             if value is not None and option in vars(fresh) and vars(fresh)[option] in (None, {}):
-                fresh._settle(option, value)
+                fresh._set_option(option, value)
         return fresh
 
-    def _settle(self, option: str, value: Any) -> None:
+    def _set_option(self, option: str, value: Any) -> None:
         setattr(self, option, value)
 
     # --------------------------------------------------------------------------------------------------- the rest
 
     @property
-    def _keeps(self) -> bool:
+    def _keeps_statistics(self) -> bool:
         return self.keeps_rows or self.interval is not None
 
     def _add(self, totals: Arrays) -> None:
@@ -297,13 +297,13 @@ class Metric(ABC):
                     fix="use one metric per kind, or call reset() in between",
                 )
 
-    def _joined(self) -> Arrays:
+    def _join_kept(self) -> Arrays:
         """Return everything kept as one set of arrays."""
         if len(self._kept) > 1:
             self._kept = [{name: np.concatenate([part[name] for part in self._kept]) for name in self._kept[0]}]
         return self._kept[0]
 
-    def _bounds(self, result: dict[str, float], kept: Arrays) -> dict[str, float]:
+    def _compute_bounds(self, result: dict[str, float], kept: Arrays) -> dict[str, float]:
         """Return `{name}_low` and `{name}_high`, from rows drawn with replacement."""
         values = _drop_row(kept)
         found, row = np.unique(kept["row"], return_inverse=True)
@@ -320,7 +320,9 @@ class Metric(ABC):
                 why=f"none of {self.resamples} draws from {len(found)} rows could be scored",
                 fix="evaluate more rows, or leave out interval=",
             )
-        return _percentiles([name for name in result if name in self._names()], drawn, self.interval or 0.0)
+        return _compute_percentiles(
+            [name for name in result if name in self._list_names()], drawn, self.interval or 0.0
+        )
 
     def _build_empty_error(self) -> MetricError:
         if self._rows:
@@ -334,7 +336,7 @@ class Metric(ABC):
         ours = self._totals if self._totals is not None else totals
         expected = bool(int(state.get("count", 0)))
         fits = "rows" in state and "count" in state and (not totals or totals.keys() == ours.keys())
-        kept_fits = bool(kept) == self._keeps and ("row" in kept) == (self.interval is not None)
+        kept_fits = bool(kept) == self._keeps_statistics and ("row" in kept) == (self.interval is not None)
         if not fits or (expected and (not kept_fits or bool(totals) == self.keeps_rows)):
             raise MetricError(
                 what=f"{self.name} cannot merge this state",
@@ -369,11 +371,11 @@ def _drop_row(arrays: Arrays) -> Arrays:
     return {name: array for name, array in arrays.items() if name != "row"}
 
 
-def _part(state: Mapping[str, Any], prefix: str) -> Arrays:
+def _select_part(state: Mapping[str, Any], prefix: str) -> Arrays:
     return {name.removeprefix(prefix): np.asarray(value) for name, value in state.items() if name.startswith(prefix)}
 
 
-def _percentiles(names: list[str], drawn: list[dict[str, float]], interval: float) -> dict[str, float]:
+def _compute_percentiles(names: list[str], drawn: list[dict[str, float]], interval: float) -> dict[str, float]:
     bounds = {}
     for name in names:
         values = np.array([draw[name] for draw in drawn if name in draw])

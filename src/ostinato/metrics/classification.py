@@ -14,7 +14,7 @@ import numpy as np
 from ..core.errors import MetricError
 from ..core.notices import note_once
 from .base import Arrays, Measured, Metric, TooFewRowsError
-from .inputs import array, classes, counted, find_rows, read_class_labels, single
+from .inputs import find_counted, find_rows, get_first_output, read_array, read_class_labels, read_classes
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -35,7 +35,7 @@ class Accuracy(Metric):
     counts = True
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
-        found = classes(predictions, references, self.name, self.ignore_index)
+        found = read_classes(predictions, references, self.name, self.ignore_index)
         hit = found.truth == found.guess
         if found.one_each:
             values = {"correct": hit.astype(np.int64), "labels": np.ones(len(hit), dtype=np.int64)}
@@ -58,7 +58,7 @@ class ClassCounts(Metric):
     counts = grows = True
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
-        found = classes(predictions, references, self.name, self.ignore_index)
+        found = read_classes(predictions, references, self.name, self.ignore_index)
         self._num_classes = max(self._num_classes, found.num_classes)
         return Measured(
             found.rows,
@@ -136,17 +136,17 @@ class Averaged(ClassCounts):
         super().__init__(**options)
         self.average, self.positive = check_average(self.name, average, AVERAGES), positive
 
-    def _ratio(self, found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> np.ndarray:
+    def _compute_ratio(self, found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> np.ndarray:
         raise NotImplementedError
 
     def _score(self, totals: Arrays) -> dict[str, float]:
         found, predicted, present = totals["found"], totals["predicted"], totals["present"]
-        average = self.average or self._usual_average(len(present))
+        average = self.average or self._choose_average(len(present))
         if average == "binary":
-            return {self.name: self._binary(found, predicted, present)}
-        return {self.name: averaged(self._ratio, found, predicted, present, average)}
+            return {self.name: self._score_binary(found, predicted, present)}
+        return {self.name: compute_average(self._compute_ratio, found, predicted, present, average)}
 
-    def _binary(self, found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> float:
+    def _score_binary(self, found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> float:
         if len(present) > 2:
             raise MetricError(
                 what=f"{self.name}: average='binary' with {len(present)} classes",
@@ -159,10 +159,10 @@ class Averaged(ClassCounts):
                 why="they are 0 and 1",
                 fix="positive=1, or average='macro'",
             )
-        scores = self._ratio(found, predicted, present)
+        scores = self._compute_ratio(found, predicted, present)
         return float(scores[self.positive]) if self.positive < len(scores) else 0.0
 
-    def _usual_average(self, num_classes: int) -> str:
+    def _choose_average(self, num_classes: int) -> str:
         if num_classes <= 2:
             return "binary"
         note_once(f"{self.name} is averaged over {num_classes} classes: average='macro'", key=f"{self.name}.average")
@@ -178,8 +178,8 @@ class Precision(Averaged):
 
     default_name = "precision"
 
-    def _ratio(self, found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> np.ndarray:
-        return divided(found, predicted)
+    def _compute_ratio(self, found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> np.ndarray:
+        return divide(found, predicted)
 
 
 class Recall(Averaged):
@@ -191,8 +191,8 @@ class Recall(Averaged):
 
     default_name = "recall"
 
-    def _ratio(self, found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> np.ndarray:
-        return divided(found, present)
+    def _compute_ratio(self, found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> np.ndarray:
+        return divide(found, present)
 
 
 class F1(Averaged):
@@ -204,8 +204,8 @@ class F1(Averaged):
 
     default_name = "f1"
 
-    def _ratio(self, found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> np.ndarray:
-        return divided(2 * found, predicted + present)
+    def _compute_ratio(self, found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> np.ndarray:
+        return divide(2 * found, predicted + present)
 
 
 class RocAuc(Metric):
@@ -230,9 +230,9 @@ class RocAuc(Metric):
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
         labels = read_class_labels(references, self.name)
-        scores = array(single(predictions, self.name), self.name, "predictions")
-        mask = counted(labels, self.ignore_index)
-        kept = self._scores(scores, labels)[mask]
+        scores = read_array(get_first_output(predictions, self.name), self.name, "predictions")
+        mask = find_counted(labels, self.ignore_index)
+        kept = self._read_scores(scores, labels)[mask]
         truth = labels[mask]
         columns = kept.shape[1] if kept.ndim == 2 else 2
         if len(truth) and not 0 <= truth.min() <= truth.max() < columns:
@@ -244,11 +244,11 @@ class RocAuc(Metric):
             )
         return Measured(len(labels), find_rows(mask), {"scores": kept, "truth": truth.astype(np.int32)})
 
-    def _scores(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    def _read_scores(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
         if scores.ndim == labels.ndim + 1 and scores.shape[-1] == 1:
             scores = scores[..., 0]
         if scores.shape == labels.shape:
-            return finite(scores.astype(np.float32), self.name)
+            return check_finite(scores.astype(np.float32), self.name)
         if scores.shape[:-1] != labels.shape:
             raise MetricError(
                 what=f"{self.name}: predictions {scores.shape} do not fit labels {labels.shape}",
@@ -256,8 +256,8 @@ class RocAuc(Metric):
                 fix="pass logits, not class ids",
             )
         if scores.shape[-1] == 2:
-            return finite((scores[..., 1] - scores[..., 0]).astype(np.float32), self.name)
-        return finite(softmax(scores), self.name)
+            return check_finite((scores[..., 1] - scores[..., 0]).astype(np.float32), self.name)
+        return check_finite(softmax(scores), self.name)
 
     def _total(self, values: Arrays, weights: np.ndarray | None) -> Arrays:
         return values if weights is None else {name: np.repeat(one, weights, axis=0) for name, one in values.items()}
@@ -316,10 +316,10 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return (shifted / shifted.sum(axis=-1, keepdims=True)).astype(np.float32)
 
 
-def finite(scores: np.ndarray, name: str) -> np.ndarray:
+def check_finite(scores: np.ndarray, name: str) -> np.ndarray:
     """Return scores; raise if one is NaN, which has no order.
 
-    >>> finite(np.array([1.0]), "roc_auc")
+    >>> check_finite(np.array([1.0]), "roc_auc")
     array([1.])
     """
     if np.isnan(scores).any():
@@ -346,10 +346,12 @@ def check_average(name: str, average: str | None, allowed: tuple[str, ...]) -> A
     return average
 
 
-def averaged(ratio: Any, found: np.ndarray, predicted: np.ndarray, present: np.ndarray, average: str) -> float:
+def compute_average(ratio: Any, found: np.ndarray, predicted: np.ndarray, present: np.ndarray, average: str) -> float:
     """Average a ratio per class: "micro", "macro" or "weighted".
 
-    >>> shares = averaged(lambda f, p, t: divided(f, t), np.array([1, 1]), np.array([2, 1]), np.array([1, 2]), "macro")
+    >>> shares = compute_average(
+    ...     lambda f, p, t: divide(f, t), np.array([1, 1]), np.array([2, 1]), np.array([1, 2]), "macro"
+    ... )
     >>> shares
     0.75
     """
@@ -362,10 +364,10 @@ def averaged(ratio: Any, found: np.ndarray, predicted: np.ndarray, present: np.n
     return float(scores.mean()) if len(scores) else 0.0
 
 
-def divided(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+def divide(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     """Divide part by whole; 0 where the whole is 0.
 
-    >>> divided(np.array([1, 0]), np.array([2, 0]))
+    >>> divide(np.array([1, 0]), np.array([2, 0]))
     array([0.5, 0. ])
     """
     part, whole = np.asarray(part, dtype=np.float64), np.asarray(whole, dtype=np.float64)

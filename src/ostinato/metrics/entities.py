@@ -17,8 +17,8 @@ from torch import Tensor
 from ..core.errors import MetricError
 from ..core.notices import note_once
 from .base import Arrays, Measured, Metric
-from .classification import averaged, check_average, divided
-from .inputs import counted, read_class_ids, read_class_labels, single
+from .classification import check_average, compute_average, divide
+from .inputs import find_counted, get_first_output, read_class_ids, read_class_labels
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -62,7 +62,7 @@ class Seqeval(Metric):
     default_name = "seqeval"
     grows = True
 
-    def _names(self) -> tuple[str, ...]:
+    def _list_names(self) -> tuple[str, ...]:
         return ("precision", "recall", "f1", "accuracy")
 
     def __init__(
@@ -76,12 +76,12 @@ class Seqeval(Metric):
     ) -> None:
         super().__init__(**options)
         self.label_names = _check_label_names(label_names, self.name)
-        self.entities = reader(scheme, self.name)
+        self.entities = build_reader(scheme, self.name)
         self.average = check_average(self.name, average, ("micro", "macro", "weighted"))
         self.by_type = by_type
 
-    def _settle(self, option: str, value: Any) -> None:
-        super()._settle(option, _check_label_names(value, self.name) if option == "label_names" else value)
+    def _set_option(self, option: str, value: Any) -> None:
+        super()._set_option(option, _check_label_names(value, self.name) if option == "label_names" else value)
 
     @property
     def names_more(self) -> bool:
@@ -94,23 +94,23 @@ class Seqeval(Metric):
         self._types: list[str] = []  # the counts' second dimension is 1 + types; 0 is for single tags
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
-        guesses, truths, num_rows = self._tags(predictions, references)
+        guesses, truths, num_rows = self._read_tags(predictions, references)
         found: list[tuple[int, int, int, int, int]] = []
         for row, (guess, truth) in enumerate(zip(guesses, truths, strict=True)):
             if truth:
                 right = sum(one == other for one, other in zip(guess, truth, strict=True))
                 found.append((row, 0, right, len(truth), len(truth)))
-                found += [(row, *counts) for counts in self._by_type(guess, truth)]
+                found += [(row, *counts) for counts in self._count_by_type(guess, truth)]
         table = np.array(found, dtype=np.int32).reshape(-1, 5)
         return Measured(num_rows, table[:, 0], {"type": table[:, 1], "counts": table[:, 2:]})
 
-    def _by_type(self, guess: list[str], truth: list[str]) -> Iterable[tuple[int, int, int, int]]:
+    def _count_by_type(self, guess: list[str], truth: list[str]) -> Iterable[tuple[int, int, int, int]]:
         predicted, present = set(self.entities(guess)), set(self.entities(truth))
         for kind in sorted({entity.type for entity in predicted | present}):
             of_kind = [{entity for entity in side if entity.type == kind} for side in (predicted, present)]
-            yield self._number(kind), len(of_kind[0] & of_kind[1]), len(of_kind[0]), len(of_kind[1])
+            yield self._get_type_number(kind), len(of_kind[0] & of_kind[1]), len(of_kind[0]), len(of_kind[1])
 
-    def _number(self, kind: str) -> int:
+    def _get_type_number(self, kind: str) -> int:
         if kind not in self._types:
             self._types.append(kind)
         return 1 + self._types.index(kind)
@@ -123,9 +123,9 @@ class Seqeval(Metric):
     def _score(self, totals: Arrays) -> dict[str, float]:
         tags, (found, predicted, present) = totals["counts"][0], totals["counts"][1:].T
         result = {
-            "precision": averaged(_precision, found, predicted, present, self.average),
-            "recall": averaged(_recall, found, predicted, present, self.average),
-            "f1": averaged(_f1, found, predicted, present, self.average),
+            "precision": compute_average(_precision, found, predicted, present, self.average),
+            "recall": compute_average(_recall, found, predicted, present, self.average),
+            "f1": compute_average(_f1, found, predicted, present, self.average),
             "accuracy": float(tags[0] / tags[1]),
         }
         if self.by_type:
@@ -144,7 +144,7 @@ class Seqeval(Metric):
         """Add what another copy of this metric has seen, whatever order its types came in."""
         state = dict(state)
         names = bytes(np.asarray(state.pop("types", ()), dtype=np.uint8)).decode()
-        number = np.array([0, *(self._number(kind) for kind in (names.split("\n") if names else ()))])
+        number = np.array([0, *(self._get_type_number(kind) for kind in (names.split("\n") if names else ()))])
         if "total.counts" in state:
             counts = np.zeros((1 + len(self._types), 3))
             counts[number[: len(state["total.counts"])]] = state["total.counts"]
@@ -153,24 +153,24 @@ class Seqeval(Metric):
             state["kept.type"] = number[state["kept.type"]]
         super().merge(state)
 
-    def _tags(self, predictions: Any, references: Any) -> tuple[list[list[str]], list[list[str]], int]:
-        predictions = single(predictions, self.name)
-        if _are_tags(references):
-            return _paired([list(row) for row in predictions], [list(row) for row in references], self.name)
+    def _read_tags(self, predictions: Any, references: Any) -> tuple[list[list[str]], list[list[str]], int]:
+        predictions = get_first_output(predictions, self.name)
+        if _is_tag_list(references):
+            return _pair_tags([list(row) for row in predictions], [list(row) for row in references], self.name)
         labels = read_class_labels(references, self.name)
         if not isinstance(predictions, Tensor):
             predictions = np.asarray(predictions)
         if labels.ndim == 1:
             labels, predictions = labels[None], predictions[None]
         ids, labels, _ = read_class_ids(predictions, labels, self.name)
-        mask = counted(labels, self.ignore_index)
+        mask = find_counted(labels, self.ignore_index)
         pairs = [
-            (self._named(guess[there]), self._named(truth[there]))
+            (self._name_tags(guess[there]), self._name_tags(truth[there]))
             for guess, truth, there in zip(ids, labels, mask, strict=True)
         ]
         return [guess for guess, _ in pairs], [truth for _, truth in pairs], len(labels)
 
-    def _named(self, ids: np.ndarray) -> list[str]:
+    def _name_tags(self, ids: np.ndarray) -> list[str]:
         if not self.label_names:
             raise MetricError(
                 what=f"{self.name} got class ids and no tags",
@@ -188,18 +188,18 @@ class Seqeval(Metric):
 
 
 def _precision(found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> np.ndarray:
-    return divided(found, predicted)
+    return divide(found, predicted)
 
 
 def _recall(found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> np.ndarray:
-    return divided(found, present)
+    return divide(found, present)
 
 
 def _f1(found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> np.ndarray:
-    return divided(2 * found, predicted + present)
+    return divide(2 * found, predicted + present)
 
 
-def _are_tags(rows: Any) -> bool:
+def _is_tag_list(rows: Any) -> bool:
     if isinstance(rows, (np.ndarray, Tensor)):
         return False
     first = (
@@ -208,7 +208,7 @@ def _are_tags(rows: Any) -> bool:
     return first is None or isinstance(first, str)
 
 
-def _paired(
+def _pair_tags(
     guesses: list[list[str]], truths: list[list[str]], name: str
 ) -> tuple[list[list[str]], list[list[str]], int]:
     lengths = [[len(row) for row in side] for side in (guesses, truths)]
@@ -226,7 +226,7 @@ def _check_label_names(names: Sequence[str] | Mapping[Any, str] | None, name: st
         return {}
     pairs = names.items() if isinstance(names, Mapping) else enumerate(names)
     known = {int(number): tag for number, tag in pairs}  # a config read from JSON has ids as text
-    if not any(_split(tag)[0] != "O" for tag in known.values()):
+    if not any(_split_tag(tag)[0] != "O" for tag in known.values()):
         raise MetricError(
             what=f"{name}: none of the tags {', '.join(map(repr, list(known.values())[:4]))} names an entity",
             why="tags are 'O', or a prefix and a type: 'B-PER', 'I-PER'",
@@ -238,12 +238,12 @@ def _check_label_names(names: Sequence[str] | Mapping[Any, str] | None, name: st
 # --------------------------------------------------------------------------------------------------- reading entities
 
 
-def reader(scheme: str | None, name: str = "seqeval") -> Callable[[Sequence[str]], list[Entity]]:
+def build_reader(scheme: str | None, name: str = "seqeval") -> Callable[[Sequence[str]], list[Entity]]:
     """Return the function that finds entities in one row of tags.
 
-    >>> reader(None)(["I-PER", "I-PER", "B-PER", "O"])
+    >>> build_reader(None)(["I-PER", "I-PER", "B-PER", "O"])
     [Entity(type='PER', first=0, last=1), Entity(type='PER', first=2, last=2)]
-    >>> reader("IOB2")(["I-PER", "I-PER", "B-PER", "O"])
+    >>> build_reader("IOB2")(["I-PER", "I-PER", "B-PER", "O"])
     [Entity(type='PER', first=2, last=2)]
     """
     if scheme is None:
@@ -265,21 +265,21 @@ def lenient_entities(tags: Sequence[str]) -> list[Entity]:
     """
     found: list[Entity] = []
     start, before, kind_before = 0, "O", ""
-    for place, (prefix, kind) in enumerate([*map(_split, tags), ("O", "")]):
+    for place, (prefix, kind) in enumerate([*map(_split_tag, tags), ("O", "")]):
         prefix = {"L": "E", "U": "S"}.get(prefix, prefix)  # BILOU's words for the same
-        if before != "O" and _ends(before, prefix, same=kind == kind_before):
+        if before != "O" and _is_end(before, prefix, same=kind == kind_before):
             found.append(Entity(kind_before, start, place - 1))
-        if prefix != "O" and _begins(before, prefix, same=kind == kind_before):
+        if prefix != "O" and _is_begin(before, prefix, same=kind == kind_before):
             start = place
         before, kind_before = prefix, kind
     return found
 
 
-def _ends(before: str, prefix: str, *, same: bool) -> bool:
+def _is_end(before: str, prefix: str, *, same: bool) -> bool:
     return before in "ES" or prefix in "BSO" or not same
 
 
-def _begins(before: str, prefix: str, *, same: bool) -> bool:
+def _is_begin(before: str, prefix: str, *, same: bool) -> bool:
     return prefix in "BS" or before in "ESO" or not same
 
 
@@ -289,7 +289,7 @@ def strict_entities(tags: Sequence[str], scheme: str) -> list[Entity]:
     >>> strict_entities(["B-PER", "E-PER", "B-LOC"], "IOBES")
     [Entity(type='PER', first=0, last=1)]
     """
-    split = [_split(tag) for tag in tags]
+    split = [_split_tag(tag) for tag in tags]
     unknown = [tag for tag, (prefix, _) in zip(tags, split, strict=True) if prefix not in SCHEMES[scheme] + "O"]
     if unknown:
         raise MetricError(
@@ -305,13 +305,13 @@ def strict_entities(tags: Sequence[str], scheme: str) -> list[Entity]:
             start = place
         elif not continues:
             start = None
-        if start is not None and _complete(split, place, scheme):
+        if start is not None and _is_complete(split, place, scheme):
             found.append(Entity(kind, start, place))
             start = None
     return found
 
 
-def _complete(split: list[tuple[str, str]], place: int, scheme: str) -> bool:
+def _is_complete(split: list[tuple[str, str]], place: int, scheme: str) -> bool:
     """Return whether an open entity ends here."""
     if scheme != "IOB2":
         return split[place][0] in "ESLU"
@@ -319,7 +319,7 @@ def _complete(split: list[tuple[str, str]], place: int, scheme: str) -> bool:
     return following != ("I", split[place][1])
 
 
-def _split(tag: str) -> tuple[str, str]:
+def _split_tag(tag: str) -> tuple[str, str]:
     """Return prefix and type; a bare prefix names the type "_"."""
     if tag == "O":
         return "O", ""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from .base import Arrays, Measured, Metric, TooFewRowsError
-from .inputs import check_same_length, texts
+from .inputs import check_same_length, read_texts
 from .optional_libraries import import_library
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ class ErrorRate(Metric):
         self._count_edits = getattr(import_library("jiwer", needed_by=self.name), self.counter)
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
-        guesses = texts(predictions, self.name, self.tokenizer, self.ignore_index, role="predictions")
-        truths = texts(references, self.name, self.tokenizer, self.ignore_index, role="references")
+        guesses = read_texts(predictions, self.name, self.tokenizer, self.ignore_index, role="predictions")
+        truths = read_texts(references, self.name, self.tokenizer, self.ignore_index, role="references")
         check_same_length(guesses, truths, self.name)
         if self.normalize is not None:
             guesses, truths = [*map(self.normalize, guesses)], [*map(self.normalize, truths)]

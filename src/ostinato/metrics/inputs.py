@@ -14,7 +14,7 @@ from ..core.errors import MetricError
 from ..core.notices import note_once
 from ..core.tree import numpify
 
-_ABSENT = object()
+_MISSING = object()
 SMALL_BATCH = 4096  # numbers for which numpy, which does one thing at a time, is faster than torch
 
 # ------------------------------------------------------------------------------------------- as a compute_metrics call
@@ -26,8 +26,8 @@ def split_prediction(prediction: Any, name: str) -> tuple[Any, Any]:
     >>> split_prediction(([1], [0]), "accuracy")
     ([1], [0])
     """
-    predictions = getattr(prediction, "predictions", _ABSENT)
-    if predictions is not _ABSENT:
+    predictions = getattr(prediction, "predictions", _MISSING)
+    if predictions is not _MISSING:
         labels = getattr(prediction, "label_ids", None)
     elif isinstance(prediction, (tuple, list)) and len(prediction) >= 2:
         predictions, labels = prediction[0], prediction[1]
@@ -60,10 +60,10 @@ def iterate_batches(predictions: Any, references: Any) -> Iterator[tuple[Any, An
 
 
 def _is_list_of_arrays(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(_is_array(_first(part)) for part in value)
+    return isinstance(value, list) and bool(value) and all(_is_array(_get_first(part)) for part in value)
 
 
-def _first(value: Any) -> Any:
+def _get_first(value: Any) -> Any:
     return next(iter(value), None) if isinstance(value, tuple) else value
 
 
@@ -74,13 +74,13 @@ def _is_array(value: Any) -> bool:
 # ------------------------------------------------------------------------------------------------------------ arrays
 
 
-def single(predictions: Any, name: str) -> Any:
+def get_first_output(predictions: Any, name: str) -> Any:
     """Return the logits of a model with several outputs: the first one, which is reported once.
 
-    >>> single((np.array([1]),), "accuracy")
+    >>> get_first_output((np.array([1]),), "accuracy")
     array([1])
     """
-    first = _first(predictions)
+    first = _get_first(predictions)
     if not isinstance(predictions, tuple) or not _is_array(first):
         return predictions
     if len(predictions) > 1:
@@ -89,10 +89,10 @@ def single(predictions: Any, name: str) -> Any:
     return first
 
 
-def array(value: Any, name: str, role: str) -> np.ndarray:
+def read_array(value: Any, name: str, role: str) -> np.ndarray:
     """Return a rectangular numeric array on the host.
 
-    >>> array(torch.tensor([1.5], dtype=torch.bfloat16), "mse", "labels")
+    >>> read_array(torch.tensor([1.5], dtype=torch.bfloat16), "mse", "labels")
     array([1.5], dtype=float32)
     """
     try:
@@ -114,10 +114,10 @@ def _describe(value: Any) -> str:
     return f"{type(value).__name__}"
 
 
-def counted(references: np.ndarray, ignore_index: float | None) -> np.ndarray:
+def find_counted(references: np.ndarray, ignore_index: float | None) -> np.ndarray:
     """Return where a label counts.
 
-    >>> counted(np.array([3, -100]), -100)
+    >>> find_counted(np.array([3, -100]), -100)
     array([ True, False])
     """
     return np.ones(references.shape, dtype=bool) if ignore_index is None else references != ignore_index
@@ -147,17 +147,17 @@ class Classes:
     one_each: bool  # no row has more than one
 
 
-def classes(
+def read_classes(
     predictions: Any, references: Any, name: str, ignore_index: int | None, *, class_axis: int = -1
 ) -> Classes:
     """Read logits (one dimension more than the labels, argmax is taken) or class ids, with labels.
 
-    >>> classes([[0.1, 0.9], [0.8, 0.2]], [1, -100], "accuracy", -100)
+    >>> read_classes([[0.1, 0.9], [0.8, 0.2]], [1, -100], "accuracy", -100)
     Classes(rows=2, row=array([0]), truth=array([1]), guess=array([1]), num_classes=2, one_each=True)
     """
     labels = read_class_labels(references, name)
-    ids, labels, num_classes = read_class_ids(single(predictions, name), labels, name, class_axis)
-    mask = counted(labels, ignore_index)
+    ids, labels, num_classes = read_class_ids(get_first_output(predictions, name), labels, name, class_axis)
+    mask = find_counted(labels, ignore_index)
     if labels.ndim == 1 and np.count_nonzero(mask) == len(mask):  # a class for each row: nothing to look for
         truth, guess, row = labels, ids, np.arange(len(labels))
     else:
@@ -172,7 +172,7 @@ def read_class_labels(references: Any, name: str) -> np.ndarray:
     >>> read_class_labels([1.0, 0.0], "accuracy")
     array([1, 0])
     """
-    labels = np.atleast_1d(array(references, name, "labels"))
+    labels = np.atleast_1d(read_array(references, name, "labels"))
     if labels.dtype.kind == "f":
         whole = labels.astype(np.int64)
         if not np.array_equal(whole, labels):
@@ -194,17 +194,17 @@ def read_class_ids(
     (array([1]), array([1]), 2)
     """
     if not isinstance(predictions, Tensor):
-        predictions = array(predictions, name, "predictions")
+        predictions = read_array(predictions, name, "predictions")
     shape = tuple(predictions.shape)
     if len(shape) == labels.ndim == 2 and labels.shape[1] == 1 != shape[1]:
         labels = labels[:, 0]  # labels that the data set keeps as columns of one
     if len(shape) == labels.ndim + 1:
         ids, num_classes = argmax(predictions, class_axis, name), shape[class_axis]
     else:
-        ids, num_classes = np.atleast_1d(array(predictions, name, "predictions")), 0
+        ids, num_classes = np.atleast_1d(read_array(predictions, name, "predictions")), 0
     if ids.shape != labels.shape:
         raise _build_shape_error(name, shape, labels.shape)
-    return _whole(ids, labels, name), labels, num_classes
+    return _to_whole_numbers(ids, labels, name), labels, num_classes
 
 
 def argmax(logits: Any, axis: int, name: str) -> np.ndarray:
@@ -234,7 +234,7 @@ def argmax(logits: Any, axis: int, name: str) -> np.ndarray:
     return ids
 
 
-def _whole(ids: np.ndarray, labels: np.ndarray, name: str) -> np.ndarray:
+def _to_whole_numbers(ids: np.ndarray, labels: np.ndarray, name: str) -> np.ndarray:
     if ids.dtype.kind != "f":
         return ids.astype(np.int64, copy=False)
     whole = ids.astype(np.int64)
@@ -282,17 +282,17 @@ def _build_shape_error(name: str, predictions: tuple[int, ...], labels: tuple[in
 # ------------------------------------------------------------------------------------------------------------ values
 
 
-def values(
+def read_values(
     predictions: Any, references: Any, name: str, ignore_index: int | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return predicted and true numbers as tables (rows, outputs), and where they count.
 
-    >>> guess, truth, mask = values([[0.5]], [1.0], "mse", -100)
+    >>> guess, truth, mask = read_values([[0.5]], [1.0], "mse", -100)
     >>> guess, truth, mask
     (array([[0.5]]), array([[1.]]), array([[ True]]))
     """
-    guess = np.atleast_1d(array(single(predictions, name), name, "predictions"))
-    truth = np.atleast_1d(array(references, name, "labels"))
+    guess = np.atleast_1d(read_array(get_first_output(predictions, name), name, "predictions"))
+    truth = np.atleast_1d(read_array(references, name, "labels"))
     if guess.ndim == truth.ndim + 1 and guess.shape[-1] == 1:
         guess = guess[..., 0]
     if truth.ndim == guess.ndim + 1 and truth.shape[-1] == 1:
@@ -303,7 +303,7 @@ def values(
             why="every label needs one predicted value",
             fix="set num_labels=1 for one value per row; for classes use 'accuracy' or 'f1'",
         )
-    mask = counted(truth, ignore_index)
+    mask = find_counted(truth, ignore_index)
     if not mask.all():
         note_once(
             f"{name}: labels equal to {ignore_index} are ignored; pass ignore_index=None if they are values",
@@ -320,13 +320,13 @@ def values(
 # ------------------------------------------------------------------------------------------------------------- texts
 
 
-def texts(given: Any, name: str, tokenizer: Any, ignore_index: int | None, *, role: str) -> list[str]:
+def read_texts(given: Any, name: str, tokenizer: Any, ignore_index: int | None, *, role: str) -> list[str]:
     """Return strings, or token ids decoded by a tokenizer; -100 is left out.
 
-    >>> texts(["a b"], "rouge", None, -100, role="predictions")
+    >>> read_texts(["a b"], "rouge", None, -100, role="predictions")
     ['a b']
     """
-    given = single(given, name)
+    given = get_first_output(given, name)
     if isinstance(given, str):
         raise MetricError(
             f"{name}: the {role} are one string", "a batch is a list of strings", f"pass [{given[:20]!r}]"
@@ -334,7 +334,7 @@ def texts(given: Any, name: str, tokenizer: Any, ignore_index: int | None, *, ro
     rows = given.tolist() if isinstance(given, (np.ndarray, Tensor)) else list(given)
     if all(isinstance(row, str) for row in rows):
         return rows
-    return _decoded(_id_rows(rows, name, role), name, tokenizer, ignore_index, role)
+    return _decode(_read_id_rows(rows, name, role), name, tokenizer, ignore_index, role)
 
 
 def read_reference_texts(given: Any, name: str, tokenizer: Any, ignore_index: int | None) -> list[list[str]]:
@@ -345,7 +345,7 @@ def read_reference_texts(given: Any, name: str, tokenizer: Any, ignore_index: in
     """
     if isinstance(given, list) and given and all(_is_text_list(row) for row in given):
         return [list(row) for row in given]
-    return [[text] for text in texts(given, name, tokenizer, ignore_index, role="references")]
+    return [[text] for text in read_texts(given, name, tokenizer, ignore_index, role="references")]
 
 
 def check_same_length(predictions: Sequence[Any], references: Sequence[Any], name: str) -> None:
@@ -365,7 +365,7 @@ def _is_text_list(row: Any) -> bool:
     return isinstance(row, (list, tuple)) and bool(row) and all(isinstance(text, str) for text in row)
 
 
-def _id_rows(rows: list[Any], name: str, role: str) -> list[list[int]]:
+def _read_id_rows(rows: list[Any], name: str, role: str) -> list[list[int]]:
     rows = [row.tolist() if isinstance(row, (np.ndarray, Tensor)) else row for row in rows]
     if rows and all(isinstance(row, int) for row in rows):
         rows = [rows]  # the ids of a single text
@@ -379,7 +379,7 @@ def _id_rows(rows: list[Any], name: str, role: str) -> list[list[int]]:
     return rows
 
 
-def _decoded(rows: list[list[int]], name: str, tokenizer: Any, ignore_index: int | None, role: str) -> list[str]:
+def _decode(rows: list[list[int]], name: str, tokenizer: Any, ignore_index: int | None, role: str) -> list[str]:
     if tokenizer is None:
         raise MetricError(
             what=f"{name}: the {role} are token ids, and no tokenizer was given",

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from ..core.errors import MetricError
-from .base import IGNORED, Arrays, Measured, Metric
-from .inputs import argmax, array, counted, read_class_labels, single
+from .base import IGNORE_INDEX, Arrays, Measured, Metric
+from .inputs import argmax, find_counted, get_first_output, read_array, read_class_labels
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -56,13 +56,13 @@ class Perplexity(Metric):
         self._add_measured(Measured(1, row, {"loss": np.full(len(row), total), "tokens": np.full(len(row), number)}))
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
-        logits = single(predictions, self.name)
-        logits = logits if isinstance(logits, Tensor) else array(logits, self.name, "predictions")
+        logits = get_first_output(predictions, self.name)
+        logits = logits if isinstance(logits, Tensor) else read_array(logits, self.name, "predictions")
         labels = read_class_labels(references, self.name)
-        check_places(logits, labels, self.name, columns=True)
+        check_positions(logits, labels, self.name, columns=True)
         if self.shift is not False:
             labels = labels[:, 1:]
-        row, place = np.nonzero(counted(labels, self.ignore_index))
+        row, place = np.nonzero(find_counted(labels, self.ignore_index))
         truth = labels[row, place]
         _check_vocabulary(truth, logits.shape[-1], self.name)
         losses = compute_token_losses(logits, row, place, truth)
@@ -98,10 +98,10 @@ class TokenAccuracy(Metric):
         self.shift = shift
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
-        ids, labels = token_ids(predictions, references, self.name)
+        ids, labels = read_token_ids(predictions, references, self.name)
         if self.shift is not False:
             ids, labels = ids[:, :-1], labels[:, 1:]
-        mask = counted(labels, self.ignore_index)
+        mask = find_counted(labels, self.ignore_index)
         correct, tokens = ((ids == labels) & mask).sum(axis=1), mask.sum(axis=1)
         row = np.flatnonzero(tokens)
         return Measured(len(labels), row, {"correct": correct[row], "tokens": tokens[row]})
@@ -114,7 +114,7 @@ class TokenAccuracy(Metric):
 
 
 def aligned(
-    predictions: Any, labels: Any, *, shift: bool = True, ignore_index: int | None = IGNORED
+    predictions: Any, labels: Any, *, shift: bool = True, ignore_index: int | None = IGNORE_INDEX
 ) -> tuple[Any, np.ndarray]:
     """Return each prediction with the label it is for, one after the other.
 
@@ -124,18 +124,18 @@ def aligned(
     >>> guess, truth
     (array([7]), array([7]))
     """
-    predictions = single(predictions, "aligned")
-    predictions = predictions if isinstance(predictions, Tensor) else array(predictions, "aligned", "predictions")
+    predictions = get_first_output(predictions, "aligned")
+    predictions = predictions if isinstance(predictions, Tensor) else read_array(predictions, "aligned", "predictions")
     truth = read_class_labels(labels, "aligned")
-    check_places(predictions, truth, "aligned", columns=len(predictions.shape) == 3)
+    check_positions(predictions, truth, "aligned", columns=len(predictions.shape) == 3)
     if shift:
         predictions, truth = predictions[:, :-1], truth[:, 1:]
-    mask = counted(truth, ignore_index)
+    mask = find_counted(truth, ignore_index)
     where = torch.from_numpy(mask).to(predictions.device) if isinstance(predictions, Tensor) else mask
     return predictions[where], truth[mask]
 
 
-def labels_are_shifted(input_ids: Any, labels: Any, *, ignore_index: int = IGNORED) -> bool | None:
+def labels_are_shifted(input_ids: Any, labels: Any, *, ignore_index: int = IGNORE_INDEX) -> bool | None:
     """Return whether the labels of a causal model are shifted already, though the model shifts them itself.
 
     Labels that repeat the inputs are as they should be (False); labels that repeat the inputs one place later were
@@ -151,7 +151,7 @@ def labels_are_shifted(input_ids: Any, labels: Any, *, ignore_index: int = IGNOR
     given, wanted = read_class_labels(input_ids, "input_ids"), read_class_labels(labels, "labels")
     if given.shape != wanted.shape or given.ndim != 2:
         return None
-    there = counted(wanted, ignore_index)
+    there = find_counted(wanted, ignore_index)
     if not there[:, :-1].any():
         return None
     if (given == wanted)[there].all():
@@ -160,23 +160,23 @@ def labels_are_shifted(input_ids: Any, labels: Any, *, ignore_index: int = IGNOR
     return True if ahead.all() else None
 
 
-def token_ids(predictions: Any, references: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
+def read_token_ids(predictions: Any, references: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Return predicted and true tokens, both `(rows, tokens)`.
 
-    >>> token_ids([[4, 2]], [[4, 3]], "token_accuracy")
+    >>> read_token_ids([[4, 2]], [[4, 3]], "token_accuracy")
     (array([[4, 2]]), array([[4, 3]]))
     """
-    given = single(predictions, name)
-    given = given if isinstance(given, Tensor) else array(given, name, "predictions")
+    given = get_first_output(predictions, name)
+    given = given if isinstance(given, Tensor) else read_array(given, name, "predictions")
     labels = read_class_labels(references, name)
-    check_places(given, labels, name, columns=len(given.shape) == 3)
-    return (argmax(given, -1, name) if len(given.shape) == 3 else array(given, name, "predictions")), labels
+    check_positions(given, labels, name, columns=len(given.shape) == 3)
+    return (argmax(given, -1, name) if len(given.shape) == 3 else read_array(given, name, "predictions")), labels
 
 
-def check_places(predictions: Any, labels: np.ndarray, name: str, *, columns: bool) -> None:
+def check_positions(predictions: Any, labels: np.ndarray, name: str, *, columns: bool) -> None:
     """Raise if predictions do not have one position per label.
 
-    >>> check_places(np.zeros((2, 3, 50)), np.zeros((2, 3)), "perplexity", columns=True)
+    >>> check_positions(np.zeros((2, 3, 50)), np.zeros((2, 3)), "perplexity", columns=True)
     """
     shape = tuple(predictions.shape)
     places = shape[:-1] if columns else shape

@@ -13,8 +13,8 @@ import numpy as np
 
 from ..core.errors import MetricError
 from .base import Arrays, Measured, Metric
-from .classification import averaged, check_average, compute_roc_area, divided, finite
-from .inputs import array, counted, read_class_labels, single
+from .classification import check_average, check_finite, compute_average, compute_roc_area, divide
+from .inputs import find_counted, get_first_output, read_array, read_class_labels
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -35,9 +35,9 @@ class Multilabel(Metric):
         super().__init__(**options)
         self.threshold = threshold
 
-    def _tables(self, predictions: Any, references: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _read_tables(self, predictions: Any, references: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Predicted, true, counted: three boolean tables."""
-        scores, truth, mask = tables(predictions, references, self.name, self.ignore_index)
+        scores, truth, mask = read_tables(predictions, references, self.name, self.ignore_index)
         guess = scores > self.threshold if scores.dtype.kind == "f" else scores.astype(bool)
         return guess & mask, truth & mask, mask
 
@@ -52,7 +52,7 @@ class MultilabelAccuracy(Multilabel):
     default_name = "multilabel_accuracy"
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
-        guess, truth, mask = self._tables(predictions, references)
+        guess, truth, mask = self._read_tables(predictions, references)
         row = np.flatnonzero(mask.any(axis=1))
         correct = (guess == truth).all(axis=1)[row]
         return Measured(len(truth), row, {"correct": correct, "rows": np.ones(len(row), dtype=np.int8)})
@@ -72,7 +72,7 @@ class HammingLoss(Multilabel):
     higher_is_better = False
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
-        guess, truth, mask = self._tables(predictions, references)
+        guess, truth, mask = self._read_tables(predictions, references)
         row = np.flatnonzero(mask.any(axis=1))
         return Measured(len(truth), row, {"wrong": (guess != truth).sum(1)[row], "labels": mask.sum(1)[row]})
 
@@ -94,15 +94,15 @@ class MultilabelAveraged(Multilabel):
         super().__init__(threshold=threshold, **options)
         self.average = check_average(self.name, average, AVERAGES)
 
-    def _ratio(self, found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> np.ndarray:
+    def _compute_ratio(self, found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> np.ndarray:
         raise NotImplementedError
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
-        guess, truth, mask = self._tables(predictions, references)
+        guess, truth, mask = self._read_tables(predictions, references)
         row = np.flatnonzero(mask.any(axis=1))
         counts = {"found": (guess & truth)[row], "predicted": guess[row], "present": truth[row]}
         if self.average == "samples":
-            scores = self._ratio(*(count.sum(axis=1) for count in counts.values()))
+            scores = self._compute_ratio(*(count.sum(axis=1) for count in counts.values()))
             counts = {"score": scores, "rows": np.ones(len(row), dtype=np.int8)}
         return Measured(len(truth), row, counts)
 
@@ -111,8 +111,8 @@ class MultilabelAveraged(Multilabel):
             return {self.name: float(totals["score"] / totals["rows"])}
         found, predicted, present = totals["found"], totals["predicted"], totals["present"]
         if self.average == "macro":
-            return {self.name: float(self._ratio(found, predicted, present).mean())}
-        return {self.name: averaged(self._ratio, found, predicted, present, self.average)}
+            return {self.name: float(self._compute_ratio(found, predicted, present).mean())}
+        return {self.name: compute_average(self._compute_ratio, found, predicted, present, self.average)}
 
 
 class MultilabelPrecision(MultilabelAveraged):
@@ -124,8 +124,8 @@ class MultilabelPrecision(MultilabelAveraged):
 
     default_name = "multilabel_precision"
 
-    def _ratio(self, found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> np.ndarray:
-        return divided(found, predicted)
+    def _compute_ratio(self, found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> np.ndarray:
+        return divide(found, predicted)
 
 
 class MultilabelRecall(MultilabelAveraged):
@@ -137,8 +137,8 @@ class MultilabelRecall(MultilabelAveraged):
 
     default_name = "multilabel_recall"
 
-    def _ratio(self, found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> np.ndarray:
-        return divided(found, present)
+    def _compute_ratio(self, found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> np.ndarray:
+        return divide(found, present)
 
 
 class MultilabelF1(MultilabelAveraged):
@@ -150,8 +150,8 @@ class MultilabelF1(MultilabelAveraged):
 
     default_name = "multilabel_f1"
 
-    def _ratio(self, found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> np.ndarray:
-        return divided(2 * found, predicted + present)
+    def _compute_ratio(self, found: np.ndarray, predicted: np.ndarray, present: np.ndarray) -> np.ndarray:
+        return divide(2 * found, predicted + present)
 
 
 class MultilabelRocAuc(Metric):
@@ -171,9 +171,9 @@ class MultilabelRocAuc(Metric):
         self.average = check_average(self.name, average, ("macro", "micro"))
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
-        scores, truth, mask = tables(predictions, references, self.name, self.ignore_index)
+        scores, truth, mask = read_tables(predictions, references, self.name, self.ignore_index)
         row = np.flatnonzero(mask.any(axis=1))
-        kept = finite(scores.astype(np.float32), self.name)[row]
+        kept = check_finite(scores.astype(np.float32), self.name)[row]
         return Measured(len(truth), row, {"scores": kept, "truth": np.where(mask, truth, -1).astype(np.int8)[row]})
 
     def _total(self, values: Arrays, weights: np.ndarray | None) -> Arrays:
@@ -182,36 +182,36 @@ class MultilabelRocAuc(Metric):
     def _score(self, totals: Arrays) -> dict[str, float]:
         scores, truth = totals["scores"], totals["truth"]
         if self.average == "micro":
-            return {self.name: self._area(scores.reshape(-1), truth.reshape(-1), self.name)}
+            return {self.name: self._compute_area(scores.reshape(-1), truth.reshape(-1), self.name)}
         areas = [
-            self._area(scores[:, label], truth[:, label], f"{self.name} of label {label}")
+            self._compute_area(scores[:, label], truth[:, label], f"{self.name} of label {label}")
             for label in range(scores.shape[1])
         ]
         return {self.name: float(np.mean(areas))}
 
-    def _area(self, scores: np.ndarray, truth: np.ndarray, name: str) -> float:
+    def _compute_area(self, scores: np.ndarray, truth: np.ndarray, name: str) -> float:
         there = truth >= 0
         return compute_roc_area(scores[there], truth[there] == 1, name)
 
 
-def tables(
+def read_tables(
     predictions: Any, references: Any, name: str, ignore_index: int | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return scores as given, truth and what counts as boolean tables, all `(rows, classes)`.
 
-    >>> scores, truth, mask = tables([[0.5, -2.0]], [[1.0, -100]], "multilabel_f1", -100)
+    >>> scores, truth, mask = read_tables([[0.5, -2.0]], [[1.0, -100]], "multilabel_f1", -100)
     >>> truth, mask
     (array([[ True, False]]), array([[ True, False]]))
     """
     labels = read_class_labels(references, name)
-    scores = np.atleast_1d(array(single(predictions, name), name, "predictions"))
+    scores = np.atleast_1d(read_array(get_first_output(predictions, name), name, "predictions"))
     if scores.shape != labels.shape or labels.ndim != 2:
         raise MetricError(
             what=f"{name}: predictions {scores.shape}, labels {labels.shape}",
             why="both are tables of one shape: a row per example, a column per class",
             fix="encode labels as 0 and 1 per class; for one class per row use the metric without 'multilabel_'",
         )
-    mask = counted(labels, ignore_index)
+    mask = find_counted(labels, ignore_index)
     bad = mask & (labels != 0) & (labels != 1)
     if bad.any():
         raise MetricError(

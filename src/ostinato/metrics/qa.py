@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core.errors import MetricError
 from .base import Arrays, Measured, Metric
-from .inputs import array, check_same_length, counted, read_class_labels
+from .inputs import check_same_length, find_counted, read_array, read_class_labels
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -40,16 +40,16 @@ class Squad(Metric):
 
     default_name = "squad"
 
-    def _names(self) -> tuple[str, ...]:
+    def _list_names(self) -> tuple[str, ...]:
         return ("exact_match", "f1")
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
         guesses, truths = pair_answers(predictions, references, self.name)
         exact, f1 = [], []
         for guess, answers in zip(guesses, truths, strict=True):
-            answer = answer_text(guess, self.name)
+            answer = get_answer_text(guess, self.name)
             exact.append(max(float(normalize_answer(answer) == normalize_answer(truth)) for truth in answers or [""]))
-            f1.append(max(word_f1(answer, truth) for truth in answers or [""]))
+            f1.append(max(compute_word_f1(answer, truth) for truth in answers or [""]))
         rows = len(guesses)
         return Measured(rows, np.arange(rows), {"exact": np.array(exact), "f1": np.array(f1), "rows": np.ones(rows)})
 
@@ -81,7 +81,7 @@ class SquadV2(Metric):
         super().__init__(**options)
         self.no_answer_threshold = no_answer_threshold
 
-    def _names(self) -> tuple[str, ...]:
+    def _list_names(self) -> tuple[str, ...]:
         return ("exact", "f1")
 
     @property
@@ -93,9 +93,9 @@ class SquadV2(Metric):
         guesses, truths = pair_answers(predictions, references, self.name)
         exact, f1, answerable, answered, silence = [], [], [], [], []
         for guess, answers in zip(guesses, truths, strict=True):
-            answer, golden = answer_text(guess, self.name), [text for text in answers if normalize_answer(text)]
+            answer, golden = get_answer_text(guess, self.name), [text for text in answers if normalize_answer(text)]
             exact.append(max(float(normalize_answer(answer) == normalize_answer(truth)) for truth in golden or [""]))
-            f1.append(max(word_f1(answer, truth, empty_is_equal=True) for truth in golden or [""]))
+            f1.append(max(compute_word_f1(answer, truth, empty_is_equal=True) for truth in golden or [""]))
             answerable.append(bool(answers))
             answered.append(bool(answer))
             silence.append(guess.get("no_answer_probability", np.nan) if isinstance(guess, Mapping) else np.nan)
@@ -150,25 +150,26 @@ class AnswerSpan(Metric):
 
     default_name = "answer_span"
 
-    def _names(self) -> tuple[str, ...]:
+    def _list_names(self) -> tuple[str, ...]:
         return ("span_exact_match", "span_f1")
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
-        starts, ends = self._two(predictions, "predictions", "start and end logits")
+        starts, ends = self._split_pair(predictions, "predictions", "start and end logits")
         first, last = (
-            read_class_labels(part, self.name) for part in self._two(references, "labels", "start and end positions")
+            read_class_labels(part, self.name)
+            for part in self._split_pair(references, "labels", "start and end positions")
         )
-        starts, ends = array(starts, self.name, "start logits"), array(ends, self.name, "end logits")
+        starts, ends = read_array(starts, self.name, "start logits"), read_array(ends, self.name, "end logits")
         if starts.shape != ends.shape or starts.ndim != 2 or not len(starts) == len(first) == len(last):
             raise MetricError(
                 what=f"{self.name}: logits {starts.shape} and {ends.shape}, positions {first.shape} and {last.shape}",
                 why="it takes two tables (rows, tokens) and two columns of positions (rows,)",
                 fix="pass start_logits and end_logits, and set label_names=['start_positions', 'end_positions']",
             )
-        inside = counted(first, self.ignore_index) & counted(last, self.ignore_index)
+        inside = find_counted(first, self.ignore_index) & find_counted(last, self.ignore_index)
         inside &= (first >= 0) & (last < starts.shape[1]) & (first < starts.shape[1])
         row = np.flatnonzero(inside)
-        begin, end = best_spans(starts[row], ends[row])
+        begin, end = find_best_spans(starts[row], ends[row])
         overlap = np.minimum(end, last[row]) - np.maximum(begin, first[row]) + 1
         both = (end - begin + 1) + (last[row] - first[row] + 1)
         values = {"exact": (begin == first[row]) & (end == last[row]), "f1": 2 * np.maximum(overlap, 0) / both}
@@ -180,7 +181,7 @@ class AnswerSpan(Metric):
             "span_f1": float(totals["f1"] / totals["rows"]),
         }
 
-    def _two(self, given: Any, role: str, what: str) -> tuple[Any, Any]:
+    def _split_pair(self, given: Any, role: str, what: str) -> tuple[Any, Any]:
         if not isinstance(given, (tuple, list)) or len(given) < 2:
             raise MetricError(
                 what=f"{self.name}: the {role} are one {type(given).__name__}",
@@ -202,10 +203,10 @@ def normalize_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def word_f1(guess: str, truth: str, *, empty_is_equal: bool = False) -> float:
+def compute_word_f1(guess: str, truth: str, *, empty_is_equal: bool = False) -> float:
     """Return F1 over words. SQuAD 2.0 (`empty_is_equal`) lets two empty answers agree; 1.1 does not.
 
-    >>> word_f1("in Paris", "Paris")
+    >>> compute_word_f1("in Paris", "Paris")
     0.6666666666666666
     """
     said, true = normalize_answer(guess).split(), normalize_answer(truth).split()
@@ -215,10 +216,10 @@ def word_f1(guess: str, truth: str, *, empty_is_equal: bool = False) -> float:
     return 2 * common / (len(said) + len(true)) if common else 0.0
 
 
-def answer_text(guess: Any, name: str) -> str:
+def get_answer_text(guess: Any, name: str) -> str:
     """Return the text of a prediction: itself, or its `prediction_text`.
 
-    >>> answer_text({"id": "7", "prediction_text": "Paris"}, "squad")
+    >>> get_answer_text({"id": "7", "prediction_text": "Paris"}, "squad")
     'Paris'
     """
     text = guess.get("prediction_text") if isinstance(guess, Mapping) else guess
@@ -231,19 +232,19 @@ def answer_text(guess: Any, name: str) -> str:
     return text
 
 
-def answer_texts(reference: Any, name: str) -> list[str]:
+def list_answer_texts(reference: Any, name: str) -> list[str]:
     """Return the reference answers of a row in any of SQuAD's forms.
 
-    >>> answer_texts({"id": "7", "answers": {"text": ["Paris"], "answer_start": [3]}}, "squad")
+    >>> list_answer_texts({"id": "7", "answers": {"text": ["Paris"], "answer_start": [3]}}, "squad")
     ['Paris']
     """
     if isinstance(reference, Mapping):
         inner = reference.get("answers", reference.get("text"))
-        return answer_texts(inner, name)
+        return list_answer_texts(inner, name)
     if isinstance(reference, str):
         return [reference]
     if isinstance(reference, Sequence):
-        return [text for part in reference for text in answer_texts(part, name)]
+        return [text for part in reference for text in list_answer_texts(part, name)]
     raise MetricError(
         what=f"{name} got {type(reference).__name__} as a reference",
         why="references are a text, a list of texts, or {'answers': {'text': […]}}",
@@ -273,13 +274,13 @@ def pair_answers(predictions: Any, references: Any, name: str) -> tuple[list[Any
                 fix="pass the references of the same rows",
             )
         references = [by_id[row["id"]] for row in predictions]
-    return predictions, [answer_texts(reference, name) for reference in references]
+    return predictions, [list_answer_texts(reference, name) for reference in references]
 
 
-def best_spans(starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def find_best_spans(starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return first and last token of the span with the highest sum of logits that does not end before it starts.
 
-    >>> best_spans(np.array([[0.0, 5.0, 1.0]]), np.array([[9.0, 1.0, 2.0]]))
+    >>> find_best_spans(np.array([[0.0, 5.0, 1.0]]), np.array([[9.0, 1.0, 2.0]]))
     (array([0]), array([0]))
     """
     end = (np.maximum.accumulate(starts, axis=1) + ends).argmax(axis=1)

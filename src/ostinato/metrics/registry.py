@@ -112,10 +112,10 @@ def metric(name: str, /, **options: Any) -> Metric:
       why: the nearest names are 'perplexity'
       fix: metric('perplexity'); available() lists all
     """
-    asked = _normalize_name(name)
-    kind, preset = _kind(asked, name)
+    normalized = _normalize_name(name)
+    kind, preset = _find_kind(normalized, name)
     _check_options(kind, preset, options, name)
-    shown = _ALIASES[asked] if "+" in asked else asked  # trackers take letters, digits and underscores
+    shown = _ALIASES[normalized] if "+" in normalized else normalized  # trackers take letters, digits and underscores
     return kind(**{"name": shown, **preset, **options})
 
 
@@ -125,7 +125,7 @@ def higher_is_better(name: str) -> bool:
     >>> higher_is_better("rmse"), higher_is_better("f1")
     (False, True)
     """
-    return _kind(_normalize_name(name), name)[0].higher_is_better
+    return _find_kind(_normalize_name(name), name)[0].higher_is_better
 
 
 def metrics(wanted: Iterable[str | Metric | tuple[str, Mapping[str, Any]]], **options: Any) -> Combined:
@@ -147,7 +147,7 @@ def metrics(wanted: Iterable[str | Metric | tuple[str, Mapping[str, Any]]], **op
     """
     if isinstance(wanted, str):
         wanted = [wanted]
-    return Combined([_made(one, options) for one in wanted])
+    return Combined([_build_metric(one, options) for one in wanted])
 
 
 class Combined:
@@ -161,14 +161,14 @@ class Combined:
 
     def __init__(self, parts: list[Metric]) -> None:
         if not parts:
-            raise MetricError("no metrics were asked for", "the list is empty", "metrics=['accuracy']")
+            raise MetricError("no metrics are given", "the list is empty", "metrics=['accuracy']")
         self.parts = parts
         self.name = ", ".join(part.name for part in parts)
         twice = [key for number, key in enumerate(self.keys) if key in self.keys[:number]]
         if twice:
             raise MetricError(
                 what=f"two metrics give the result {twice[0]!r}",
-                why=f"asked for {self.name}",
+                why=f"the metrics are {self.name}",
                 fix="give one another name: ('f1', {'average': 'macro', 'name': 'f1_macro'})",
             )
 
@@ -222,7 +222,7 @@ class Combined:
         return compute_metrics_result(self, prediction, compute_result)
 
 
-def _made(one: Any, options: Mapping[str, Any]) -> Metric:
+def _build_metric(one: Any, options: Mapping[str, Any]) -> Metric:
     if isinstance(one, Metric):
         return one
     if isinstance(one, str):
@@ -240,23 +240,23 @@ def _normalize_name(name: str) -> str:
     return re.sub(r"[\s\-.]+", "_", name.strip().casefold()).replace("@", "_at_")
 
 
-def _kind(asked: str, name: str) -> Kind:
+def _find_kind(normalized: str, name: str) -> Kind:
     known = {**{kind.default_name: (kind, {}) for kind in _KINDS}, **_PRESETS}
-    canonical = _ALIASES.get(asked, asked)
+    canonical = _ALIASES.get(normalized, normalized)
     if canonical in known:
         return known[canonical]
     at = re.fullmatch(r"recall_at_(\d+)", canonical)
     if at:
         return Retrieval, {"mrr": False, "at": (int(at[1]),)}
-    close = get_close_matches(asked, [*known, *_ALIASES], n=3, cutoff=0.65)
+    close = get_close_matches(normalized, [*known, *_ALIASES], n=3, cutoff=0.65)
     near = list(dict.fromkeys(_ALIASES.get(one, one) for one in close))
-    why = f"the nearest names are {', '.join(map(repr, near))}" if near else "no name is near to it"
+    why = f"the nearest names are {', '.join(map(repr, near))}" if near else "no name is similar"
     fix = f"metric({near[0]!r}); available() lists all" if near else "available() lists all names"
     raise MetricError(f"there is no metric {name!r}", why, fix)
 
 
 def _check_options(kind: type[Metric], preset: Mapping[str, Any], options: Mapping[str, Any], name: str) -> None:
-    known = _options(kind)
+    known = _list_options(kind)
     for option in options:
         if option in preset:
             raise MetricError(
@@ -273,7 +273,7 @@ def _check_options(kind: type[Metric], preset: Mapping[str, Any], options: Mappi
             )
 
 
-def _options(kind: type[Metric]) -> set[str]:
+def _list_options(kind: type[Metric]) -> set[str]:
     """Return the keyword arguments of a class and its bases."""
     found: set[str] = set()
     for ancestor in kind.__mro__:

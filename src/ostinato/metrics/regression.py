@@ -14,7 +14,7 @@ import numpy as np
 from ..core.notices import note_once
 from .base import Arrays, Measured, Metric
 from .classification import compute_mid_ranks
-from .inputs import values
+from .inputs import read_values
 
 
 class MeanError(Metric):
@@ -22,20 +22,20 @@ class MeanError(Metric):
 
     higher_is_better = False
 
-    def _error(self, difference: np.ndarray) -> np.ndarray:
+    def _compute_errors(self, difference: np.ndarray) -> np.ndarray:
         raise NotImplementedError
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
-        guess, truth, mask = values(predictions, references, self.name, self.ignore_index)
+        guess, truth, mask = read_values(predictions, references, self.name, self.ignore_index)
         row = np.flatnonzero(mask.any(axis=1))
-        error = np.where(mask, self._error(guess - truth), 0.0)
+        error = np.where(mask, self._compute_errors(guess - truth), 0.0)
         return Measured(len(truth), row, {"error": error[row], "labels": mask[row]})
 
     def _score(self, totals: Arrays) -> dict[str, float]:
         there = totals["labels"] > 0
-        return {self.name: float(self._root(totals["error"][there] / totals["labels"][there]).mean())}
+        return {self.name: float(self._transform_means(totals["error"][there] / totals["labels"][there]).mean())}
 
-    def _root(self, means: np.ndarray) -> np.ndarray:
+    def _transform_means(self, means: np.ndarray) -> np.ndarray:
         return means
 
 
@@ -48,7 +48,7 @@ class MeanSquaredError(MeanError):
 
     default_name = "mse"
 
-    def _error(self, difference: np.ndarray) -> np.ndarray:
+    def _compute_errors(self, difference: np.ndarray) -> np.ndarray:
         return difference**2
 
 
@@ -61,7 +61,7 @@ class RootMeanSquaredError(MeanSquaredError):
 
     default_name = "rmse"
 
-    def _root(self, means: np.ndarray) -> np.ndarray:
+    def _transform_means(self, means: np.ndarray) -> np.ndarray:
         return np.sqrt(means)
 
 
@@ -74,7 +74,7 @@ class MeanAbsoluteError(MeanError):
 
     default_name = "mae"
 
-    def _error(self, difference: np.ndarray) -> np.ndarray:
+    def _compute_errors(self, difference: np.ndarray) -> np.ndarray:
         return np.abs(difference)
 
 
@@ -85,7 +85,7 @@ class Moments(Metric):
     """
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
-        guess, truth, mask = values(predictions, references, self.name, self.ignore_index)
+        guess, truth, mask = read_values(predictions, references, self.name, self.ignore_index)
         row = np.flatnonzero(mask.any(axis=1))
         return Measured(len(truth), row, {"guess": guess[row], "truth": truth[row], "counts": mask[row]})
 
@@ -172,7 +172,7 @@ class Spearman(Metric):
     keeps_rows = True
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
-        guess, truth, mask = values(predictions, references, self.name, self.ignore_index)
+        guess, truth, mask = read_values(predictions, references, self.name, self.ignore_index)
         row = np.flatnonzero(mask.any(axis=1))
         return Measured(len(truth), row, {"guess": guess[row], "truth": np.where(mask, truth, np.nan)[row]})
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..core.errors import MetricError
 from .base import Arrays, Measured, Metric
-from .classification import finite
-from .inputs import array, counted
+from .classification import check_finite
+from .inputs import find_counted, read_array
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -65,16 +65,16 @@ class Retrieval(Metric):
             )
         self.at, self.mrr, self.similarity = tuple(at), mrr, similarity
 
-    def _names(self) -> tuple[str, ...]:
+    def _list_names(self) -> tuple[str, ...]:
         return (*(["mrr"] if self.mrr else []), *(f"recall_at_{k}" for k in self.at))
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
-        first = array(predictions, self.name, "predictions")
-        second = array(references, self.name, "labels")
+        first = read_array(predictions, self.name, "predictions")
+        second = read_array(references, self.name, "labels")
         if first.ndim == 2 and second.ndim == 1 and second.dtype.kind in "iu" and len(first) == len(second):
-            return self._measure_scores(finite(first, self.name), second)
+            return self._measure_scores(check_finite(first, self.name), second)
         if first.ndim == 2 and first.shape == second.shape and second.dtype.kind == "f":
-            values = {"queries": self._embedded(first), "answers": self._embedded(second)}
+            values = {"queries": self._normalize_rows(first), "answers": self._normalize_rows(second)}
             return Measured(len(first), np.arange(len(first)), values)
         raise MetricError(
             what=f"{self.name}: predictions {first.shape}, labels {second.shape} of {second.dtype}",
@@ -83,7 +83,7 @@ class Retrieval(Metric):
         )
 
     def _measure_scores(self, scores: np.ndarray, place: np.ndarray) -> Measured:
-        row = np.flatnonzero(counted(place, self.ignore_index))
+        row = np.flatnonzero(find_counted(place, self.ignore_index))
         place = place[row].astype(np.int64)
         if len(place) and not 0 <= place.min() <= place.max() < scores.shape[1]:
             bad = place.min() if place.min() < 0 else place.max()
@@ -95,18 +95,18 @@ class Retrieval(Metric):
         right = scores[row, place]
         return Measured(len(scores), row, {"rank": (scores[row] >= right[:, None]).sum(axis=1).astype(np.int32)})
 
-    def _embedded(self, table: np.ndarray) -> np.ndarray:
-        table = finite(table.astype(np.float32), self.name)
+    def _normalize_rows(self, table: np.ndarray) -> np.ndarray:
+        table = check_finite(table.astype(np.float32), self.name)
         if self.similarity == "dot":
             return table
         length = np.linalg.norm(table, axis=1, keepdims=True)
         return table / np.where(length > 0, length, 1)
 
-    def _final(self, kept: Arrays) -> Arrays:
+    def _finalize(self, kept: Arrays) -> Arrays:
         if "rank" in kept:
             return kept
         others = {name: array for name, array in kept.items() if name not in ("queries", "answers")}
-        return {**others, "rank": ranks(kept["queries"], kept["answers"])}
+        return {**others, "rank": compute_ranks(kept["queries"], kept["answers"])}
 
     def _total(self, values: Arrays, weights: np.ndarray | None) -> Arrays:
         weights = np.ones(len(values["rank"])) if weights is None else weights
@@ -114,13 +114,13 @@ class Retrieval(Metric):
         return {"mrr": weights @ (1 / values["rank"]), **hits, "rows": weights.sum()}
 
     def _score(self, totals: Arrays) -> dict[str, float]:
-        return {name: float(totals[name] / totals["rows"]) for name in self._names()}
+        return {name: float(totals[name] / totals["rows"]) for name in self._list_names()}
 
 
-def ranks(queries: np.ndarray, answers: np.ndarray) -> np.ndarray:
+def compute_ranks(queries: np.ndarray, answers: np.ndarray) -> np.ndarray:
     """Return the rank of answer i for query i among all answers, from 1; ties count against it.
 
-    >>> ranks(np.eye(2), np.array([[1.0, 0.0], [2.0, 1.0]]))
+    >>> compute_ranks(np.eye(2), np.array([[1.0, 0.0], [2.0, 1.0]]))
     array([2, 1], dtype=int32)
     """
     step = max(1, CHUNK_BYTES // (4 * max(1, len(answers))))

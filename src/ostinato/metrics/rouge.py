@@ -16,7 +16,7 @@ import numpy as np
 
 from ..core.errors import MetricError
 from .base import Arrays, Measured, Metric
-from .inputs import check_same_length, read_reference_texts, texts
+from .inputs import check_same_length, read_reference_texts, read_texts
 from .optional_libraries import import_library
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .base import Options
 
 KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
-_OTHER = re.compile(r"[^a-z0-9]+")
+_NOT_A_WORD = re.compile(r"[^a-z0-9]+")
 Words = list[str]
 
 
@@ -55,20 +55,20 @@ class Rouge(Metric):
         **options: Unpack[Options],
     ) -> None:
         super().__init__(**options)
-        self.scorers = {kind: scorer(kind) for kind in ([kinds] if isinstance(kinds, str) else kinds)}
+        self.scorers = {kind: build_scorer(kind) for kind in ([kinds] if isinstance(kinds, str) else kinds)}
         self.stem = _load_stemmer() if stemmer else None
         self.tokenizer = tokenizer
 
-    def _names(self) -> tuple[str, ...]:
+    def _list_names(self) -> tuple[str, ...]:
         return tuple(self.scorers)
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
-        guesses = texts(predictions, self.name, self.tokenizer, self.ignore_index, role="predictions")
+        guesses = read_texts(predictions, self.name, self.tokenizer, self.ignore_index, role="predictions")
         truths = read_reference_texts(references, self.name, self.tokenizer, self.ignore_index)
         check_same_length(guesses, truths, self.name)
         scores = {kind: np.empty(len(guesses)) for kind in self.scorers}
         for row, (guess, answers) in enumerate(zip(guesses, truths, strict=True)):
-            said, golden = self._lines(guess), [self._lines(answer) for answer in answers]
+            said, golden = self._split_lines(guess), [self._split_lines(answer) for answer in answers]
             for kind, score in self.scorers.items():
                 scores[kind][row] = max(score(said, answer) for answer in golden)
         return Measured(
@@ -78,23 +78,23 @@ class Rouge(Metric):
     def _score(self, totals: Arrays) -> dict[str, float]:
         return {kind: float(totals[kind] / totals["rows"]) for kind in self.scorers}
 
-    def _lines(self, text: str) -> list[Words]:
-        return [words(line, self.stem) for line in text.split("\n") if line]
+    def _split_lines(self, text: str) -> list[Words]:
+        return [split_words(line, self.stem) for line in text.split("\n") if line]
 
 
-def scorer(kind: str) -> Callable[[list[Words], list[Words]], float]:
+def build_scorer(kind: str) -> Callable[[list[Words], list[Words]], float]:
     """Return the function that scores two texts, given as lines of words.
 
-    >>> scorer("rouge2")([["a", "b", "c"]], [["a", "b", "d"]])
+    >>> build_scorer("rouge2")([["a", "b", "c"]], [["a", "b", "d"]])
     0.5
     """
     if kind == "rougeL":
-        return _subsequence_f1
+        return _compute_subsequence_f1
     if kind == "rougeLsum":
-        return _summary_f1
+        return _compute_summary_f1
     if re.fullmatch(r"rouge[1-9]", kind):
         size = int(kind[-1])
-        return partial(_ngram_f1, size=size)
+        return partial(_compute_ngram_f1, size=size)
     raise MetricError(
         what=f"rouge: {kind!r} is not a kind of ROUGE",
         why=f"there are {', '.join(KINDS)} and rouge3 to rouge9",
@@ -102,13 +102,13 @@ def scorer(kind: str) -> Callable[[list[Words], list[Words]], float]:
     )
 
 
-def words(text: str, stem: Callable[[str], str] | None = None) -> Words:
+def split_words(text: str, stem: Callable[[str], str] | None = None) -> Words:
     """Return lower-case words of letters and digits; stem those longer than three letters if asked.
 
-    >>> words("It's 3 Cats!")
+    >>> split_words("It's 3 Cats!")
     ['it', 's', '3', 'cats']
     """
-    found = _OTHER.sub(" ", text.lower()).split()
+    found = _NOT_A_WORD.sub(" ", text.lower()).split()
     if stem is None:
         return found
     return [stem(word) if len(word) > 3 else word for word in found]
@@ -121,25 +121,25 @@ def _load_stemmer() -> Callable[[str], str]:
     return porter.PorterStemmer().stem
 
 
-def _ngram_f1(guess: list[Words], truth: list[Words], size: int) -> float:
-    said, true = (_ngrams([word for line in side for word in line], size) for side in (guess, truth))
+def _compute_ngram_f1(guess: list[Words], truth: list[Words], size: int) -> float:
+    said, true = (_count_ngrams([word for line in side for word in line], size) for side in (guess, truth))
     shared = sum((said & true).values())
-    return _f1(shared, sum(said.values()), sum(true.values()))
+    return _compute_f1(shared, sum(said.values()), sum(true.values()))
 
 
-def _ngrams(line: Words, size: int) -> Counter[tuple[str, ...]]:
+def _count_ngrams(line: Words, size: int) -> Counter[tuple[str, ...]]:
     return Counter(tuple(line[place : place + size]) for place in range(len(line) - size + 1))
 
 
-def _subsequence_f1(guess: list[Words], truth: list[Words]) -> float:
+def _compute_subsequence_f1(guess: list[Words], truth: list[Words]) -> float:
     said, true = ([word for line in side for word in line] for side in (guess, truth))
     if not said or not true:
         return 0.0
     shared = len(true) - compute_lcs_rows(said, true)[-1].bit_count()
-    return _f1(shared, len(said), len(true))
+    return _compute_f1(shared, len(said), len(true))
 
 
-def _summary_f1(guess: list[Words], truth: list[Words]) -> float:
+def _compute_summary_f1(guess: list[Words], truth: list[Words]) -> float:
     """Compare each line of the reference with all lines of the text: the union of what they share, each word once."""
     said, true = (Counter(word for line in side for word in line) for side in (guess, truth))
     if not said or not true:
@@ -152,10 +152,10 @@ def _summary_f1(guess: list[Words], truth: list[Words]) -> float:
                 left_said[word] -= 1
                 left_true[word] -= 1
                 shared += 1
-    return _f1(shared, sum(said.values()), sum(true.values()))
+    return _compute_f1(shared, sum(said.values()), sum(true.values()))
 
 
-def _f1(shared: int, said: int, true: int) -> float:
+def _compute_f1(shared: int, said: int, true: int) -> float:
     if not shared:
         return 0.0
     precision, recall = shared / said, shared / true
@@ -168,7 +168,7 @@ def _f1(shared: int, said: int, true: int) -> float:
 def compute_lcs_rows(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[int]:
     """Return the table of longest common subsequences: a row per item of `one`, a bit per item of `other`.
 
-    Zeros among the lowest j bits of row i: the length for the first i + 1 of `one` and the first j of `other`
+    Zeros among the lowest j bits of row i: the compute_length for the first i + 1 of `one` and the first j of `other`
     (Crochemore and others' bit vectors: a row in four operations).
 
     >>> [bin(row) for row in compute_lcs_rows("ab", "ba")]
@@ -194,7 +194,7 @@ def find_lcs_positions(one: Sequence[Hashable], other: Sequence[Hashable]) -> li
     """
     rows = compute_lcs_rows(one, other)
 
-    def length(first: int, second: int) -> int:
+    def compute_length(first: int, second: int) -> int:
         return 0 if not first else second - (rows[first - 1] & ((1 << second) - 1)).bit_count()
 
     found, first, second = [], len(one), len(other)
@@ -202,7 +202,7 @@ def find_lcs_positions(one: Sequence[Hashable], other: Sequence[Hashable]) -> li
         if one[first - 1] == other[second - 1]:
             first, second = first - 1, second - 1
             found.append(first)
-        elif length(first, second - 1) > length(first - 1, second):
+        elif compute_length(first, second - 1) > compute_length(first - 1, second):
             second -= 1
         else:
             first -= 1

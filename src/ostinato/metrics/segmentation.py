@@ -12,8 +12,8 @@ from torch.nn.functional import interpolate
 from ..core.errors import MetricError
 from ..core.notices import note_once
 from ..core.tree import numpify
-from .base import IGNORED, Arrays, Measured, Metric
-from .inputs import argmax, array, counted, read_class_labels, single
+from .base import IGNORE_INDEX, Arrays, Measured, Metric
+from .inputs import argmax, find_counted, get_first_output, read_array, read_class_labels
 
 
 class MeanIoU(Metric):
@@ -31,23 +31,23 @@ class MeanIoU(Metric):
     default_name = "mean_iou"
     grows = True
 
-    def _names(self) -> tuple[str, ...]:
+    def _list_names(self) -> tuple[str, ...]:
         return (self.name, "mean_accuracy", "overall_accuracy")
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
         labels = read_class_labels(references, self.name)
-        given = single(predictions, self.name)
-        given = given if isinstance(given, Tensor) else array(given, self.name, "predictions")
-        self._check(tuple(given.shape), labels.shape)
+        given = get_first_output(predictions, self.name)
+        given = given if isinstance(given, Tensor) else read_array(given, self.name, "predictions")
+        self._check_shapes(tuple(given.shape), labels.shape)
         found = [np.zeros((0, 5), dtype=np.int64)]
         for row, (image, truth) in enumerate(zip(given, labels, strict=True)):
-            mask = counted(truth, self.ignore_index) & (truth != IGNORED)
-            guess = self._classes(image, truth.shape)[mask]
-            found.append(_counts(row, guess, self._known(truth[mask], image)))
+            mask = find_counted(truth, self.ignore_index) & (truth != IGNORE_INDEX)
+            guess = self._read_predicted_classes(image, truth.shape)[mask]
+            found.append(_count_pixels(row, guess, self._check_labels(truth[mask], image)))
         table = np.concatenate(found)
         return Measured(len(labels), table[:, 0], {"class": table[:, 1], "counts": table[:, 2:]})
 
-    def _check(self, predictions: tuple[int, ...], labels: tuple[int, ...]) -> None:
+    def _check_shapes(self, predictions: tuple[int, ...], labels: tuple[int, ...]) -> None:
         as_logits = len(predictions) == 4 and len(labels) == 3 and predictions[0] == labels[0]
         if not as_logits and (predictions != labels or len(labels) != 3):
             raise MetricError(
@@ -56,7 +56,7 @@ class MeanIoU(Metric):
                 fix="pass the model's logits, or scale predictions to the size of the labels",
             )
 
-    def _classes(self, image: Any, size: tuple[int, ...]) -> np.ndarray:
+    def _read_predicted_classes(self, image: Any, size: tuple[int, ...]) -> np.ndarray:
         if len(image.shape) == 2:
             return np.asarray(numpify(image)).astype(np.int64)
         if tuple(image.shape[1:]) != size:
@@ -66,7 +66,7 @@ class MeanIoU(Metric):
             image = interpolate(image[None].float(), size=size, mode="bilinear", align_corners=False)[0]
         return argmax(image, 0, self.name)
 
-    def _known(self, truth: np.ndarray, image: Any) -> np.ndarray:
+    def _check_labels(self, truth: np.ndarray, image: Any) -> np.ndarray:
         classes = image.shape[0] if len(image.shape) == 3 else None
         high = int(truth.max()) if truth.size else 0
         if (truth.size and truth.min() < 0) or (classes is not None and high >= classes):
@@ -92,7 +92,7 @@ class MeanIoU(Metric):
         }
 
 
-def _counts(row: int, guess: np.ndarray, truth: np.ndarray) -> np.ndarray:
+def _count_pixels(row: int, guess: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Return a line per class that occurs: row, class, pixels in both, predicted, present."""
     if not truth.size:
         return np.zeros((0, 5), dtype=np.int64)

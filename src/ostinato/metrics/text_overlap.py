@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .base import Arrays, Measured, Metric
-from .inputs import check_same_length, read_reference_texts, texts
+from .inputs import check_same_length, read_reference_texts, read_texts
 from .optional_libraries import import_library
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ class TextMetric(Metric):
         super().__init__(**options)
         self.tokenizer = tokenizer
 
-    def _pairs(self, predictions: Any, references: Any) -> list[tuple[str, list[str]]]:
-        guesses = texts(predictions, self.name, self.tokenizer, self.ignore_index, role="predictions")
+    def _pair_texts(self, predictions: Any, references: Any) -> list[tuple[str, list[str]]]:
+        guesses = read_texts(predictions, self.name, self.tokenizer, self.ignore_index, role="predictions")
         truths = read_reference_texts(references, self.name, self.tokenizer, self.ignore_index)
         check_same_length(guesses, truths, self.name)
         return list(zip(guesses, truths, strict=True))
@@ -63,14 +63,14 @@ class ExactMatch(TextMetric):
         self.ignore_case, self.ignore_punctuation = ignore_case, ignore_punctuation
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
-        pairs = self._pairs(predictions, references)
-        correct = [self._plain(guess) in {self._plain(text) for text in answers} for guess, answers in pairs]
+        pairs = self._pair_texts(predictions, references)
+        correct = [self._normalize(guess) in {self._normalize(text) for text in answers} for guess, answers in pairs]
         rows = np.arange(len(pairs))
         return Measured(
             len(pairs), rows, {"correct": np.array(correct, dtype=bool), "rows": np.ones(len(pairs), np.int8)}
         )
 
-    def _plain(self, text: str) -> str:
+    def _normalize(self, text: str) -> str:
         text = text.translate(_PUNCTUATION) if self.ignore_punctuation else text
         return (text.lower() if self.ignore_case else text).strip()
 
@@ -101,7 +101,7 @@ class Bleu(TextMetric):
         self._bleu = library.metrics.BLEU(tokenize=tokenize, lowercase=lowercase, effective_order=True)
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
-        pairs = self._pairs(predictions, references)
+        pairs = self._pair_texts(predictions, references)
         found = [self._bleu.sentence_score(guess, answers) for guess, answers in pairs]
         counts = [[*one.counts, *one.totals, one.sys_len, one.ref_len] for one in found]
         table = np.array(counts, dtype=np.int64).reshape(len(pairs), 10)
@@ -142,38 +142,38 @@ class Chrf(TextMetric):
         self.word_order, self.beta, self.lowercase = word_order, beta, lowercase
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
-        pairs = self._pairs(predictions, references)
-        counts = [self._counts(guess, answers) for guess, answers in pairs]
+        pairs = self._pair_texts(predictions, references)
+        counts = [self._count_best_overlap(guess, answers) for guess, answers in pairs]
         table = np.array(counts, dtype=np.int64).reshape(len(pairs), 6 + self.word_order, 3)
         return Measured(len(pairs), np.arange(len(pairs)), {"counts": table})
 
-    def _counts(self, guess: str, answers: list[str]) -> np.ndarray:
+    def _count_best_overlap(self, guess: str, answers: list[str]) -> np.ndarray:
         """Return the n-grams in the text, the reference and both, per length, for the reference that fits best."""
-        said = self._runs(guess)
+        said = self._count_all_runs(guess)
         candidates = []
         for answer in answers:
-            true = self._runs(answer)
+            true = self._count_all_runs(answer)
             sides = zip(said, true, strict=True)
-            candidates.append(np.array([_overlap(one, other) for one, other in sides]))
-        return max(candidates, key=lambda counts: character_f(counts, self.beta))
+            candidates.append(np.array([_count_overlap(one, other) for one, other in sides]))
+        return max(candidates, key=lambda counts: compute_character_f(counts, self.beta))
 
-    def _runs(self, text: str) -> list[Counter[Any]]:
+    def _count_all_runs(self, text: str) -> list[Counter[Any]]:
         text = text.lower() if self.lowercase else text
         letters = "".join(text.split())
-        runs: list[Counter[Any]] = [_runs(letters, size) for size in range(1, 7)]
+        runs: list[Counter[Any]] = [_count_runs(letters, size) for size in range(1, 7)]
         if self.word_order:
             parts = tuple(part for word in text.split() for part in _split_punctuation(word))
-            runs += [_runs(parts, size) for size in range(1, self.word_order + 1)]
+            runs += [_count_runs(parts, size) for size in range(1, self.word_order + 1)]
         return runs
 
     def _score(self, totals: Arrays) -> dict[str, float]:
-        return {self.name: 100 * character_f(totals["counts"], self.beta)}
+        return {self.name: 100 * compute_character_f(totals["counts"], self.beta)}
 
 
-def character_f(counts: np.ndarray, beta: float) -> float:
+def compute_character_f(counts: np.ndarray, beta: float) -> float:
     """Return the F score of mean precision and mean recall over the lengths that both sides have.
 
-    >>> character_f(np.array([[4, 4, 4], [3, 3, 0]]), 2.0)
+    >>> compute_character_f(np.array([[4, 4, 4], [3, 3, 0]]), 2.0)
     0.5
     """
     counts = counts[(counts[:, 0] > 0) & (counts[:, 1] > 0)]
@@ -185,12 +185,12 @@ def character_f(counts: np.ndarray, beta: float) -> float:
     return float((1 + beta**2) * precision * recall / (beta**2 * precision + recall))
 
 
-def _overlap(said: Counter[Any], true: Counter[Any]) -> tuple[int, int, int]:
+def _count_overlap(said: Counter[Any], true: Counter[Any]) -> tuple[int, int, int]:
     # a reference too short to have such runs says nothing about those of the text
     return sum(said.values()) if true else 0, sum(true.values()), sum((said & true).values())
 
 
-def _runs(pieces: Any, size: int) -> Counter[Any]:
+def _count_runs(pieces: Any, size: int) -> Counter[Any]:
     return Counter(pieces[place : place + size] for place in range(len(pieces) - size + 1))
 
 

@@ -28,8 +28,8 @@ class MetricWindow:
 
     def __init__(self, streams: Sequence[Stream], known: Mapping[str, Any], ignored: Sequence[str] = ()) -> None:
         self.ignored = list(ignored)  # outputs of the model that are of no interest
-        self._open = [stream.opened(**known) for stream in streams]
-        self._joins = all(stream.takes == "ours" and _counts(stream.metric) for stream in streams)
+        self._open = [stream.open(**known) for stream in streams]
+        self._joins = all(stream.takes == "ours" and _is_counting(stream.metric) for stream in streams)
         self._held: list[tuple[Any, Any]] = []  # logits and labels of batches that wait
         self._held_size = 0
         self._alike: tuple[Any, ...] | None = None  # what the batch held last was like, in every respect
@@ -60,7 +60,7 @@ class MetricWindow:
         if not isinstance(logits, Tensor) or not isinstance(labels, Tensor):  # or there are none
             return False
         alike = (logits.shape, labels.shape, logits.dtype, labels.dtype, logits.device, labels.device, shifts)
-        if alike != self._alike and not self._may_wait(alike):
+        if alike != self._alike and not self._can_wait(alike):
             return False
         if self._held_size + self._size > MAX_HELD:
             self._measure_held()
@@ -70,7 +70,7 @@ class MetricWindow:
         self._held_size += self._size
         return True
 
-    def _may_wait(self, alike: tuple[Any, ...]) -> bool:
+    def _can_wait(self, alike: tuple[Any, ...]) -> bool:
         """Return whether a batch unlike the last one can wait: it is small, and has rows to join."""
         shape, wanted, *rest = alike
         _, _, logits_device, labels_device, _ = rest
@@ -96,7 +96,7 @@ class MetricWindow:
             assert self._kind is not None
             logits_shape, labels_shape, logits_dtype, labels_dtype, *_ = self._kind
             logits, labels = zip(*held, strict=True)
-            pair = _joined(logits, logits_shape, logits_dtype), _joined(labels, labels_shape, labels_dtype)
+            pair = _join(logits, logits_shape, logits_dtype), _join(labels, labels_shape, labels_dtype)
             self._measure(EvalPrediction(*pair, shifts_labels=shifts, processing_class=processing_class))
 
     def drain(self, gather: Callable[[States], list[States]] | None = None) -> dict[str, float]:
@@ -110,7 +110,7 @@ class MetricWindow:
         results: dict[str, float] = {}
         for stream in self._open:
             try:
-                results |= {name: float(value) for name, value in stream.result().items()}
+                results |= {name: float(value) for name, value in stream.compute().items()}
             except TooFewRowsError:
                 continue
             finally:
@@ -121,7 +121,7 @@ class MetricWindow:
         """Return what was seen since the last log, by metric, as plain numbers and lists."""
         self._measure_held()
         return [
-            {name: _plain(value) for name, value in stream.metric.state().items()} if stream.takes == "ours" else {}
+            {name: _to_plain(value) for name, value in stream.metric.state().items()} if stream.takes == "ours" else {}
             for stream in self._open
         ]
 
@@ -133,14 +133,14 @@ class MetricWindow:
             stream.metric.reset()
             for states in seen:
                 if states and states[number]:
-                    stream.metric.merge({name: _array(value) for name, value in states[number].items()})
+                    stream.metric.merge({name: _to_array(value) for name, value in states[number].items()})
 
 
 def _copy(tensor: Tensor) -> Tensor:
     return tensor.detach().clone()
 
 
-def _joined(parts: Sequence[Any], shape: Sequence[int], dtype: torch.dtype) -> Any:
+def _join(parts: Sequence[Any], shape: Sequence[int], dtype: torch.dtype) -> Any:
     """Return the rows of all parts, one after the other; each row has this shape."""
     if set(map(type, parts)) != {list}:
         return torch.cat([part if isinstance(part, Tensor) else torch.tensor(part, dtype=dtype) for part in parts])
@@ -151,15 +151,15 @@ def _joined(parts: Sequence[Any], shape: Sequence[int], dtype: torch.dtype) -> A
     return np.fromiter(numbers, kind).reshape(-1, *shape)
 
 
-def _counts(metric: Any) -> bool:
+def _is_counting(metric: Any) -> bool:
     return all(part.counts for part in (metric.parts if isinstance(metric, Combined) else [metric]))
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return {"dtype": value.dtype.str, "values": value.tolist()}
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _array(value: Any) -> Any:
+def _to_array(value: Any) -> Any:
     return np.asarray(value["values"], dtype=value["dtype"]) if isinstance(value, dict) else value

@@ -75,7 +75,7 @@ class ProgressCallback(QuietCallback):
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._screen is not None:
-            self._screen.step(state)
+            self._screen.mark_step(state)
         elif self._training:
             self._clock.mark_step(state.global_step)
         if self._is_first_step:
@@ -92,7 +92,7 @@ class ProgressCallback(QuietCallback):
             self._begin_evaluation(eval_dataloader)
         self._batches += 1
         if self._screen is not None:
-            self._screen.batch(self._batches)
+            self._screen.mark_batch(self._batches)
 
     def on_evaluate(
         self, args: Any, state: TrainerState, control: TrainerControl, metrics: Any = None, **kwargs: Any
@@ -142,13 +142,13 @@ class ProgressCallback(QuietCallback):
     def show_skipping(self, done: int | None, total: int, unit: str) -> bool:
         """Show how far a resumed run has read again; None when it is done. Return whether it is shown."""
         if self._screen is not None:
-            self._screen.skip(None if done is None else (done, total, unit))
+            self._screen.show_skipped(None if done is None else (done, total, unit))
         return self._screen is not None
 
     def show_saving(self, name: str | None, done: int, total: int) -> None:
         """Show how many bytes of a save are written while training waits; None when it is done."""
         if self._screen is not None:
-            self._screen.save(None if name is None else (name, done, total))
+            self._screen.show_save(None if name is None else (name, done, total))
 
     # ---- messages ----------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class ProgressCallback(QuietCallback):
         if self._screen is None:
             print_line(format_header(run.header, seconds))
         elif seconds is None:
-            self._screen.introduce(run.header)
+            self._screen.show_header(run.header)
         else:
             self._screen.print_line(format_header(run.header, seconds))
 
@@ -202,12 +202,14 @@ class ProgressCallback(QuietCallback):
         screen = self._screen or (None if self._training else open_screen(self.max_str_len))
         if screen is None:
             print_line(
-                format_plain_line(state, logs, best=best, left=self._left(state, logs), max_str_len=self.max_str_len)
+                format_plain_line(
+                    state, logs, best=best, left=self._format_time_left(state, logs), max_str_len=self.max_str_len
+                )
             )
         else:
             screen.log(state, logs, best=best)
 
-    def _left(self, state: TrainerState, logs: Mapping[str, Any]) -> str | None:
+    def _format_time_left(self, state: TrainerState, logs: Mapping[str, Any]) -> str | None:
         """Return the time left, to be shown with a loss; None before the second step."""
         steps = state.max_steps - state.global_step
         seconds = self._clock.seconds_left(steps) if self._training and "loss" in logs and steps > 0 else None

@@ -74,7 +74,7 @@ class Cell(NamedTuple):
     def width(self) -> int:
         return measure_width(self.value) + len(self.change) + len(self.best)
 
-    def pieces(self, width: int) -> Line:
+    def format_pieces(self, width: int) -> Line:
         filled = " " * (width - self.width)
         return [("  ", ""), (self.value, ""), (self.change, "quiet"), (self.best, "best"), (filled, "")]
 
@@ -95,14 +95,16 @@ class Columns:
         layout = self._find_layout(record.logs)
         is_evaluation = layout.subject is not None and layout.subject != "train"
         changes = (
-            {one.name: self._change(one, record.logs[one.name]) for one in layout.entries} if is_evaluation else {}
+            {one.name: self._format_change(one, record.logs[one.name]) for one in layout.entries}
+            if is_evaluation
+            else {}
         )
-        table = self._row(record, layout, changes, width) if layout.data else []
+        table = self._format_row(record, layout, changes, width) if layout.data else []
         if table:
             yield from table
             return
         self._table = None
-        line = self._line(record, layout, changes)
+        line = self._format_line(record, layout, changes)
         if is_evaluation and not fits_width(line, width):
             yield from self._format_grid(record, layout, changes, width)
         else:
@@ -116,12 +118,12 @@ class Columns:
 
     # ---- one line --------------------------------------------------------------------------------
 
-    def _line(self, record: LogRecord, layout: LogLayout, changes: Mapping[str, str]) -> Line:
+    def _format_line(self, record: LogRecord, layout: LogLayout, changes: Mapping[str, str]) -> Line:
         """Format a log as one line."""
         logs, widths, line = record.logs, self._widths, self._format_prefix(record, layout)
         for name, short, label, column, is_speed in layout.entries:
             text = (
-                self._speed(layout, short, logs[name])
+                self._format_speed(layout, short, logs[name])
                 if is_speed
                 else format_value(short, logs[name], self.max_str_len)
             )
@@ -145,7 +147,7 @@ class Columns:
             line.append((f"  {layout.subject} {layout.data}".rstrip(), "subject"))
         return line
 
-    def _speed(self, layout: LogLayout, short: str, value: Any) -> str:
+    def _format_speed(self, layout: LogLayout, short: str, value: Any) -> str:
         """Format a speed; of an evaluation only its seconds are shown, to leave room for its metrics."""
         number = to_number(value)
         if number is not None and short == "runtime":
@@ -153,7 +155,7 @@ class Columns:
         is_news = layout.subject == "train" and short == "samples_per_second"
         return f"{format_rate(number)} samples/s" if number is not None and is_news else ""
 
-    def _change(self, entry: Entry, value: Any) -> str:
+    def _format_change(self, entry: Entry, value: Any) -> str:
         """Return an arrow if a metric has changed since the last evaluation."""
         now = None if entry.is_speed else to_number(value)
         if now is None:
@@ -163,9 +165,9 @@ class Columns:
 
     # ---- small tables ----------------------------------------------------------------------------
 
-    def _row(self, record: LogRecord, layout: LogLayout, changes: Mapping[str, str], width: int) -> list[Line]:
+    def _format_row(self, record: LogRecord, layout: LogLayout, changes: Mapping[str, str], width: int) -> list[Line]:
         """Format one of several sets as a row, below a head if it is the first; return nothing if there is no room."""
-        cells = self._cells(record, layout, changes)
+        cells = self._build_cells(record, layout, changes)
         columns = [cell.column for cell in cells]
         head = self._format_prefix(record, layout._replace(data=""))
         reach = max(sum(len(text) for text, _ in head), measure_width(layout.data) + 2, self._widths.get("sets", 0))
@@ -180,7 +182,7 @@ class Columns:
         head += [(f"  {pad(cell.label, each)}", "quiet") for cell, each in zip(cells, widths, strict=True)]
         row: Line = [(f"  {pad(layout.data, reach - 2)}", "subject")]
         for cell, each in zip(cells, widths, strict=True):
-            row += cell.pieces(each)
+            row += cell.format_pieces(each)
         row.append((took, "quiet"))
         before, self._table = self._table, (record.step, columns)
         return [row] if before == self._table else [head, row]
@@ -191,7 +193,7 @@ class Columns:
         """Yield all metrics of one evaluation in as many columns as fit; they read downwards."""
         head = self._format_prefix(record, layout)
         yield [*head, (self._format_duration(record, layout), "quiet")]
-        cells = self._cells(record, layout, changes)
+        cells = self._build_cells(record, layout, changes)
         values = min(max(NUMBER_WIDTH, *(cell.width for cell in cells)), width // 2)
         labels = min(max(measure_width(cell.label) for cell in cells), max(width - 4 - 2 - values, 1))
         across = max((width - 4 + 3) // (labels + 2 + values + 3), 1)
@@ -200,10 +202,14 @@ class Columns:
             line: Line = [("  ", "")]
             for cell in cells[first::down]:
                 shown = cell._replace(value=cut(cell.value, values - len(cell.change) - len(cell.best)))
-                line += [(f"  {pad(cut(cell.label, labels), labels)}", "quiet"), *shown.pieces(values), (" ", "")]
+                line += [
+                    (f"  {pad(cut(cell.label, labels), labels)}", "quiet"),
+                    *shown.format_pieces(values),
+                    (" ", ""),
+                ]
             yield line
 
-    def _cells(self, record: LogRecord, layout: LogLayout, changes: Mapping[str, str]) -> list[Cell]:
+    def _build_cells(self, record: LogRecord, layout: LogLayout, changes: Mapping[str, str]) -> list[Cell]:
         def value(entry: Entry) -> str:
             return format_value(entry.short, record.logs[entry.name], self.max_str_len)
 
@@ -214,7 +220,9 @@ class Columns:
         ]
 
     def _format_duration(self, record: LogRecord, layout: LogLayout) -> str:
-        texts = [self._speed(layout, one.short, record.logs[one.name]) for one in layout.entries if one.is_speed]
+        texts = [
+            self._format_speed(layout, one.short, record.logs[one.name]) for one in layout.entries if one.is_speed
+        ]
         return "".join(f"  {text}" for text in texts if text)
 
     # ---- layouts ---------------------------------------------------------------------

@@ -85,7 +85,7 @@ class Screen:
         self._outcome: str | None = None
         self._watched: ObservedRun | None = None
         self._styles = {name: console.get_style(style) for name, style in STYLES.items() if style}
-        self._style_codes = {name: _style_codes(console, style) for name, style in STYLES.items()}
+        self._style_codes = {name: _render_style_codes(console, style) for name, style in STYLES.items()}
 
     def begin_training(
         self, state: TrainerState, *, samples_per_step: int, watched: ObservedRun | None = None
@@ -94,7 +94,7 @@ class Screen:
         self.columns.load_history(state.log_history)
         self.draw()
 
-    def introduce(self, line: str) -> None:
+    def show_header(self, line: str) -> None:
         """Show what is going to be trained above the bar; the total time is added when it can be estimated."""
         self._header = line
 
@@ -115,7 +115,7 @@ class Screen:
         self._first_loss = loss
         self.draw()
 
-    def step(self, state: TrainerState) -> None:
+    def mark_step(self, state: TrainerState) -> None:
         """Note that a step has ended, and draw if it is time."""
         clock = self.clock
         if clock.first is None:
@@ -125,7 +125,7 @@ class Screen:
             self._state = state
             self.draw()
 
-    def skip(self, skipped: tuple[int, int, str] | None) -> None:
+    def show_skipped(self, skipped: tuple[int, int, str] | None) -> None:
         """Show how many of how many rows or batches are read and dropped; None when it is done."""
         if self._skipped is None:
             self._skipping_since = self.clock.mark
@@ -134,7 +134,7 @@ class Screen:
             self.clock.mark_pause()
         self.draw()
 
-    def save(self, saved: tuple[str, int, int] | None) -> None:
+    def show_save(self, saved: tuple[str, int, int] | None) -> None:
         """Show the name and the bytes (done, total) of a save that training waits for; None when it is done."""
         is_news = (saved is None) != (self._saved is None)
         self._saved = saved
@@ -147,7 +147,7 @@ class Screen:
         self._batches = (0, num_batches)
         self._draw_if_due()  # a very short evaluation during training need not show
 
-    def batch(self, done: int) -> None:
+    def mark_batch(self, done: int) -> None:
         if self._batches is not None:
             self._batches = (done, self._batches[1])
         self._draw_if_due()
@@ -229,7 +229,7 @@ class Screen:
             if isinstance(one, LogRecord):
                 self._numbers.update({name: one.logs[name] for name in NEWEST if name in one.logs})
         if self._state is not None or self._batches is not None:
-            self._start()
+            self._start_live()
         if waiting:  # printing also redraws the live part
             self.console.print(_PendingLines(self, waiting), end="", crop=False)
         elif self._live is not None:
@@ -243,7 +243,7 @@ class Screen:
         left = clock.seconds_left(max(state.max_steps - state.global_step, 0))
         return None if left is None else clock.mark - clock.started + left
 
-    def _start(self) -> None:
+    def _start_live(self) -> None:
         from rich.live import Live  # noqa: PLC0415
 
         if self._live is not None:
@@ -271,34 +271,34 @@ class Screen:
         """Yield the bars and the newest numbers. Rich's own tables take six times as long (docs/LOG.md)."""
         from rich.segment import Segment  # noqa: PLC0415
 
-        for number, row in enumerate(self._rows(options.max_width)):
+        for number, row in enumerate(self._build_rows(options.max_width)):
             if number:
                 yield Segment.line()
             for text, style in row:
                 yield Segment(text, self._styles.get(style))
 
-    def _rows(self, width: int) -> Iterator[Line]:
+    def _build_rows(self, width: int) -> Iterator[Line]:
         if self._header is not None:
             yield [(escape_unencodable(to_single_line(self._header), self.console.encoding), "")]  # rich crops it
         aligned = 0  # one bar under the other
         if self._state is not None:
             state, total = self._state, self._state.max_steps if self._state.max_steps > 0 else None
-            pairs = _count("step", state.global_step, total) + self._format_position(state)
+            pairs = _format_count("step", state.global_step, total) + self._format_position(state)
             pairs = _drop_to_fit(pairs, width - WIDEST_NAME)
-            aligned = _width(pairs)
-            yield self._row("train", state.global_step, total, pairs, width)
+            aligned = _measure_width(pairs)
+            yield self._build_row("train", state.global_step, total, pairs, width)
             yield self._build_numbers_row(width)
         if self._skipped is not None:
             done, total, unit = self._skipped
             left = (time.monotonic() - self._skipping_since) / max(done, 1) * (total - done)
-            pairs = [*_count(unit, done, total), ("", f"{format_duration(left)} left")]
-            yield self._row("skip", done, total, pairs, width, aligned)
+            pairs = [*_format_count(unit, done, total), ("", f"{format_duration(left)} left")]
+            yield self._build_row("skip", done, total, pairs, width, aligned)
         if self._batches is not None:
-            yield self._row("eval", *self._batches, _count("batch", *self._batches), width, aligned)
+            yield self._build_row("eval", *self._batches, _format_count("batch", *self._batches), width, aligned)
         if self._saved is not None:
             name, done, total = self._saved
             share = [("", f"{100 * done // total:3d}%"), ("", format_size(done, total))] if total else []
-            yield self._row("save", done, total or None, [*share, ("", name)], width, aligned)
+            yield self._build_row("save", done, total or None, [*share, ("", name)], width, aligned)
 
     def _format_position(self, state: TrainerState) -> list[tuple[str, str]]:
         epochs = f"/{state.num_train_epochs}" if 0 < state.num_train_epochs < MANY_EPOCHS else ""
@@ -325,20 +325,20 @@ class Screen:
             pairs.append(("MFU", f"{numbers['train_mfu']:.0%}"))
         if self._watched is not None:
             pairs += format_time_shares(self._watched.seconds())
-        while pairs and _width(pairs) > width - WIDEST_NAME:
+        while pairs and _measure_width(pairs) > width - WIDEST_NAME:
             pairs.pop()
         return [(" " * WIDEST_NAME, ""), *_style_pairs(pairs)]
 
-    def _row(
+    def _build_row(
         self, name: str, done: int, total: int | None, pairs: list[tuple[str, str]], width: int, aligned: int = 0
     ) -> Line:
         """Return a name, a bar that fills the room there is, and the text after it."""
-        said = _width(pairs)
-        room = width - WIDEST_NAME - max(said, aligned) - 1
-        bar = [*self._bar(done, total, room), (" ", "")] if room >= SMALLEST_BAR else []
-        return [(name.ljust(WIDEST_NAME), "subject"), *bar, *_style_pairs(pairs), (" " * (aligned - said), "")]
+        used = _measure_width(pairs)
+        room = width - WIDEST_NAME - max(used, aligned) - 1
+        bar = [*self._build_bar(done, total, room), (" ", "")] if room >= SMALLEST_BAR else []
+        return [(name.ljust(WIDEST_NAME), "subject"), *bar, *_style_pairs(pairs), (" " * (aligned - used), "")]
 
-    def _bar(self, done: int, total: int | None, width: int) -> Line:
+    def _build_bar(self, done: int, total: int | None, width: int) -> Line:
         """Return a bar. Without colours the rest of it is a thinner line."""
         full, half, begin, rest = BARS["ascii" if self.is_ascii else "colour" if self._has_colour else "plain"]
         if total is None:  # a moving mark
@@ -409,7 +409,7 @@ def is_terminal(stream: Any) -> bool:
         return False
 
 
-def _style_codes(console: Console, style: str) -> str:
+def _render_style_codes(console: Console, style: str) -> str:
     """Return the control codes of a style around `%s`, which stands for the text."""
     from rich.text import Text  # noqa: PLC0415
 
@@ -420,7 +420,7 @@ def _style_codes(console: Console, style: str) -> str:
     return written.get()
 
 
-def _count(unit: str, done: int, total: int | None) -> list[tuple[str, str]]:
+def _format_count(unit: str, done: int, total: int | None) -> list[tuple[str, str]]:
     """Return the share, where there is a total, and the count."""
     if total is None:
         return [(unit, str(done))]
@@ -431,12 +431,12 @@ def _count(unit: str, done: int, total: int | None) -> list[tuple[str, str]]:
 def _drop_to_fit(pairs: list[tuple[str, str]], room: int) -> list[tuple[str, str]]:
     """Drop the epoch, then the share, if there is no room for them."""
     for is_left_out in (lambda name, _: name == "epoch", lambda _, value: value.endswith("%")):
-        if _width(pairs) > room:
+        if _measure_width(pairs) > room:
             pairs = [pair for pair in pairs if not is_left_out(*pair)]
     return pairs
 
 
-def _width(pairs: list[tuple[str, str]]) -> int:
+def _measure_width(pairs: list[tuple[str, str]]) -> int:
     return sum([len(name) + bool(name) + len(value) + 2 for name, value in pairs]) - 2
 
 

@@ -55,7 +55,7 @@ def describe_run(
     'training Bert on cuda:0 in bf16: 590 K of 110 M parameters, 8,000 rows, 750 steps of 32 rows'
     """
     every, trained = parameters
-    share = _short(every) if trained == every else f"{_short(trained)} of {_short(every)}"
+    share = _format_count(every) if trained == every else f"{_format_count(trained)} of {_format_count(every)}"
     data = "a stream" if rows is None else f"{rows:,} row{'s' if rows != 1 else ''}"
     work = f"{steps:,} step{'s' if steps != 1 else ''} of {rows_per_step:,} row{'s' if rows_per_step != 1 else ''}"
     return f"training {model} on {device} in {precision}: {share} parameters, {data}, {work}"
@@ -101,7 +101,7 @@ def find_advice(seconds: dict[str, float], workers: int, cores: int) -> str | No
     """Return what to do about a run that mostly waits for its data; None if there is nothing to say.
 
     >>> find_advice({"computing": 30.0, "data": 50.0}, workers=0, cores=8)
-    'loader-bound: 62 % of training goes into waiting for data; try dataloader_num_workers=4'
+    'loader-bound: 62 % of training is spent waiting for data; try dataloader_num_workers=4'
     >>> find_advice({"computing": 50.0, "data": 5.0}, workers=0, cores=8) is None
     True
     """
@@ -109,12 +109,10 @@ def find_advice(seconds: dict[str, float], workers: int, cores: int) -> str | No
     share = shares(training)["data"]
     if sum(training.values()) < SECONDS_BEFORE_ADVICE or share < SHARE_FOR_ADVICE:
         return None
-    said = f"loader-bound: {share:.0%} of training goes into waiting for data".replace("%", " %")
+    message = f"loader-bound: {share:.0%} of training is spent waiting for data".replace("%", " %")
     if workers == 0:
-        return f"{said}; try dataloader_num_workers={max(1, min(4, cores))}"
-    return (
-        f"{said}, with dataloader_num_workers={workers}; try more of them, or do less for each row (preprocess once)"
-    )
+        return f"{message}; try dataloader_num_workers={max(1, min(4, cores))}"
+    return f"{message}, with dataloader_num_workers={workers}; try more workers, or preprocess the rows once"
 
 
 def format_time_shares(seconds: dict[str, float]) -> list[tuple[str, str]]:
@@ -127,7 +125,7 @@ def format_time_shares(seconds: dict[str, float]) -> list[tuple[str, str]]:
     return [(SHORT_PURPOSES.get(name, name), f"{share:.0%}") for name, share in parts.items() if share >= 0.01]
 
 
-def _short(count: int) -> str:
+def _format_count(count: int) -> str:
     """Format a count: 771, 8.3 K, 110 M, 7.2 B."""
     for size, unit in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
         if count >= size:

@@ -57,7 +57,7 @@ class NotebookProgressCallback(QuietCallback):
         if self._page is not None:
             if self._page.clock.first is None and self._watched is not None and not control.should_log:
                 self._page.first_loss = self._watched.first_loss()
-            self._page.step(state)
+            self._page.mark_step(state)
 
     def on_prediction_step(
         self, args: Any, state: TrainerState, control: TrainerControl, eval_dataloader: Any = None, **kwargs: Any
@@ -124,7 +124,7 @@ class _Page:
         self._display: Any = None
         self._due_at = -math.inf
 
-    def step(self, state: TrainerState) -> None:
+    def mark_step(self, state: TrainerState) -> None:
         self._state = state
         if self.clock.mark_step(state.global_step) >= self._due_at:
             self.draw()
@@ -162,7 +162,7 @@ class _Page:
         """Draw the page in place of the last one."""
         from IPython.display import HTML, display  # noqa: PLC0415
 
-        content = HTML(self._html())
+        content = HTML(self._render_html())
         if self._display is None:
             self._display = display(content, display_id=True)
         else:
@@ -171,12 +171,13 @@ class _Page:
 
     # ---- HTML --------------------------------------------------------------------
 
-    def _html(self) -> str:
+    def _render_html(self) -> str:
         head = f"<div>{html.escape(self._head)}</div>" if self._head else ""
         tail = "" if self._ended is None else f"<div><b>{html.escape(self._ended)}</b></div>"
-        return f"<div style='font-family: sans-serif'>{head}{self._bar()}{self._table()}{self._plot()}{tail}</div>"
+        body = f"{self._render_bar()}{self._render_table()}{self._render_plot()}"
+        return f"<div style='font-family: sans-serif'>{head}{body}{tail}</div>"
 
-    def _bar(self) -> str:
+    def _render_bar(self) -> str:
         state, total = self._state, max(self._state.max_steps, 1)
         parts = [f"step {state.global_step}/{state.max_steps}", f"epoch {format_epoch(state.epoch or 0)}"]
         if self.first_loss is not None and not self._rows:
@@ -194,11 +195,11 @@ class _Page:
             f"<div><progress value='{state.global_step}' max='{total}' style='width: 300px'></progress> {words}</div>"
         )
 
-    def _table(self) -> str:
+    def _render_table(self) -> str:
         if not self._rows:
             return ""
         names = "".join(f"<th style='text-align: left'>{html.escape(name)}</th>" for name in ["step", *self._columns])
-        lines, best_step = [], self._best_step()
+        lines, best_step = [], self._find_best_step()
         for step, row in self._rows.items():
             cells = [str(step), *(format_value(name, row[name], 40) if name in row else "" for name in self._columns)]
             best = " style='font-weight: bold'" if step == best_step else ""
@@ -207,13 +208,13 @@ class _Page:
         more = f"<div>{self._left_out} earlier rows are in trainer.state.log_history</div>" if self._left_out else ""
         return f"{more}<table><thead><tr>{names}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
-    def _best_step(self) -> int | None:
+    def _find_best_step(self) -> int | None:
         metric = self._state.best_metric
         if self._metric and metric != self._best[0]:  # searching a long history takes time
             self._best = (metric, find_best_step(self._metric, self._state))
         return self._best[1]
 
-    def _plot(self) -> str:
+    def _render_plot(self) -> str:
         curves = {name: points for name, points in self._curves.items() if len(points) > 1}
         if not curves:
             return ""

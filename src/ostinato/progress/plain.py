@@ -48,7 +48,7 @@ def handle_write_error(error: OSError | ValueError, stream: Any) -> None:
     """Report once that output has failed (a closed pipe, a full disk); raise any other error."""
     if isinstance(error, ValueError) and not getattr(stream, "closed", False):
         raise error
-    note_once(f"progress is not shown any more, and training goes on: {error}", key="output failed")
+    note_once(f"progress is no longer shown, training continues: {error}", key="output failed")
 
 
 def escape_unencodable(text: str, encoding: str | None) -> str:

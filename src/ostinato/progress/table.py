@@ -66,7 +66,7 @@ def build_table(
     names = _sort_by_importance(rows, metric)
     marks = [to_number(row.get(metric)) for row in rows]
     best = _find_best(marks, greater=greater)
-    cells = {name: _cells(rows, name, is_ascii=is_ascii) for name in ("step", "epoch", *names)}
+    cells = {name: _format_cells(rows, name, is_ascii=is_ascii) for name in ("step", "epoch", *names)}
     widths = {name: max(measure_width(format_label(name)), *map(len, texts)) for name, texts in cells.items()}
     shown, used = ["step", "epoch"], 2 + widths["step"] + 2 + widths["epoch"] + len("  best")
     for name in names:
@@ -84,8 +84,8 @@ def build_table(
         last = place
     left_out = names[len(shown) - 2 :]
     if left_out:
-        said = f"  not shown: {', '.join(map(format_label, left_out))}"
-        yield [(cut(said, width), "quiet")]
+        note = f"  not shown: {', '.join(map(format_label, left_out))}"
+        yield [(cut(note, width), "quiet")]
 
 
 def _strip_set_name(data: str, wanted: str) -> str:
@@ -104,7 +104,7 @@ def _find_best(marks: list[float | None], *, greater: bool) -> int | None:
     return -max(known)[1] if known else None
 
 
-def _cells(rows: list[dict[str, Any]], name: str, *, is_ascii: bool) -> list[str]:
+def _format_cells(rows: list[dict[str, Any]], name: str, *, is_ascii: bool) -> list[str]:
     if name in ("step", "epoch"):
         values = [row.get(name) for row in rows]
         return ["" if one is None else str(one) if name == "step" else format_epoch(one) for one in values]

@@ -10,22 +10,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .compare import comparison, first_parting
+    from .compare import compare_runs, find_first_difference
     from .journal_reader import RunRecord, read_run
     from .run_page import write_report
 
-__all__ = ["RunRecord", "comparison", "first_parting", "read_run", "write_report"]
+__all__ = ["RunRecord", "compare_runs", "find_first_difference", "read_run", "write_report"]
 
-_HOME_OF = {
+_MODULE_OF = {
     "RunRecord": "journal_reader",
     "read_run": "journal_reader",
     "write_report": "run_page",
-    "comparison": "compare",
-    "first_parting": "compare",
+    "compare_runs": "compare",
+    "find_first_difference": "compare",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .downsample import Curve
-from .text import embedded, number, safe, short_number
+from .text import escape, format_number, format_script_json, format_tick
 
-_POINTS = 600  # points of a line on a page
-_SMOOTH_FROM = 80  # points; a shorter curve is not smoothed
-_SPREAD = 60  # ratio of the largest value to the median above which the axis is logarithmic
+_MAX_POINTS = 600  # points of a line on a page
+_MIN_POINTS_TO_SMOOTH = 80  # points; a shorter curve is not smoothed
+_LOG_AXIS_RATIO = 60  # ratio of the largest value to the median above which the axis is logarithmic
 _SIDE = 1000.0
-_PER_LETTER = 0.018  # part of the width that a letter of a mark takes on a narrow page
-_LARGEST = 1e100  # values beyond it are drawn at the edge
+_LETTER_WIDTH = 0.018  # part of the width that a letter of a mark takes on a narrow page
+_MAX_VALUE = 1e100  # values beyond it are drawn at the edge
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,15 @@ class _Axis:
     ticks: tuple[float, ...]
     logarithmic: bool = False
 
-    def place(self, value: float) -> float:
+    def locate(self, value: float) -> float:
         """Return the position of a value on the axis, from 0 at the bottom to 1 at the top."""
-        low, high, value = self.low, self.high, min(max(value, -_LARGEST), _LARGEST)
+        low, high, value = self.low, self.high, min(max(value, -_MAX_VALUE), _MAX_VALUE)
         if self.logarithmic:
             low, high, value = math.log(low), math.log(high), math.log(max(value, low))
         return min(max((value - low) / (high - low), -0.02), 1.02) if high > low else 0.5
 
 
-def chart(
+def render_chart(
     title: str,
     series: Sequence[Series],
     *,
@@ -69,38 +69,40 @@ def chart(
 ) -> str:
     """Return one panel as HTML. `width` is in sixths of the page; `until` is the last step of the axis."""
     shown = [one for one in series if one.curve]
-    drawn = [(one, one.curve.thinned(_POINTS)) for one in shown]
+    drawn = [(one, one.curve.downsample(_MAX_POINTS)) for one in shown]
     last = max([until, *(one.curve.steps[-1] for one in shown)], default=0) or 1
-    axis = _axis([value for _, curve in drawn for value in curve.values], from_zero=from_zero)
-    lines = "".join(_line(one, curve, axis, last) for one, curve in drawn)
+    axis = _choose_axis([value for _, curve in drawn for value in curve.values], from_zero=from_zero)
+    lines = "".join(_render_line(one, curve, axis, last) for one, curve in drawn)
     note = f"{note}, logarithmic" if note and axis.logarithmic else note or ("logarithmic" * axis.logarithmic)
-    steps, spoken = _steps_axis(last), safe(_spoken(title, shown))
+    steps, description = _list_step_ticks(last), escape(_describe_chart(title, shown))
     return (
-        f'<figure class="panel ch w{width}"><figcaption><h3>{safe(title)}</h3><span class="k">'
-        f"{_legend(shown) if len(shown) > 1 else ''}{f'<span>{safe(note)}</span>' if note else ''}</span></figcaption>"
-        f'<div class="plot" style="height:{height}px" tabindex="0" role="img" aria-label="{spoken}">'
-        f'<svg viewBox="0 0 1000 1000" preserveAspectRatio="none" aria-hidden="true">{_grid(axis, steps, last)}'
-        f"{_mark_lines(marks, last)}{lines}</svg>{_labels(axis, steps, last)}{_mark_labels(marks, last)}</div>"
-        f'<script type="application/json">{embedded(_data(drawn, last))}</script></figure>'
+        f'<figure class="panel ch w{width}"><figcaption><h3>{escape(title)}</h3><span class="k">'
+        f"{_render_legend(shown) if len(shown) > 1 else ''}{f'<span>{escape(note)}</span>' if note else ''}</span>"
+        "</figcaption>"
+        f'<div class="plot" style="height:{height}px" tabindex="0" role="img" aria-label="{description}">'
+        f'<svg viewBox="0 0 1000 1000" preserveAspectRatio="none" aria-hidden="true">{_render_grid(axis, steps, last)}'
+        f"{_render_mark_lines(marks, last)}{lines}</svg>{_render_labels(axis, steps, last)}"
+        f"{_render_mark_labels(marks, last)}</div>"
+        f'<script type="application/json">{format_script_json(_build_hover_data(drawn, last))}</script></figure>'
     )
 
 
 # ---- axes -----------------------------------------------------------------------------------------------------------
 
 
-def _axis(values: Iterable[float], *, from_zero: bool) -> _Axis:
-    finite = sorted(min(max(value, -_LARGEST), _LARGEST) for value in values if math.isfinite(value))
+def _choose_axis(values: Iterable[float], *, from_zero: bool) -> _Axis:
+    finite = sorted(min(max(value, -_MAX_VALUE), _MAX_VALUE) for value in values if math.isfinite(value))
     if not finite:
         return _Axis(0.0, 1.0, (0.0, 1.0))
     low, high, middle = finite[0], finite[-1], finite[len(finite) // 2]
-    if low > 0 and not from_zero and high / max(middle, 1e-300) > _SPREAD:
-        return _logarithmic(low, high)
+    if low > 0 and not from_zero and high / max(middle, 1e-300) > _LOG_AXIS_RATIO:
+        return _build_log_axis(low, high)
     if low >= 0 and (from_zero or low < high / 3):
         low = 0.0
     if high - low < 1e-12 * max(abs(high), abs(low), 1e-300) or high == low:
         spread = abs(high) / 10 or 1.0
         low, high = low - (spread if low != 0 else 0), high + spread
-    step = _step_of(high - low, 4)
+    step = _choose_tick_step(high - low, 4)
     if not math.isfinite(step) or step <= 0:
         return _Axis(low, high, (low, high))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
@@ -111,14 +113,14 @@ def _axis(values: Iterable[float], *, from_zero: bool) -> _Axis:
     return _Axis(bottom, top, tuple(one for one in ticks if bottom - 1e-12 <= one <= top))
 
 
-def _logarithmic(low: float, high: float) -> _Axis:
+def _build_log_axis(low: float, high: float) -> _Axis:
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     every = max(1, (last - first) // 4)
     ticks = tuple(10.0**one for one in range(first, last + 1, every) if low / 1.5 <= 10.0**one <= high * 1.5)
     return _Axis(low / 1.2, high * 1.2, ticks, logarithmic=True)
 
 
-def _step_of(span: float, count: int) -> float:
+def _choose_tick_step(span: float, count: int) -> float:
     """Return a round number that fits about `count` times into the span."""
     rough = span / count
     if not math.isfinite(rough) or rough <= 0:
@@ -127,117 +129,117 @@ def _step_of(span: float, count: int) -> float:
     return next((factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999), 10 * power)
 
 
-def _steps_axis(last: int) -> list[int]:
-    step = max(1, round(_step_of(float(last), 6)))
+def _list_step_ticks(last: int) -> list[int]:
+    step = max(1, round(_choose_tick_step(float(last), 6)))
     return list(range(0, last + 1, step))
 
 
-def _grid(axis: _Axis, steps: Sequence[int], last: int) -> str:
-    across = "".join(f"M0 {_y(axis, tick)}H1000" for tick in axis.ticks)
-    down = "".join(f"M{_x(step, last)} 0V1000" for step in steps if 0 < step < last)
+def _render_grid(axis: _Axis, steps: Sequence[int], last: int) -> str:
+    across = "".join(f"M0 {_format_y(axis, tick)}H1000" for tick in axis.ticks)
+    down = "".join(f"M{_format_x(step, last)} 0V1000" for step in steps if 0 < step < last)
     return f'<path class="grid" d="{across}{down}"/>'
 
 
-def _labels(axis: _Axis, steps: Sequence[int], last: int) -> str:
+def _render_labels(axis: _Axis, steps: Sequence[int], last: int) -> str:
     left = "".join(
-        f'<span class="y" style="top:{(1 - axis.place(tick)) * 100:.2f}%">{safe(short_number(tick))}</span>'
+        f'<span class="y" style="top:{(1 - axis.locate(tick)) * 100:.2f}%">{escape(format_tick(tick))}</span>'
         for tick in axis.ticks
     )
     below = "".join(
-        f'<span class="x" style="left:{step / last * 100:.2f}%">{safe(short_number(step))}</span>'
+        f'<span class="x" style="left:{step / last * 100:.2f}%">{escape(format_tick(step))}</span>'
         for step in steps
         if step <= last
     )
     return left + below
 
 
-def _mark_lines(marks: Sequence[Mark], last: int) -> str:
-    lines = "".join(f"M{_x(mark.step, last)} 0V1000" for mark in marks if 0 <= mark.step <= last)
+def _render_mark_lines(marks: Sequence[Mark], last: int) -> str:
+    lines = "".join(f"M{_format_x(mark.step, last)} 0V1000" for mark in marks if 0 <= mark.step <= last)
     return f'<path class="mark" d="{lines}"/>' if lines else ""
 
 
-def _mark_labels(marks: Sequence[Mark], last: int) -> str:
+def _render_mark_labels(marks: Sequence[Mark], last: int) -> str:
     labels, line, free_from = [], 0, 0.0
     for mark in sorted(marks, key=lambda mark: mark.step):
         if mark.text and 0 <= mark.step <= last:
             at = mark.step / last
             line = line + 1 if at < free_from else 0  # below the previous label where there is no room beside it
-            free_from, side = at + _PER_LETTER * len(mark.text), " left" if at > 0.75 else ""
+            free_from, side = at + _LETTER_WIDTH * len(mark.text), " left" if at > 0.75 else ""
             place = f"left:{at * 100:.2f}%;top:{2 + 14 * min(line, 6)}px"
-            labels.append(f'<span class="ml{side}" style="{place}">{safe(mark.text)}</span>')
+            labels.append(f'<span class="ml{side}" style="{place}">{escape(mark.text)}</span>')
     return "".join(labels)
 
 
-def _x(step: float, last: int) -> str:
-    return _short(step / last * _SIDE)
+def _format_x(step: float, last: int) -> str:
+    return _format_coordinate(step / last * _SIDE)
 
 
-def _y(axis: _Axis, value: float) -> str:
-    return _short((1 - axis.place(value)) * _SIDE)
+def _format_y(axis: _Axis, value: float) -> str:
+    return _format_coordinate((1 - axis.locate(value)) * _SIDE)
 
 
-def _short(place: float) -> str:
-    return f"{place:.1f}".removesuffix(".0")
+def _format_coordinate(position: float) -> str:
+    return f"{position:.1f}".removesuffix(".0")
 
 
 # ---- lines ----------------------------------------------------------------------------------------------------------
 
 
-def _line(series: Series, curve: Curve, axis: _Axis, last: int) -> str:
-    color, smooth = f"var(--r{series.color})", series.smooth and len(curve) >= _SMOOTH_FROM
+def _render_line(series: Series, curve: Curve, axis: _Axis, last: int) -> str:
+    color, smooth = f"var(--r{series.color})", series.smooth and len(curve) >= _MIN_POINTS_TO_SMOOTH
     parts = []
     if series.fill and not smooth and len(curve) > 1:
-        path = _path(curve.steps, curve.values, axis, last)
+        path = _build_path(curve.steps, curve.values, axis, last)
         if path.count("M") == 1:
             parts.append(
-                f'<path class="fill" style="fill:{color}" d="{path}L{_x(curve.steps[-1], last)} 1000'
-                f'L{_x(curve.steps[0], last)} 1000Z"/>'
+                f'<path class="fill" style="fill:{color}" d="{path}L{_format_x(curve.steps[-1], last)} 1000'
+                f'L{_format_x(curve.steps[0], last)} 1000Z"/>'
             )
-    path = _path(curve.steps, curve.values, axis, last)
+    path = _build_path(curve.steps, curve.values, axis, last)
     kind = "raw" if smooth else "thin" if series.dots else "ln"
     parts.append(f'<path class="{kind}" style="stroke:{color}" d="{path}"/>')
     if smooth:
-        smoothed = _path(curve.steps, _smoothed(curve.values, logarithmic=axis.logarithmic), axis, last)
+        smoothed = _build_path(curve.steps, _smooth(curve.values, logarithmic=axis.logarithmic), axis, last)
         parts.append(f'<path class="ln" style="stroke:{color}" d="{smoothed}"/>')
     if series.dots or len(curve) == 1:
-        places = _dots(curve, axis, last)
+        places = _build_dots(curve, axis, last)
         parts.append(f'<path class="dot" style="stroke:{color}" d="{places}"/><path class="hole" d="{places}"/>')
     bad = "".join(
-        f"M{_x(step, last)} 1000h.01"
+        f"M{_format_x(step, last)} 1000h.01"
         for step, value in zip(curve.steps, curve.values, strict=True)
         if not math.isfinite(value)
     )
     return "".join(parts) + (f'<path class="bad" d="{bad}"/>' if bad else "")
 
 
-def _path(steps: Sequence[int], values: Sequence[float], axis: _Axis, last: int) -> str:
+def _build_path(steps: Sequence[int], values: Sequence[float], axis: _Axis, last: int) -> str:
     """Return the path of a line, broken where a value is not finite."""
     parts, pen = [], "M"
     for step, value in zip(steps, values, strict=True):
         if math.isfinite(value):
-            parts.append(f"{pen}{_x(step, last)} {_y(axis, value)}")
+            parts.append(f"{pen}{_format_x(step, last)} {_format_y(axis, value)}")
             pen = "L"
         else:
             pen = "M"
     return "".join(parts)
 
 
-def _dots(curve: Curve, axis: _Axis, last: int) -> str:
+def _build_dots(curve: Curve, axis: _Axis, last: int) -> str:
     """Return points as lines of zero length: their round ends stay round however the drawing is stretched."""
     return "".join(
-        f"M{_x(step, last)} {_y(axis, value)}h.01"
+        f"M{_format_x(step, last)} {_format_y(axis, value)}h.01"
         for step, value in zip(curve.steps, curve.values, strict=True)
         if math.isfinite(value)
     )
 
 
-def _smoothed(values: Sequence[float], *, logarithmic: bool) -> list[float]:
+def _smooth(values: Sequence[float], *, logarithmic: bool) -> list[float]:
     """Return an exponential running mean without its bias towards the start.
 
     On a logarithmic axis the mean is taken of the logarithms; otherwise one spike would lift the line for long.
     """
     if logarithmic:
-        return [math.exp(one) for one in _smoothed([_log(value) for value in values], logarithmic=False)]
+        return [math.exp(one) for one in _smooth([_take_log(value) for value in values], logarithmic=False)]
     keep, sum_, weight, smoothed = 1 - 1 / max(2.0, len(values) / 25), 0.0, 0.0, []
     for value in values:
         if math.isfinite(value):
@@ -246,43 +248,48 @@ def _smoothed(values: Sequence[float], *, logarithmic: bool) -> list[float]:
     return smoothed
 
 
-def _log(value: float) -> float:
+def _take_log(value: float) -> float:
     return math.log(value) if value > 0 and math.isfinite(value) else math.nan
 
 
 # ---- text and data --------------------------------------------------------------------------------------------------
 
 
-def _legend(series: Sequence[Series]) -> str:
+def _render_legend(series: Sequence[Series]) -> str:
     return "".join(
-        f'<span class="s{" ring" if one.dots else ""}" style="--c:var(--r{one.color})">{safe(one.name)}</span>'
+        f'<span class="s{" ring" if one.dots else ""}" style="--c:var(--r{one.color})">{escape(one.name)}</span>'
         for one in series
     )
 
 
-def _spoken(title: str, series: Sequence[Series]) -> str:
+def _describe_chart(title: str, series: Sequence[Series]) -> str:
     """Return a description of the chart for screen readers."""
-    told = []
+    parts = []
     for one in series:
-        lowest, highest = one.curve.lowest(), one.curve.highest()
+        lowest, highest = one.curve.find_lowest(), one.curve.find_highest()
         if lowest is None or highest is None:
-            told.append(f"{one.name}: no finite number")
+            parts.append(f"{one.name}: no finite number")
             continue
-        first, last = number(one.curve.values[0]), number(one.curve.last)
-        told.append(
+        first, last = format_number(one.curve.values[0]), format_number(one.curve.last)
+        parts.append(
             f"{one.name}: {first} at step {one.curve.steps[0]}, {last} at step {one.curve.steps[-1]}, "
-            f"lowest {number(lowest[1])} at step {lowest[0]}, "
-            f"highest {number(highest[1])} at step {highest[0]}"
+            f"lowest {format_number(lowest[1])} at step {lowest[0]}, "
+            f"highest {format_number(highest[1])} at step {highest[0]}"
         )
-    return f"{title}. {'; '.join(told) or 'nothing was logged'}."
+    return f"{title}. {'; '.join(parts) or 'nothing was logged'}."
 
 
-def _data(drawn: Sequence[tuple[Series, Curve]], last: int) -> dict[str, object]:
+def _build_hover_data(drawn: Sequence[tuple[Series, Curve]], last: int) -> dict[str, object]:
     """Return the data that is shown under the pointer."""
     return {
         "last": last,
         "series": [
-            {"name": one.name, "color": one.color, "steps": curve.steps, "values": [number(v) for v in curve.values]}
+            {
+                "name": one.name,
+                "color": one.color,
+                "steps": curve.steps,
+                "values": [format_number(v) for v in curve.values],
+            }
             for one, curve in drawn
         ],
     }

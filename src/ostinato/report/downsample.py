@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-LIMIT = 2_000  # points kept of a curve; of a longer curve, at least half as many
-_ALL = 2  # a span in which all points are kept: the lowest and the highest of two
-_WAITING = 1_000  # points of a curve that are thinned out together
+MAX_POINTS = 2_000  # points kept of a curve; of a longer curve, at least half as many
+_MIN_SPAN = 2  # a span in which all points are kept: the lowest and the highest of two
+_BUFFER_SIZE = 1_000  # points of a curve that are thinned out together
 
 
 @dataclass(frozen=True)
@@ -29,27 +29,27 @@ class Curve:
     def last(self) -> float:
         return self.values[-1]
 
-    def lowest(self) -> tuple[int, float] | None:
+    def find_lowest(self) -> tuple[int, float] | None:
         """Return the step and the value of the smallest; None if none is finite."""
-        return self._extreme(-1)
+        return self._find_extreme(-1)
 
-    def highest(self) -> tuple[int, float] | None:
+    def find_highest(self) -> tuple[int, float] | None:
         """Return the step and the value of the largest; None if none is finite."""
-        return self._extreme(1)
+        return self._find_extreme(1)
 
-    def _extreme(self, sign: int) -> tuple[int, float] | None:
+    def _find_extreme(self, sign: int) -> tuple[int, float] | None:
         finite = [(step, value) for step, value in zip(self.steps, self.values, strict=True) if math.isfinite(value)]
         return max(finite, key=lambda point: sign * point[1]) if finite else None
 
-    def times(self, factor: float) -> Curve:
+    def scale(self, factor: float) -> Curve:
         """Return the curve in another unit."""
         return replace(self, values=tuple(value * factor for value in self.values))
 
-    def thinned(self, limit: int) -> Curve:
+    def downsample(self, limit: int) -> Curve:
         """Return the curve with at most about `limit` points: the lowest and the highest of every stretch."""
         points = list(zip(self.steps, self.values, strict=True))
         while len(points) > max(limit, 8):
-            points = _halved(points)
+            points = _halve(points)
         is_whole = self.is_whole and len(points) == len(self)
         return Curve(tuple(step for step, _ in points), tuple(value for _, value in points), is_whole)
 
@@ -61,10 +61,10 @@ class GrowingCurve:
     are kept, they are halved and the span is doubled, so that the whole curve is equally dense.
     """
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(self, limit: int = MAX_POINTS) -> None:
         self.limit = limit
         self._kept: list[tuple[int, float]] = []
-        self._span = _ALL
+        self._span = _MIN_SPAN
         self._steps: list[int] = []  # the buffer
         self._values: list[float] = []
 
@@ -79,62 +79,62 @@ class GrowingCurve:
             return
         steps.append(step)
         self._values.append(value)
-        if len(steps) > _WAITING:
-            self._settle()
+        if len(steps) > _BUFFER_SIZE:
+            self._flush()
 
-    def forget_after(self, step: int) -> None:
+    def drop_after(self, step: int) -> None:
         """Drop the points after a step: the run continued from there and repeats those steps."""
         self._kept = [point for point in self._kept if point[0] <= step]
         waiting = [point for point in zip(self._steps, self._values, strict=True) if point[0] <= step]
         self._steps, self._values = [point[0] for point in waiting], [point[1] for point in waiting]
 
-    def done(self) -> Curve:
+    def build_curve(self) -> Curve:
         """Return the curve that was read."""
-        self._settle()
-        ordered = sorted([*self._kept, *zip(self._steps, self._values, strict=True)], key=_step)
-        is_whole = self._span == _ALL
+        self._flush()
+        ordered = sorted([*self._kept, *zip(self._steps, self._values, strict=True)], key=_get_step)
+        is_whole = self._span == _MIN_SPAN
         return Curve(tuple(step for step, _ in ordered), tuple(value for _, value in ordered), is_whole)
 
-    def _settle(self) -> None:
+    def _flush(self) -> None:
         """Thin out the buffer. The last point stays as it is, since another may replace it."""
         steps, values, span = self._steps[:-1], self._values[:-1], self._span
-        if span == _ALL:
+        if span == _MIN_SPAN:
             self._kept += zip(steps, values, strict=True)
         else:
             for begin in range(0, len(steps), span):
-                self._kept += _ends_of(steps[begin : begin + span], values[begin : begin + span])
+                self._kept += _select_extremes(steps[begin : begin + span], values[begin : begin + span])
         del self._steps[:-1], self._values[:-1]
         if len(self._kept) > 2 * self.limit:
-            self._kept, self._span = _halved(self._kept), 2 * span
+            self._kept, self._span = _halve(self._kept), 2 * span
 
 
-def _ends_of(steps: Sequence[int], values: Sequence[float]) -> list[tuple[int, float]]:
+def _select_extremes(steps: Sequence[int], values: Sequence[float]) -> list[tuple[int, float]]:
     """Return the lowest and the highest of neighbours, and the first that is not finite."""
     if math.isfinite(sum(values)):
         low, high = values.index(min(values)), values.index(max(values))
         return [(steps[place], values[place]) for place in sorted({low, high})]
-    return _of_neighbours(list(zip(steps, values, strict=True)))
+    return _select_points(list(zip(steps, values, strict=True)))
 
 
-def _halved(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+def _halve(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
     """Return two or three of every four neighbours; the first and the last point stay."""
     kept = [points[0]]
     for begin in range(1, len(points) - 1, 4):
-        kept += _of_neighbours(points[begin : min(begin + 4, len(points) - 1)])
+        kept += _select_points(points[begin : min(begin + 4, len(points) - 1)])
     return [*kept, points[-1]]
 
 
-def _of_neighbours(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+def _select_points(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
     """Return the lowest, the highest and the first that is not finite, which must not get lost among finite ones."""
     finite = [point for point in points if math.isfinite(point[1])]
-    chosen = {id(min(finite, key=_value)), id(max(finite, key=_value))} if finite else set()
+    chosen = {id(min(finite, key=_get_value)), id(max(finite, key=_get_value))} if finite else set()
     bad = next((point for point in points if not math.isfinite(point[1])), None)
     return [point for point in points if id(point) in chosen or point is bad]
 
 
-def _step(point: tuple[int, float]) -> int:
+def _get_step(point: tuple[int, float]) -> int:
     return point[0]
 
 
-def _value(point: tuple[int, float]) -> float:
+def _get_value(point: tuple[int, float]) -> float:
     return point[1]

@@ -12,23 +12,23 @@ from pathlib import Path
 from typing import Any
 
 STATE_NAME = "trainer_state.json"
-_OF_THE_END = "train_runtime"  # logged when training is over
+_FINAL_LOG_NAME = "train_runtime"  # logged when training is over
 
 
-def state_path(place: Path) -> Path | None:
+def find_state_path(place: Path) -> Path | None:
     """Return the latest state of a run in a directory: its own or its last checkpoint's; None if there is none."""
     found = [path for path in (place / STATE_NAME, *place.glob(f"checkpoint-*/{STATE_NAME}")) if path.is_file()]
-    return max(found, key=_progress, default=None)
+    return max(found, key=_rank_state, default=None)
 
 
-def _progress(path: Path) -> tuple[bool, int]:
+def _rank_state(path: Path) -> tuple[bool, int]:
     if not path.parent.name.startswith("checkpoint-"):
         return True, 0
     number = path.parent.name.removeprefix("checkpoint-")
     return False, int(number) if number.isdecimal() else -1
 
 
-def state_events(path: Path) -> Iterator[dict[str, Any] | None]:
+def read_state_events(path: Path) -> Iterator[dict[str, Any] | None]:
     """Yield what was logged as the events of a journal; None if the file is not a state."""
     try:
         state = json.loads(path.read_bytes())
@@ -39,7 +39,7 @@ def state_events(path: Path) -> Iterator[dict[str, Any] | None]:
         return
     head = {"v": 1, "run": "unknown"}
     plan = {"steps": state.get("max_steps"), "epochs": state.get("num_train_epochs")}
-    yield {**head, "event": "start", "step": 0, "plan": plan, "name": _name_of(path)}
+    yield {**head, "event": "start", "step": 0, "plan": plan, "name": _find_run_name(path)}
     is_over = False
     for entry in state["log_history"]:
         if not isinstance(entry, dict):
@@ -50,19 +50,19 @@ def state_events(path: Path) -> Iterator[dict[str, Any] | None]:
         yield {**head, "event": "log", **when, "logs": numbers}
         if any(name.startswith("eval_") for name in numbers):
             yield {**head, "event": "evaluation", **when, "metrics": numbers}
-        is_over = is_over or _OF_THE_END in numbers
+        is_over = is_over or _FINAL_LOG_NAME in numbers
     best = {"step": state.get("best_global_step"), "value": state.get("best_metric")}
-    yield {**head, "event": "best", **best, "metric": _metric_of(best, state["log_history"])}
+    yield {**head, "event": "best", **best, "metric": _find_best_metric(best, state["log_history"])}
     if is_over:
         yield {**head, "event": "end", "step": state.get("global_step"), "epoch": state.get("epoch")}
 
 
-def _name_of(path: Path) -> str:
+def _find_run_name(path: Path) -> str:
     folder = path.resolve().parent
     return folder.parent.name if folder.name.startswith("checkpoint-") else folder.name
 
 
-def _metric_of(best: dict[str, Any], entries: list[Any]) -> str:
+def _find_best_metric(best: dict[str, Any], entries: list[Any]) -> str:
     """Return the metric that had the best value at the best step: the state does not name it."""
     for entry in entries:
         if isinstance(entry, dict) and entry.get("step") == best["step"]:

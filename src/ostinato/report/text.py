@@ -9,32 +9,38 @@ from datetime import datetime, timezone
 from typing import Any
 
 
-def safe(text: Any) -> str:
+def escape(text: Any) -> str:
     """Return text escaped for HTML, also for attributes.
 
-    >>> safe("<script>")
+    >>> escape("<script>")
     '&lt;script&gt;'
     """
-    return html.escape(printable(str(text)), quote=True)
+    return html.escape(replace_unprintable(str(text)), quote=True)
 
 
-def printable(text: str) -> str:
+def replace_unprintable(text: str) -> str:
     """Replace characters that reverse the direction of text or break a page: control characters, lone surrogates."""
     if text.isprintable():
         return text
     return "".join(one if one in "\n\t" or one.isprintable() or one == "\xad" else "\ufffd" for one in text)
 
 
-def embedded(data: Any) -> str:
+def format_script_json(data: Any) -> str:
     """Return JSON for a script element, escaped so that no `<` can end it."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def number(value: Any) -> str:
+def format_number(value: Any) -> str:
     """Return a number with four digits, whatever its size.
 
-    >>> number(0.21300649), number(3e-05), number(12630), number(float("nan")), number(1.0)
+    >>> (
+    ...     format_number(0.21300649),
+    ...     format_number(3e-05),
+    ...     format_number(12630),
+    ...     format_number(float("nan")),
+    ...     format_number(1.0),
+    ... )
     ('0.213', '3e-05', '12,630', 'NaN', '1')
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -49,21 +55,21 @@ def number(value: Any) -> str:
         return f"{mantissa.rstrip('0').rstrip('.')}e{exponent}"
     if size >= 1_000:
         return f"{value:,.0f}"
-    return f"{value:.4g}" if "e" in f"{value:.4g}" else _without_zeros(f"{value:.{_decimals(size)}f}")
+    return f"{value:.4g}" if "e" in f"{value:.4g}" else _strip_zeros(f"{value:.{_count_decimals(size)}f}")
 
 
-def _decimals(size: float) -> int:
+def _count_decimals(size: float) -> int:
     return max(0, 3 - math.floor(math.log10(size)))
 
 
-def _without_zeros(text: str) -> str:
+def _strip_zeros(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def short_number(value: float) -> str:
+def format_tick(value: float) -> str:
     """Return a number for the axis of a chart.
 
-    >>> short_number(2000), short_number(0.5), short_number(0.00003), short_number(1500000)
+    >>> format_tick(2000), format_tick(0.5), format_tick(0.00003), format_tick(1500000)
     ('2k', '0.5', '3e-5', '1.5M')
     """
     size = abs(value)
@@ -76,10 +82,10 @@ def short_number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a time span in two units.
 
-    >>> duration(0.0312), duration(5.25), duration(171), duration(8000)
+    >>> format_duration(0.0312), format_duration(5.25), format_duration(171), format_duration(8000)
     ('31 ms', '5.2 s', '2 min 51 s', '2 h 13 min')
     """
     if seconds < 0.9995:
@@ -94,10 +100,10 @@ def duration(seconds: float) -> str:
     return f"{whole // 86_400} d {whole % 86_400 // 3_600} h"
 
 
-def size(count: float) -> str:
+def format_size(count: float) -> str:
     """Return a number of bytes as text.
 
-    >>> size(1_300_000_000), size(512)
+    >>> format_size(1_300_000_000), format_size(512)
     ('1.3 GB', '512 bytes')
     """
     for name, unit in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
@@ -106,10 +112,10 @@ def size(count: float) -> str:
     return f"{count:.0f} bytes"
 
 
-def amount(count: Any) -> str:
+def format_count(count: Any) -> str:
     """Return a count as text.
 
-    >>> amount(67_000_000), amount(513), amount(None)
+    >>> format_count(67_000_000), format_count(513), format_count(None)
     ('67.0 M', '513', 'unknown')
     """
     if isinstance(count, bool) or not isinstance(count, (int, float)) or not math.isfinite(count):
@@ -120,31 +126,31 @@ def amount(count: Any) -> str:
     return f"{count:,.0f}"
 
 
-def moment(time: float | None) -> str:
+def format_date(time: float | None) -> str:
     """Return a point in time, in UTC: the page may be read in another time zone.
 
-    >>> moment(0.0)
+    >>> format_date(0.0)
     '1970-01-01 00:00 UTC'
     """
-    return "an unknown time" if time is None else _utc(time, "%Y-%m-%d %H:%M UTC")
+    return "an unknown time" if time is None else _format_utc(time, "%Y-%m-%d %H:%M UTC")
 
 
-def clock(time: float | None) -> str:
+def format_time(time: float | None) -> str:
     """Return the time of day, in UTC."""
-    return "" if time is None else _utc(time, "%H:%M:%S")
+    return "" if time is None else _format_utc(time, "%H:%M:%S")
 
 
-def _utc(time: float, form: str) -> str:
+def _format_utc(time: float, form: str) -> str:
     try:
         return datetime.fromtimestamp(time, timezone.utc).strftime(form)
     except (OverflowError, OSError, ValueError):
         return "an unknown time"
 
 
-def share(part: float, whole: float) -> str:
+def format_share(part: float, whole: float) -> str:
     """Return a part of a whole in per cent.
 
-    >>> share(1, 3), share(1, 1000), share(0, 1)
+    >>> format_share(1, 3), format_share(1, 1000), format_share(0, 1)
     ('33 %', '0.1 %', '0 %')
     """
     percent = 100 * part / whole if whole else 0.0

@@ -5,7 +5,7 @@
     recipe.py          what a recipe defines, with a default for each part
     command.py         the order: arguments, rows, model, encoding, training, evaluation, prediction
     catalog.py         tasks and their recipes              configs.py      files of options
-    task_arguments.py  flags that all tasks share           rows.py         rows from files and data sets, checked
+    task_arguments.py  flags that all tasks share           rows.py         rows from files and datasets, checked
     models.py          config, tokenizer, model             tokenizers.py   a tokenizer trained from the rows
     feature_cache.py   rows to features, cached             results.py      what is written at the end
     command_output.py  what a command prints                samples/        a whole run on generated rows

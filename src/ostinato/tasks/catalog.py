@@ -43,7 +43,7 @@ ALIASES = {
 }
 
 # Options that some of these names imply beyond the task.
-IMPLIED = {"pos": {"task_name": "pos"}, "chunk": {"task_name": "chunk"}}
+IMPLIED_OPTIONS = {"pos": {"task_name": "pos"}, "chunk": {"task_name": "chunk"}}
 
 
 def find_recipe(name: str) -> type[Recipe]:
@@ -52,27 +52,27 @@ def find_recipe(name: str) -> type[Recipe]:
     >>> find_recipe("run_glue.py").name
     'text-classification'
     """
-    asked = _plain(name)
-    task = ALIASES.get(asked, asked)
+    normalized = _normalize_name(name)
+    task = ALIASES.get(normalized, normalized)
     if task not in RECIPES:
-        near = get_close_matches(asked, [*RECIPES, *ALIASES], n=1, cutoff=0.5)
+        near = get_close_matches(normalized, [*RECIPES, *ALIASES], n=1, cutoff=0.5)
         raise ConfigError(
             what=f"there is no task {name!r}",
             why=f"the nearest is {near[0]!r}" if near else "no recipe has that name",
-            fix=f"the tasks are {', '.join(RECIPES)}",
+            fix=f"use one of {', '.join(RECIPES)}",
         )
     module, _, recipe = RECIPES[task].partition(":")
     return getattr(import_module(f".{module}", __package__), recipe)
 
 
-def implied_options(name: object) -> dict[str, str]:
+def find_implied_options(name: object) -> dict[str, str]:
     """Return the options that a name implies besides its task; the user's options take precedence.
 
-    >>> implied_options("pos"), implied_options("ner")
+    >>> find_implied_options("pos"), find_implied_options("ner")
     ({'task_name': 'pos'}, {})
     """
-    return IMPLIED.get(_plain(name), {}) if isinstance(name, str) else {}
+    return IMPLIED_OPTIONS.get(_normalize_name(name), {}) if isinstance(name, str) else {}
 
 
-def _plain(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return name.removesuffix(".py").removesuffix("_no_trainer").removeprefix("run_").replace("_", "-")

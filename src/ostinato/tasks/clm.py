@@ -9,7 +9,7 @@ from ostinato import DataCollatorForLanguageModeling, default_data_collator
 
 from .language_models import LanguageArguments, LanguageModel
 from .task_arguments import flag
-from .text_blocks import Cutting, Grouping
+from .text_blocks import RowCutter, RowJoiner
 
 
 @dataclass
@@ -17,9 +17,10 @@ class CausalArguments(LanguageArguments):
     """Texts, and the length of their blocks."""
 
     block_size: int | None = flag(
-        None, "Tokens of a block: texts are laid end to end and cut. As many as the model takes, at most 1024."
+        None,
+        "The tokens of a block: texts are joined and cut into blocks. By default the model's maximum, at most 1024.",
     )
-    keep_linebreaks: bool = flag(True, "Whether a line of a text file keeps its end.")
+    keep_linebreaks: bool = flag(True, "Whether the lines of a text file keep their line break.")
 
 
 class CausalLanguageModeling(LanguageModel):
@@ -35,13 +36,13 @@ class CausalLanguageModeling(LanguageModel):
         self.keeps_rows_apart = bool(training.packing)
         self.needs_padding = self.keeps_rows_apart  # in evaluation, where rows differ in length
 
-    def reader_options(self) -> dict[str, Any]:
+    def get_reader_arguments(self) -> dict[str, Any]:
         return {"keep_linebreaks": self.arguments.keep_linebreaks}
 
-    def cut(self) -> Grouping | Cutting:
-        return Cutting(self.length) if self.keeps_rows_apart else Grouping(self.length, labelled=True)
+    def build_block_function(self) -> RowJoiner | RowCutter:
+        return RowCutter(self.length) if self.keeps_rows_apart else RowJoiner(self.length, labelled=True)
 
-    def collator(self, model: Any) -> Any:
+    def build_collator(self, model: Any) -> Any:
         if self.keeps_rows_apart:
             return DataCollatorForLanguageModeling(self.tokenizer, mlm=False)
         return default_data_collator

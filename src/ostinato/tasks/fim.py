@@ -12,9 +12,9 @@ from ostinato import ConfigError, DataCollatorForLanguageModeling
 
 from .clm import CausalArguments, CausalLanguageModeling
 from .task_arguments import flag
-from .text_blocks import Cutting, Grouping
+from .text_blocks import RowCutter, RowJoiner
 
-ADDED = 3  # tokens: one before each part of a text
+ADDED_TOKENS = 3  # tokens: one before each part of a text
 _PURPOSES = ("train", "validation", "test")
 
 
@@ -22,12 +22,12 @@ _PURPOSES = ("train", "validation", "test")
 class FillInTheMiddleArguments(CausalArguments):
     """Texts, the length of their blocks, and how many blocks are rearranged."""
 
-    fim_rate: float = flag(0.5, "The share of blocks that are taken apart; the others stay as they are.")
+    fim_rate: float = flag(0.5, "The share of blocks that are rearranged; the others stay as they are.")
     fim_spm_rate: float = flag(
-        0.5, "Of these, the share that begins with the suffix; the others begin with the prefix."
+        0.5, "The share of rearranged blocks that begin with the suffix; the others begin with the prefix."
     )
     truncate_or_pad: bool = flag(
-        True, "Keep the length of a block: its last tokens make room for those that are added."
+        True, "Keep the length of a block: its last tokens are dropped for those that are added."
     )
     fim_prefix_token: str = flag("<fim_prefix>", "The token before the beginning of a text.")
     fim_middle_token: str = flag("<fim_middle>", "The token before its middle, which comes last.")
@@ -36,7 +36,9 @@ class FillInTheMiddleArguments(CausalArguments):
     def __post_init__(self) -> None:
         for name in ("fim_rate", "fim_spm_rate"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"--{name} {getattr(self, name):g}", "it is a share of blocks", "0 to 1")
+                raise ConfigError(
+                    f"--{name} {getattr(self, name):g}", "it is a share of blocks", "choose a value from 0 to 1"
+                )
 
 
 class FillInTheMiddle(CausalLanguageModeling):
@@ -52,34 +54,34 @@ class FillInTheMiddle(CausalLanguageModeling):
         self.keeps_length = bool(arguments.truncate_or_pad) and not self.keeps_rows_apart
         self.needs_padding = not self.keeps_length
 
-    def settle_config(self, config: Any) -> None:
+    def prepare_config(self, config: Any) -> None:
         """Add the tokens, which are new to most tokenizers; the model is resized for them."""
-        self.tokenizer.add_tokens(self._marks(), special_tokens=True)
+        self.tokenizer.add_tokens(self._get_marker_tokens(), special_tokens=True)
 
-    def _marks(self) -> list[str]:
-        asked = self.arguments
-        return [asked.fim_prefix_token, asked.fim_middle_token, asked.fim_suffix_token]
+    def _get_marker_tokens(self) -> list[str]:
+        arguments = self.arguments
+        return [arguments.fim_prefix_token, arguments.fim_middle_token, arguments.fim_suffix_token]
 
-    def extra_tokens(self) -> int:
-        return 0 if self.keeps_length else ADDED
+    def count_added_tokens(self) -> int:
+        return 0 if self.keeps_length else ADDED_TOKENS
 
-    def cut(self) -> Grouping | Cutting:
-        return Cutting(self.length) if self.keeps_rows_apart else Grouping(self.length)
+    def build_block_function(self) -> RowJoiner | RowCutter:
+        return RowCutter(self.length) if self.keeps_rows_apart else RowJoiner(self.length)
 
-    def arrange(self, features: Any, split: str, encode: Callable[..., Any]) -> Any:
-        asked = self.arguments
+    def transform_features(self, features: Any, split: str, encode: Callable[..., Any]) -> Any:
+        arguments = self.arguments
         move = MoveMiddle(
-            tuple(self.tokenizer.convert_tokens_to_ids(self._marks())),
-            rate=asked.fim_rate,
-            spm_rate=asked.fim_spm_rate,
+            tuple(self.tokenizer.convert_tokens_to_ids(self._get_marker_tokens())),
+            rate=arguments.fim_rate,
+            spm_rate=arguments.fim_spm_rate,
             keeps_length=self.keeps_length,
             seed=(self.seed, _PURPOSES.index(split)),
         )
-        return encode(super().arrange(features, split, encode), move, with_indices=True)
+        return encode(super().transform_features(features, split, encode), move, with_indices=True)
 
-    def collator(self, model: Any) -> Any:
+    def build_collator(self, model: Any) -> Any:
         return (
-            super().collator(model)
+            super().build_collator(model)
             if self.keeps_length
             else DataCollatorForLanguageModeling(self.tokenizer, mlm=False)
         )
@@ -100,19 +102,19 @@ class MoveMiddle:
         self.keeps_length, self.seed = keeps_length, tuple(seed)
 
     def __call__(self, rows: Mapping[str, list[Any]], numbers: Sequence[int]) -> dict[str, list[Any]]:
-        blocks = [self._moved(ids, number) for ids, number in zip(rows["input_ids"], numbers, strict=True)]
+        blocks = [self._move(ids, number) for ids, number in zip(rows["input_ids"], numbers, strict=True)]
         made = {"input_ids": blocks, "attention_mask": [[1] * len(block) for block in blocks]}
         return {**made, "labels": [list(block) for block in blocks]} if self.keeps_length else made
 
-    def _moved(self, ids: list[int], number: int) -> list[int]:
-        dice = np.random.default_rng((*self.seed, number))
-        chance, suffix_chance = dice.random(2)
-        if chance >= self.rate or len(ids) <= ADDED:
+    def _move(self, ids: list[int], number: int) -> list[int]:
+        generator = np.random.default_rng((*self.seed, number))
+        draw, suffix_draw = generator.random(2)
+        if draw >= self.rate or len(ids) <= ADDED_TOKENS:
             return ids
-        text = ids[: len(ids) - ADDED] if self.keeps_length else ids
-        first, second = sorted(dice.integers(0, len(text) + 1, size=2))
+        text = ids[: len(ids) - ADDED_TOKENS] if self.keeps_length else ids
+        first, second = sorted(generator.integers(0, len(text) + 1, size=2))
         prefix, middle, suffix = text[:first], text[first:second], text[second:]
         before, between, behind = self.marks
-        if suffix_chance < self.spm_rate:
+        if suffix_draw < self.spm_rate:
             return [before, behind, *suffix, between, *prefix, *middle]
         return [before, *prefix, behind, *suffix, between, *middle]

@@ -1,7 +1,7 @@
-"""Text generation with a trained model: a language model continues a text, an encoder-decoder answers it with another.
+"""Text generation with a trained model: a language model continues a text, an encoder-decoder maps it to another.
 
-writer = Writer.load("runs/clm")
-writer.write("Anna in Riga", Writing(max_new_tokens=30, do_sample=False))
+generator = TextGenerator.load("runs/clm")
+generator.generate("Anna in Riga", GenerationOptions(max_new_tokens=30, do_sample=False))
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ostinato import ConfigError, DataError, get_last_checkpoint
 from ostinato.logging import get_logger
 
 from .command import run
-from .languages import is_multilingual, token_id
+from .languages import find_token_id, is_multilingual
 from .models import import_transformers, load_config, load_model, load_tokenizer
 from .task_arguments import ModelArguments
 
-NEW_TOKENS = {False: 20, True: 128}  # the defaults of a language model, and of an encoder-decoder
-SAMPLE_TASK, SAMPLE_HOME, SAMPLE_PROMPT = "clm", "runs/clm", "Anna in Riga"
-_UNFINISHED = "\ufffd"  # the output of a tokenizer for half a character
+DEFAULT_NEW_TOKENS = {False: 20, True: 128}  # the defaults of a language model, and of an encoder-decoder
+SAMPLE_TASK, SAMPLE_DIR, SAMPLE_PROMPT = "clm", "runs/clm", "Anna in Riga"
+_PARTIAL_CHARACTER = "\ufffd"  # the output of a tokenizer for half a character
 Show = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Writing:
+class GenerationOptions:
     """Options of text generation. None leaves an option to the model, or to the default of its kind."""
 
     max_new_tokens: int | None = None
@@ -42,145 +42,153 @@ class Writing:
     stop_token: str | None = None  # the text ends before it
     prefix: str | None = None  # put before every prompt, and not shown
 
-    def options(self, *, answers: bool) -> dict[str, Any]:
-        """Return the arguments of transformers' `generate`, for a model that `answers` a prompt or continues it.
+    def build_arguments(self, *, is_encoder_decoder: bool) -> dict[str, Any]:
+        """Return the arguments of transformers' `generate`, for an encoder-decoder or a language model.
 
-        >>> Writing(num_beams=4).options(answers=False)
+        >>> GenerationOptions(num_beams=4).build_arguments(is_encoder_decoder=False)
         {'max_new_tokens': 20, 'do_sample': False, 'num_beams': 4, 'num_return_sequences': 1}
         """
-        draws = self.do_sample
-        if draws is None:
-            draws = not answers and (self.num_beams or 1) == 1
-        options: dict[str, Any] = {"max_new_tokens": self.max_new_tokens or NEW_TOKENS[answers], "do_sample": draws}
-        drawing = {"temperature": (self.temperature, 1.0), "top_k": (self.k, 0), "top_p": (self.p, 0.9)}
-        if draws:
-            options |= {name: default if value is None else value for name, (value, default) in drawing.items()}
-        elif any(value is not None for value, _ in drawing.values()):
-            get_logger().info("--temperature, --k and --p have no effect: nothing is drawn without --do_sample")
+        do_sample = self.do_sample
+        if do_sample is None:
+            do_sample = not is_encoder_decoder and (self.num_beams or 1) == 1
+        options: dict[str, Any] = {
+            "max_new_tokens": self.max_new_tokens or DEFAULT_NEW_TOKENS[is_encoder_decoder],
+            "do_sample": do_sample,
+        }
+        sampling = {"temperature": (self.temperature, 1.0), "top_k": (self.k, 0), "top_p": (self.p, 0.9)}
+        if do_sample:
+            options |= {name: default if value is None else value for name, (value, default) in sampling.items()}
+        elif any(value is not None for value, _ in sampling.values()):
+            get_logger().info("--temperature, --k and --p have no effect without --do_sample")
         others = {"num_beams": self.num_beams, "repetition_penalty": self.repetition_penalty}
         options |= {name: value for name, value in others.items() if value is not None}
         return {**options, "num_return_sequences": self.num_return_sequences}
 
 
-class Writer:
+class TextGenerator:
     """A model with its tokenizer, on its device."""
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self.model, self.tokenizer = model.eval(), tokenizer
-        self.answers = bool(model.config.is_encoder_decoder)
+        self.is_encoder_decoder = bool(model.config.is_encoder_decoder)
 
     @classmethod
-    def load(cls, source: str, tokenizer: str | None = None, *, use_cpu: bool = False, fp16: bool = False) -> Writer:
+    def load(
+        cls, source: str, tokenizer: str | None = None, *, use_cpu: bool = False, fp16: bool = False
+    ) -> TextGenerator:
         """Load the model of a directory, such as a recipe's output_dir, or of a name on the hub."""
-        asked = ModelArguments(model_name_or_path=source, tokenizer_name=tokenizer)
-        _check_place(source)
-        config = load_config(asked)
+        arguments = ModelArguments(model_name_or_path=source, tokenizer_name=tokenizer)
+        _check_directory(source)
+        config = load_config(arguments)
         _check_kind(config, source)
         kind = "AutoModelForSeq2SeqLM" if config.is_encoder_decoder else "AutoModelForCausalLM"
-        model, device = load_model(kind, asked, config), _device(use_cpu=use_cpu)
+        model, device = load_model(kind, arguments, config), _choose_device(use_cpu=use_cpu)
         if fp16 and device.type == "cpu":
-            get_logger().info("--fp16 has no effect: a CPU is slower with it")
+            get_logger().info("--fp16 has no effect on a CPU")
         elif fp16:
             model = model.half()
-        return cls(model.to(device), load_tokenizer(asked))
+        return cls(model.to(device), load_tokenizer(arguments))
 
     def set_languages(self, source: str | None, target: str | None) -> None:
-        """Set what a multilingual model reads and writes; None leaves it as it was trained."""
+        """Set the source and target language of a multilingual model; None leaves it as it was trained."""
         if not is_multilingual(self.tokenizer):
             raise ConfigError(
                 what="--source_lang and --target_lang",
-                why=f"{type(self.tokenizer).__name__} has but one language",
-                fix="leave them out; a model like T5 is told what to do by --prefix",
+                why=f"{type(self.tokenizer).__name__} is not multilingual",
+                fix="remove them; a model like T5 expects its task in --prefix",
             )
         if source is not None:
-            token_id(self.tokenizer, source, "--source_lang")
+            find_token_id(self.tokenizer, source, "--source_lang")
             self.tokenizer.src_lang = source
         if target is not None:
-            start = token_id(self.tokenizer, target, "--target_lang")
+            start = find_token_id(self.tokenizer, target, "--target_lang")
             self.model.generation_config.forced_bos_token_id = start
 
-    def write(self, prompt: str, writing: Writing, show: Show | None = None) -> list[str]:
-        """Return the requested number of texts that follow the prompt, or answer it. `show` gets them in pieces.
+    def generate(self, prompt: str, options: GenerationOptions, show: Show | None = None) -> list[str]:
+        """Return the generated texts, without the prompt. `show` receives a text piece by piece.
 
         The same seed (`set_seed`) makes the same texts.
         """
-        options = writing.options(answers=self.answers)
-        if show is not None and (options["num_return_sequences"] > 1 or options.get("num_beams", 1) > 1):
+        arguments = options.build_arguments(is_encoder_decoder=self.is_encoder_decoder)
+        if show is not None and (arguments["num_return_sequences"] > 1 or arguments.get("num_beams", 1) > 1):
             raise ConfigError(
                 what="--stream with several texts at once",
-                why="beams and --num_return_sequences write them side by side",
-                fix="leave out --stream, or --num_beams and --num_return_sequences",
+                why="--num_beams and --num_return_sequences generate several texts in parallel",
+                fix="remove --stream, or --num_beams and --num_return_sequences",
             )
-        ids = self._tokens(self._prefix(writing) + prompt)
-        options["max_new_tokens"] = self._room(len(ids), writing.max_new_tokens, options["max_new_tokens"])
-        read = self.tokenizer.decode(ids, skip_special_tokens=True) if not self.answers else ""
+        ids = self._tokenize(self._get_prefix(options) + prompt)
+        limit = self._limit_new_tokens(len(ids), options.max_new_tokens, arguments["max_new_tokens"])
+        arguments["max_new_tokens"] = limit
+        prompt_text = self.tokenizer.decode(ids, skip_special_tokens=True) if not self.is_encoder_decoder else ""
 
-        def text_of(new: list[int]) -> str:
-            whole = self.tokenizer.decode(new if self.answers else [*ids, *new], skip_special_tokens=True)
-            text = whole[len(read) :]
-            return text if writing.stop_token is None else text.partition(writing.stop_token)[0]
+        def decode(new: list[int]) -> str:
+            whole = self.tokenizer.decode(new if self.is_encoder_decoder else [*ids, *new], skip_special_tokens=True)
+            text = whole[len(prompt_text) :]
+            return text if options.stop_token is None else text.partition(options.stop_token)[0]
 
-        shown = None if show is None else _Shown(text_of, show)
-        rows = self._generate(ids, options, shown)
-        return [text_of(row if self.answers else row[len(ids) :]) for row in rows]
+        streamer = None if show is None else _TextStreamer(decode, show)
+        rows = self._generate(ids, arguments, streamer)
+        return [decode(row if self.is_encoder_decoder else row[len(ids) :]) for row in rows]
 
-    def _prefix(self, writing: Writing) -> str:
-        if writing.prefix is not None:
-            return writing.prefix
+    def _get_prefix(self, options: GenerationOptions) -> str:
+        if options.prefix is not None:
+            return options.prefix
         known = {
             task.get("prefix") for task in (getattr(self.model.config, "task_specific_params", None) or {}).values()
         }
-        if not self.answers or len(known) != 1:  # with several tasks it is not known which is meant
+        if not self.is_encoder_decoder or len(known) != 1:  # with several tasks it is not known which is meant
             return ""
         return known.pop() or ""
 
-    def _tokens(self, text: str) -> list[int]:
+    def _tokenize(self, text: str) -> list[int]:
         ids = self.tokenizer(text)["input_ids"]
         ends = {self.tokenizer.eos_token_id, self.tokenizer.sep_token_id} - {None}
-        while not self.answers and ids and ids[-1] in ends:
+        while not self.is_encoder_decoder and ids and ids[-1] in ends:
             ids = ids[:-1]  # a text that has ended is not continued
         return ids
 
-    def _room(self, length: int, asked: int | None, wanted: int) -> int:
+    def _limit_new_tokens(self, length: int, requested: int | None, wanted: int) -> int:
         """Return how many tokens may be generated after a prompt of this length."""
-        places = getattr(self.model.config, "max_position_embeddings", None)
-        if not isinstance(places, int) or places <= 0:  # relative positions have no limit
+        positions = getattr(self.model.config, "max_position_embeddings", None)
+        if not isinstance(positions, int) or positions <= 0:  # relative positions have no limit
             return wanted
-        if length > places - (0 if self.answers else 1):
+        if length > positions - (0 if self.is_encoder_decoder else 1):
             raise DataError(
                 what=f"the prompt is too long: {length:,} tokens",
-                why=f"{type(self.model).__name__} has {places:,} positions"
-                + ("" if self.answers else ", and something is to follow"),
-                fix="shorten it",
+                why=f"{type(self.model).__name__} has {positions:,} positions"
+                + ("" if self.is_encoder_decoder else ", and at least one must remain for new tokens"),
+                fix="shorten the prompt",
             )
-        room = places - (1 if self.answers else length)
-        if asked is not None and asked > room:
-            get_logger().info(f"at most {room} tokens are written, not {asked}: the model has {places} positions")
-        return min(wanted, room)
+        remaining = positions - (1 if self.is_encoder_decoder else length)
+        if requested is not None and requested > remaining:
+            get_logger().info(
+                f"at most {remaining} tokens are generated, not {requested}: the model has {positions} positions"
+            )
+        return min(wanted, remaining)
 
-    def _generate(self, ids: list[int], options: dict[str, Any], streamer: Any) -> list[list[int]]:
+    def _generate(self, ids: list[int], arguments: dict[str, Any], streamer: Any) -> list[list[int]]:
         given = torch.tensor([ids], device=self.model.device)
         pad = self.tokenizer.pad_token_id
         if pad is None:  # pads texts of different length; transformers would do the same, with a message
             pad = self.tokenizer.eos_token_id
         try:
-            written = self.model.generate(
-                given, attention_mask=torch.ones_like(given), pad_token_id=pad, streamer=streamer, **options
+            generated = self.model.generate(
+                given, attention_mask=torch.ones_like(given), pad_token_id=pad, streamer=streamer, **arguments
             )
         except ValueError as error:
             raise ConfigError(
-                what="the texts cannot be written so",
+                what="text cannot be generated with these options",
                 why=" ".join(str(error).split()),
-                fix="change the option that is named",
+                fix="change the option named above",
             ) from error
-        return written.tolist()
+        return generated.tolist()
 
 
-class _Shown:
+class _TextStreamer:
     """A streamer that shows a text while `generate` puts tokens into it."""
 
-    def __init__(self, text_of: Callable[[list[int]], str], show: Show) -> None:
-        self.text_of, self.show = text_of, show
+    def __init__(self, decode: Callable[[list[int]], str], show: Show) -> None:
+        self.decode, self.show = decode, show
         self.ids: list[int] = []
         self.has_begun = False
         self.length = 0  # of what was shown
@@ -190,12 +198,12 @@ class _Shown:
             self.has_begun = True
             return
         self.ids += value.flatten().tolist()
-        text = self.text_of(self.ids)
-        if not text.endswith(_UNFINISHED):
+        text = self.decode(self.ids)
+        if not text.endswith(_PARTIAL_CHARACTER):
             self._show(text)
 
     def end(self) -> None:
-        self._show(self.text_of(self.ids))
+        self._show(self.decode(self.ids))
 
     def _show(self, text: str) -> None:
         if text[self.length :]:
@@ -203,29 +211,29 @@ class _Shown:
             self.length = len(text)
 
 
-def sample_model() -> str:
+def prepare_sample_model() -> str:
     """Return the directory of a small language model, which is trained first if it does not exist."""
-    if not (Path(SAMPLE_HOME) / "config.json").is_file():
-        get_logger().info(f"first a small model is trained: ostinato train {SAMPLE_TASK} --sample")
-        run(SAMPLE_TASK, ["--sample", "--output_dir", SAMPLE_HOME])
-    return SAMPLE_HOME
+    if not (Path(SAMPLE_DIR) / "config.json").is_file():
+        get_logger().info(f"training a small model first: ostinato train {SAMPLE_TASK} --sample")
+        run(SAMPLE_TASK, ["--sample", "--output_dir", SAMPLE_DIR])
+    return SAMPLE_DIR
 
 
-def _device(*, use_cpu: bool) -> torch.device:
+def _choose_device(*, use_cpu: bool) -> torch.device:
     found = None if use_cpu else torch.accelerator.current_accelerator(check_available=True)
     return found or torch.device("cpu")
 
 
-def _check_place(source: str) -> None:
+def _check_directory(source: str) -> None:
     """Raise for a directory without a model, with a hint where there is one."""
-    place = Path(source)
-    if not place.is_dir() or (place / "config.json").is_file():
+    directory = Path(source)
+    if not directory.is_dir() or (directory / "config.json").is_file():
         return
     checkpoint = get_last_checkpoint(source)
     raise ConfigError(
         what=f"there is no model in {source}",
-        why="the directory has no config.json" + (", but checkpoints" if checkpoint else ""),
-        fix=f"--model_name_or_path {checkpoint}" if checkpoint else "name the --output_dir of a training",
+        why="the directory has no config.json" + (", only checkpoints" if checkpoint else ""),
+        fix=f"--model_name_or_path {checkpoint}" if checkpoint else "use the --output_dir of a training run",
     )
 
 
@@ -236,7 +244,7 @@ def _check_kind(config: Any, source: str) -> None:
         kind = getattr(transformers, name, None)
         if kind is not None and not kind.can_generate():
             raise ConfigError(
-                what=f"the model in {source} writes no texts",
+                what=f"the model in {source} cannot generate text",
                 why=f"it is a {name}",
-                fix="name a language model, or one of summarization or translation",
+                fix="use a language model, or one trained for summarization or translation",
             )

@@ -20,22 +20,22 @@ from ostinato.metrics import metric
 from .recipe import Columns, Recipe
 from .rows import Split, read_splits
 from .task_arguments import DataArguments, flag
-from .text_blocks import Cutting, Grouping, block_length, in_blocks, no_text
+from .text_blocks import RowCutter, RowJoiner, build_no_text_error, choose_block_length, split_into_blocks
 
-IGNORED = -100
+IGNORE_INDEX = -100
 
 
 @dataclass
 class LanguageArguments(DataArguments):
     """Texts, and how many blocks of them."""
 
-    text_column_name: str | None = flag(None, "The column with the text, if not 'text' or the first that holds texts.")
+    text_column_name: str | None = flag(None, "The column with the text, if not 'text' or the first column of texts.")
     validation_split_percentage: float | None = flag(
-        5, "Without rows to evaluate on, so many percent from the beginning of the training rows are kept for that."
+        5, "Without validation rows, evaluate on this percentage of the training rows, from their beginning."
     )
-    max_train_samples: int | None = flag(None, "Train on the first so many blocks.")
-    max_eval_samples: int | None = flag(None, "Evaluate on the first so many blocks.")
-    max_predict_samples: int | None = flag(None, "Predict the first so many blocks.")
+    max_train_samples: int | None = flag(None, "Train on at most this many blocks, the first ones.")
+    max_eval_samples: int | None = flag(None, "Evaluate on at most this many blocks, the first ones.")
+    max_predict_samples: int | None = flag(None, "Predict at most this many blocks, the first ones.")
 
 
 class LanguageModel(Recipe):
@@ -55,70 +55,72 @@ class LanguageModel(Recipe):
 
     def read(self, wanted: Sequence[str]) -> dict[str, Split]:
         whole = replace(self.arguments, max_train_samples=None, max_eval_samples=None, max_predict_samples=None)
-        return read_splits(whole, wanted, **self.reader_options())
+        return read_splits(whole, wanted, **self.get_reader_arguments())
 
-    def reader_options(self) -> dict[str, Any]:
+    def get_reader_arguments(self) -> dict[str, Any]:
         """Return options of the reader of text files."""
         return {}
 
-    def study(self, splits: Mapping[str, Split]) -> None:
+    def inspect_splits(self, splits: Mapping[str, Split]) -> None:
         first = next(iter(splits.values()))
-        self.text_column = self.arguments.text_column_name or _text_column(first)
+        self.text_column = self.arguments.text_column_name or _find_text_column(first)
         for split in splits.values():
             split.require([self.text_column], {self.text_column: "--text_column_name"})
             split.check_texts(self.text_column)
         self.sources = {split.name: split.source for split in splits.values()}
 
-    def texts(self, rows: Columns) -> Iterator[str]:
+    def iterate_texts(self, rows: Columns) -> Iterator[str]:
         return iter(rows[self.text_column])
 
     # ---- blocks ----------------------------------------------------------------------------------------------
 
-    def settle_model(self, model: Any) -> None:
-        asked = getattr(self.arguments, self.length_flag)
-        self.length = block_length(asked, self.length_flag, self.tokenizer, model, extra=self.extra_tokens())
+    def prepare_model(self, model: Any) -> None:
+        requested = getattr(self.arguments, self.length_flag)
+        self.length = choose_block_length(
+            requested, self.length_flag, self.tokenizer, model, extra=self.count_added_tokens()
+        )
 
-    def extra_tokens(self) -> int:
+    def count_added_tokens(self) -> int:
         """Return how many tokens are added to a block after it was cut."""
         return 0
 
     def encode(self, rows: Columns, split: str) -> Mapping[str, Any]:
         return self.tokenizer(rows[self.text_column], verbose=False)  # not cut yet: no warning about long rows
 
-    def cut(self) -> Grouping | Cutting | None:
-        """Return how rows become blocks; None leaves them as they are."""
-        return Grouping(self.length)
+    def build_block_function(self) -> RowJoiner | RowCutter | None:
+        """Return the function that turns rows into blocks; None leaves them as they are."""
+        return RowJoiner(self.length)
 
-    def arrange(self, features: Any, split: str, encode: Callable[..., Any]) -> Any:
-        cut, source = self.cut(), self.sources.get(split, split)
+    def transform_features(self, features: Any, split: str, encode: Callable[..., Any]) -> Any:
+        cut, source = self.build_block_function(), self.sources.get(split, split)
         if cut is None and len(features) == 0:
-            raise no_text(source)
-        blocks = features if cut is None else in_blocks(features, encode, cut, source, self.length_flag)
-        asked = self.arguments
-        limits = {"train": asked.max_train_samples, "validation": asked.max_eval_samples}
-        most = limits.get(split, asked.max_predict_samples)
+            raise build_no_text_error(source)
+        blocks = features if cut is None else split_into_blocks(features, encode, cut, source, self.length_flag)
+        arguments = self.arguments
+        limits = {"train": arguments.max_train_samples, "validation": arguments.max_eval_samples}
+        most = limits.get(split, arguments.max_predict_samples)
         return blocks if most is None or most >= len(blocks) else blocks.select(range(most))
 
     # ---- results ---------------------------------------------------------------------------------------------
 
-    def trainer_parts(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
+    def get_trainer_arguments(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "compute_metrics": metric("token_accuracy", name="accuracy", shift=self.predicts_next),
-            "preprocess_logits_for_metrics": most_likely,
+            "preprocess_logits_for_metrics": select_likeliest_tokens,
         }
 
-    def complete(self, metrics: dict[str, float], prefix: str) -> None:
+    def add_metrics(self, metrics: dict[str, float], prefix: str) -> None:
         """Add the perplexity, under the name that transformers' scripts give it."""
         loss = metrics.get(f"{prefix}_loss")
         if loss is not None:
             metrics["perplexity" if prefix == "eval" else f"{prefix}_perplexity"] = perplexity(loss)
 
     def predict(self, trainer: Trainer, features: Any, rows: Any) -> Any:
-        """Return the usual output, with the loss of every block."""
+        """Return the output of the trainer's `predict`, with the loss of every block."""
         self.predicted = features
         usual = trainer.preprocess_logits_for_metrics, trainer.compute_metrics
         measure: Any = trainer.compute_metrics
-        trainer.preprocess_logits_for_metrics = partial(with_losses, shift=self.predicts_next)
+        trainer.preprocess_logits_for_metrics = partial(select_tokens_and_losses, shift=self.predicts_next)
         if measure is not None:
             trainer.compute_metrics = lambda output: measure((output.predictions[0], output.label_ids))
         try:
@@ -126,36 +128,38 @@ class LanguageModel(Recipe):
         finally:
             trainer.preprocess_logits_for_metrics, trainer.compute_metrics = usual
 
-    def predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
+    def format_predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
         for place, (tokens, loss, labels) in enumerate(zip(*output.predictions, output.label_ids, strict=True)):
-            told = self.readable(place, tokens, labels)
+            fields = self.format_block(place, tokens, labels)
             known = None if np.isnan(loss) else float(loss)
-            yield {**told, "loss": known, "perplexity": None if known is None else perplexity(known)}
+            yield {**fields, "loss": known, "perplexity": None if known is None else perplexity(known)}
 
-    def readable(self, place: int, tokens: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-        """Return a block in words and the tokens predicted in it, given their ids and the right ones."""
-        there = labels != IGNORED
+    def format_block(self, place: int, tokens: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+        """Return a block as text and the tokens predicted in it, given their ids and the labels."""
+        there = labels != IGNORE_INDEX
         if self.predicts_next:
             right = (tokens[:-1] == labels[1:])[there[1:]]
             return {"text": self.tokenizer.decode(labels[there]), "tokens": len(right), "right": int(right.sum())}
         pairs = zip(labels[there], tokens[there], strict=True)
         return {
             "text": self.tokenizer.decode(self.predicted[place]["input_ids"]),
-            "hidden": [{"token": self._word(token), "prediction": self._word(guess)} for token, guess in pairs],
+            "hidden": [
+                {"token": self._decode_token(token), "prediction": self._decode_token(guess)} for token, guess in pairs
+            ],
         }
 
-    def _word(self, token: Any) -> str:
+    def _decode_token(self, token: Any) -> str:
         return self.tokenizer.decode([int(token)])
 
 
-def _text_column(split: Split) -> str:
+def _find_text_column(split: Split) -> str:
     if "text" in split.columns:
         return "text"
     first = split.rows[0]
     column = next((name for name in split.columns if isinstance(first[name], str)), None)
     if column is None:
         split.require(["text"], {"text": "--text_column_name"})
-    get_logger().info(f"{split.source}: no column 'text'; reads {column!r}")
+    get_logger().info(f"{split.source}: no column 'text'; column {column!r} is read")
     return str(column)
 
 
@@ -171,22 +175,22 @@ def perplexity(loss: float) -> float:
         return math.inf
 
 
-def most_likely(logits: Any, labels: Any) -> Tensor:
+def select_likeliest_tokens(logits: Any, labels: Any) -> Tensor:
     """Return the token of the highest score: accuracy needs no more of the logits."""
-    return _scores(logits).argmax(dim=-1)
+    return _get_logits(logits).argmax(dim=-1)
 
 
-def with_losses(logits: Any, labels: Tensor, *, shift: bool) -> tuple[Tensor, Tensor]:
+def select_tokens_and_losses(logits: Any, labels: Tensor, *, shift: bool) -> tuple[Tensor, Tensor]:
     """Return the most likely tokens, and the mean loss of every row (NaN where nothing is to be predicted)."""
-    scores = _scores(logits)
+    scores = _get_logits(logits)
     ahead = 1 if shift else 0
     losses = [
-        cross_entropy(row[: len(row) - ahead].float(), right[ahead:], ignore_index=IGNORED)
+        cross_entropy(row[: len(row) - ahead].float(), right[ahead:], ignore_index=IGNORE_INDEX)
         for row, right in zip(scores, labels, strict=True)
     ]
     return scores.argmax(dim=-1), torch.stack(losses)
 
 
-def _scores(logits: Any) -> Tensor:
+def _get_logits(logits: Any) -> Tensor:
     """Return the logits, without the states that some models return beside them."""
     return logits[0] if isinstance(logits, tuple) else logits

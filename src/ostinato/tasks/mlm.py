@@ -15,7 +15,7 @@ from .task_arguments import flag
 class MaskedArguments(HiddenArguments):
     """Texts, the length of their rows, and how much of them is hidden."""
 
-    mlm_probability: float = flag(0.15, "The share of tokens that are hidden, anew each time a row is read.")
+    mlm_probability: float = flag(0.15, "The share of tokens that are masked, drawn again each time a row is read.")
 
 
 class MaskedLanguageModeling(HiddenTokens):
@@ -26,11 +26,11 @@ class MaskedLanguageModeling(HiddenTokens):
     model_class = "AutoModelForMaskedLM"
     arguments_class = MaskedArguments
 
-    def collator(self, model: Any) -> Any:
-        asked = self.arguments
-        is_ragged = asked.line_by_line and not asked.pad_to_max_length
+    def build_collator(self, model: Any) -> Any:
+        arguments = self.arguments
+        is_ragged = arguments.line_by_line and not arguments.pad_to_max_length
         return DataCollatorForLanguageModeling(
             self.tokenizer,
-            mlm_probability=asked.mlm_probability,
+            mlm_probability=arguments.mlm_probability,
             pad_to_multiple_of=8 if is_ragged and self.training.fp16 else None,
         )

@@ -10,7 +10,7 @@ from ostinato.logging import get_logger
 
 from .task_arguments import ModelArguments
 
-_SPECIAL = {  # the special tokens that a tokenizer's file may name, by their purpose
+_SPECIAL_TOKENS = {  # the special tokens that a tokenizer's file may name, by their purpose
     "pad_token": ("[PAD]", "<pad>"),
     "unk_token": ("[UNK]", "<unk>"),
     "cls_token": ("[CLS]", "<cls>"),
@@ -19,7 +19,7 @@ _SPECIAL = {  # the special tokens that a tokenizer's file may name, by their pu
     "bos_token": ("<s>", "<|endoftext|>"),
     "eos_token": ("</s>", "<|endoftext|>"),
 }
-_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "sep_token_id", "cls_token_id", "mask_token_id")
+_TOKEN_ID_FIELDS = ("pad_token_id", "bos_token_id", "eos_token_id", "sep_token_id", "cls_token_id", "mask_token_id")
 
 
 def import_transformers() -> Any:
@@ -28,12 +28,12 @@ def import_transformers() -> Any:
         import transformers  # noqa: PLC0415
     except ImportError:
         raise ConfigError(
-            what="models cannot be made", why="transformers is not installed", fix="pip install 'ostinato[hf]'"
+            what="models cannot be loaded", why="transformers is not installed", fix="pip install 'ostinato[hf]'"
         ) from None
     return transformers
 
 
-def _hub(arguments: ModelArguments) -> dict[str, Any]:
+def _build_hub_arguments(arguments: ModelArguments) -> dict[str, Any]:
     return {
         "cache_dir": arguments.cache_dir,
         "revision": arguments.model_revision,
@@ -50,7 +50,7 @@ def load_config(arguments: ModelArguments) -> Any:
     transformers = import_transformers()
     named = arguments.config_name or arguments.model_name_or_path
     if named is not None:
-        config = _found(transformers.AutoConfig, named, "config", **_hub(arguments))
+        config = _load_pretrained(transformers.AutoConfig, named, "config", **_build_hub_arguments(arguments))
     elif arguments.model_type is not None:
         try:
             config = transformers.AutoConfig.for_model(arguments.model_type)
@@ -60,27 +60,27 @@ def load_config(arguments: ModelArguments) -> Any:
             near = get_close_matches(arguments.model_type, transformers.CONFIG_MAPPING.keys())
             raise ConfigError(
                 what=f"--model_type {arguments.model_type}: transformers has no such model",
-                why=f"the nearest are {', '.join(near)}" if near else "no name is near",
+                why=f"the nearest are {', '.join(near)}" if near else "no name is similar",
                 fix=f"--model_type {near[0]}" if near else "--model_type bert, gpt2, t5, …",
             ) from None
     else:
         raise ConfigError(
-            what="no model is named",
-            why="a model is fine-tuned, or trained from scratch",
+            what="no model is given",
+            why="neither a model to fine-tune nor a model type to train from scratch is given",
             fix="add --model_name_or_path PATH, or --model_type bert --train_tokenizer for a new one",
         )
     if arguments.config_overrides:
-        _override(config, arguments.config_overrides)
+        _apply_overrides(config, arguments.config_overrides)
     return config
 
 
-def _override(config: Any, overrides: str) -> None:
+def _apply_overrides(config: Any, overrides: str) -> None:
     for each in overrides.split(","):
         name = each.partition("=")[0].strip()
         if not hasattr(config, name) or "=" not in each:
             raise ConfigError(
                 what=f"--config_overrides {each.strip()!r}",
-                why=f"{type(config).__name__} has no {name!r}" if "=" in each else "a value has to follow the name",
+                why=f"{type(config).__name__} has no {name!r}" if "=" in each else "a value must follow the name",
                 fix="write name=value,name=value with names of the config",
             )
     try:
@@ -89,15 +89,15 @@ def _override(config: Any, overrides: str) -> None:
         raise ConfigError(f"--config_overrides {overrides}", str(error), "write name=value,name=value") from error
 
 
-def _found(kind: Any, named: str, what: str, **options: Any) -> Any:
+def _load_pretrained(kind: Any, named: str, what: str, **options: Any) -> Any:
     try:
         return kind.from_pretrained(named, **options)
     except (OSError, ValueError) as error:
-        is_place = Path(named).exists() or named.startswith((".", "/", "~"))
+        is_path = Path(named).exists() or named.startswith((".", "/", "~"))
         raise ConfigError(
             what=f"no {what} can be loaded from {named!r}",
             why=str(error).strip().splitlines()[0],
-            fix="check the path" if is_place else "check the name; without the network, name a directory",
+            fix="check the path" if is_path else "check the name; without the network, name a directory",
         ) from error
 
 
@@ -127,37 +127,39 @@ def load_tokenizer(arguments: ModelArguments, **options: Any) -> Any:
     named = arguments.tokenizer_name or arguments.model_name_or_path
     if named is None:
         raise ConfigError(
-            what="no tokenizer is named",
-            why="a new model has none of its own",
-            fix="add --train_tokenizer to make one from the training rows, or --tokenizer_name PATH",
+            what="no tokenizer is given",
+            why="a new model has no tokenizer",
+            fix="add --train_tokenizer to train one on the training rows, or --tokenizer_name PATH",
         )
     if named.endswith(".json"):
-        return _from_file(transformers, named)
-    return _found(
+        return _load_tokenizer_file(transformers, named)
+    return _load_pretrained(
         transformers.AutoTokenizer,
         named,
         "tokenizer",
         use_fast=arguments.use_fast_tokenizer,
-        **_hub(arguments),
+        **_build_hub_arguments(arguments),
         **options,
     )
 
 
-def _from_file(transformers: Any, path: str) -> Any:
+def _load_tokenizer_file(transformers: Any, path: str) -> Any:
     """Return a tokenizer of the `tokenizers` library, which names its special tokens only by convention."""
     try:
         tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=path)
     except Exception as error:  # tokenizers raises Exception itself
-        raise ConfigError(f"--tokenizer_name {path} cannot be read", str(error), "name a file it has saved") from error
+        raise ConfigError(
+            f"--tokenizer_name {path} cannot be read", str(error), "use a file saved by `tokenizers`"
+        ) from error
     known = tokenizer.get_vocab()
-    for purpose, tokens in _SPECIAL.items():
+    for purpose, tokens in _SPECIAL_TOKENS.items():
         token = next((token for token in tokens if token in known), None)
         if token is not None:
             setattr(tokenizer, purpose, token)
     return tokenizer
 
 
-def settle_padding(tokenizer: Any, config: Any, arguments: ModelArguments, *, is_needed: bool) -> None:
+def set_pad_token(tokenizer: Any, config: Any, arguments: ModelArguments, *, is_needed: bool) -> None:
     """Set the requested pad token; raise for a tokenizer without one if rows are padded."""
     if arguments.pad_token is not None:
         if arguments.pad_token not in tokenizer.get_vocab():
@@ -171,17 +173,17 @@ def settle_padding(tokenizer: Any, config: Any, arguments: ModelArguments, *, is
         end = tokenizer.eos_token
         raise ConfigError(
             what=f"the tokenizer of {arguments.tokenizer_name or arguments.source} has no pad token",
-            why="rows of a batch are padded to one length with it",
+            why="the rows of a batch are padded to one length",
             fix=f"add --pad_token '{end}'" if end else "add --pad_token TOKEN with a token of its vocabulary",
         )
     if tokenizer.pad_token is not None and getattr(config, "pad_token_id", None) is None:
         config.pad_token_id = tokenizer.pad_token_id
 
 
-def fit_config(config: Any, tokenizer: Any) -> None:
+def fit_config_to_tokenizer(config: Any, tokenizer: Any) -> None:
     """Write the size and the special ids of a tokenizer into the config of a new model."""
     config.vocab_size = len(tokenizer)
-    for name in _IDS:
+    for name in _TOKEN_ID_FIELDS:
         if hasattr(config, name):  # None if the tokenizer has none: the config's own number is of another token
             setattr(config, name, getattr(tokenizer, name, None))
     if getattr(config, "is_encoder_decoder", False):
@@ -206,21 +208,23 @@ def load_model(model_class: str, arguments: ModelArguments, config: Any) -> Any:
             arguments.model_name_or_path,
             config=config,
             ignore_mismatched_sizes=arguments.ignore_mismatched_sizes,
-            **_hub(arguments),
+            **_build_hub_arguments(arguments),
             **options,
         )
     except (OSError, ValueError, RuntimeError) as error:
-        other_size = "ignore_mismatched_sizes" in str(error) or "size mismatch" in str(error)
+        has_other_size = "ignore_mismatched_sizes" in str(error) or "size mismatch" in str(error)
         raise ConfigError(
             what=f"{model_class} cannot be loaded from {arguments.model_name_or_path!r}",
             why=str(error).strip().splitlines()[0],
-            fix="add --ignore_mismatched_sizes to replace what does not fit" if other_size else "check the directory",
+            fix="add --ignore_mismatched_sizes to replace weights of another size"
+            if has_other_size
+            else "check the directory",
         ) from error
 
 
-def fit_embeddings(model: Any, tokenizer: Any) -> None:
+def resize_embeddings(model: Any, tokenizer: Any) -> None:
     """Resize the embeddings for tokens that the model does not know."""
     known = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > known:
-        get_logger().info(f"the tokenizer has {len(tokenizer)} tokens, the model {known}: made room for them")
+        get_logger().info(f"the tokenizer has {len(tokenizer)} tokens, the model {known}: the embeddings are resized")
         model.resize_token_embeddings(len(tokenizer))

@@ -29,32 +29,32 @@ class Window(NamedTuple):
     """One window: its number among all features, the positions of its tokens, and the token that means "not here"."""
 
     number: int
-    places: Sequence[Sequence[int] | None]
-    rest: int
+    offsets: Sequence[Sequence[int] | None]
+    cls_index: int
 
-    def spans(self, starts: np.ndarray, ends: np.ndarray, *scores: np.ndarray, longest: int) -> Spans:
+    def select_spans(self, starts: np.ndarray, ends: np.ndarray, *scores: np.ndarray, longest: int) -> Spans:
         """Return the spans of those pairs of tokens that can be answers."""
-        known = np.array([place is not None for place in self.places])
+        known = np.array([offset is not None for offset in self.offsets])
         here = np.zeros(max(len(known), int(max(starts.max(), ends.max())) + 1), dtype=bool)
         here[: len(known)] = known  # a row that was padded later has tokens without a position
         fits = here[starts] & here[ends] & (starts <= ends) & (ends - starts < longest)
-        begins = np.array([self.places[token][0] for token in starts[fits]], dtype=np.int64)  # type: ignore[index]
-        finals = np.array([self.places[token][1] for token in ends[fits]], dtype=np.int64)  # type: ignore[index]
+        begins = np.array([self.offsets[token][0] for token in starts[fits]], dtype=np.int64)  # type: ignore[index]
+        finals = np.array([self.offsets[token][1] for token in ends[fits]], dtype=np.int64)  # type: ignore[index]
         return Spans(begins, finals, *(one[fits] for one in scores))
 
 
-def likely_spans(window: Window, starts: np.ndarray, ends: np.ndarray, n_best: int, longest: int) -> Spans:
+def find_likely_spans(window: Window, starts: np.ndarray, ends: np.ndarray, n_best: int, longest: int) -> Spans:
     """Return the candidates of a window, from the logits of its tokens."""
-    first, last = _highest(starts, n_best), _highest(ends, n_best)
+    first, last = _find_highest(starts, n_best), _find_highest(ends, n_best)
     begin, end = (grid.ravel() for grid in np.meshgrid(first, last, indexing="ij"))
-    return window.spans(begin, end, starts[begin], ends[end], longest=longest)
+    return window.select_spans(begin, end, starts[begin], ends[end], longest=longest)
 
 
-def _highest(values: np.ndarray, count: int) -> np.ndarray:
+def _find_highest(values: np.ndarray, count: int) -> np.ndarray:
     return np.argsort(-values, kind="stable")[:count]
 
 
-def ranked(
+def rank_candidates(
     context: str, windows: Sequence[Spans], n_best: int, names: tuple[str, str] = ("start_logit", "end_logit")
 ) -> list[dict[str, Any]]:
     """Return the best candidates of all windows as texts, the best first. `names` are the names of the scores."""
@@ -66,14 +66,14 @@ def ranked(
             names[1]: float(finals[one]),
             "score": float(starts[one] + finals[one]),
         }
-        for one in _highest(starts + finals, n_best)
+        for one in _find_highest(starts + finals, n_best)
     ]
 
 
-def with_probabilities(candidates: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def add_probabilities(candidates: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the candidates with a probability each, which add up to 1, in place of their scores.
 
-    >>> with_probabilities([{"text": "Ulm", "score": 0.0}, {"text": "Oslo", "score": 0.0}])
+    >>> add_probabilities([{"text": "Ulm", "score": 0.0}, {"text": "Oslo", "score": 0.0}])
     [{'text': 'Ulm', 'probability': 0.5}, {'text': 'Oslo', 'probability': 0.5}]
     """
     scores = np.array([one["score"] for one in candidates], dtype=np.float64)
@@ -84,21 +84,21 @@ def with_probabilities(candidates: Sequence[Mapping[str, Any]]) -> list[dict[str
     ]
 
 
-def by_example(examples: Any, features: Any) -> Iterator[tuple[Mapping[str, Any], list[Window]]]:
+def group_windows(examples: Any, features: Any) -> Iterator[tuple[Mapping[str, Any], list[Window]]]:
     """Yield every example with its windows, in order."""
     numbers: dict[Any, list[int]] = {}
     for number, name in enumerate(features["example_id"]):
         numbers.setdefault(name, []).append(number)
-    places = features.select_columns(
+    offsets = features.select_columns(
         [name for name in ("offset_mapping", "cls_index") if name in features.column_names]
     )
     for example in examples:
-        rows = ((number, places[number]) for number in numbers[example["id"]])  # read when needed: they are large
+        rows = ((number, offsets[number]) for number in numbers[example["id"]])  # read when needed: they are large
         yield example, [Window(number, row["offset_mapping"], row.get("cls_index", 0)) for number, row in rows]
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundAnswer:
     """The answer to a question, and the other likely ones."""
 
     id: Any
@@ -112,29 +112,29 @@ class Found:
         return next((one["probability"] for one in self.n_best if one["text"] == self.text), None)
 
 
-def with_silence(
+def choose_answer(
     example: Mapping[str, Any],
     windows: Sequence[Spans],
-    silence: Mapping[str, Any] | None,
+    null_answer: Mapping[str, Any] | None,
     *,
     n_best: int,
     threshold: float,
-) -> Found:
-    """Return the answer, with no answer (`silence`) as one of the candidates; with None there is always an answer."""
-    candidates = ranked(example["context"], windows, n_best)
-    if silence is None:
-        return Found(example["id"], candidates[0]["text"] if candidates else "", with_probabilities(candidates))
+) -> FoundAnswer:
+    """Return the best answer; `null_answer` is the candidate that stands for no answer, if that is allowed."""
+    candidates = rank_candidates(example["context"], windows, n_best)
+    if null_answer is None:
+        return FoundAnswer(example["id"], candidates[0]["text"] if candidates else "", add_probabilities(candidates))
     best = next((one for one in candidates if one["text"]), None)
-    odds = silence["score"] - (0.0 if best is None else best["score"])
+    odds = null_answer["score"] - (0.0 if best is None else best["score"])
     # In its place among the best, or after them: its probability is needed in any case.
-    candidates = sorted([*candidates, silence], key=lambda one: -one["score"])
+    candidates = sorted([*candidates, null_answer], key=lambda one: -one["score"])
     kept = candidates[:n_best]
-    kept += [] if silence in kept else [silence]
+    kept += [] if null_answer in kept else [null_answer]
     text = "" if best is None or odds > threshold else best["text"]
-    return Found(example["id"], text, with_probabilities(kept), odds)
+    return FoundAnswer(example["id"], text, add_probabilities(kept), odds)
 
 
-def write_answers(found: Sequence[Found], directory: Path, prefix: str) -> None:
+def write_answers(found: Sequence[FoundAnswer], directory: Path, prefix: str) -> None:
     """Write the files that tools for SQuAD read: answers by id, the best ones, the odds of no answer."""
     files: dict[str, dict[str, Any]] = {
         "predictions": {str(one.id): one.text for one in found},

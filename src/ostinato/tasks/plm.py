@@ -18,9 +18,9 @@ from .task_arguments import flag
 class PermutedArguments(HiddenArguments):
     """Texts, the length of their rows, and how much of them is predicted."""
 
-    max_seq_length: int | None = flag(512, "Tokens of a block, or at most of a line; an even number.")
-    plm_probability: float = flag(1 / 6, "The length of a span that is predicted, over that of what surrounds it.")
-    max_span_length: int = flag(5, "The most tokens of such a span.")
+    max_seq_length: int | None = flag(512, "The tokens of a block, or the maximum of a line; an even number.")
+    plm_probability: float = flag(1 / 6, "The length of a predicted span divided by the length of its context.")
+    max_span_length: int = flag(5, "The maximum number of tokens in a predicted span.")
 
 
 class PermutationLanguageModeling(HiddenTokens):
@@ -31,24 +31,26 @@ class PermutationLanguageModeling(HiddenTokens):
     model_class = "XLNetLMHeadModel"
     arguments_class = PermutedArguments
 
-    def settle_model(self, model: Any) -> None:
-        super().settle_model(model)
+    def prepare_model(self, model: Any) -> None:
+        super().prepare_model(model)
         if self.length % 2:
             self.length -= 1
-            get_logger().info(f"blocks have {self.length} tokens: their second half takes the order of the first")
+            get_logger().info(
+                f"blocks have {self.length} tokens, an even number: their second half is permuted like the first"
+            )
 
     def encode(self, rows: Columns, split: str) -> Mapping[str, Any]:
         features = super().encode(rows, split)
         if not self.arguments.line_by_line:
             return features
-        return {"input_ids": [self._even(ids) for ids in features["input_ids"]]}
+        return {"input_ids": [self._pad_to_even(ids) for ids in features["input_ids"]]}
 
-    def _even(self, ids: list[int]) -> list[int]:
-        rest = [self.tokenizer.pad_token_id] * (len(ids) % 2)
-        return rest + ids if self.tokenizer.padding_side == "left" else ids + rest
+    def _pad_to_even(self, ids: list[int]) -> list[int]:
+        padding = [self.tokenizer.pad_token_id] * (len(ids) % 2)
+        return padding + ids if self.tokenizer.padding_side == "left" else ids + padding
 
-    def collator(self, model: Any) -> Any:
-        asked = self.arguments
+    def build_collator(self, model: Any) -> Any:
+        arguments = self.arguments
         return DataCollatorForPermutationLanguageModeling(
-            self.tokenizer, plm_probability=asked.plm_probability, max_span_length=asked.max_span_length
+            self.tokenizer, plm_probability=arguments.plm_probability, max_span_length=arguments.max_span_length
         )

@@ -17,7 +17,7 @@ MODES = ("mean", "cls", "max")
 # The files that sentence-transformers reads beside the encoder's own: all its versions read these names.
 _MODULES, _POOLING, _LENGTH = "modules.json", "1_Pooling", "sentence_bert_config.json"
 _PREFIX = "sentence_transformers.models."
-_FLAGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
+_MODE_FLAGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class Pooling:
 
     def __str__(self) -> str:
         names = {"mean": "the mean of its tokens", "cls": "its first token", "max": "the largest values of its tokens"}
-        return names[self.mode] + (", brought to length 1" if self.normalize else "")
+        return names[self.mode] + (", normalized to length 1" if self.normalize else "")
 
     # ---- in a directory --------------------------------------------------------------------------------------
 
     @classmethod
-    def saved_with(cls, find: Callable[[str], Path | None]) -> Pooling | None:
+    def load(cls, find: Callable[[str], Path | None]) -> Pooling | None:
         """Return the pooling of a model that Ostinato or sentence-transformers saved; None if no file records it.
 
         `find` finds a file of the model by its name.
@@ -64,15 +64,15 @@ class Pooling:
         if further := sorted(places.keys() - {"Transformer", "Pooling", "Normalize"}):
             raise ConfigError(
                 what=f"{listed} names a module {further[0]}",
-                why="a text's vector is made here by an encoder, a pooling and perhaps a normalisation",
-                fix="train it with sentence-transformers, or remove the module from the file to do without it",
+                why="only an encoder, a pooling and an optional normalisation are supported",
+                fix="train it with sentence-transformers, or remove the module from the file",
             )
         file = find(f"{places.get('Pooling', _POOLING)}/config.json")
-        mode = cls.mode if file is None else _mode(json.loads(file.read_text(encoding="utf-8")), file)
+        mode = cls.mode if file is None else _read_mode(json.loads(file.read_text(encoding="utf-8")), file)
         return cls(mode, "Normalize" in places)
 
     def save(self, directory: Path, *, size: int, max_length: int) -> None:
-        """Write the files from which sentence-transformers, and `saved_with`, read how to pool."""
+        """Write the files from which sentence-transformers, and `load`, read how to pool."""
         kinds = ["Transformer", "Pooling", *(["Normalize"] if self.normalize else [])]
         paths = ["", _POOLING, "2_Normalize"]
         modules = [
@@ -81,26 +81,26 @@ class Pooling:
         ]
         for path in filter(None, paths[: len(kinds)]):
             (directory / path).mkdir(parents=True, exist_ok=True)
-        _write(directory / _MODULES, modules)
-        flags = {flag: mode == self.mode for mode, flag in _FLAGS.items()}
-        _write(directory / _POOLING / "config.json", {"word_embedding_dimension": size, **flags})
-        _write(directory / _LENGTH, {"max_seq_length": max_length, "do_lower_case": False})
+        _write_json(directory / _MODULES, modules)
+        flags = {flag: mode == self.mode for mode, flag in _MODE_FLAGS.items()}
+        _write_json(directory / _POOLING / "config.json", {"word_embedding_dimension": size, **flags})
+        _write_json(directory / _LENGTH, {"max_seq_length": max_length, "do_lower_case": False})
 
 
-def _mode(content: Mapping[str, Any], path: Path) -> str:
+def _read_mode(content: Mapping[str, Any], path: Path) -> str:
     if "pooling_mode" in content:  # the current format of sentence-transformers
         chosen = [str(content["pooling_mode"])]
     else:
         chosen = [name for name, is_on in content.items() if name.startswith("pooling_mode_") and is_on]
-        chosen = [mode for mode, flag in _FLAGS.items() if flag in chosen] if len(chosen) == 1 else chosen
+        chosen = [mode for mode, flag in _MODE_FLAGS.items() if flag in chosen] if len(chosen) == 1 else chosen
     if len(chosen) != 1 or chosen[0] not in MODES:
         raise ConfigError(
-            what=f"{path} asks for the pooling {', '.join(chosen) or 'of no known name'}",
-            why=f"there are {', '.join(MODES)}",
-            fix="name another one with --pooling",
+            what=f"{path} names the pooling {', '.join(chosen) or 'none'}",
+            why=f"the modes are {', '.join(MODES)}",
+            fix="choose a mode with --pooling",
         )
     return chosen[0]
 
 
-def _write(path: Path, content: Any) -> None:
+def _write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from ostinato import ConfigError, DataCollatorWithPadding, QuestionAnsweringTrainer, default_data_collator
 
-from .context_windows import Windows, WindowSettings, cut
-from .nbest import Found, Spans, Window, by_example, likely_spans, with_silence
+from .context_windows import Windows, WindowSettings, cut_windows
+from .nbest import FoundAnswer, Spans, Window, choose_answer, find_likely_spans, group_windows
 from .question_recipe import QuestionRecipe
 from .questions import QuestionArguments, answers_of, check_questions
 from .recipe import Columns
@@ -21,17 +21,18 @@ from .task_arguments import flag
 class QuestionAnsweringArguments(QuestionArguments):
     """The cutting of long contexts, and the choice of an answer."""
 
-    doc_stride: int = flag(128, "A long context is cut into windows that share so many tokens.")
-    n_best_size: int = flag(20, "How many starts, ends and answers are considered.")
+    doc_stride: int = flag(128, "The tokens that neighbouring windows over a long context share.")
+    n_best_size: int = flag(20, "The number of starts, ends and answers that are considered.")
     null_score_diff_threshold: float = flag(
-        0.0, "With --version_2_with_negative: by how much silence must be better than the best answer to be chosen."
+        0.0,
+        "With --version_2_with_negative: predict no answer if its score exceeds the best answer's by more.",
     )
 
     def __post_init__(self) -> None:
         if self.doc_stride >= self.max_seq_length:
             raise ConfigError(
                 what=f"--doc_stride {self.doc_stride} and --max_seq_length {self.max_seq_length}",
-                why="neighbouring windows share --doc_stride tokens of the context, so none would come further",
+                why="neighbouring windows share --doc_stride tokens, so they would not advance",
                 fix=f"--doc_stride {self.max_seq_length // 3}",
             )
 
@@ -55,72 +56,85 @@ class QuestionAnswering(QuestionRecipe):
         self.sources = {name: split.source for name, split in splits.items()}
         return splits
 
-    def study(self, splits: Mapping[str, Split]) -> None:
-        silent = self.arguments.version_2_with_negative
-        check_questions(splits, with_places=True, may_be_silent=silent, columns=self.columns)
+    def inspect_splits(self, splits: Mapping[str, Split]) -> None:
+        no_answer = self.arguments.version_2_with_negative
+        check_questions(splits, needs_starts=True, allows_no_answer=no_answer, columns=self.columns)
 
-    def texts(self, rows: Columns) -> Iterator[str]:
+    def iterate_texts(self, rows: Columns) -> Iterator[str]:
         return (text for column in ("question", "context") for text in rows[column])
 
     # ---- features --------------------------------------------------------------------------------------------
 
-    def settle_config(self, config: Any) -> None:
-        self._cutting().check(self.tokenizer)
+    def prepare_config(self, config: Any) -> None:
+        self._build_window_settings().check(self.tokenizer)
 
-    def _cutting(self) -> WindowSettings:
-        asked = self.arguments
-        length = min(asked.max_seq_length, self.tokenizer.model_max_length)
-        return WindowSettings(length, asked.doc_stride, self._pads)
+    def _build_window_settings(self) -> WindowSettings:
+        arguments = self.arguments
+        length = min(arguments.max_seq_length, self.tokenizer.model_max_length)
+        return WindowSettings(length, arguments.doc_stride, self._pads_windows)
 
     @property
-    def _pads(self) -> bool:
+    def _pads_windows(self) -> bool:
         """Return whether windows are padded when they are made. Left padding must be: later it would move tokens."""
         return self.arguments.pad_to_max_length or self.always_pads or self.tokenizer.padding_side == "left"
 
     def encode(self, rows: Columns, split: str) -> Mapping[str, Any]:
-        def called(number: int) -> str:
+        def describe_row(number: int) -> str:
             return f"{self.sources[split]}, id {rows['id'][number]!r}"
 
-        windows = cut(self.tokenizer, rows["question"], rows["context"], self._cutting(), called)
+        windows = cut_windows(
+            self.tokenizer, rows["question"], rows["context"], self._build_window_settings(), describe_row
+        )
         if split == TRAIN:
-            starts, ends = windows.spans([answers_of(value) for value in rows["answers"]])
-            return {**windows.columns, "start_positions": starts, "end_positions": ends, **self.more(windows, starts)}
-        asked = {"example_id": [rows["id"][number] for number in windows.of], "offset_mapping": windows.places()}
-        return {**windows.columns, **asked, "cls_index": windows.rest, **self.more(windows)}
+            starts, ends = windows.locate_answers([answers_of(value) for value in rows["answers"]])
+            return {
+                **windows.columns,
+                "start_positions": starts,
+                "end_positions": ends,
+                **self.build_extra_columns(windows, starts),
+            }
+        origin = {
+            "example_id": [rows["id"][number] for number in windows.row_numbers],
+            "offset_mapping": windows.get_context_offsets(),
+        }
+        return {**windows.columns, **origin, "cls_index": windows.cls_index, **self.build_extra_columns(windows)}
 
-    def more(self, windows: Windows, starts: Sequence[int] | None = None) -> dict[str, Any]:
+    def build_extra_columns(self, windows: Windows, starts: Sequence[int] | None = None) -> dict[str, Any]:
         """Return further columns that a model needs; in training the starts of answers are known."""
         return {}
 
-    def collator(self, model: Any) -> Any:
-        if self._pads:
+    def build_collator(self, model: Any) -> Any:
+        if self._pads_windows:
             return default_data_collator
         return DataCollatorWithPadding(self.tokenizer, pad_to_multiple_of=8 if self.training.fp16 else None)
 
     # ---- answers ---------------------------------------------------------------------------------------------
 
-    def trainer_parts(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
-        return {**super().trainer_parts(splits, features), "preprocess_logits_for_metrics": _starts_and_ends}
+    def get_trainer_arguments(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            **super().get_trainer_arguments(splits, features),
+            "preprocess_logits_for_metrics": _select_start_and_end_logits,
+        }
 
-    def find(self, examples: Any, features: Any, predictions: Any) -> Iterator[Found]:
-        for example, windows in by_example(examples, features):
-            yield self.choose(example, windows, predictions)
+    def find_answers(self, examples: Any, features: Any, predictions: Any) -> Iterator[FoundAnswer]:
+        for example, windows in group_windows(examples, features):
+            yield self.choose_answer(example, windows, predictions)
 
-    def choose(self, example: Mapping[str, Any], windows: Sequence[Window], predictions: Any) -> Found:
+    def choose_answer(self, example: Mapping[str, Any], windows: Sequence[Window], predictions: Any) -> FoundAnswer:
         """Return the answer to one example."""
-        asked, (starts, ends) = self.arguments, predictions
+        arguments, (starts, ends) = self.arguments, predictions
         spans: list[Spans] = []
-        silence: dict[str, Any] | None = None
+        null_answer: dict[str, Any] | None = None
         for window in windows:
             start, end = starts[window.number], ends[window.number]
-            spans.append(likely_spans(window, start, end, asked.n_best_size, asked.max_answer_length))
-            score = float(start[window.rest] + end[window.rest])
-            if asked.version_2_with_negative and (silence is None or score < silence["score"]):
-                logits = {"start_logit": float(start[window.rest]), "end_logit": float(end[window.rest])}
-                silence = {"text": "", **logits, "score": score}  # the window that is surest of an answer counts
-        threshold = asked.null_score_diff_threshold
-        return with_silence(example, spans, silence, n_best=asked.n_best_size, threshold=threshold)
+            spans.append(find_likely_spans(window, start, end, arguments.n_best_size, arguments.max_answer_length))
+            score = float(start[window.cls_index] + end[window.cls_index])
+            if arguments.version_2_with_negative and (null_answer is None or score < null_answer["score"]):
+                logits = {"start_logit": float(start[window.cls_index]), "end_logit": float(end[window.cls_index])}
+                null_answer = {"text": "", **logits, "score": score}  # the window that is surest of an answer counts
+        threshold = arguments.null_score_diff_threshold
+        return choose_answer(example, spans, null_answer, n_best=arguments.n_best_size, threshold=threshold)
 
 
-def _starts_and_ends(logits: Any, labels: Any) -> Any:
+def _select_start_and_end_logits(logits: Any, labels: Any) -> Any:
     return logits[:2]  # encoder-decoder models return more

@@ -30,24 +30,24 @@ class AnswerRequest:
     features: Any
     stage: tuple[str, ...] = ()  # "predict"; an evaluation does not name its own
 
-    def first(self, count: int) -> AnswerRequest:
+    def take(self, count: int) -> AnswerRequest:
         """Return the first `count` features with their examples: a dry run needs no more."""
         if count >= len(self.features):
             return self
-        features = _chosen(self.features, range(count))
-        asked_about = set(_column(features, "example_id"))
-        numbers = [n for n, name in enumerate(_column(self.examples, "id")) if name in asked_about]
-        return AnswerRequest(_chosen(self.examples, numbers) if numbers else self.examples, features, self.stage)
+        features = _select_rows(self.features, range(count))
+        ids = set(_read_column(features, "example_id"))
+        numbers = [n for n, name in enumerate(_read_column(self.examples, "id")) if name in ids]
+        return AnswerRequest(_select_rows(self.examples, numbers) if numbers else self.examples, features, self.stage)
 
 
-def _column(rows: Any, name: str) -> list[Any]:
-    named = getattr(rows, "column_names", None)  # of a data set of `datasets`
+def _read_column(rows: Any, name: str) -> list[Any]:
+    named = getattr(rows, "column_names", None)  # of a dataset of `datasets`
     if named is not None:
         return list(rows[name]) if name in named else []
     return [row.get(name) for row in rows]
 
 
-def _chosen(rows: Any, numbers: Any) -> Any:
+def _select_rows(rows: Any, numbers: Any) -> Any:
     select = getattr(rows, "select", None)
     return select(numbers) if callable(select) else [rows[number] for number in numbers]
 
@@ -72,7 +72,7 @@ class QuestionAnsweringTrainer(Trainer):
     88.1
     """
 
-    _asked: AnswerRequest | None = None
+    _request: AnswerRequest | None = None
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class QuestionAnsweringTrainer(Trainer):
         Returns:
             The metrics of the answers, by name.
         """
-        with _asking(self, _evaluated(self, eval_dataset, eval_examples)):
+        with _set_request(self, _build_eval_request(self, eval_dataset, eval_examples)):
             return super().evaluate(eval_dataset, ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix)
 
     def predict(  # type: ignore[override]
@@ -124,7 +124,7 @@ class QuestionAnsweringTrainer(Trainer):
         Returns:
             The answers, and their metrics if there are references.
         """
-        with _asking(self, AnswerRequest(predict_examples, predict_dataset, ("predict",))):
+        with _set_request(self, AnswerRequest(predict_examples, predict_dataset, ("predict",))):
             return super().predict(predict_dataset, ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix)
 
     def evaluation_loop(
@@ -136,11 +136,11 @@ class QuestionAnsweringTrainer(Trainer):
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
         """Run the loop of `Trainer`, and return answers in place of predictions."""
-        with _measured_later(self) as measure:
+        with _disable_metrics(self) as measure:
             output = super().evaluation_loop(
                 dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
             )
-        return _answered(self, output, output.predictions, measure, metric_key_prefix)
+        return _replace_with_answers(self, output, output.predictions, measure, metric_key_prefix)
 
 
 class QuestionAnsweringSeq2SeqTrainer(Seq2SeqTrainer):
@@ -150,7 +150,7 @@ class QuestionAnsweringSeq2SeqTrainer(Seq2SeqTrainer):
     `predictions`.
     """
 
-    _asked: AnswerRequest | None = None
+    _request: AnswerRequest | None = None
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class QuestionAnsweringSeq2SeqTrainer(Seq2SeqTrainer):
         Returns:
             The metrics of the answers, by name.
         """
-        with _asking(self, _evaluated(self, eval_dataset, eval_examples)):
+        with _set_request(self, _build_eval_request(self, eval_dataset, eval_examples)):
             return super().evaluate(
                 eval_dataset, ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix, **gen_kwargs
             )
@@ -208,7 +208,7 @@ class QuestionAnsweringSeq2SeqTrainer(Seq2SeqTrainer):
         Returns:
             The answers, and their metrics if there are references.
         """
-        with _asking(self, AnswerRequest(predict_examples, predict_dataset, ("predict",))):
+        with _set_request(self, AnswerRequest(predict_examples, predict_dataset, ("predict",))):
             return super().predict(
                 predict_dataset, ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix, **gen_kwargs
             )
@@ -222,20 +222,20 @@ class QuestionAnsweringSeq2SeqTrainer(Seq2SeqTrainer):
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
         """Run the loop of `Trainer`, and return answers in place of predictions."""
-        with _measured_later(self) as measure:
+        with _disable_metrics(self) as measure:
             output = super().evaluation_loop(
                 dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
             )
-        return _answered(self, output, output, measure, metric_key_prefix)
+        return _replace_with_answers(self, output, output, measure, metric_key_prefix)
 
 
-_Either = QuestionAnsweringTrainer | QuestionAnsweringSeq2SeqTrainer
+_AnyTrainer = QuestionAnsweringTrainer | QuestionAnsweringSeq2SeqTrainer
 
 
 # ---- requests -------------------------------------------------------------------------------------------------------
 
 
-def _evaluated(trainer: _Either, features: Any, examples: Any) -> AnswerRequest:
+def _build_eval_request(trainer: _AnyTrainer, features: Any, examples: Any) -> AnswerRequest:
     """Return the features and examples of an evaluation; with several sets, those of the named one."""
     if features is None or isinstance(features, str):
         name, features = features, trainer.eval_dataset
@@ -247,19 +247,19 @@ def _evaluated(trainer: _Either, features: Any, examples: Any) -> AnswerRequest:
 
 
 @contextmanager
-def _asking(trainer: _Either, asked: AnswerRequest) -> Iterator[None]:
-    before, trainer._asked = trainer._asked, asked
+def _set_request(trainer: _AnyTrainer, request: AnswerRequest) -> Iterator[None]:
+    before, trainer._request = trainer._request, request
     try:
         yield
     finally:
-        trainer._asked = before
+        trainer._request = before
 
 
 # ---- answers --------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _measured_later(trainer: _Either) -> Iterator[Any]:
+def _disable_metrics(trainer: _AnyTrainer) -> Iterator[Any]:
     """Disable metrics within the loop: the answers that they measure do not exist yet."""
     measure = trainer.compute_metrics
     trainer.compute_metrics = measure if trainer.post_process_function is None else None
@@ -269,27 +269,29 @@ def _measured_later(trainer: _Either) -> Iterator[Any]:
         trainer.compute_metrics = measure
 
 
-def _answered(trainer: _Either, output: EvalLoopOutput, found: Any, measure: Any, prefix: str) -> EvalLoopOutput:
+def _replace_with_answers(
+    trainer: _AnyTrainer, output: EvalLoopOutput, found: Any, measure: Any, prefix: str
+) -> EvalLoopOutput:
     """Return the output of a loop with answers in place of predictions, and with their metrics."""
     process = trainer.post_process_function
-    asked = trainer._asked or _evaluated(trainer, None, None)
+    request = trainer._request or _build_eval_request(trainer, None, None)
     if process is None or measure is None or output.predictions is None:
         return output
-    if asked.examples is None:
+    if request.examples is None:
         raise MetricError(
             what=f"{type(trainer).__name__} has no examples to answer",
-            why="post_process_function makes answers from the rows that the features were made of",
+            why="post_process_function needs the rows that the features were made of",
             fix=f"pass eval_examples=rows to {type(trainer).__name__}, or to evaluate",
         )
     answers: Any = None
     measured: dict[str, Any] | None = None
     try:
         if trainer.is_world_process_zero():
-            asked = asked.first(output.num_samples or 0)
-            answers = process(asked.examples, asked.features, found, *asked.stage)
-            measured = {} if answers.label_ids is None else dict(_function(measure)(answers))
+            request = request.take(output.num_samples or 0)
+            answers = process(request.examples, request.features, found, *request.stage)
+            measured = {} if answers.label_ids is None else dict(_get_metric_function(measure)(answers))
     finally:
-        measured = _told_to_all(trainer, measured)  # also after a failure: the other processes wait for it
+        measured = _broadcast_metrics(trainer, measured)  # also after a failure: the other processes wait for it
     named = {name if name.startswith(f"{prefix}_") else f"{prefix}_{name}": one for name, one in measured.items()}
     return output._replace(
         predictions=None if answers is None else answers.predictions,
@@ -298,19 +300,19 @@ def _answered(trainer: _Either, output: EvalLoopOutput, found: Any, measure: Any
     )
 
 
-def _function(measure: Any) -> Callable[[Any], Mapping[str, Any]]:
+def _get_metric_function(measure: Any) -> Callable[[Any], Mapping[str, Any]]:
     """Return `compute_metrics` as a function, also if it is one name or several."""
     function: Any = measure if callable(measure) else combined([measure] if isinstance(measure, str) else measure)
     return function
 
 
-def _told_to_all(trainer: _Either, measured: dict[str, Any] | None) -> dict[str, Any]:
+def _broadcast_metrics(trainer: _AnyTrainer, measured: dict[str, Any] | None) -> dict[str, Any]:
     """Return the metrics of the main process on every process: all compare them with the best so far."""
-    told = trainer.strategy.broadcast_object(measured)
-    if told is None and not trainer.is_world_process_zero():
+    received = trainer.strategy.broadcast_object(measured)
+    if received is None and not trainer.is_world_process_zero():
         raise MetricError(
-            what="the main process could not make answers of the predictions",
+            what="the main process could not turn predictions into answers",
             why="post_process_function or compute_metrics failed there",
-            fix="see what it said",
+            fix="see the error of the main process",
         )
-    return told or {}
+    return received or {}

@@ -12,19 +12,19 @@ from ostinato.logging import get_logger
 from .rows import TEST, TRAIN, VALIDATION, Split, read_splits
 from .task_arguments import DataArguments, flag
 
-_FORM = 'write {"text": ["..."], "answer_start": [12]}, with empty lists for a question without an answer'
+_ANSWER_FORMAT = 'write {"text": ["..."], "answer_start": [12]}, with empty lists for a question without an answer'
 
 
 @dataclass
 class QuestionArguments(DataArguments):
     """The tokenization of texts, and the answers that are expected."""
 
-    max_seq_length: int = flag(384, "Question and context have so many tokens at most.")
+    max_seq_length: int = flag(384, "The maximum length of question and context in tokens.")
     pad_to_max_length: bool = flag(
-        True, "Pad every row to --max_seq_length; `false` pads every batch to its longest row, which is faster."
+        True, "Pad every row to --max_seq_length. `false` is faster: it pads every batch to its longest row."
     )
     version_2_with_negative: bool = flag(False, "Some questions have no answer, as in SQuAD 2.0.")
-    max_answer_length: int = flag(30, "An answer has so many tokens at most.")
+    max_answer_length: int = flag(30, "The maximum length of an answer in tokens.")
 
 
 class Answers(NamedTuple):
@@ -58,9 +58,9 @@ def read_questions(arguments: DataArguments, wanted: Sequence[str]) -> dict[str,
     splits = {}
     for name, split in read_splits(everything, wanted).items():
         if "paragraphs" in split.columns:
-            rows = split.rows.map(_questions, batched=True, remove_columns=split.columns)
+            rows = split.rows.map(_flatten_articles, batched=True, remove_columns=split.columns)
             split = replace(split, rows=rows, source=f"{split.source}, by question")
-        split = split.first(getattr(arguments, limits[name]))
+        split = split.take(getattr(arguments, limits[name]))
         if "id" not in split.columns:
             split = replace(split, rows=split.rows.add_column("id", [str(n) for n in range(len(split))]))
         splits[name] = split
@@ -70,18 +70,18 @@ def read_questions(arguments: DataArguments, wanted: Sequence[str]) -> dict[str,
 _LIMITS = {TRAIN: "train", VALIDATION: "eval", TEST: "predict"}
 
 
-def _questions(articles: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+def _flatten_articles(articles: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     """Return the questions of some articles."""
     rows: dict[str, list[Any]] = {name: [] for name in ("id", "title", "context", "question", "answers")}
     titles = articles.get("title") or [None] * len(articles["paragraphs"])
     for title, paragraphs in zip(titles, articles["paragraphs"], strict=True):
         for paragraph in paragraphs:
-            for asked in paragraph["qas"]:
-                answers = answers_of(asked.get("answers") or [])
-                rows["id"].append(asked["id"])
+            for question in paragraph["qas"]:
+                answers = answers_of(question.get("answers") or [])
+                rows["id"].append(question["id"])
                 rows["title"].append(title)
                 rows["context"].append(paragraph["context"])
-                rows["question"].append(asked["question"])
+                rows["question"].append(question["question"])
                 rows["answers"].append({"text": answers.texts, "answer_start": answers.starts})
     return rows
 
@@ -90,93 +90,95 @@ def _questions(articles: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
 
 
 def check_questions(
-    splits: Mapping[str, Split], *, with_places: bool, may_be_silent: bool, columns: Sequence[str]
+    splits: Mapping[str, Split], *, needs_starts: bool, allows_no_answer: bool, columns: Sequence[str]
 ) -> None:
     """Raise for rows that cannot be learned from or measured, naming file, column and row.
 
-    `columns` are those of the question, the context and the answers. `with_places`: training needs the position of an
-    answer in the context. `may_be_silent`: questions without an answer are expected.
+    `columns` are those of the question, the context and the answers. `needs_starts`: training needs the position of an
+    answer in the context. `allows_no_answer`: questions without an answer are expected.
     """
     question, context, answers = columns
     for name, split in splits.items():
         split.require([question, context])
         split.check_texts(question, context)
-        split.check(
-            context, lambda text: bool(text.strip()), "the context is empty", "add the text, or leave the row out"
+        split.check_column(
+            context, lambda text: bool(text.strip()), "the context is empty", "add the text, or remove the row"
         )
         if name != TRAIN:
             _check_ids(split)
         if name == TEST and answers not in split.columns:
             continue
         split.require([answers])
-        silent = sum(1 for row in _checked(split, context, answers, with_places and name == TRAIN) if not row.texts)
-        if silent and not may_be_silent and name != TEST:
+        silent = sum(
+            1 for row in _iterate_answers(split, context, answers, needs_starts and name == TRAIN) if not row.texts
+        )
+        if silent and not allows_no_answer and name != TEST:
             get_logger().info(
                 f"{silent:,} of {len(split):,} questions of {split.source} have no answer: "
                 "add --version_2_with_negative to let the model leave a question unanswered"
             )
 
 
-def _has_words(text: str) -> bool:
-    return bool(text.strip())
-
-
 def _check_ids(split: Split) -> None:
     seen: dict[Any, int] = {}
-    for row, name in enumerate(split.column("id")):
+    for row, name in enumerate(split.read_column("id")):
         first = seen.setdefault(name, row)
         if first != row:
-            raise split.refuse(
+            raise split.build_error(
                 row,
                 "id",
                 f"row {first + 1} has this id too",
-                "give every row an id of its own, or leave the column out: rows are then numbered",
+                "give every row an id of its own, or remove the column: rows are then numbered",
             )
 
 
-def _checked(split: Split, context: str, column: str, with_places: bool) -> Iterator[Answers]:
-    texts = split.column(context)
-    for row, value in enumerate(split.column(column)):
+def _iterate_answers(split: Split, context: str, column: str, needs_starts: bool) -> Iterator[Answers]:
+    texts = split.read_column(context)
+    for row, value in enumerate(split.read_column(column)):
         try:
             answers = answers_of(value)
             is_right = all(isinstance(text, str) for text in answers.texts)
         except (TypeError, KeyError):
             answers, is_right = Answers([], []), False
         if not is_right:
-            raise split.refuse(row, column, "these are not answers", _FORM)
-        if with_places:
-            _check_places(split, row, column, texts[row], answers)
+            raise split.build_error(row, column, "these are not answers", _ANSWER_FORMAT)
+        if needs_starts:
+            _check_answer_starts(split, row, column, texts[row], answers)
         yield answers
 
 
-def _check_places(split: Split, row: int, column: str, context: str, answers: Answers) -> None:
+def _check_answer_starts(split: Split, row: int, column: str, context: str, answers: Answers) -> None:
     texts, starts = answers
     if len(texts) != len(starts):
-        raise split.refuse(row, column, f"{len(texts)} texts and {len(starts)} places (answer_start)", _FORM)
+        raise split.build_error(
+            row, column, f"{len(texts)} texts and {len(starts)} positions (answer_start)", _ANSWER_FORMAT
+        )
     for text, start in zip(texts, starts, strict=True):
         if not isinstance(start, int):
-            raise split.refuse(row, column, f"answer_start of {text!r} is {start!r}, not a number", _FORM)
+            raise split.build_error(
+                row, column, f"answer_start of {text!r} is {start!r}, not a number", _ANSWER_FORMAT
+            )
         there = context[start : start + len(text)] if start >= 0 else ""
         if there == text:
             continue
         where = context.find(text)
         raise DataError(
             what=f"{split.source}, row {row + 1}, column {column!r}: {text!r} is not at character {start}",
-            why=f"{there!r} stands there"
+            why=f"the text there is {there!r}"
             if there
             else f"the context has {len(context)} characters, which are counted from 0",
-            fix=f"it is at {where}: mend answer_start"
+            fix=f"it is at {where}: correct answer_start"
             if where >= 0
-            else "it is nowhere in the context: mend the row, or leave it out",
+            else "it is not in the context: correct the row, or remove it",
         )
 
 
-def references(rows: Any, answers: str = "answers") -> list[dict[str, Any]] | None:
+def build_references(rows: Any, answers: str = "answers") -> list[dict[str, Any]] | None:
     """Return the references of answers in the form that SQuAD's metrics expect; None if rows do not have them."""
     if answers not in rows.column_names:
         return None
-    told = [answers_of(value) for value in rows[answers]]
+    given = [answers_of(value) for value in rows[answers]]
     return [
         {"id": name, "answers": {"text": list(one.texts), "answer_start": list(one.starts)}}
-        for name, one in zip(rows["id"], told, strict=True)
+        for name, one in zip(rows["id"], given, strict=True)
     ]

@@ -10,18 +10,18 @@ from ostinato import Trainer, TrainingArguments
 
 from .models import load_model
 from .rows import Split, read_splits
-from .samples import Sample, make_sample
+from .samples import Sample, write_task_sample
 from .task_arguments import DataArguments, ModelArguments
 
 Columns = Mapping[str, list[Any]]
 
 
 class Recipe:
-    """One task: its flags, its columns, its model, its metric. `run` does everything else, in the order below.
+    """A task: its flags, columns, model and metric. `run` does everything else, in the order of the methods below.
 
     An object lives as long as one command. `arguments` and `training` exist from the beginning, `config` from
-    `tokenizer_options` on, `tokenizer` from `settle_config` on. `model_input_names` of the tokenizer decide which
-    columns the model gets.
+    `get_tokenizer_arguments` on, `tokenizer` from `prepare_config` on. The tokenizer's `model_input_names` decide
+    which columns the model gets.
 
     >>> class Shouting(Recipe):  # doctest: +SKIP
     ...     name = "shouting"
@@ -53,27 +53,27 @@ class Recipe:
         """Return the rows of every purpose in `wanted`."""
         return read_splits(self.arguments, wanted)
 
-    def study(self, splits: Mapping[str, Split]) -> None:
+    def inspect_splits(self, splits: Mapping[str, Split]) -> None:
         """Find columns and labels; raise for rows that cannot be learned from, naming file, column and row."""
 
-    def texts(self, rows: Columns) -> Iterator[str]:
+    def iterate_texts(self, rows: Columns) -> Iterator[str]:
         """Return the texts of some rows, to train a tokenizer on."""
         return (value for column in rows.values() for value in column if isinstance(value, str))
 
     # ---- model -----------------------------------------------------------------------------------------------
 
-    def tokenizer_options(self) -> dict[str, Any]:
+    def get_tokenizer_arguments(self) -> dict[str, Any]:
         """Return further arguments of the tokenizer's `from_pretrained`."""
         return {}
 
-    def settle_config(self, config: Any) -> None:
+    def prepare_config(self, config: Any) -> None:
         """Write what the rows need into the config: the number of labels, their names."""
 
-    def load_model(self, asked: ModelArguments) -> Any:
+    def load_model(self, arguments: ModelArguments) -> Any:
         """Return the model, by path or name, or new from `config`."""
-        return load_model(self.model_class, asked, self.config)
+        return load_model(self.model_class, arguments, self.config)
 
-    def settle_model(self, model: Any) -> None:
+    def prepare_model(self, model: Any) -> None:
         """Adjust model and tokenizer to each other before rows are encoded."""
 
     # ---- features --------------------------------------------------------------------------------------------
@@ -82,54 +82,54 @@ class Recipe:
         """Return features, column by column, for rows, column by column. There may be more features than rows.
 
         `split` is "train", "validation" or "test". `encode` may depend on `arguments`, `tokenizer`, `config` and the
-        findings of `study`, and on nothing else, not even `training`: its result is cached by these.
+        findings of `inspect_splits`, and on nothing else, not even `training`: its result is cached by these.
         """
         raise NotImplementedError
 
-    def arrange(self, features: Any, split: str, encode: Callable[..., Any]) -> Any:
-        """Return the features as another data set, such as grouped. `encode(features, function)` maps it, cached."""
+    def transform_features(self, features: Any, split: str, encode: Callable[..., Any]) -> Any:
+        """Return the features as another dataset, such as grouped. `encode(features, function)` maps it, cached."""
         return features
 
-    def collator(self, model: Any) -> Any:
+    def build_collator(self, model: Any) -> Any:
         """Return the collator; None leaves it to the trainer."""
         return None
 
     # ---- trainer ---------------------------------------------------------------------------------------------
 
-    def trainer_parts(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
+    def get_trainer_arguments(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
         """Return further arguments of the trainer: `compute_metrics`, `preprocess_logits_for_metrics`, …"""
         return {}
 
-    def generation(self) -> dict[str, Any]:
+    def get_generation_arguments(self) -> dict[str, Any]:
         """Return further arguments of `evaluate` and `predict`: the generation options of a seq2seq model."""
         return {}
 
     # ---- results ---------------------------------------------------------------------------------------------
 
-    def complete(self, metrics: dict[str, float], prefix: str) -> None:
+    def add_metrics(self, metrics: dict[str, float], prefix: str) -> None:
         """Add what follows from the metrics of an evaluation, such as perplexity from the loss."""
 
     def predict(self, trainer: Trainer, features: Any, rows: Any) -> Any:
         """Return the output of the trainer's `predict` for the features of some rows."""
-        return trainer.predict(features, metric_key_prefix="predict", **self.generation())
+        return trainer.predict(features, metric_key_prefix="predict", **self.get_generation_arguments())
 
-    def predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
+    def format_predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
         """Yield a readable dict of predictions for each row of the test set; `output` is that of `predict`."""
         return iter(())
 
-    def write_evaluated(self, rows: Any, directory: Path) -> None:
+    def write_evaluation_files(self, rows: Any, directory: Path) -> None:
         """Write files about the last evaluation, which was of these rows; called on the main process."""
 
-    def write_more(self, output: Any, rows: Any, directory: Path) -> None:
+    def write_prediction_files(self, output: Any, rows: Any, directory: Path) -> None:
         """Write further files of predictions, under the names that other tools expect."""
 
-    def card(self) -> dict[str, Any]:
+    def get_card_arguments(self) -> dict[str, Any]:
         """Return the facts about the task for the model card: arguments of `create_model_card`."""
         return {"tasks": self.name}
 
     # ---- sample ----------------------------------------------------------------------------------------------
 
     @classmethod
-    def sample(cls, directory: Path) -> Sample:
-        """Write a small sample into a directory, and return the command that runs it: `make` in `samples/`."""
-        return make_sample(cls.name, directory)
+    def write_sample(cls, directory: Path) -> Sample:
+        """Write a small sample into a directory, and return the command that runs it: see `samples/`."""
+        return write_task_sample(cls.name, directory)

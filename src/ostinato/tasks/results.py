@@ -19,20 +19,20 @@ def write_predictions(recipe: Recipe, output: Any, rows: Any, directory: Path, s
     directory.mkdir(parents=True, exist_ok=True)  # without training, nothing else has created it
     path = directory / PREDICTIONS_NAME.replace(".", f"{suffix}.", 1)
     with path.open("w", encoding="utf-8") as file:
-        for prediction in recipe.predictions(output, rows):
-            file.write(json.dumps(prediction, ensure_ascii=False, default=_plain) + "\n")
-    recipe.write_more(output, rows, directory)
+        for prediction in recipe.format_predictions(output, rows):
+            file.write(json.dumps(prediction, ensure_ascii=False, default=_to_json_type) + "\n")
+    recipe.write_prediction_files(output, rows, directory)
     return path
 
 
-def _plain(value: Any) -> Any:
+def _to_json_type(value: Any) -> Any:
     """Return numbers and arrays of numpy as JSON types."""
     return value.tolist() if callable(getattr(value, "tolist", None)) else str(value)
 
 
-def card_facts(recipe: Recipe, model: ModelArguments, data: DataArguments) -> dict[str, Any]:
+def collect_card_arguments(recipe: Recipe, model: ModelArguments, data: DataArguments) -> dict[str, Any]:
     """Return the facts about the task, the model and the rows for the model card."""
-    facts = recipe.card()
+    facts = recipe.get_card_arguments()
     if model.model_name_or_path is not None:
         facts["finetuned_from"] = model.model_name_or_path
     if data.dataset_name is not None:

@@ -12,14 +12,14 @@ from typing import Any
 
 from ostinato import ConfigError, DataError
 
+from .file_errors import find_encoding_error, find_file_error, open_text
 from .task_arguments import DataArguments
-from .unreadable import not_utf8, opened, why_unreadable
 
 # The reader that `datasets` has for a file, by the file's ending; ".gz" may follow.
 READERS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet", ".txt": "text"}
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 _FLAGS = {TRAIN: "--do_train", VALIDATION: "--do_eval", TEST: "--do_predict"}
-_SHOWN = 5  # values of a row in a message
+_MAX_SHOWN = 5  # values of a row in a message
 _SAVED_DATASET, _SAVED_SPLITS = "state.json", "dataset_dict.json"  # files that save_to_disk writes beside the rows
 
 
@@ -27,9 +27,9 @@ _SAVED_DATASET, _SAVED_SPLITS = "state.json", "dataset_dict.json"  # files that 
 class Split:
     """The rows of one purpose, and where they are from."""
 
-    name: str  # train, validation or test; a data set may have further ones, such as validation_mismatched
+    name: str  # train, validation or test; a dataset may have further ones, such as validation_mismatched
     rows: Any  # a datasets.Dataset
-    source: str  # the name in messages: the file, or the data set and its split
+    source: str  # the name in messages: the file, or the dataset and its split
 
     @property
     def columns(self) -> list[str]:
@@ -41,8 +41,8 @@ class Split:
     def __str__(self) -> str:
         return f"{self.source} ({len(self):,} {'row' if len(self) == 1 else 'rows'})"
 
-    def column(self, name: str) -> Sequence[Any]:
-        """Return all values of a column; if there is no such column, raise an error that names those there are."""
+    def read_column(self, name: str) -> Sequence[Any]:
+        """Return all values of a column; raise if there is no such column."""
         self.require([name])
         return self.rows[name]
 
@@ -57,30 +57,30 @@ class Split:
                 what=f"{self.source} has no column {name!r}",
                 why=f"its columns are {', '.join(map(repr, self.columns)) or 'none'}",
                 fix=(f"name the column with {option}" if option else "rename a column")
-                + (f"; is it {near[0]!r}?" if near else ""),
+                + (f"; did you mean {near[0]!r}?" if near else ""),
             )
 
-    def refuse(self, row: int, column: str, what: str, fix: str) -> DataError:
+    def build_error(self, row: int, column: str, what: str, fix: str) -> DataError:
         """Return the error about one value; rows are counted from 1, as the lines of a file are."""
         value = self.rows[row].get(column)
         shown = repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:77]}..."
         return DataError(f"{self.source}, row {row + 1}, column {column!r}: {what}", f"the value is {shown}", fix)
 
-    def check(self, column: str, is_right: Callable[[Any], bool], what: str, fix: str) -> None:
+    def check_column(self, column: str, is_right: Callable[[Any], bool], what: str, fix: str) -> None:
         """Raise for the first row whose value in a column is not right."""
         try:
-            for row, value in enumerate(self.column(column)):
+            for row, value in enumerate(self.read_column(column)):
                 if not is_right(value):
-                    raise self.refuse(row, column, what, fix)
+                    raise self.build_error(row, column, what, fix)
         except UnicodeDecodeError as error:  # JSON is not decoded before it is accessed
-            raise not_utf8(Path(self.source)) or error from None
+            raise find_encoding_error(Path(self.source)) or error from None
 
     def check_texts(self, *columns: str) -> None:
         """Raise for rows where one of these columns holds no text."""
         for column in columns:
-            self.check(column, _is_text, "this is not a text", "mend the row, or leave it out")
+            self.check_column(column, _is_text, "this is not a text", "correct the row, or remove it")
 
-    def first(self, count: int | None) -> Split:
+    def take(self, count: int | None) -> Split:
         """Return the first `count` rows."""
         return self if count is None or count >= len(self) else replace(self, rows=self.rows.select(range(count)))
 
@@ -94,78 +94,80 @@ def read_splits(arguments: DataArguments, wanted: Sequence[str], **reader_option
 
     `reader_options` go to the reader of text files (`keep_linebreaks`).
     """
-    _check_where(arguments, wanted)
-    splits = _found(arguments, wanted, reader_options)
+    _check_sources(arguments, wanted)
+    splits = _read_purposes(arguments, wanted, reader_options)
     share = arguments.validation_split_percentage
     if share and {TRAIN, VALIDATION} & set(wanted) and not _has_validation(arguments, splits):
         # Also if only one of them is wanted: rows kept for evaluation are not trained on, in any command.
-        train = splits.get(TRAIN) or _found(arguments, [TRAIN], reader_options).get(TRAIN)
-        parts = _divided(train, share, needs_both=VALIDATION in wanted) if train else {}
+        train = splits.get(TRAIN) or _read_purposes(arguments, [TRAIN], reader_options).get(TRAIN)
+        parts = _divide(train, share, needs_both=VALIDATION in wanted) if train else {}
         splits |= {name: part for name, part in parts.items() if name in wanted}
     for name in wanted:
         if name not in splits:
-            raise _missing(arguments, name)
+            raise _build_missing_error(arguments, name)
     limits = {
         TRAIN: arguments.max_train_samples,
         VALIDATION: arguments.max_eval_samples,
         TEST: arguments.max_predict_samples,
     }
-    return {name: split.first(limits[name.partition("_")[0]]) for name, split in splits.items()}
+    return {name: split.take(limits[name.partition("_")[0]]) for name, split in splits.items()}
 
 
-def _found(arguments: DataArguments, wanted: Sequence[str], reader_options: Mapping[str, Any]) -> dict[str, Split]:
+def _read_purposes(
+    arguments: DataArguments, wanted: Sequence[str], reader_options: Mapping[str, Any]
+) -> dict[str, Split]:
     if arguments.dataset_name is not None:
-        return _from_dataset(arguments, wanted)
-    files = {name: file for name in wanted if (file := _file_of(arguments, name))}
-    return {name: _from_file(file, name, **reader_options) for name, file in files.items()}
+        return _read_dataset(arguments, wanted)
+    files = {name: file for name in wanted if (file := _get_file(arguments, name))}
+    return {name: _read_file(file, name, **reader_options) for name, file in files.items()}
 
 
 def _has_validation(arguments: DataArguments, splits: Mapping[str, Split]) -> bool:
     if VALIDATION in splits or arguments.dataset_name is None:
         return VALIDATION in splits or arguments.validation_file is not None
-    return VALIDATION in _from_dataset(arguments, [VALIDATION])
+    return VALIDATION in _read_dataset(arguments, [VALIDATION])
 
 
-def _check_where(arguments: DataArguments, wanted: Sequence[str]) -> None:
-    files = [name for name in (TRAIN, VALIDATION, TEST) if _file_of(arguments, name)]
+def _check_sources(arguments: DataArguments, wanted: Sequence[str]) -> None:
+    files = [name for name in (TRAIN, VALIDATION, TEST) if _get_file(arguments, name)]
     if arguments.dataset_name is None and not files:
         raise ConfigError(
             what="there are no rows",
-            why="neither a file nor a data set is named",
+            why="neither a file nor a dataset is given",
             fix=f"add {' '.join(f'--{name}_file FILE' for name in wanted)}, or --dataset_name NAME; "
-            "or see the recipe work with --sample",
+            "or try the recipe with --sample",
         )
     if arguments.dataset_name is not None and files:
         raise ConfigError(
-            what=f"--dataset_name {arguments.dataset_name} and --{files[0]}_file {_file_of(arguments, files[0])}",
-            why="rows are read from a data set or from files",
-            fix="leave one of them out",
+            what=f"--dataset_name {arguments.dataset_name} and --{files[0]}_file {_get_file(arguments, files[0])}",
+            why="rows are read from a dataset or from files",
+            fix="remove one of them",
         )
 
 
-def _missing(arguments: DataArguments, name: str) -> ConfigError:
-    where = f"data set {arguments.dataset_name!r} has no split {name!r}" if arguments.dataset_name else "no file"
+def _build_missing_error(arguments: DataArguments, name: str) -> ConfigError:
+    where = f"dataset {arguments.dataset_name!r} has no split {name!r}" if arguments.dataset_name else "no file"
     further = " or --validation_split_percentage 5" if name == VALIDATION else ""
     return ConfigError(
         what=f"there are no {name} rows",
-        why=f"{_FLAGS[name]} needs them, and {where}" + ("" if arguments.dataset_name else " is named"),
+        why=f"{_FLAGS[name]} needs them, and {where}" + ("" if arguments.dataset_name else " is given"),
         fix=f"add {f'--{name}_split_name NAME' if arguments.dataset_name else f'--{name}_file FILE'}{further}, "
-        f"or leave out {_FLAGS[name]}",
+        f"or remove {_FLAGS[name]}",
     )
 
 
-def _file_of(arguments: DataArguments, name: str) -> str | None:
+def _get_file(arguments: DataArguments, name: str) -> str | None:
     return getattr(arguments, f"{name}_file")
 
 
-def _divided(train: Split, percent: float, *, needs_both: bool) -> dict[str, Split]:
+def _divide(train: Split, percent: float, *, needs_both: bool) -> dict[str, Split]:
     count = round(len(train) * percent / 100)
     if count == 0 and not needs_both:
         return {TRAIN: train}
     if not 0 < count < len(train):
         raise ConfigError(
             what=f"--validation_split_percentage {percent:g} of {len(train)} rows are {count}",
-            why="rows have to remain for both training and evaluation",
+            why="both training and evaluation need rows",
             fix="choose another percentage, or add --validation_file FILE",
         )
     rows, source = train.rows, train.source
@@ -178,16 +180,16 @@ def _divided(train: Split, percent: float, *, needs_both: bool) -> dict[str, Spl
 # ---- files ----------------------------------------------------------------------------------------------------------
 
 
-def _from_file(file: str | None, name: str, **reader_options: Any) -> Split:
+def _read_file(file: str | None, name: str, **reader_options: Any) -> Split:
     path = Path(str(file))
     if path.is_dir():
-        return Split(name, _from_directory(path, name), str(file))
+        return Split(name, _load_directory(path, name), str(file))
     ending = next((ending for ending in reversed(path.suffixes) if ending.lower() != ".gz"), "").lower()
     if ending not in READERS:
         raise ConfigError(
-            what=f"--{name}_file {file}: a file of kind {ending or 'unknown'!r} cannot be read",
-            why=f"the kinds are {', '.join(READERS)}",
-            fix="convert the file, or give it the ending that says what is in it",
+            what=f"--{name}_file {file}: a file of format {ending or 'unknown'!r} cannot be read",
+            why=f"the supported formats are {', '.join(READERS)}",
+            fix="convert the file, or give it the suffix of its format",
         )
     if not path.is_file():
         near = (
@@ -195,65 +197,67 @@ def _from_file(file: str | None, name: str, **reader_options: Any) -> Split:
         )
         raise ConfigError(
             what=f"--{name}_file {file}: there is no such file",
-            why=f"looked for it in {path.parent.resolve()}",
-            fix=f"is it {path.with_name(near[0])}?" if near else "check the path",
+            why=f"the directory searched is {path.parent.resolve()}",
+            fix=f"did you mean {path.with_name(near[0])}?" if near else "check the path",
         )
     if path.stat().st_size == 0:
-        raise _no_rows(str(file))
+        raise _build_no_rows_error(str(file))
     options = dict(reader_options) if READERS[ending] == "text" else {}
     if READERS[ending] == "csv":
         options = {"keep_default_na": False, "na_values": [""]}  # "NA", "null" and "None" are ordinary texts
     if ending == ".tsv":
         options["delimiter"] = "\t"
-    if ending == ".json" and _keeps_rows_under_data(path):
+    if ending == ".json" and _has_rows_under_data(path):
         options["field"] = "data"  # {"version": ..., "data": [rows]}, as in SQuAD and others
-    return Split(name, _read(path, READERS[ending], options), str(file))
+    return Split(name, _load_file(path, READERS[ending], options), str(file))
 
 
-def _read(path: Path, reader: str, options: Mapping[str, Any]) -> Any:
+def _load_file(path: Path, reader: str, options: Mapping[str, Any]) -> Any:
     datasets = import_datasets()
-    loudness = datasets.logging.get_verbosity()
+    verbosity = datasets.logging.get_verbosity()
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # a broken file is reported below
     try:
         rows = datasets.load_dataset(reader, data_files={TRAIN: str(path)}, split=TRAIN, **options)
     except Exception as error:  # datasets, pandas and pyarrow raise types of their own, without a common base
         if isinstance(error, ValueError) and "corresponds to no data" in str(error):
-            raise _no_rows(str(path)) from None
-        raise why_unreadable(path, reader) or DataError(
+            raise _build_no_rows_error(str(path)) from None
+        raise find_file_error(path, reader) or DataError(
             what=f"{path} cannot be read as {reader}",
             why=" ".join(str(error.__cause__ or error).split()),
-            fix="mend the file, or give it the ending that says what is in it",
+            fix="correct the file, or give it the suffix of its format",
         ) from error
     finally:
-        datasets.logging.set_verbosity(loudness)
+        datasets.logging.set_verbosity(verbosity)
     if len(rows) == 0:
-        raise _no_rows(str(path))
+        raise _build_no_rows_error(str(path))
     return rows
 
 
-def _from_directory(path: Path, name: str) -> Any:
+def _load_directory(path: Path, name: str) -> Any:
     """Return the rows that `Dataset.save_to_disk` wrote; a directory with several splits has another flag."""
     if (path / _SAVED_DATASET).is_file():
         return import_datasets().load_from_disk(str(path))
     several = (path / _SAVED_SPLITS).is_file()
     raise ConfigError(
         what=f"--{name}_file {path} is a directory",
-        why="`datasets` has saved several splits in it" if several else "rows are read from one file",
-        fix=f"--dataset_name {path}" if several else f"name a file: {shortened(_readable(path)) or 'there is none'}",
+        why="it holds several splits saved by `datasets`" if several else "rows are read from one file",
+        fix=f"--dataset_name {path}"
+        if several
+        else f"use a file in it: {format_names(_list_readable_files(path)) or 'there is none'}",
     )
 
 
-def _readable(directory: Path) -> list[str]:
+def _list_readable_files(directory: Path) -> list[str]:
     return sorted(str(each) for each in directory.iterdir() if READERS.keys() & {end.lower() for end in each.suffixes})
 
 
-def _no_rows(source: str) -> DataError:
-    return DataError(f"{source} holds no rows", "the file is empty, or has a header alone", "name a file with rows")
+def _build_no_rows_error(source: str) -> DataError:
+    return DataError(f"{source} holds no rows", "the file is empty, or has only a header", "use a file with rows")
 
 
-def _keeps_rows_under_data(path: Path) -> bool:
+def _has_rows_under_data(path: Path) -> bool:
     try:
-        with opened(path) as file:
+        with open_text(path) as file:
             beginning = file.read(1 << 16).lstrip()
             if not beginning.startswith("{") or '"data"' not in beginning:
                 return False
@@ -277,7 +281,7 @@ def import_datasets() -> Any:
     return datasets
 
 
-def _from_dataset(arguments: DataArguments, wanted: Sequence[str]) -> dict[str, Split]:
+def _read_dataset(arguments: DataArguments, wanted: Sequence[str]) -> dict[str, Split]:
     datasets, name = import_datasets(), str(arguments.dataset_name)
     home = Path(name)
     try:
@@ -291,17 +295,17 @@ def _from_dataset(arguments: DataArguments, wanted: Sequence[str]) -> dict[str, 
         raise ConfigError(
             what=f"--dataset_name {name} cannot be read",
             why=" ".join(str(error).split())[:300],
-            fix="check the name and --dataset_config_name; without the network, name files: --train_file FILE",
+            fix="check the name and --dataset_config_name; offline, use files: --train_file FILE",
         ) from error
     splits: dict[str, Split] = {}
     for purpose in wanted:
-        asked = getattr(arguments, f"{purpose}_split_name") or purpose
-        if asked in whole:
-            splits[purpose] = Split(purpose, whole[asked], f"{name}, split {asked!r}")
+        requested = getattr(arguments, f"{purpose}_split_name") or purpose
+        if requested in whole:
+            splits[purpose] = Split(purpose, whole[requested], f"{name}, split {requested!r}")
             continue
         if getattr(arguments, f"{purpose}_split_name"):
             raise ConfigError(
-                what=f"{name} has no split {asked!r}", why=f"it has {', '.join(whole)}", fix="name one of these"
+                what=f"{name} has no split {requested!r}", why=f"it has {', '.join(whole)}", fix="name one of these"
             )
         for further in (f"{purpose}_matched", f"{purpose}_mismatched"):  # as in MNLI
             if further in whole:
@@ -313,20 +317,20 @@ def _from_dataset(arguments: DataArguments, wanted: Sequence[str]) -> dict[str, 
 # ---- labels ---------------------------------------------------------------------------------------------------------
 
 
-def commonest(values: Iterable[Any]) -> tuple[Any, float]:
+def find_most_common(values: Iterable[Any]) -> tuple[Any, float]:
     """Return the most frequent value and its share.
 
-    >>> commonest(["a", "b", "a", "a"])
+    >>> find_most_common(["a", "b", "a", "a"])
     ('a', 0.75)
     """
     value, count = (counts := Counter(values)).most_common(1)[0]
     return value, count / counts.total()
 
 
-def shortened(names: Sequence[Any], shown: int = _SHOWN) -> str:
+def format_names(names: Sequence[Any], shown: int = _MAX_SHOWN) -> str:
     """Return the first few names.
 
-    >>> shortened(["a", "b", "c"], 2)
+    >>> format_names(["a", "b", "c"], 2)
     'a, b, … (3)'
     """
     listed = ", ".join(map(str, names[:shown]))

@@ -16,7 +16,7 @@ from .rows import Split
 from .task_arguments import flag
 from .texts_to_texts import TextToText, TextToTextArguments
 
-# Columns of well-known data sets, which have other columns before or between them.
+# Columns of well-known datasets, which have other columns before or between them.
 PAIRS = (
     ("article", "highlights"),
     ("document", "summary"),
@@ -36,13 +36,13 @@ _SENTENCE_END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][\"'”’)\]]))\s+|(?<=[。
 class SummarizationArguments(TextToTextArguments):
     """Columns, the lengths of texts, and the generation options."""
 
-    text_column: str | None = flag(None, "The column with the long text, if it cannot be told by its name or place.")
+    text_column: str | None = flag(None, "The column with the long text, if its name or position does not show it.")
     summary_column: str | None = flag(None, "The column with the summary.")
-    lang: str | None = flag(None, "The language, for tokenizers of many: en_XX, say.")
+    lang: str | None = flag(None, "The language, for a multilingual tokenizer, such as en_XX.")
     resize_position_embeddings: bool | None = flag(
         None,
-        "Where --max_source_length is more than the model has positions: `true` makes more of them, `false` refuses; "
-        "else more are made if the model can, or texts are cut.",
+        "If --max_source_length exceeds the positions of the model: `true` adds positions, `false` is an error. "
+        "By default positions are added if the model allows it, else texts are truncated.",
     )
 
 
@@ -55,80 +55,78 @@ class Summarization(TextToText):
     language_flags = ("--lang", "--lang")
 
     def find_sides(self, split: Split) -> None:
-        asked, columns = self.arguments, split.columns
+        arguments, columns = self.arguments, split.columns
         known = next((pair for pair in PAIRS if set(pair) <= set(columns)), None)
-        named = (asked.text_column, asked.summary_column)
-        texts = [name for name in columns if _holds_text(split.rows.features[name]) and name not in named]
+        named = (arguments.text_column, arguments.summary_column)
+        texts = [name for name in columns if _is_text_feature(split.rows.features[name]) and name not in named]
         free = iter(texts)
-        self.source_name = asked.text_column or (known[0] if known else next(free, "text"))
-        self.target_name = asked.summary_column or (known[1] if known else next(free, "summary"))
+        self.source_name = arguments.text_column or (known[0] if known else next(free, "text"))
+        self.target_name = arguments.summary_column or (known[1] if known else next(free, "summary"))
 
-    def require(self, split: Split, *sides: str) -> None:
+    def require_sides(self, split: Split, *sides: str) -> None:
         split.require(sides, {self.source_name: "--text_column", self.target_name: "--summary_column"})
 
-    def languages(self) -> tuple[str | None, str | None]:
+    def get_languages(self) -> tuple[str | None, str | None]:
         return self.arguments.lang, self.arguments.lang
 
-    def made_room(self, model: Any, positions: int) -> bool:
-        asked = self.arguments
-        if asked.resize_position_embeddings is False:
+    def extend_positions(self, model: Any, positions: int) -> bool:
+        arguments = self.arguments
+        if arguments.resize_position_embeddings is False:
             raise ConfigError(
-                what=f"--max_source_length {asked.max_source_length} is more than the model can read",
+                what=f"--max_source_length {arguments.max_source_length} is more than the model can read",
                 why=f"{type(model).__name__} has {positions} positions, and --resize_position_embeddings is false",
                 fix=f"--max_source_length {positions}, or --resize_position_embeddings true",
             )
         try:
-            model.resize_position_embeddings(asked.max_source_length)
+            model.resize_position_embeddings(arguments.max_source_length)
         except NotImplementedError:
-            if asked.resize_position_embeddings is None:
+            if arguments.resize_position_embeddings is None:
                 return False
             raise ConfigError(
                 what="--resize_position_embeddings true",
-                why=f"{type(model).__name__} has {positions} positions and cannot be given more",
+                why=f"{type(model).__name__} has {positions} positions and cannot be extended",
                 fix=f"--max_source_length {positions}",
             ) from None
-        get_logger().info(f"the model was given {asked.max_source_length} positions; it had {positions}")
+        get_logger().info(f"the model was extended from {positions} to {arguments.max_source_length} positions")
         return True
 
-    def measure(self) -> Callable[[list[str], list[str]], dict[str, float]]:
+    def build_metric(self) -> Callable[[list[str], list[str]], dict[str, float]]:
         can_stem = find_spec("nltk") is not None
         if not can_stem:
-            get_logger().info("ROUGE compares words, not their stems, for which nltk is needed")
-        rouge, sentences = metric("rouge", stemmer=can_stem), sentence_splitter()
+            get_logger().info("ROUGE compares words, not their stems: nltk is not installed")
+        rouge, split = metric("rouge", stemmer=can_stem), build_sentence_splitter()
 
         def compute(written: list[str], expected: list[str]) -> dict[str, float]:
-            sides = [["\n".join(sentences(text)) for text in texts] for texts in (written, expected)]
+            sides = [["\n".join(split(text)) for text in texts] for texts in (written, expected)]
             return {name: value * 100 for name, value in rouge(tuple(sides)).items()}
 
         return compute
 
-    def card(self) -> dict[str, Any]:
+    def get_card_arguments(self) -> dict[str, Any]:
         language = self.arguments.lang
-        return {**super().card(), **({"language": language} if language else {})}
+        return {**super().get_card_arguments(), **({"language": language} if language else {})}
 
 
-def _holds_text(feature: Any) -> bool:
+def _is_text_feature(feature: Any) -> bool:
     return getattr(feature, "dtype", None) in ("string", "large_string")
 
 
-def sentence_splitter() -> Callable[[str], list[str]]:
+def build_sentence_splitter() -> Callable[[str], list[str]]:
     """Return a function that splits a text into sentences, for ROUGE-Lsum: nltk's Punkt, if its data are installed."""
     try:
         from nltk import sent_tokenize  # noqa: PLC0415
 
         sent_tokenize("Yes. No.")
     except (ImportError, LookupError):
-        get_logger().info(
-            "rougeLsum: sentences end at . ! ? before a space; nltk's data, which know better, are absent"
-        )
-        return sentences
+        get_logger().info("rougeLsum: sentences end at . ! ? before a space; nltk's sentence model is not installed")
+        return split_sentences
     return sent_tokenize
 
 
-def sentences(text: str) -> list[str]:
+def split_sentences(text: str) -> list[str]:
     """Return the sentences of a text, as far as punctuation shows them.
 
-    >>> sentences("He left. (She stayed.) 'Why?' 3.5 of them")
+    >>> split_sentences("He left. (She stayed.) 'Why?' 3.5 of them")
     ['He left.', '(She stayed.)', "'Why?'", '3.5 of them']
     """
     return [part.strip() for part in _SENTENCE_END.split(text) if part.strip()]

@@ -13,9 +13,9 @@ from ostinato.logging import get_logger
 from ostinato.metrics import metrics
 
 from .label_names import Labels
-from .max_length import CUT, tell_cut, tell_padding
+from .max_length import CUT_COLUMN, report_padding, report_truncation
 from .recipe import Columns, Recipe
-from .rows import TEST, TRAIN, Split, shortened
+from .rows import TEST, TRAIN, Split, format_names
 from .task_arguments import TextArguments, flag
 
 GLUE = {  # the columns of each task, and its metric
@@ -37,16 +37,20 @@ class TextClassificationArguments(TextArguments):
     """What is classified, and the labels."""
 
     pad_to_max_length: bool = flag(
-        True, "Pad every row to --max_seq_length; `false` pads every batch to its longest row, which is faster."
+        True, "Pad every row to --max_seq_length. `false` is faster: it pads every batch to its longest row."
     )
     task_name: str | None = flag(None, "A task of GLUE: its columns and metrics, and its rows if no file is named.")
     language: str | None = flag(None, "XNLI in this language, if no file is named.")
-    train_language: str | None = flag(None, "XNLI: train in another language than --language.")
-    text_column_names: str | None = flag(None, "The columns with the text, by commas; several are joined to one text.")
-    text_column_delimiter: str = flag(" ", "What stands between the texts of several columns.")
+    train_language: str | None = flag(None, "XNLI: the language of the training rows, if not --language.")
+    text_column_names: str | None = flag(
+        None, "The columns with the text, separated by commas; several are joined into one text."
+    )
+    text_column_delimiter: str = flag(" ", "The separator between the texts of several columns.")
     label_column_name: str | None = flag(None, "The column with the label, if not 'label' or 'labels'.")
-    do_regression: bool | None = flag(None, "Whether labels are numbers to predict; else the column's type decides.")
-    metric_name: str | None = flag(None, "Measure by these, by commas: accuracy, f1_macro, mcc, roc_auc, mse, …")
+    do_regression: bool | None = flag(
+        None, "Whether labels are numbers to predict. By default the column's type decides."
+    )
+    metric_name: str | None = flag(None, "The metrics, separated by commas: accuracy, f1_macro, mcc, roc_auc, mse, …")
 
     def __post_init__(self) -> None:
         if self.task_name is not None:
@@ -63,45 +67,45 @@ class TextClassification(Recipe):
     model_class = "AutoModelForSequenceClassification"
     arguments_class = TextClassificationArguments
 
-    texts_in: tuple[str, ...]  # the columns that are read, one or a pair
+    text_columns: tuple[str, ...]  # the columns that are read, one or a pair
     label_column: str
     labels: Labels | None = None  # None for regression
 
     def read(self, wanted: Sequence[str]) -> dict[str, Split]:
-        asked = self.arguments
-        if not any((asked.dataset_name, asked.train_file, asked.validation_file, asked.test_file)):
-            if asked.task_name is not None:
-                asked.dataset_name, asked.dataset_config_name = "nyu-mll/glue", asked.task_name
-            elif asked.language is not None:
-                asked.dataset_name, asked.dataset_config_name = "facebook/xnli", asked.language
+        arguments = self.arguments
+        if not any((arguments.dataset_name, arguments.train_file, arguments.validation_file, arguments.test_file)):
+            if arguments.task_name is not None:
+                arguments.dataset_name, arguments.dataset_config_name = "nyu-mll/glue", arguments.task_name
+            elif arguments.language is not None:
+                arguments.dataset_name, arguments.dataset_config_name = "facebook/xnli", arguments.language
         splits = super().read(wanted)
-        if asked.train_language not in (None, asked.language) and asked.dataset_name == "facebook/xnli":
-            asked.dataset_config_name = asked.train_language
+        if arguments.train_language not in (None, arguments.language) and arguments.dataset_name == "facebook/xnli":
+            arguments.dataset_config_name = arguments.train_language
             splits |= super().read([TRAIN]) if TRAIN in wanted else {}
         return splits
 
-    def study(self, splits: Mapping[str, Split]) -> None:
-        asked, first = self.arguments, next(iter(splits.values()))
-        self.label_column = asked.label_column_name or ("labels" if "labels" in first.columns else "label")
-        self.texts_in = self._text_columns(first)
+    def inspect_splits(self, splits: Mapping[str, Split]) -> None:
+        arguments, first = self.arguments, next(iter(splits.values()))
+        self.label_column = arguments.label_column_name or ("labels" if "labels" in first.columns else "label")
+        self.text_columns = self._find_text_columns(first)
         labelled = [split for split in splits.values() if not split.name.startswith(TEST)]
         for split in splits.values():
-            split.require(self.texts_in, dict.fromkeys(self.texts_in, "--text_column_names"))
-            split.check_texts(*self.texts_in)
+            split.require(self.text_columns, dict.fromkeys(self.text_columns, "--text_column_names"))
+            split.check_texts(*self.text_columns)
         for split in labelled:
             split.require([self.label_column], {self.label_column: "--label_column_name"})
         if labelled and not self._is_regression(labelled[0]):
-            self.labels = Labels.of(labelled, self.label_column)
-        kind = f", one of {len(self.labels.names)}: {shortened(self.labels.names)}" if self.labels else ", a number"
-        told = f"predicts {self.label_column}{kind if labelled else ''}"
-        get_logger().info(f"reads {' and '.join(self.texts_in)}; {told}")
+            self.labels = Labels.from_splits(labelled, self.label_column)
+        kind = f", one of {len(self.labels.names)}: {format_names(self.labels.names)}" if self.labels else ", a number"
+        target = f"predicts {self.label_column}{kind if labelled else ''}"
+        get_logger().info(f"reads {' and '.join(self.text_columns)}; {target}")
 
-    def _text_columns(self, split: Split) -> tuple[str, ...]:
-        asked, columns = self.arguments, split.columns
-        if asked.text_column_names:
-            return tuple(name.strip() for name in asked.text_column_names.split(","))
-        if asked.task_name:
-            return GLUE[asked.task_name][0]
+    def _find_text_columns(self, split: Split) -> tuple[str, ...]:
+        arguments, columns = self.arguments, split.columns
+        if arguments.text_column_names:
+            return tuple(name.strip() for name in arguments.text_column_names.split(","))
+        if arguments.task_name:
+            return GLUE[arguments.task_name][0]
         for pair in PAIRS:
             if set(pair) <= set(columns):
                 return pair
@@ -111,78 +115,80 @@ class TextClassification(Recipe):
         return tuple(texts[:2])
 
     def _is_regression(self, split: Split) -> bool:
-        asked = self.arguments
-        if asked.task_name:
-            return asked.task_name == "stsb"
-        if asked.do_regression is not None:
-            return asked.do_regression
+        arguments = self.arguments
+        if arguments.task_name:
+            return arguments.task_name == "stsb"
+        if arguments.do_regression is not None:
+            return arguments.do_regression
         return isinstance(split.rows[0][self.label_column], float)
 
-    def texts(self, rows: Columns) -> Iterator[str]:
-        return (text for column in self.texts_in for text in rows[column])
+    def iterate_texts(self, rows: Columns) -> Iterator[str]:
+        return (text for column in self.text_columns for text in rows[column])
 
-    def settle_config(self, config: Any) -> None:
-        if self.labels is None and not self.training.do_train and _classifies(config):
+    def prepare_config(self, config: Any) -> None:
+        if self.labels is None and not self.training.do_train and _is_classifier(config):
             # Rows for prediction alone: the labels are those of the model.
             several = config.problem_type == "multi_label_classification"
-            self.labels = replace(Labels.of_model(config), are_several=several)
+            self.labels = replace(Labels.from_config(config), is_multilabel=several)
         if self.labels is None:
             config.num_labels, config.problem_type = 1, "regression"
             return
-        self.labels = self.labels.as_in(config)
-        self.labels.tell(config)
-        several = self.labels.are_several
+        self.labels = self.labels.match_model(config)
+        self.labels.write_config(config)
+        several = self.labels.is_multilabel
         config.problem_type = "multi_label_classification" if several else "single_label_classification"
 
     def encode(self, rows: Columns, split: str) -> Mapping[str, Any]:
-        asked = self.arguments
-        if asked.text_column_names:
-            joined = zip(*(rows[name] for name in self.texts_in), strict=True)
-            texts: list[list[str]] = [[asked.text_column_delimiter.join(each) for each in joined]]
+        arguments = self.arguments
+        if arguments.text_column_names:
+            joined = zip(*(rows[name] for name in self.text_columns), strict=True)
+            texts: list[list[str]] = [[arguments.text_column_delimiter.join(each) for each in joined]]
         else:
-            texts = [rows[name] for name in self.texts_in]
+            texts = [rows[name] for name in self.text_columns]
         features = self.tokenizer(
             *texts,
-            padding="max_length" if asked.pad_to_max_length else False,
-            max_length=self._limit,
+            padding="max_length" if arguments.pad_to_max_length else False,
+            max_length=self._max_length,
             truncation=True,
         )
         if features.encodings is not None:  # a tokenizer written in Python does not report what it cut
-            features[CUT] = [bool(one.overflowing) for one in features.encodings]
+            features[CUT_COLUMN] = [bool(one.overflowing) for one in features.encodings]
         given = rows.get(self.label_column)
-        if given is not None and not (split == TEST and self._are_hidden(given)):
-            features["labels"] = self.labels.ids(given) if self.labels else [float(value) for value in given]
+        if given is not None and not (split == TEST and self._has_hidden_labels(given)):
+            features["labels"] = self.labels.encode(given) if self.labels else [float(value) for value in given]
         return features
 
     @property
-    def _limit(self) -> int:
+    def _max_length(self) -> int:
         return min(self.arguments.max_seq_length, self.tokenizer.model_max_length)
 
-    def arrange(self, features: Any, split: str, encode: Any) -> Any:
+    def transform_features(self, features: Any, split: str, encode: Any) -> Any:
         if self.arguments.pad_to_max_length and split == TRAIN:
-            tell_padding(features, split)
-        return tell_cut(features, split, self._limit)
+            report_padding(features, split)
+        return report_truncation(features, split, self._max_length)
 
-    def _are_hidden(self, values: Sequence[Any]) -> bool:
+    def _has_hidden_labels(self, values: Sequence[Any]) -> bool:
         """Return whether a test set hides its labels, as GLUE's do with -1."""
-        return any(value is None or value == -1 or (self.labels and not self.labels.knows(value)) for value in values)
+        return any(
+            value is None or value == -1 or (self.labels and not self.labels.is_known(value)) for value in values
+        )
 
-    def collator(self, model: Any) -> Any:
+    def build_collator(self, model: Any) -> Any:
         if self.arguments.pad_to_max_length:
             return default_data_collator
         return DataCollatorWithPadding(self.tokenizer, pad_to_multiple_of=8 if self.training.fp16 else None)
 
-    def trainer_parts(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
-        asked = self.arguments
-        if asked.metric_name:
-            names: Sequence[Any] = [name.strip() for name in asked.metric_name.split(",")]
-        elif asked.task_name:
-            names = GLUE[asked.task_name][1]
+    def get_trainer_arguments(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
+        arguments = self.arguments
+        if arguments.metric_name:
+            names: Sequence[Any] = [name.strip() for name in arguments.metric_name.split(",")]
+        elif arguments.task_name:
+            names = GLUE[arguments.task_name][1]
         elif self.labels is None:
             names = ["mse"]
         else:
             names = (
-                [("multilabel_f1", {"average": "micro", "name": "f1"})] if self.labels.are_several else ["accuracy"]
+                [("multilabel_f1", {"average": "micro", "name": "f1"})] if self.labels.is_multilabel else ["accuracy"]
             )
         measure = metrics(names)
 
@@ -194,15 +200,15 @@ class TextClassification(Recipe):
 
         return {"compute_metrics": compute}
 
-    def predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
+    def format_predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
         logits = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
         for row, scores in zip(rows, logits, strict=True):
-            told = {name: row[name] for name in self.texts_in}
+            fields = {name: row[name] for name in self.text_columns}
             if self.labels is None:
-                yield {**told, "prediction": float(scores.squeeze())}
+                yield {**fields, "prediction": float(scores.squeeze())}
             else:
-                yield {**told, **self.labels.readable(scores)}
+                yield {**fields, **self.labels.format_prediction(scores)}
 
 
-def _classifies(config: Any) -> bool:
+def _is_classifier(config: Any) -> bool:
     return config.num_labels > 1 and config.problem_type != "regression"

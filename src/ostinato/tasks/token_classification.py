@@ -14,9 +14,9 @@ from ostinato.logging import get_logger
 from ostinato.metrics import lenient_entities, metric
 
 from .label_names import Labels
-from .max_length import CUT, known_length, longest_row, padding_to, tell_cut
+from .max_length import CUT_COLUMN, choose_padding, compute_row_limit, get_tokenizer_limit, report_truncation
 from .recipe import Columns, Recipe
-from .rows import TEST, Split, shortened
+from .rows import TEST, Split, format_names
 from .task_arguments import TextArguments, flag
 
 # Their pieces begin with the space before a word, which single words have only if the tokenizer adds it.
@@ -29,14 +29,15 @@ UNKNOWN_TAG = "O"  # in predictions.txt, for words that the model has not seen
 class TokenClassificationArguments(TextArguments):
     """Words and tags."""
 
-    max_seq_length: int | None = flag(None, "Cut rows to so many tokens; else to as many as the model takes.")
+    max_seq_length: int | None = flag(None, "The maximum length of a row in tokens. By default the model's maximum.")
     task_name: str = flag("ner", "Decides the column of tags: ner_tags, pos_tags, chunk_tags.")
     text_column_name: str | None = flag(None, "The column with the list of words, if not 'tokens'.")
     label_column_name: str | None = flag(None, "The column with the list of tags, if not that of --task_name.")
     label_all_tokens: bool = flag(
-        False, "Tag every piece of a word, with I- in place of B- from the second on; else its first piece alone."
+        False,
+        "Label every piece of a word, with I- in place of B- from the second on. By default only its first piece.",
     )
-    return_entity_level_metrics: bool = flag(False, "Measure every kind of entity by itself as well.")
+    return_entity_level_metrics: bool = flag(False, "Measure every type of entity separately as well.")
 
     def __post_init__(self) -> None:
         self.task_name = self.task_name.lower()
@@ -50,118 +51,124 @@ class TokenClassification(Recipe):
     model_class = "AutoModelForTokenClassification"
     arguments_class = TokenClassificationArguments
 
-    words_in: str  # the column
-    tags_in: str
+    word_column: str  # the column
+    tag_column: str
     labels: Labels = Labels((), ())  # those of the model, if rows have none
     test_has_tags: bool = False
     limit: int | None = None
 
     # ---- rows ------------------------------------------------------------------------------------------------
 
-    def study(self, splits: Mapping[str, Split]) -> None:
-        self.words_in, self.tags_in = self._columns(next(iter(splits.values())))
+    def inspect_splits(self, splits: Mapping[str, Split]) -> None:
+        self.word_column, self.tag_column = self._find_columns(next(iter(splits.values())))
         tagged = []
         for split in splits.values():
             if split.columns == ["text"]:
-                raise DataError(f"{split.source} holds lines of text", "a row has a list of words", _FIX_LINES)
-            split.require([self.words_in], {self.words_in: "--text_column_name"})
-            split.check(self.words_in, _are_words, "this is not a list of words", _AS_LISTS.format(self.words_in))
-            if split.name.startswith(TEST) and not self._shows_tags(split):
+                raise DataError(f"{split.source} holds lines of text", "a row has a list of words", _FIX_TEXT_FILE)
+            split.require([self.word_column], {self.word_column: "--text_column_name"})
+            split.check_column(
+                self.word_column, _is_word_list, "this is not a list of words", _FIX_LISTS.format(self.word_column)
+            )
+            if split.name.startswith(TEST) and not self._has_tags(split):
                 continue
             self._check_tags(split)
             tagged.append(split)
             self.test_has_tags |= split.name.startswith(TEST)
         if tagged:
-            self.labels = replace(Labels.of(tagged, self.tags_in), are_several=False)
-            kinds = f", one of {len(self.labels.names)}: {shortened(self.labels.names)}"
-        get_logger().info(f"reads {self.words_in}; predicts {self.tags_in}{kinds if tagged else ''}")
+            self.labels = replace(Labels.from_splits(tagged, self.tag_column), is_multilabel=False)
+            kinds = f", one of {len(self.labels.names)}: {format_names(self.labels.names)}"
+        get_logger().info(f"reads {self.word_column}; predicts {self.tag_column}{kinds if tagged else ''}")
 
-    def _columns(self, split: Split) -> tuple[str, str]:
-        asked, columns = self.arguments, split.columns
+    def _find_columns(self, split: Split) -> tuple[str, str]:
+        arguments, columns = self.arguments, split.columns
         pair = columns if len(columns) == 2 else ()
         words = next((name for name in ("tokens", "words", *pair[:1]) if name in columns), "tokens")
-        usual = f"{asked.task_name}_tags"
+        usual = f"{arguments.task_name}_tags"
         tags = next((name for name in (usual, "tags", "labels", *pair[1:]) if name in columns), usual)
-        return asked.text_column_name or words, asked.label_column_name or tags
+        return arguments.text_column_name or words, arguments.label_column_name or tags
 
-    def _shows_tags(self, split: Split) -> bool:
-        """Return whether rows for prediction have tags; some data sets have none there, or -1."""
-        if self.tags_in not in split.columns:
+    def _has_tags(self, split: Split) -> bool:
+        """Return whether rows for prediction have tags; some datasets have none there, or -1."""
+        if self.tag_column not in split.columns:
             return False
-        return not any(tags is None or None in tags or -1 in tags for tags in split.column(self.tags_in))
+        return not any(tags is None or None in tags or -1 in tags for tags in split.read_column(self.tag_column))
 
     def _check_tags(self, split: Split) -> None:
-        split.require([self.tags_in], {self.tags_in: "--label_column_name"})
-        split.check(self.tags_in, _is_list, "this is not a list of tags", _AS_LISTS.format(self.tags_in))
-        pairs = zip(split.column(self.words_in), split.column(self.tags_in), strict=True)
+        split.require([self.tag_column], {self.tag_column: "--label_column_name"})
+        split.check_column(self.tag_column, _is_list, "this is not a list of tags", _FIX_LISTS.format(self.tag_column))
+        pairs = zip(split.read_column(self.word_column), split.read_column(self.tag_column), strict=True)
         for row, (words, tags) in enumerate(pairs):
             if len(words) != len(tags):
-                raise split.refuse(
+                raise split.build_error(
                     row,
-                    self.tags_in,
-                    f"{len(tags)} tags for the {len(words)} words of {self.words_in!r}",
+                    self.tag_column,
+                    f"{len(tags)} tags for the {len(words)} words of {self.word_column!r}",
                     "give every word one tag",
                 )
 
-    def texts(self, rows: Columns) -> Iterator[str]:
-        return (word for words in rows[self.words_in] for word in words)
+    def iterate_texts(self, rows: Columns) -> Iterator[str]:
+        return (word for words in rows[self.word_column] for word in words)
 
     # ---- model -----------------------------------------------------------------------------------------------
 
-    def tokenizer_options(self) -> dict[str, Any]:
+    def get_tokenizer_arguments(self) -> dict[str, Any]:
         return {"add_prefix_space": True} if self.config.model_type in BYTE_LEVEL else {}
 
-    def settle_config(self, config: Any) -> None:
+    def prepare_config(self, config: Any) -> None:
         if not self.tokenizer.is_fast:
             raise ConfigError(
-                what=f"{type(self.tokenizer).__name__} does not say which word a piece is from",
-                why="tags of words are spread over their pieces, which only tokenizers of `tokenizers` keep track of",
-                fix="choose a model with a fast tokenizer, or make one: --train_tokenizer",
+                what=f"{type(self.tokenizer).__name__} does not return the word of a piece",
+                why="tags of words are aligned with their pieces, which needs a fast tokenizer",
+                fix="use a model with a fast tokenizer, or train one: --train_tokenizer",
             )
-        own = Labels.of_model(config)
-        self.labels = self.labels.as_in(config) if self.labels.names else own
+        own = Labels.from_config(config)
+        self.labels = self.labels.match_model(config) if self.labels.names else own
         unknown = [name for name in self.labels.names if name not in own.names]
         if unknown and not self.training.do_train and not all(name.startswith("LABEL_") for name in own.names):
             raise ConfigError(
-                what=f"the model does not know the tags {shortened(unknown)} of column {self.tags_in!r}",
-                why=f"it was trained for {shortened(own.names, 20)}",
+                what=f"the model does not know the tags {format_names(unknown)} of column {self.tag_column!r}",
+                why=f"it was trained for {format_names(own.names, 20)}",
                 fix="evaluate with rows that have these tags, or train the model for others: --do_train",
             )
-        self.labels.tell(config)
-        self.limit = longest_row(self.arguments.max_seq_length, known_length(self.tokenizer), config)
+        self.labels.write_config(config)
+        self.limit = compute_row_limit(self.arguments.max_seq_length, get_tokenizer_limit(self.tokenizer), config)
 
     # ---- features --------------------------------------------------------------------------------------------
 
     def encode(self, rows: Columns, split: str) -> Mapping[str, Any]:
-        features = self._pieces(rows[self.words_in], padded=self.arguments.pad_to_max_length)
+        features = self._tokenize_words(rows[self.word_column], padded=self.arguments.pad_to_max_length)
         is_known = split != TEST or self.test_has_tags
         # Without tags, zeros mark the positions of words.
-        tags = map(self.labels.ids, rows[self.tags_in]) if is_known else ([0] * len(w) for w in rows[self.words_in])
-        words_of = [features.word_ids(row) for row in range(len(rows[self.words_in]))]
-        features["labels"] = [self._spread(ids, words) for ids, words in zip(tags, words_of, strict=True)]
-        features[CUT] = [
+        tags = (
+            map(self.labels.encode, rows[self.tag_column])
+            if is_known
+            else ([0] * len(w) for w in rows[self.word_column])
+        )
+        words_of = [features.word_ids(row) for row in range(len(rows[self.word_column]))]
+        features["labels"] = [self._align_labels(ids, words) for ids, words in zip(tags, words_of, strict=True)]
+        features[CUT_COLUMN] = [
             len(words) - len({*seen} - {None}) if encoding.overflowing else 0
-            for words, seen, encoding in zip(rows[self.words_in], words_of, features.encodings, strict=True)
+            for words, seen, encoding in zip(rows[self.word_column], words_of, features.encodings, strict=True)
         ]
         return features
 
-    def _pieces(self, words: Sequence[Sequence[str]], *, padded: bool) -> Any:
+    def _tokenize_words(self, words: Sequence[Sequence[str]], *, padded: bool) -> Any:
         return self.tokenizer(
             words,
             is_split_into_words=True,
-            padding=padding_to(self.limit, is_wanted=padded),
+            padding=choose_padding(self.limit, is_wanted=padded),
             truncation=self.limit is not None,
             max_length=self.limit,
         )
 
-    def _spread(self, ids: Sequence[int], words: Sequence[int | None]) -> list[int]:
+    def _align_labels(self, ids: Sequence[int], words: Sequence[int | None]) -> list[int]:
         """Return the tags of words as labels of their pieces."""
         return [
-            NO_LABEL if word is None else ids[word] if word != before else self._later(ids[word])
+            NO_LABEL if word is None else ids[word] if word != before else self._get_continuation_label(ids[word])
             for word, before in zip(words, [None, *words], strict=False)
         ]
 
-    def _later(self, tag: int) -> int:
+    def _get_continuation_label(self, tag: int) -> int:
         """Return the label of a word's second piece and those after it."""
         if not self.arguments.label_all_tokens:
             return NO_LABEL
@@ -169,14 +176,14 @@ class TokenClassification(Recipe):
         inside = f"I-{names[tag][2:]}"
         return names.index(inside) if names[tag].startswith("B-") and inside in names else tag
 
-    def arrange(self, features: Any, split: str, encode: Any) -> Any:
-        return tell_cut(features, split, self.limit, "words")
+    def transform_features(self, features: Any, split: str, encode: Any) -> Any:
+        return report_truncation(features, split, self.limit, "words")
 
-    def collator(self, model: Any) -> Any:
+    def build_collator(self, model: Any) -> Any:
         return DataCollatorForTokenClassification(self.tokenizer, pad_to_multiple_of=8 if self.training.fp16 else None)
 
-    def trainer_parts(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
-        if not any(_names_entity(tag) for tag in self.labels.names):
+    def get_trainer_arguments(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
+        if not any(_is_entity_tag(tag) for tag in self.labels.names):
             return {"compute_metrics": metric("accuracy")}
         by_type = self.arguments.return_entity_level_metrics
         return {"compute_metrics": metric("seqeval", label_names=self.labels.names, by_type=by_type)}
@@ -190,27 +197,27 @@ class TokenClassification(Recipe):
         times = {name: value for name, value in output.metrics.items() if name.endswith(("_runtime", "_per_second"))}
         return output._replace(metrics=times)  # the other metrics compare with zeros
 
-    def predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
-        for row, tags in zip(rows, self._tags_of_words(output, rows), strict=True):
-            words = row[self.words_in]
-            found = lenient_entities([tag or UNKNOWN_TAG for tag in tags]) if any(map(_names_entity, tags)) else []
+    def format_predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
+        for row, tags in zip(rows, self._iterate_word_tags(output, rows), strict=True):
+            words = row[self.word_column]
+            found = lenient_entities([tag or UNKNOWN_TAG for tag in tags]) if any(map(_is_entity_tag, tags)) else []
             entities = [
                 {"type": kind, "text": " ".join(words[first : last + 1]), "first": first, "last": last}
                 for kind, first, last in found
             ]
-            yield {self.words_in: words, "prediction": tags, "entities": entities}
+            yield {self.word_column: words, "prediction": tags, "entities": entities}
 
-    def write_more(self, output: Any, rows: Any, directory: Path) -> None:
+    def write_prediction_files(self, output: Any, rows: Any, directory: Path) -> None:
         with (directory / "predictions.txt").open("w", encoding="utf-8") as file:
-            for tags in self._tags_of_words(output, rows):
+            for tags in self._iterate_word_tags(output, rows):
                 file.write(" ".join(tag or UNKNOWN_TAG for tag in tags) + "\n")
 
-    def _tags_of_words(self, output: Any, rows: Any) -> Iterator[list[str | None]]:
+    def _iterate_word_tags(self, output: Any, rows: Any) -> Iterator[list[str | None]]:
         """Yield a tag for every word; None for words that were cut off or have no tokens."""
         logits = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
         for row, scores, labels in zip(rows, logits, output.label_ids, strict=True):
-            words = row[self.words_in]
-            seen = [word for word in self._pieces([words], padded=False).word_ids(0) if word is not None]
+            words = row[self.word_column]
+            seen = [word for word in self._tokenize_words([words], padded=False).word_ids(0) if word is not None]
             if not self.arguments.label_all_tokens:
                 seen = list(dict.fromkeys(seen))
             tags: list[str | None] = [None] * len(words)
@@ -220,17 +227,17 @@ class TokenClassification(Recipe):
             yield tags
 
 
-_FIX_LINES = 'write every sentence as a line of JSON: {"tokens": ["Anna", "left"], "ner_tags": ["B-PER", "O"]}'
-_AS_LISTS = 'write rows as lines of JSON, with lists: {{"{}": ["…", "…"]}}'
+_FIX_TEXT_FILE = 'write every sentence as a line of JSON: {"tokens": ["Anna", "left"], "ner_tags": ["B-PER", "O"]}'
+_FIX_LISTS = 'write rows as lines of JSON, with lists: {{"{}": ["…", "…"]}}'
 
 
 def _is_list(value: Any) -> bool:
     return isinstance(value, list)
 
 
-def _are_words(value: Any) -> bool:
+def _is_word_list(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(word, str) for word in value)
 
 
-def _names_entity(tag: str | None) -> bool:
+def _is_entity_tag(tag: str | None) -> bool:
     return tag is not None and len(tag) > 2 and tag[1] == "-" and tag[0] in "BIESLU"

@@ -59,7 +59,7 @@ _BY_TYPE = {
 }
 
 
-def style_of(config: Any, model_class: str) -> Style:
+def choose_style(config: Any, model_class: str) -> Style:
     """Return the style of a model's family; for an unknown one, by the purpose of the model."""
     if config.model_type in _BY_TYPE:
         return _BY_TYPE[config.model_type]
@@ -82,7 +82,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, style: Style) -> Any:
         made.normalizer = normalizers.BertNormalizer(lowercase=False)
         made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         made.decoder = decoders.WordPiece()
-        made.model = models.WordPiece(_wordpieces(made, texts, options), unk_token=unknown)
+        made.model = models.WordPiece(_train_wordpieces(made, texts, options), unk_token=unknown)
         made.add_special_tokens(special)
     elif style.pieces == "bytes":
         made = Tokenizer(models.BPE())
@@ -96,7 +96,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, style: Style) -> Any:
         made.pre_tokenizer = pre_tokenizers.Metaspace()
         made.decoder = decoders.Metaspace()
         made.train_from_iterator(texts, trainers.UnigramTrainer(**options, unk_token=unknown))
-        pieces = _in_order(json.loads(made.to_str())["model"]["vocab"], special)
+        pieces = _sort_pieces(json.loads(made.to_str())["model"]["vocab"], special)
         made.model = models.Unigram(pieces, [piece for piece, _ in pieces].index(unknown))
     if style.single is not None:
         made.post_processor = processors.TemplateProcessing(
@@ -112,7 +112,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, style: Style) -> Any:
     )
 
 
-def _wordpieces(like: Any, texts: Iterable[str], options: Mapping[str, Any]) -> dict[str, int]:
+def _train_wordpieces(like: Any, texts: Iterable[str], options: Mapping[str, Any]) -> dict[str, int]:
     """Return the pieces and their numbers.
 
     Trained twice: the trainer numbers letters in a random order, and among equally frequent pairs prefers those with
@@ -120,7 +120,7 @@ def _wordpieces(like: Any, texts: Iterable[str], options: Mapping[str, Any]) -> 
     """
     from tokenizers import Tokenizer, models, trainers  # noqa: PLC0415
 
-    def trained(**more: Any) -> dict[str, int]:
+    def train(**more: Any) -> dict[str, int]:
         made = Tokenizer(models.WordPiece(unk_token=like.model.unk_token))
         made.normalizer, made.pre_tokenizer = like.normalizer, like.pre_tokenizer
         made.train_from_iterator(texts, trainers.WordPieceTrainer(**{**options, **more}))
@@ -128,11 +128,11 @@ def _wordpieces(like: Any, texts: Iterable[str], options: Mapping[str, Any]) -> 
 
     texts = list(texts) if iter(texts) is texts else texts
     special = options["special_tokens"]
-    letters = sorted(trained(vocab_size=0).keys() - set(special))
-    return trained(special_tokens=[*special, *letters])
+    letters = sorted(train(vocab_size=0).keys() - set(special))
+    return train(special_tokens=[*special, *letters])
 
 
-def _in_order(pieces: Iterable[tuple[str, float]], special: Sequence[str]) -> list[tuple[str, float]]:
+def _sort_pieces(pieces: Iterable[tuple[str, float]], special: Sequence[str]) -> list[tuple[str, float]]:
     """Return the pieces of a unigram model by likelihood, without what is random in them.
 
     Random are the last digits, and which of the letters that are not pieces by themselves gets which of the lowest

@@ -19,11 +19,11 @@ from .pooling import Pooling
 class Comparison(Protocol):
     """The loss of a row's vectors `(rows, towers, size)`, and what evaluation keeps of them."""
 
-    def loss(self, vectors: Tensor, labels: Tensor) -> Tensor:
+    def compute_loss(self, vectors: Tensor, labels: Tensor) -> Tensor:
         """Return one number for a micro-batch: a mean over its rows."""
         ...
 
-    def outcome(self, vectors: Tensor) -> Tensor:
+    def compute_output(self, vectors: Tensor) -> Tensor:
         """Return what metrics and predictions are made of."""
         ...
 
@@ -32,10 +32,10 @@ class Comparison(Protocol):
 class CosineToScore:
     """A loss that fits the cosine of two texts to their score: the mean of squared differences."""
 
-    def loss(self, vectors: Tensor, labels: Tensor) -> Tensor:
-        return mse_loss(self.outcome(vectors), labels.to(torch.float32))
+    def compute_loss(self, vectors: Tensor, labels: Tensor) -> Tensor:
+        return mse_loss(self.compute_output(vectors), labels.to(torch.float32))
 
-    def outcome(self, vectors: Tensor) -> Tensor:
+    def compute_output(self, vectors: Tensor) -> Tensor:
         return cosine_similarity(vectors[:, 0].float(), vectors[:, 1].float(), dim=-1)
 
 
@@ -50,28 +50,30 @@ class InBatchNegatives:
     scale: float = 20.0
     symmetric: bool = False
 
-    def loss(self, vectors: Tensor, labels: Tensor) -> Tensor:
+    def compute_loss(self, vectors: Tensor, labels: Tensor) -> Tensor:
         unit = normalize(vectors.float(), dim=-1)
         rows, towers = labels.shape
         candidates = torch.cat([unit[:, tower] for tower in range(1, towers)])  # every second text, then every third
         scores = unit[:, 0] @ candidates.T * self.scale
-        scores = scores.masked_fill(also_right(labels), -torch.inf)
+        scores = scores.masked_fill(find_false_negatives(labels), -torch.inf)
         right = torch.arange(rows, device=scores.device)
         loss = cross_entropy(scores, right)
         if not self.symmetric:
             return loss
         return (loss + cross_entropy(scores[:, :rows].T, right)) / 2
 
-    def outcome(self, vectors: Tensor) -> Tensor:
+    def compute_output(self, vectors: Tensor) -> Tensor:
         return vectors.float()
 
 
-def also_right(texts: Tensor) -> Tensor:
+def find_false_negatives(texts: Tensor) -> Tensor:
     """Return which candidates, besides a row's own second text, are no negatives for its first.
 
     These are texts equal to one of the two, and the second text of a row with the same first.
 
-    >>> also_right(torch.tensor([[1, 2], [3, 4], [5, 2]])).int().tolist()  # rows 0 and 2 have the same second text
+    >>> find_false_negatives(
+    ...     torch.tensor([[1, 2], [3, 4], [5, 2]])
+    ... ).int().tolist()  # rows 0 and 2 have the same second text
     [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
     """
     rows = len(texts)
@@ -91,7 +93,7 @@ class TwoTowerTrainer(Trainer):
         self.pooling, self.comparison, self.max_length = pooling, comparison, max_length
         self.label_names = ["labels"]
 
-    def vectors(self, model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
+    def compute_vectors(self, model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
         """Return a vector for each text, `(rows, towers, size)`.
 
         All texts go through the encoder at once: replicas on several processes expect one forward for a backward.
@@ -103,9 +105,9 @@ class TwoTowerTrainer(Trainer):
     def compute_loss(
         self, model: nn.Module, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        vectors = self.vectors(model, inputs)
-        loss = self.comparison.loss(vectors, inputs["labels"])
-        return (loss, {"loss": loss, "outcome": self.comparison.outcome(vectors)}) if return_outputs else loss
+        vectors = self.compute_vectors(model, inputs)
+        loss = self.comparison.compute_loss(vectors, inputs["labels"])
+        return (loss, {"loss": loss, "outcome": self.comparison.compute_output(vectors)}) if return_outputs else loss
 
     def prediction_step(
         self, model: nn.Module, inputs: Any, prediction_loss_only: bool, ignore_keys: list[str] | None = None
@@ -113,7 +115,11 @@ class TwoTowerTrainer(Trainer):
         if "labels" in inputs:
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
         with torch.no_grad():
-            return None, self.comparison.outcome(self.vectors(model, self._prepare_inputs(inputs))), None
+            return (
+                None,
+                self.comparison.compute_output(self.compute_vectors(model, self._prepare_inputs(inputs))),
+                None,
+            )
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         super()._save(output_dir, state_dict)
@@ -125,10 +131,10 @@ class TowerCollator:
     """Collator that pads all texts of all rows to one length: tensors of (rows, towers, length)."""
 
     def __init__(self, tokenizer: Any, pad_to_multiple_of: int | None = None) -> None:
-        self.texts = DataCollatorForMultipleChoice(tokenizer, pad_to_multiple_of=pad_to_multiple_of)
+        self.collate = DataCollatorForMultipleChoice(tokenizer, pad_to_multiple_of=pad_to_multiple_of)
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        batch = self.texts([{name: value for name, value in row.items() if name != "labels"} for row in rows])
+        batch = self.collate([{name: value for name, value in row.items() if name != "labels"} for row in rows])
         if "labels" in rows[0]:
             batch["labels"] = torch.tensor([row["labels"] for row in rows])
         return batch

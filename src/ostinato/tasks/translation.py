@@ -12,11 +12,11 @@ from ostinato.logging import get_logger
 from ostinato.metrics import metrics
 
 from .recipe import Columns
-from .rows import Split, shortened
+from .rows import Split, format_names
 from .task_arguments import flag
 from .texts_to_texts import TextToText, TextToTextArguments
 
-COLUMN = "translation"  # of rows that hold all languages in one place: {"en": ..., "de": ...}
+TRANSLATION_COLUMN = "translation"  # of rows that hold all languages in one place: {"en": ..., "de": ...}
 
 
 @dataclass
@@ -24,7 +24,7 @@ class TranslationArguments(TextToTextArguments):
     """Source and target language, the lengths of texts, and the generation options."""
 
     source_lang: str | None = flag(
-        None, "The language to translate from, as rows or the tokenizer call it: en, en_XX."
+        None, "The language to translate from, as named in the rows or by the tokenizer: en, en_XX."
     )
     target_lang: str | None = flag(None, "The language to translate into.")
 
@@ -38,71 +38,77 @@ class Translation(TextToText):
     language_flags = ("--source_lang", "--target_lang")
 
     def find_sides(self, split: Split) -> None:
-        asked, known = self.arguments, _languages(split)
-        for code, option in ((asked.source_lang, "--source_lang"), (asked.target_lang, "--target_lang")):
+        arguments, known = self.arguments, _list_languages(split)
+        for code, option in ((arguments.source_lang, "--source_lang"), (arguments.target_lang, "--target_lang")):
             if code is None:
                 raise ConfigError(
                     what=f"{option} is missing",
-                    why="the languages are not told by the rows alone",
-                    fix=f"add --source_lang and --target_lang; {split.source} has {shortened(known)}",
+                    why="the rows do not show which language is the source",
+                    fix=f"add --source_lang and --target_lang; {split.source} has {format_names(known)}",
                 )
-        if asked.source_lang == asked.target_lang:
+        if arguments.source_lang == arguments.target_lang:
             raise ConfigError(
-                what=f"--source_lang and --target_lang are both {asked.source_lang!r}",
-                why="there would be nothing to translate",
-                fix=f"name two of {shortened(known)}",
+                what=f"--source_lang and --target_lang are both {arguments.source_lang!r}",
+                why="source and target must differ",
+                fix=f"name two of {format_names(known)}",
             )
-        self.source_name, self.target_name = (_as_in_rows(code, known) for code in self.languages())
+        self.source_name, self.target_name = (_find_row_language(code, known) for code in self.get_languages())
 
-    def require(self, split: Split, *sides: str) -> None:
-        if COLUMN in split.columns:
+    def require_sides(self, split: Split, *sides: str) -> None:
+        if TRANSLATION_COLUMN in split.columns:
             example = '{"translation": {"en": "...", "de": "..."}}'
-            split.check(COLUMN, _is_translation, "this is not a text for each language", f"write {example}")
+            split.check_column(
+                TRANSLATION_COLUMN, _is_translation, "this is not a text for each language", f"write {example}"
+            )
         for side, option in zip(sides, self.language_flags, strict=False):
-            if side in _languages(split):
+            if side in _list_languages(split):
                 continue
-            held = "column" if COLUMN not in split.columns else f"language in its column {COLUMN!r}"
+            held = (
+                "column"
+                if TRANSLATION_COLUMN not in split.columns
+                else f"language in its column {TRANSLATION_COLUMN!r}"
+            )
             raise DataError(
                 what=f"{split.source} has no {held} {side!r}",
-                why=f"it has {shortened(_languages(split))}",
+                why=f"it has {format_names(_list_languages(split))}",
                 fix=f"name one of these with {option}",
             )
 
-    def column_of(self, split: Split, side: str) -> str:
-        return COLUMN if COLUMN in split.columns else side
+    def get_column(self, split: Split, side: str) -> str:
+        return TRANSLATION_COLUMN if TRANSLATION_COLUMN in split.columns else side
 
-    def side(self, rows: Columns, name: str) -> Sequence[Any]:
-        if COLUMN in rows:
-            return [(row or {}).get(name) for row in rows[COLUMN]]
-        return super().side(rows, name)
+    def read_side(self, rows: Columns, name: str) -> Sequence[Any]:
+        if TRANSLATION_COLUMN in rows:
+            return [(row or {}).get(name) for row in rows[TRANSLATION_COLUMN]]
+        return super().read_side(rows, name)
 
-    def languages(self) -> tuple[str, str]:
+    def get_languages(self) -> tuple[str, str]:
         return self.arguments.source_lang, self.arguments.target_lang
 
-    def measure(self) -> Callable[[list[str], list[str]], dict[str, float]]:
+    def build_metric(self) -> Callable[[list[str], list[str]], dict[str, float]]:
         names = ["bleu", "chrf"]
         if find_spec("sacrebleu") is None:
-            get_logger().info("BLEU is not measured, for which sacrebleu is needed: pip install 'ostinato[text]'")
+            get_logger().info("BLEU is not measured: sacrebleu is not installed (pip install 'ostinato[text]')")
             names = ["chrf"]
         judge = metrics(names)
         return lambda written, expected: dict(judge((written, expected)))
 
-    def card(self) -> dict[str, Any]:
-        return {**super().card(), "language": list(self.languages())}
+    def get_card_arguments(self) -> dict[str, Any]:
+        return {**super().get_card_arguments(), "language": list(self.get_languages())}
 
 
 def _is_translation(value: Any) -> bool:
     return value is None or isinstance(value, dict)
 
 
-def _languages(split: Split) -> list[str]:
+def _list_languages(split: Split) -> list[str]:
     """Return the languages under `translation`, or else the columns."""
-    if COLUMN not in split.columns:
+    if TRANSLATION_COLUMN not in split.columns:
         return split.columns
-    first = (row for row in split.rows[:100][COLUMN] if isinstance(row, dict))
+    first = (row for row in split.rows[:100][TRANSLATION_COLUMN] if isinstance(row, dict))
     return list(dict.fromkeys(code for row in first for code in row))
 
 
-def _as_in_rows(code: str, known: Sequence[str]) -> str:
+def _find_row_language(code: str, known: Sequence[str]) -> str:
     """Return the name in rows of a language that a tokenizer calls en_XX: the same, or what precedes the "_"."""
     return code if code in known else code.partition("_")[0]

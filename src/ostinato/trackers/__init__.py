@@ -29,10 +29,10 @@ _MODULE_OF = {callback: home for home, callback in _MODULES.values()}
 _MODULE_OF |= {"TrackerCallback": "base", "rewrite_logs": "base", "Sink": "sink", "RunInfo": "sink"}
 
 
-def callback_class(name: str) -> Any:
+def find_callback_class(name: str) -> Any:
     """Return the callback class of a name in `report_to`; of another package's, what its entry point names.
 
-    >>> callback_class("csv").__name__
+    >>> find_callback_class("csv").__name__
     'CsvCallback'
     """
     if name in _MODULES:
@@ -51,7 +51,7 @@ def get_available_reporting_integrations() -> list[str]:
 
 def get_reporting_integration_callbacks(report_to: list[str]) -> list[Any]:
     """Return the callback classes of the names in `report_to`."""
-    return [callback_class(name) for name in report_to]
+    return [find_callback_class(name) for name in report_to]
 
 
 class _Callbacks(Mapping[str, Any]):
@@ -60,7 +60,7 @@ class _Callbacks(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in list(self):
             raise KeyError(name)
-        return callback_class(name)
+        return find_callback_class(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter([*_MODULES, *(name for name in sorted(tracker_names.find_third_party()) if name not in _MODULES)])

@@ -106,11 +106,11 @@ class TrackerCallback(CleansUp, ExportableState):
     ) -> None:
         self._failures, self._is_off = 0, False
         self._sent_at = float("-inf")  # send the first numbers of a run at once
-        goes_on = state.global_step > 0
-        if not goes_on and self._has_trained:
+        continues = state.global_step > 0
+        if not continues and self._has_trained:
             self._finish()
             self.run_id = None  # of an earlier call of train()
-        elif goes_on:
+        elif continues:
             self._finish()  # opened by an evaluation, perhaps before the checkpoint was read
         self._is_training = self._has_trained = True
         self.setup(args, state, model)
@@ -162,7 +162,7 @@ class TrackerCallback(CleansUp, ExportableState):
                 self._catch_up(sink, run, state)
 
     def describe(self, args: Any, state: TrainerState, model: Any) -> RunInfo:
-        """Return what the tracker is told about the run."""
+        """Return the description of the run for the tracker."""
         return RunInfo(
             name=getattr(args, "run_name", None),
             output_dir=args.output_dir or ".",
@@ -203,12 +203,12 @@ class TrackerCallback(CleansUp, ExportableState):
         for logs in [ready] if together and ready else [[one] for one in ready]:
             if self._sink is None:
                 return
-            with self._report_errors("did not take what was logged"):
+            with self._report_errors("did not accept the logged numbers"):
                 self._sink.log_all(logs)
                 self._failures = 0
         summary = next((one.numbers for one in waiting if "train_runtime" in one.numbers), None)
         if summary is not None and self._sink is not None:
-            with self._report_errors("did not take the summary"):
+            with self._report_errors("did not accept the summary"):
                 self._sink.summarize({name: summary[name] for name in SUMMARY if name in summary})
 
     def _rename_numbers(self, logged: Logged) -> Logged:
@@ -236,7 +236,7 @@ class TrackerCallback(CleansUp, ExportableState):
         self._send_pending()
         sink, self._sink, self._held = self._sink, None, None
         if sink is not None:
-            with self._report_errors("could not be ended"):
+            with self._report_errors("could not be finished"):
                 sink.finish()
 
     def flush(self) -> None:
@@ -264,8 +264,8 @@ class TrackerCallback(CleansUp, ExportableState):
                 self._abandon()
             if not self._has_warned:
                 self._has_warned = True
-                then = "nothing is sent to it" if self._is_off else "it is tried again with the next numbers"
-                warn(f"the tracker {self._name} {what}: {_summarize_error(error)}; training goes on, and {then}")
+                then = "nothing more is sent to it" if self._is_off else "the next numbers are sent again"
+                warn(f"the tracker {self._name} {what}: {_summarize_error(error)}; training continues, and {then}")
 
     def _abandon(self) -> None:
         sink, self._sink = self._sink, None

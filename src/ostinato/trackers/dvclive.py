@@ -21,7 +21,7 @@ class DvcliveSink(Sink):
         if not self._is_theirs:
             self.live = self.module.Live(resume=run.run_id is not None, **self.options)
         if run.run_id is None:
-            self.live.log_params({name: _plain(value) for name, value in run.everything.items()})
+            self.live.log_params({name: _to_plain(value) for name, value in run.everything.items()})
         return str(self.live.dir)
 
     def held(self, run: RunInfo) -> Held:
@@ -46,7 +46,7 @@ class DvcliveSink(Sink):
             self.live.end()
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str)) else str(value)
 
 

@@ -138,6 +138,6 @@ class MLflowCallback(TrackerCallback):
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._sink is not None and _is_set("HF_MLFLOW_LOG_ARTIFACTS"):
-            with self._report_errors("did not take the checkpoint"):
+            with self._report_errors("did not accept the checkpoint"):
                 directory = Path(args.output_dir, f"checkpoint-{state.global_step}")
                 self._ml_flow.log_artifacts(str(directory), artifact_path=directory.name)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..arguments.tracker_names import KNOWN, is_installed, make_missing_error
 from ..callbacks.events import TrainerCallback
-from . import callback_class
+from . import find_callback_class
 
 
 def build_trackers(report_to: Any, given: Iterable[Any] | None) -> list[TrainerCallback]:
@@ -19,7 +19,7 @@ def build_trackers(report_to: Any, given: Iterable[Any] | None) -> list[TrainerC
             continue
         if name in KNOWN and not is_installed(name):
             raise make_missing_error(name)
-        kind = callback_class(name)
+        kind = find_callback_class(name)
         if not any(one is kind or (isinstance(kind, type) and isinstance(one, kind)) for one in given or ()):
             found.append(kind())
     return found

@@ -20,7 +20,7 @@ class Logged(NamedTuple):
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What a tracker is told about a run when it starts or continues."""
+    """The description of a run for a tracker, when the run starts or continues."""
 
     name: str | None  # run_name
     output_dir: str

@@ -103,9 +103,9 @@ def choose_directory(run: RunInfo) -> Path:
     """Return where the event files go: TENSORBOARD_LOGGING_DIR, logging_dir, or a new directory in `runs`."""
     if run.run_id is not None:
         return Path(os.path.normpath(Path(run.output_dir) / run.run_id))
-    asked = os.environ.get("TENSORBOARD_LOGGING_DIR") or get_given_logging_dir(run.args)
+    given = os.environ.get("TENSORBOARD_LOGGING_DIR") or get_given_logging_dir(run.args)
     name = f"{datetime.now():%b%d_%H-%M-%S}_{socket.gethostname()}"
-    directory = Path(asked) if asked else Path(run.output_dir) / "runs" / name
+    directory = Path(given) if given else Path(run.output_dir) / "runs" / name
     return directory / run.trial if run.trial else directory
 
 

@@ -34,7 +34,9 @@ class TrackioSink(Sink):
             name=name,
             space_id=self.space,
             bucket_id=getattr(args, "trackio_bucket_id", None),
-            config={name.lstrip("_"): _plain(value) for name, value in run.everything.items()},  # `_` is trackio's own
+            config={
+                name.lstrip("_"): _to_plain(value) for name, value in run.everything.items()
+            },  # `_` is trackio's own
             resume="never" if run.run_id is None else "allow",
             embed=False,
         )
@@ -42,14 +44,14 @@ class TrackioSink(Sink):
 
     def _choose_name(self, name: str | None) -> str | None:
         """Return an unused name: runs of one name would be one run in the store."""
-        is_taken = name and not self.space and name in _store().get_runs(self.project)
+        is_taken = name and not self.space and name in _get_store().get_runs(self.project)
         return f"{name}-{secrets.token_hex(3)}" if is_taken else name
 
     def held(self, run: RunInfo) -> Held:
         if run.run_id is None or self.space is not None:
             return super().held(run)
         held = Held()
-        for row in _store().get_logs(self.project, self.run.name):
+        for row in _get_store().get_logs(self.project, self.run.name):
             for name, value in row.items():
                 if name not in ("step", "timestamp") and isinstance(value, (int, float)):
                     held.add(row["step"], name, value)
@@ -62,16 +64,16 @@ class TrackioSink(Sink):
         self.run.finish()
 
 
-def _store() -> Any:
+def _get_store() -> Any:
     """Return trackio's local store; its public functions write and do not read."""
     return import_module("trackio.sqlite_storage").SQLiteStorage
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(name): _plain(one) for name, one in value.items()}
+        return {str(name): _to_plain(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_to_plain(one) for one in value]
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 

@@ -109,14 +109,14 @@ class WandbCallback(TrackerCallback):
     @property
     def _log_model(self) -> str:
         """When WANDB_LOG_MODEL asks for weights to be uploaded: `checkpoint`, `end` or `false`."""
-        asked = os.environ.get("WANDB_LOG_MODEL", "false").lower()
-        if asked in _YES:
+        value = os.environ.get("WANDB_LOG_MODEL", "false").lower()
+        if value in _YES:
             return "end"
-        return asked if asked in ("checkpoint", "end") else "false"
+        return value if value in ("checkpoint", "end") else "false"
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._sink is not None and self._log_model == "checkpoint":
-            with self._report_errors("did not take the checkpoint"):
+            with self._report_errors("did not accept the checkpoint"):
                 path = Path(args.output_dir, f"checkpoint-{state.global_step}")
                 self._upload(path, f"checkpoint-{state.global_step}", {"step": state.global_step})
 
@@ -130,7 +130,7 @@ class WandbCallback(TrackerCallback):
         **kwargs: Any,
     ) -> None:
         if self._sink is not None and self._log_model in ("end", "checkpoint"):
-            with self._report_errors("did not take the model"), tempfile.TemporaryDirectory() as directory:
+            with self._report_errors("did not accept the model"), tempfile.TemporaryDirectory() as directory:
                 save = getattr(model, "save_pretrained", None)
                 if callable(save):
                     save(directory)

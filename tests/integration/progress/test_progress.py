@@ -45,7 +45,7 @@ def trained(
     return capsys.readouterr().out.splitlines()
 
 
-def test_a_run_says_what_it_is_and_where_its_results_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_prints_its_header_and_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = trained(tmp_path, capsys, eval_strategy="steps", eval_steps=6, metric_for_best_model="loss")
     assert lines[0] == "training Line on cpu in float32: 5 parameters, 24 rows, 12 steps of 4 rows"
     assert re.fullmatch(r"step 1 epoch 0\.17 loss \d+(\.\d+)?", lines[1])
@@ -55,14 +55,14 @@ def test_a_run_says_what_it_is_and_where_its_results_are(tmp_path: Path, capsys:
     assert len(lines) == 6  # two evaluations, and the summary
 
 
-def test_the_first_loss_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_loss_is_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = trained(tmp_path, capsys, logging_steps=1, max_steps=3)[1:4]
     assert [line.split()[1] for line in first] == ["1", "2", "3"]
     by_hand = trained(tmp_path, capsys, max_steps=3)[1]
     assert by_hand.split()[-1] == first[0].split()[5], "what is shown is what would have been logged"
 
 
-def test_the_first_loss_of_a_resumed_run_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_loss_of_a_resumed_run_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings: dict[str, Any] = {"lr_scheduler_type": "constant", "save_strategy": "steps", "save_steps": 6}
     trained(tmp_path, capsys, **settings, logging_steps=4, max_steps=6)
     resumed = trained(tmp_path, capsys, **settings, logging_steps=4, max_steps=8, resume=True)

@@ -12,20 +12,20 @@ from tests.support.apis import Api
 from tests.support.html_pages import check_self_contained
 
 
-def test_training_writes_it(ours: Api) -> None:
+def test_training_writes_the_report(ours: Api) -> None:
     ours.fit(tiny.regression(), tiny.regression_rows(), max_steps=6)
     text = (ours.output_dir / "report.html").read_text(encoding="utf-8")
     check_self_contained(text)
     assert "Step 6" in text and "finished" in text
 
 
-def test_it_can_be_switched_off(ours: Api) -> None:
+def test_write_report_false_writes_none(ours: Api) -> None:
     ours.fit(tiny.regression(), tiny.regression_rows(), max_steps=2, write_report=False)
     assert [path.name for path in ours.output_dir.iterdir()] == ["events.jsonl"]
 
 
-def test_a_page_that_cannot_be_made_is_only_said(ours: Api, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setattr(run_page, "render", lambda run: 1 / 0)
+def test_a_failed_page_is_a_warning(ours: Api, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(run_page, "render_run", lambda run: 1 / 0)
     ours.fit(tiny.regression(), tiny.regression_rows(), max_steps=2)
     assert "the report of the run could not be written: division by zero" in capsys.readouterr().err
     assert not (ours.output_dir / "report.html").exists()

@@ -14,7 +14,7 @@ pytest.importorskip("tensorboard")
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_writer_that_is_asked_for_later_goes_on_in_order(tmp_path) -> None:
+def test_a_writer_used_later_continues_in_order(tmp_path) -> None:
     """Readers follow one file of a directory after the other, and never go back."""
     ostinato = import_module("ostinato")
 

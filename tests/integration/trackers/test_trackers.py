@@ -12,7 +12,7 @@ from torch import nn
 
 import ostinato
 from ostinato.core.notices import forget_notices
-from ostinato.trackers import callback_class
+from ostinato.trackers import find_callback_class
 from ostinato.trackers.base import TrackerCallback, rewrite_logs
 from ostinato.trackers.sink import Held, RunInfo, Sink
 
@@ -110,7 +110,7 @@ def test_everything_logged_arrives_under_its_folder(tmp_path) -> None:
     assert {"train/loss", "train/learning_rate", "train/train_loss", "eval/loss", "train/epoch"} <= names
 
 
-def test_what_the_tracker_is_told_of_the_run(tmp_path) -> None:
+def test_the_description_of_the_run_for_a_tracker(tmp_path) -> None:
     sink = Memory()
     made = trainer(tmp_path, TrackerCallback(sink), run_name="first", hub_token="very secret", learning_rate=0.25)
     made.train()
@@ -120,7 +120,7 @@ def test_what_the_tracker_is_told_of_the_run(tmp_path) -> None:
     assert "very secret" not in str(sink.info) and "hidden" not in str(sink.info.everything)
 
 
-def test_other_processes_say_nothing(tmp_path) -> None:
+def test_other_processes_log_nothing(tmp_path) -> None:
     sink = Memory()
     callback = TrackerCallback(sink)
     state = ostinato.TrainerState(is_world_process_zero=False)
@@ -131,7 +131,7 @@ def test_other_processes_say_nothing(tmp_path) -> None:
     assert sink.events == []
 
 
-def test_what_is_no_number_is_left_out_and_said(tmp_path, capsys) -> None:
+def test_values_that_are_not_numbers_are_left_out_with_a_notice(tmp_path, capsys) -> None:
     forget_notices()
     sink = Memory()
     made = trainer(tmp_path, TrackerCallback(sink), max_steps=1, eval_strategy="no")
@@ -144,7 +144,7 @@ def test_what_is_no_number_is_left_out_and_said(tmp_path, capsys) -> None:
 # ---- resuming ------------------------------------------------------------------------------------
 
 
-def test_a_resumed_run_goes_on_with_the_same_tracker_run_and_doubles_nothing(tmp_path) -> None:
+def test_a_resumed_run_continues_the_tracker_run_without_duplicates(tmp_path) -> None:
     runs: dict = {}
     cut_short(tmp_path, 5, TrackerCallback(Memory(runs=runs)))
     assert [step for step, _ in runs["run 0"]] == [1, 2, 3, 3, 4, 5]
@@ -174,7 +174,7 @@ def test_a_tracker_that_was_not_there_before_gets_the_whole_history(tmp_path) ->
     assert sink.runs["run 0"] == logged(made)
 
 
-def test_other_numbers_of_a_step_are_added_and_said(tmp_path, capsys) -> None:
+def test_other_numbers_of_a_step_are_added_with_a_notice(tmp_path, capsys) -> None:
     runs: dict = {}
     cut_short(tmp_path, 5, TrackerCallback(Memory(runs=runs)))
     runs["run 0"][-1][1]["train/loss"] = 123.0
@@ -213,7 +213,7 @@ def test_a_tracker_that_fails_warns_once_and_stops_nothing(tmp_path, capsys, fai
     assert all(a.equal(b) for a, b in zip(made.model.parameters(), alone.model.parameters(), strict=True))
 
 
-def test_one_log_that_failed_is_not_the_last(tmp_path) -> None:
+def test_a_failed_log_does_not_stop_later_ones(tmp_path) -> None:
     sink = Memory(("log 3",))
     made = trainer(tmp_path, TrackerCallback(sink))
     made.train()
@@ -275,7 +275,7 @@ def test_nothing_waits_while_the_run_evaluates_or_saves(tmp_path) -> None:
     }
 
 
-def test_what_waits_is_handed_over_when_training_breaks_off(tmp_path) -> None:
+def test_pending_logs_are_sent_when_training_fails(tmp_path) -> None:
     sink = Patient()
     made = trainer(tmp_path, TrackerCallback(sink), StopsAt(5), eval_strategy="no", save_strategy="no")
     with pytest.raises(KeyboardInterrupt):
@@ -365,11 +365,11 @@ def test_a_missing_package_is_named_before_anything_runs(tmp_path, monkeypatch) 
     with pytest.raises(RuntimeError, match="pip install wandb"):
         trainer(tmp_path, report_to="wandb")
     with pytest.raises(RuntimeError, match="pip install comet-ml"):
-        callback_class("comet_ml")()
+        find_callback_class("comet_ml")()
     assert ostinato.TrainingArguments(str(tmp_path), report_to="all", use_cpu=True).report_to == ["csv", "jsonl"]
 
 
-def test_all_says_which(tmp_path, monkeypatch, capsys) -> None:
+def test_all_names_the_trackers(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr("ostinato.arguments.tracker_names.find_spec", lambda name: None)
     forget_notices()
     made = trainer(tmp_path, report_to="all")
@@ -417,7 +417,7 @@ def test_a_held_point_is_taken_once_for_each_time_it_was_logged() -> None:
     assert held.take(3, "eval/runtime", 2.0) == (True, False)  # a clock's number: the first one stays
 
 
-def test_trying_out_leaves_no_trace_at_a_tracker(tmp_path) -> None:
+def test_a_rehearsal_sends_nothing_to_a_tracker(tmp_path) -> None:
     sink = Memory()
     made = trainer(tmp_path, TrackerCallback(sink), rehearse=True)
     made.train()

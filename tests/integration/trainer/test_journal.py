@@ -359,7 +359,7 @@ def test_a_resumed_run_goes_on_in_the_same_file_without_doubled_points(tmp_path:
     build(tmp_path / "cut").train(resume_from_checkpoint=True)
     assert curve(tmp_path / "cut") == curve(tmp_path / "whole")
     record = read_run(tmp_path / "cut")
-    assert [leg.from_step for leg in record.legs] == [0, 4]
+    assert [leg.from_step for leg in record.segments] == [0, 4]
     assert record.outcome == "finished" and record.evaluated_at == (3, 6, 9) and record.other_runs == 0
     assert [save.step for save in record.saves] == [4, 8, 9]
     assert events(tmp_path / "cut", "start")[1]["resumed_from"] == {"step": 4, "checkpoint": "checkpoint-4"}
@@ -369,7 +369,7 @@ def test_a_new_run_in_the_same_directory_is_another(tmp_path: Path) -> None:
     build(tmp_path, max_steps=5).train()
     build(tmp_path, max_steps=3).train()
     record = read_run(tmp_path)
-    assert record.step == 3 and record.other_runs == 1 and len(record.legs) == 1
+    assert record.step == 3 and record.other_runs == 1 and len(record.segments) == 1
     first = events(tmp_path)[0]["run"]
     assert read_run(tmp_path, first).step == 5
 

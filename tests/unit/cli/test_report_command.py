@@ -25,7 +25,7 @@ def test_two_runs_are_compared(tmp_path: Path, capsys: Any, monkeypatch: pytest.
     Journal(tmp_path / "b").start(name="two", arguments={"learning_rate": 0.5}).log(1, loss=9.0)
     assert main(["report", "a", "b"]) == 0
     said = capsys.readouterr().out
-    assert "one and two part at step 1" in said and "learning_rate: 0.001 | 0.5" in said
+    assert "one and two differ at step 1" in said and "learning_rate: 0.001 | 0.5" in said
     assert "runs compared" in (tmp_path / "comparison.html").read_text(encoding="utf-8")
 
 

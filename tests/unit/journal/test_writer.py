@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from ostinato.journal import environment, writer
-from ostinato.journal.writer import JournalFile, as_json, numbers_as_json
+from ostinato.journal.writer import JournalFile, format_json, format_numbers_json
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -31,7 +31,7 @@ def test_lines_are_appended_to_what_is_there(tmp_path: Path) -> None:
     assert [line["number"] for line in lines(path)] == [0, 1]
 
 
-def test_a_half_line_is_ended_and_left_alone(tmp_path: Path) -> None:
+def test_a_torn_line_is_terminated(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes(b'{"event":"log","step":1}\n{"event":"lo')
     journal = JournalFile(path)
@@ -82,7 +82,7 @@ class FullDisk:
 
 
 @pytest.mark.parametrize("takes", [0, 5])
-def test_a_full_disk_is_said_once_and_the_gap_is_told(
+def test_a_full_disk_warns_once_and_the_gap_is_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, takes: int
 ) -> None:
     disk, path = FullDisk(monkeypatch, takes), tmp_path / "events.jsonl"
@@ -101,7 +101,7 @@ def test_a_full_disk_is_said_once_and_the_gap_is_told(
 
 
 @pytest.mark.parametrize("obstacle", ["a file where the directory should be", "a directory of that name"])
-def test_a_place_that_cannot_be_written_to(tmp_path: Path, capsys: Any, obstacle: str) -> None:
+def test_an_unwritable_directory(tmp_path: Path, capsys: Any, obstacle: str) -> None:
     path = tmp_path / "out" / "events.jsonl"
     if obstacle.startswith("a file"):
         path.parent.write_text("")
@@ -136,7 +136,7 @@ def test_a_place_that_cannot_be_written_to(tmp_path: Path, capsys: Any, obstacle
     ],
 )
 def test_whatever_is_logged_becomes_json(value: Any, written: Any) -> None:
-    line = as_json({"value": value})
+    line = format_json({"value": value})
     assert "\n" not in line
     assert json.loads(line, parse_constant=pytest.fail)["value"] == written
 
@@ -148,13 +148,13 @@ def test_what_cannot_even_be_printed() -> None:
 
     circle: dict[str, Any] = {}
     circle["circle"] = circle
-    assert json.loads(as_json({"value": Shy()})) == {"value": "<Shy>"}
-    assert as_json(circle).startswith('{"circle":')
+    assert json.loads(format_json({"value": Shy()})) == {"value": "<Shy>"}
+    assert format_json(circle).startswith('{"circle":')
 
 
 def test_floats_come_back_bit_for_bit() -> None:
     for value in (0.1, 1 / 3, 5e-324, 1.7976931348623157e308, float(np.float32(0.1))):
-        assert json.loads(as_json({"value": value}))["value"] == value
+        assert json.loads(format_json({"value": value}))["value"] == value
 
 
 @pytest.mark.parametrize(
@@ -173,18 +173,18 @@ def test_floats_come_back_bit_for_bit() -> None:
     ],
 )
 def test_numbers_are_written_like_everything_else(numbers: Any) -> None:
-    assert numbers_as_json(numbers) == as_json(numbers)
+    assert format_numbers_json(numbers) == format_json(numbers)
 
 
 @pytest.mark.parametrize(
     ("value", "written"), [(5, "5"), (0.1, "0.1"), (None, "null"), (True, "true"), (math.nan, '"NaN"')]
 )
 def test_a_single_value(value: Any, written: str) -> None:
-    assert as_json(value) == written
-    assert as_json(10**5_000) == '"an integer of 16610 bits"'
+    assert format_json(value) == written
+    assert format_json(10**5_000) == '"an integer of 16610 bits"'
 
 
-def test_memory_is_looked_at_a_few_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_measured_a_few_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     now, looks = [100.0], iter(range(1, 100))
     monkeypatch.setattr(environment, "monotonic", lambda: now[0])
     monkeypatch.setattr(environment, "resident_bytes", lambda: next(looks))
@@ -197,9 +197,9 @@ def test_memory_is_looked_at_a_few_times_a_second(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("nodes", "expected"), [("2", 2), ("", 1), ("many", 1)])
-def test_the_launcher_is_told(monkeypatch: pytest.MonkeyPatch, nodes: str, expected: int) -> None:
+def test_the_launcher_is_described(monkeypatch: pytest.MonkeyPatch, nodes: str, expected: int) -> None:
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
-    assert environment.command()["launcher"] is None
+    assert environment.describe_command()["launcher"] is None
     for name, value in {"TORCHELASTIC_RUN_ID": "x", "GROUP_WORLD_SIZE": nodes, "LOCAL_WORLD_SIZE": "8"}.items():
         monkeypatch.setenv(name, value)
-    assert environment.command()["launcher"] == {"name": "torchrun", "nodes": expected, "per_node": 8}
+    assert environment.describe_command()["launcher"] == {"name": "torchrun", "nodes": expected, "per_node": 8}

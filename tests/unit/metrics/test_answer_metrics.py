@@ -7,7 +7,7 @@ import pytest
 
 from ostinato.core.errors import MetricError
 from ostinato.metrics import metric
-from ostinato.metrics.qa import best_spans, normalize_answer, word_f1
+from ostinato.metrics.qa import compute_word_f1, find_best_spans, normalize_answer
 
 
 @pytest.mark.parametrize(
@@ -36,14 +36,14 @@ def test_normalisation(text: str, plain: str) -> None:
         ("", "Paris", 0.0),
     ],
 )
-def test_words(guess: str, truth: str, f1: float) -> None:
-    assert word_f1(guess, truth) == pytest.approx(f1)
-    assert word_f1(guess, truth, empty_is_equal=True) == pytest.approx(f1)
+def test_word_f1(guess: str, truth: str, f1: float) -> None:
+    assert compute_word_f1(guess, truth) == pytest.approx(f1)
+    assert compute_word_f1(guess, truth, empty_is_equal=True) == pytest.approx(f1)
 
 
 def test_empty_answers_agree_in_version_two_only() -> None:
-    assert word_f1("the", "a") == 0.0
-    assert word_f1("the", "a", empty_is_equal=True) == 1.0
+    assert compute_word_f1("the", "a") == 0.0
+    assert compute_word_f1("the", "a", empty_is_equal=True) == 1.0
 
 
 FORMS = [
@@ -96,7 +96,7 @@ def test_version_two_by_kind_of_question() -> None:
 def test_best_spans_by_brute_force() -> None:
     rng = np.random.default_rng(0)
     starts, ends = rng.normal(size=(2, 50, 7))
-    first, last = best_spans(starts, ends)
+    first, last = find_best_spans(starts, ends)
     for row in range(50):
         pairs = [(s, e) for s in range(7) for e in range(s, 7)]
         assert (first[row], last[row]) == max(pairs, key=lambda p: starts[row, p[0]] + ends[row, p[1]])
@@ -114,7 +114,7 @@ def test_spans() -> None:
     assert same == {"span_exact_match": 0.5, "span_f1": pytest.approx((1 + 2 / 3) / 2)}
 
 
-def test_what_could_not_have_worked() -> None:
+def test_wrong_input_is_an_error() -> None:
     with pytest.raises(MetricError, match="as an answer") as caught:
         metric("squad")((np.zeros((1, 4)), [["a"]]))
     assert "answer_span" in caught.value.fix

@@ -124,7 +124,7 @@ TABLE: list[tuple[str, dict[str, Any], tuple[str, ...], str]] = [
 
 
 @pytest.mark.parametrize(("facts", "names", "why"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
-def test_table(facts: dict[str, Any], names: tuple[str, ...], why: str) -> None:
+def test_choice_by_facts(facts: dict[str, Any], names: tuple[str, ...], why: str) -> None:
     choice = suits(Facts(**facts))
     assert choice.names == names
     assert why in choice.why

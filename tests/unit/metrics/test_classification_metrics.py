@@ -71,7 +71,7 @@ def test_positive_class() -> None:
         metric("f1", positive=2)((guess, truth))
 
 
-def test_usual_average_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_default_average_is_noted_once(capsys: pytest.CaptureFixture[str]) -> None:
     forget_notices()
     truth, guess = np.array([0, 1, 2, 2]), np.array([0, 1, 1, 2])
     for _ in range(2):
@@ -218,7 +218,7 @@ def test_multilabel_ignores_single_labels() -> None:
         ("multilabel_f1", np.zeros((1, 2)), [[0, 2]], "label 2 is neither 0 nor 1"),
     ],
 )
-def test_what_could_not_have_worked(name: str, predictions: Any, labels: Any, text: str) -> None:
+def test_wrong_input_is_an_error(name: str, predictions: Any, labels: Any, text: str) -> None:
     with pytest.raises(MetricError, match=text) as caught:
         metric(name).update(predictions, labels)
     assert caught.value.why and caught.value.fix
@@ -231,7 +231,7 @@ def test_multilabel_is_suggested() -> None:
     assert "multilabel_" in caught.value.fix
 
 
-def test_nan_logits_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nan_logits_are_noted(capsys: pytest.CaptureFixture[str]) -> None:
     for logits in (np.array([[0.0, np.nan], [1.0, 0.0]]), torch.tensor([[0.0, float("nan")], [1.0, 0.0]])):
         forget_notices()
         metric("accuracy")((logits, [1, 0]))

@@ -144,7 +144,7 @@ def test_tags_without_prefix(capsys: pytest.CaptureFixture[str]) -> None:
     assert "'[PAD]'" in capsys.readouterr().err
 
 
-def test_what_could_not_have_worked() -> None:
+def test_wrong_input_is_an_error() -> None:
     with pytest.raises(MetricError, match="no tags") as caught:
         metric("seqeval")(([[0]], np.array([[1]])))
     assert "id2label" in caught.value.fix

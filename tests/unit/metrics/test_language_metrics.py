@@ -89,7 +89,7 @@ def test_perfect_causal_model_scores_one() -> None:
     assert np.array_equal(truth, [1, 4, 1, 5, 2, 6])
 
 
-def test_in_place() -> None:
+def test_labels_compared_in_place() -> None:
     labels = np.random.default_rng(0).integers(0, 50, size=(4, 30))
     assert metric("token_accuracy", shift=False)((labels, labels)) == {"token_accuracy": 1.0}
     assert metric("token_accuracy")((labels, labels))["token_accuracy"] < 0.2
@@ -133,7 +133,7 @@ def test_aligned_pairs(shift: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["perplexity", "token_accuracy"])
-def test_what_could_not_have_worked(name: str) -> None:
+def test_wrong_input_is_an_error(name: str) -> None:
     logits, labels = batch()
     for bad in (labels[:, 1:], labels[:, :, None], labels[0]):
         with pytest.raises(MetricError, match="do not fit") as caught:

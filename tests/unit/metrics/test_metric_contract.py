@@ -261,7 +261,7 @@ def _where(ignored: np.ndarray, shape: tuple[int, ...], case: str) -> np.ndarray
 
 
 @pytest.mark.parametrize("case", IGNORING)
-def test_everything_ignored_says_so(case: str) -> None:
+def test_all_labels_ignored_is_an_error(case: str) -> None:
     predictions, references = data(case)
     nothing = (
         tuple(np.full_like(one, -100) for one in references)
@@ -404,7 +404,7 @@ def test_interval_is_a_share(interval: float) -> None:
         metric("f1", interval=0.5, resamples=0)
 
 
-def test_draws_that_say_nothing_are_left_out() -> None:
+def test_draws_that_cannot_be_scored_are_left_out() -> None:
     result = metric("roc_auc", interval=0.9)(([0.1, 0.9, 0.8], [0, 1, 1]))
     assert result["roc_auc_low"] == result["roc_auc_high"] == 1.0
 

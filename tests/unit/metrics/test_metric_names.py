@@ -41,15 +41,15 @@ def test_another_key() -> None:
     ("asked", "near"),
     [("acuracy", "accuracy"), ("f1-makro", "f1_macro"), ("blue", "bleu"), ("spearmn", "spearman"), ("rogue", "rouge")],
 )
-def test_misspelt(asked: str, near: str) -> None:
+def test_misspelt_name_suggests_another(asked: str, near: str) -> None:
     with pytest.raises(MetricError) as caught:
         metric(asked)
     assert repr(asked) in caught.value.what
     assert f"metric({near!r})" in caught.value.fix
 
 
-def test_nothing_near() -> None:
-    with pytest.raises(MetricError, match="no name is near") as caught:
+def test_no_similar_name() -> None:
+    with pytest.raises(MetricError, match="no name is similar") as caught:
         metric("xyzzy")
     assert "available()" in caught.value.fix
 
@@ -78,14 +78,14 @@ def test_every_name_is_listed_and_can_be_made() -> None:
         assert isinstance(higher_is_better(name), bool)
 
 
-def test_several() -> None:
+def test_several_metrics() -> None:
     both = metrics(["accuracy", ("f1", {"name": "spam"})], interval=0.9, resamples=5)
     assert both.keys == ("accuracy", "accuracy_low", "accuracy_high", "spam", "spam_low", "spam_high")
     assert metrics("accuracy")(PAIR) == {"accuracy": 0.75}
 
 
 @pytest.mark.parametrize("wanted", [[], [3], [("f1",)], [len]])
-def test_several_of_something_else(wanted: list[Any]) -> None:
+def test_several_with_a_wrong_entry(wanted: list[Any]) -> None:
     with pytest.raises(MetricError):
         metrics(wanted)
 

@@ -81,7 +81,7 @@ def test_constant_labels(capsys: pytest.CaptureFixture[str]) -> None:
     assert math.isnan(target.compute()["pearson"])
 
 
-def test_ignored_values_are_said_and_can_count(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ignored_values_are_noted_and_can_count(capsys: pytest.CaptureFixture[str]) -> None:
     forget_notices()
     pair = np.array([1.0, -99.0]), np.array([2.0, -100.0])
     assert metric("mae")(pair) == {"mae": 1.0}

@@ -48,8 +48,8 @@ def causal(rows: int = 4) -> EvalPrediction:
 
 
 def test_a_pair_is_aligned() -> None:
-    stream, prediction = Stream.of(Pairs()), causal()
-    stream.opened().add(prediction)
+    stream, prediction = Stream.wrap(Pairs()), causal()
+    stream.open().add(prediction)
     (preds, target), expected = stream.metric.given[0], prediction.aligned()
     assert torch.equal(preds, expected[0])
     assert torch.equal(target, expected[1])
@@ -57,8 +57,8 @@ def test_a_pair_is_aligned() -> None:
 
 
 def test_one_parameter_is_the_prediction() -> None:
-    stream, prediction = Stream.of(WholePrediction()), causal()
-    stream.opened().add(prediction)
+    stream, prediction = Stream.wrap(WholePrediction()), causal()
+    stream.open().add(prediction)
     (given,) = stream.metric.given
     assert torch.equal(given.logits, prediction.logits)
     assert given.shifts_labels
@@ -66,32 +66,32 @@ def test_one_parameter_is_the_prediction() -> None:
 
 
 def test_names_of_results() -> None:
-    assert Stream.of(Pairs()).name == "pairs"
-    assert Stream.of(MulticlassAccuracy(3)).name == "multiclass_accuracy"
-    assert Stream.of(Pairs(), "calls").result() == {"calls": torch.tensor(0.0)}
+    assert Stream.wrap(Pairs()).name == "pairs"
+    assert Stream.wrap(MulticlassAccuracy(3)).name == "multiclass_accuracy"
+    assert Stream.wrap(Pairs(), "calls").compute() == {"calls": torch.tensor(0.0)}
     per_class = MulticlassAccuracy(3, average=None)
     per_class.update(torch.tensor([0, 1, 2]), torch.tensor([0, 1, 1]))
-    assert list(Stream.of(per_class, "acc").result()) == ["acc_0", "acc_1", "acc_2"]
+    assert list(Stream.wrap(per_class, "acc").compute()) == ["acc_0", "acc_1", "acc_2"]
 
 
 def test_torchmetrics() -> None:
     """Accuracy and F1 over batches of a causal model, as one collection: equal to ours on everything at once."""
     collection = MetricCollection([MulticlassAccuracy(7, average="micro"), MulticlassF1Score(7, average="macro")])
-    stream, batches = Stream.of(collection).opened(), [causal(), causal(3)]
+    stream, batches = Stream.wrap(collection).open(), [causal(), causal(3)]
     for batch in batches:
         stream.add(batch)
     guess, truth = (torch.cat(parts) for parts in zip(*(batch.aligned() for batch in batches), strict=True))
     ours = metrics(["accuracy", "f1_macro"])((guess, truth))
-    found = {name: float(value) for name, value in stream.result().items()}
+    found = {name: float(value) for name, value in stream.compute().items()}
     assert found == pytest.approx(
         {"MulticlassAccuracy": ours["accuracy"], "MulticlassF1Score": ours["f1_macro"]}, rel=1e-6
     )
 
 
 def test_torchmetrics_of_values() -> None:
-    stream = Stream.of(MeanSquaredError()).opened()
+    stream = Stream.wrap(MeanSquaredError()).open()
     stream.add(EvalPrediction(torch.tensor([[1.0], [2.0]]), torch.tensor([2.0, 4.0])))  # type: ignore[arg-type]
-    assert stream.result() == {"mean_squared_error": torch.tensor(2.5)}
+    assert stream.compute() == {"mean_squared_error": torch.tensor(2.5)}
 
 
 def test_torchmetrics_does_not_add_up_what_all_processes_have_seen() -> None:
@@ -102,35 +102,35 @@ def test_torchmetrics_does_not_add_up_what_all_processes_have_seen() -> None:
         return False
 
     collection = MetricCollection([MeanSquaredError(distributed_available_fn=there_are_others)])
-    stream = Stream.of(collection).opened()
+    stream = Stream.wrap(collection).open()
     stream.add(EvalPrediction(torch.tensor([1.0]), torch.tensor([2.0])))  # type: ignore[arg-type]
-    stream.result(processes=2)
+    stream.compute(processes=2)
     assert not asked
-    stream.opened().add(EvalPrediction(torch.tensor([1.0]), torch.tensor([2.0])))  # type: ignore[arg-type]
-    stream.result(processes=1)
+    stream.open().add(EvalPrediction(torch.tensor([1.0]), torch.tensor([2.0])))  # type: ignore[arg-type]
+    stream.compute(processes=1)
     assert asked
 
 
 @pytest.mark.parametrize("name", ["accuracy", "f1_macro", "token_accuracy", "balanced_accuracy"])
 def test_ours_see_a_causal_model_shifted(name: str) -> None:
-    stream, prediction = Stream.of(metric(name)), causal()
-    opened = stream.opened(shift=True)
+    stream, prediction = Stream.wrap(metric(name)), causal()
+    opened = stream.open(shift=True)
     opened.add(prediction)
     guess, truth = prediction.aligned()
     expected = (guess.argmax(-1) == truth).float().mean().item()
     if name in ("accuracy", "token_accuracy"):
-        assert opened.result()[name] == pytest.approx(expected)
+        assert opened.compute()[name] == pytest.approx(expected)
     else:
-        assert opened.result() == metric(name)((guess, truth))
+        assert opened.compute() == metric(name)((guess, truth))
 
 
 def test_ours_are_copies() -> None:
     given = metric("accuracy")
     given.update([1], [1])
     before = given.state()
-    opened = Stream.of(given).opened()
+    opened = Stream.wrap(given).open()
     opened.add(EvalPrediction(np.array([0]), np.array([1])))
-    assert opened.result() == {"accuracy": 0.0}
+    assert opened.compute() == {"accuracy": 0.0}
     opened.close()
     assert given.state() == before
 
@@ -152,15 +152,15 @@ def test_open_options_are_filled_and_given_ones_stay() -> None:
 def test_the_output_called_logits_is_read() -> None:
     logits, other = np.eye(3), np.zeros((3, 3))
     prediction = EvalPrediction((other, logits), np.arange(3), output_names=("other", "logits"))
-    stream = Stream.of(metric("accuracy")).opened()
+    stream = Stream.wrap(metric("accuracy")).open()
     stream.add(prediction)
-    assert stream.result() == {"accuracy": 1.0}
+    assert stream.compute() == {"accuracy": 1.0}
 
 
 # ----------------------------------------------------------------------------------------------------------- asked for
 
 
-def test_what_may_be_asked_for() -> None:
+def test_valid_metric_requests() -> None:
     function = len
     found = parse_metrics(function, ["f1", ("hits", metric("accuracy")), ("mcc", {"interval": 0.9}), Pairs()])
     assert found.function is function
@@ -200,6 +200,6 @@ class TakesThree(Pairs):
         ([("f1", {"averages": "macro"})], "has no option averages="),
     ],
 )
-def test_what_may_not(wanted, told: str) -> None:
+def test_invalid_metric_requests(wanted, told: str) -> None:
     with pytest.raises(MetricError, match=told):
         parse_metrics(metrics=wanted)

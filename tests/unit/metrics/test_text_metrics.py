@@ -177,7 +177,7 @@ def test_generated_ids_are_decoded(name: str) -> None:
     assert metric(name, tokenizer=decode)((guess, truth)) == expected
 
 
-def test_what_could_not_have_worked() -> None:
+def test_wrong_input_is_an_error() -> None:
     with pytest.raises(MetricError, match="token ids, and no tokenizer") as caught:
         metric("rouge").update(np.array([[1]]), np.array([[1]]))
     assert "tokenizer=tokenizer" in caught.value.fix

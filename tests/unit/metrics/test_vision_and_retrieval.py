@@ -89,7 +89,7 @@ def test_interval_draws_queries_from_a_fixed_set_of_answers() -> None:
     assert found["mrr_low"] < found["mrr"] < found["mrr_high"]
 
 
-def test_what_could_not_have_worked() -> None:
+def test_wrong_input_is_an_error() -> None:
     with pytest.raises(MetricError, match="embeddings"):
         metric("retrieval").update(np.ones((2, 3)), np.ones((3, 3)))
     with pytest.raises(MetricError, match="label 3 names none of 3 candidates"):

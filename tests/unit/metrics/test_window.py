@@ -17,7 +17,7 @@ from ostinato.metrics.train_window import MetricWindow
 
 
 def window_of(*metrics) -> MetricWindow:
-    return MetricWindow([Stream.of(one) for one in metrics], {})
+    return MetricWindow([Stream.wrap(one) for one in metrics], {})
 
 
 def shown(window: MetricWindow, batches: list[tuple[torch.Tensor, torch.Tensor]]) -> MetricWindow:
@@ -43,7 +43,7 @@ def batches(draw, classes: int = 3) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 @settings(deadline=None, max_examples=60)
 @given(batches(), st.integers(0, 6))
-def test_as_if_all_rows_came_at_once(parts, saved_after: int) -> None:
+def test_batches_equal_all_rows_at_once(parts, saved_after: int) -> None:
     logits = torch.cat([one for one, _ in parts])
     labels = torch.cat([one for _, one in parts])
     expected = {}
@@ -61,7 +61,7 @@ def test_as_if_all_rows_came_at_once(parts, saved_after: int) -> None:
 ROWS = torch.tensor([[0.1, 0.9], [0.8, 0.2]])
 
 
-def test_every_log_begins_anew() -> None:
+def test_every_log_starts_a_new_window() -> None:
     window = shown(window_of(metric("accuracy")), [(ROWS, torch.tensor([1, 1]))] * 3)
     assert window.drain() == {"accuracy": 0.5}
     assert window.drain() == {}
@@ -76,7 +76,7 @@ def test_every_log_begins_anew() -> None:
         [metric("balanced_accuracy")],
     ],
 )
-def test_of_every_kind(metrics) -> None:
+def test_every_kind_of_batch(metrics) -> None:
     labels = torch.tensor([1, 1])
     found = shown(window_of(*metrics), [(ROWS, labels)] * 3).drain()
     for one in metrics:
@@ -92,14 +92,14 @@ def test_a_nan_is_the_highest_as_everywhere_else() -> None:
 
 
 @pytest.mark.parametrize("label", [2, -1])
-def test_a_label_that_is_no_class_is_refused(label: int) -> None:
+def test_a_label_outside_the_classes_is_an_error(label: int) -> None:
     window = shown(window_of(metric("accuracy")), [(ROWS, torch.tensor([1, 0])), (ROWS, torch.tensor([1, label]))])
     with pytest.raises(MetricError, match=f"label {label} is not"):
         window.drain()
 
 
 @pytest.mark.parametrize("times", [1, 100])  # few numbers, and so many that they wait as tensors
-def test_what_is_shown_may_be_written_to_afterwards(times: int) -> None:
+def test_batches_may_be_overwritten_afterwards(times: int) -> None:
     window = window_of(metric("accuracy"))
     for _ in range(3):
         logits, labels = ROWS.repeat(times, 1), torch.tensor([1, 0]).repeat(times)

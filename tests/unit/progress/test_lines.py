@@ -86,7 +86,7 @@ def test_a_resumed_run_knows_what_was_measured() -> None:
     assert shown(columns, {"eval_loss": 0.6}) == ["step  50  epoch 0.50  eval  loss 0.6    ↑"]
 
 
-def test_looks_are_not_kept_for_ever() -> None:
+def test_layouts_are_limited() -> None:
     columns = Columns(100, is_ascii=False)
     for number in range(500):
         assert shown(columns, {f"n{number}": 1.0}) == [f"step  50  epoch 0.50  n{number} 1"]
@@ -94,7 +94,7 @@ def test_looks_are_not_kept_for_ever() -> None:
     assert len(columns._widths) <= 50
 
 
-def test_names_may_be_anything() -> None:
+def test_names_of_any_type() -> None:
     columns = Columns(100, is_ascii=False)
     assert shown(columns, {7: 1.0, "日本": 2.0, "a\nb\x1b[2J": "\x07bell"}) == [  # pyright: ignore[reportArgumentType]
         "step  50  epoch 0.50  7 1  日本 2  a b\\x1b[2J \\x07bell"
@@ -175,7 +175,7 @@ def test_what_there_is_no_room_for_is_named() -> None:
     assert max(map(len, lines)) <= 34
 
 
-def test_gaps_and_texts_do_no_harm() -> None:
+def test_missing_values_and_texts_in_a_history() -> None:
     rows = [{"eval_loss": 0.5, "eval_said": "x"}, {"eval_f1": float("nan")}, {"eval_f1": 0.5, "step": 3}]
     assert [line.split() for line in table_of(rows)[1:]] == [
         ["step", "epoch", "loss", "f1"],

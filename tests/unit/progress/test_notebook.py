@@ -83,7 +83,7 @@ def text_of(page: str) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", page).split())
 
 
-def test_it_is_chosen_in_a_notebook(cells: Any) -> None:
+def test_notebook_callback_is_the_default_in_a_notebook(cells: Any) -> None:
     assert "NotebookProgressCallback" in cells[0].outputs[-1]["data"]["text/plain"]
     assert "'ProgressCallback'" not in cells[0].outputs[-1]["data"]["text/plain"]
 

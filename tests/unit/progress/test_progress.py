@@ -335,7 +335,7 @@ def test_speed_is_of_training_alone_and_time_left_of_everything(terminal: Termin
     assert re.search(r"12%  step 12/100  epoch 0.24/2  interrupted after 1:31", seen)
 
 
-def test_what_is_read_again_has_a_bar_while_it_lasts(terminal: Terminal, clock: Time) -> None:
+def test_skipping_has_a_bar(terminal: Terminal, clock: Time) -> None:
     terminal.plug_in()
     bar = ProgressCallback()
     state = begun(bar)
@@ -371,7 +371,7 @@ def test_a_save_that_training_waits_for_has_a_bar(terminal: Terminal, clock: Tim
     assert not any("save" in line for line in screen_of(written))
 
 
-def test_without_a_terminal_nothing_is_shown_of_what_is_read_again() -> None:
+def test_skipping_is_not_shown_without_a_terminal() -> None:
     bar = ProgressCallback()
     begun(bar)
     assert not bar.show_skipping(1, 2, "rows")
@@ -406,7 +406,7 @@ def introduced(bar: ProgressCallback, header: str = HEADER, expected: float | No
     return begun(bar)
 
 
-def test_the_header_tells_how_long_it_will_take_once_that_is_known(terminal: Terminal, clock: Time) -> None:
+def test_the_header_has_the_total_time_once_it_is_known(terminal: Terminal, clock: Time) -> None:
     terminal.plug_in()
     bar = ProgressCallback()
     state = introduced(bar)
@@ -452,7 +452,7 @@ def test_the_header_comes_first_whatever_else_is_said(what: str, terminal: Termi
     assert not any(HEADER in line for line in final[1:])
 
 
-def test_what_a_rehearsal_has_told_is_said_at_once(terminal: Terminal, clock: Time) -> None:
+def test_the_estimate_of_a_rehearsal_is_in_the_header(terminal: Terminal, clock: Time) -> None:
     terminal.plug_in()
     bar = ProgressCallback()
     state = introduced(bar, expected=90.0)
@@ -731,7 +731,7 @@ def test_what_is_printed_comes_after_what_was_logged_before(terminal: Terminal, 
     ]
 
 
-def test_nothing_that_is_printed_means_anything(terminal: Terminal, clock: Time) -> None:
+def test_printed_control_codes_and_markup_have_no_effect(terminal: Terminal, clock: Time) -> None:
     """Texts in brackets are no markup, colours stay, and the cursor is not moved by others."""
     terminal.plug_in()
     bar = ProgressCallback()
@@ -745,7 +745,7 @@ def test_nothing_that_is_printed_means_anything(terminal: Terminal, clock: Time)
     assert "\x1b[31mred\x1b[0m" in written
 
 
-def test_of_another_bar_the_end_is_shown(terminal: Terminal, clock: Time) -> None:
+def test_only_the_last_state_of_another_bar_is_shown(terminal: Terminal, clock: Time) -> None:
     terminal.plug_in()
     bar = ProgressCallback()
     begun(bar)
@@ -762,7 +762,7 @@ def test_of_another_bar_the_end_is_shown(terminal: Terminal, clock: Time) -> Non
     assert "998/1000" not in text_of(written)
 
 
-def test_whoever_keeps_the_stand_in_reaches_the_stream(terminal: Terminal) -> None:
+def test_a_kept_proxy_writes_to_the_stream_after_the_end(terminal: Terminal) -> None:
     terminal.plug_in()
     stdout = sys.stdout
     bar = ProgressCallback()
@@ -791,7 +791,7 @@ def test_a_fork_writes_to_the_stream_itself(terminal: Terminal, monkeypatch: pyt
     assert seen.index("from a worker") < seen.index("interrupted")
 
 
-def test_who_looks_elsewhere_for_a_while_sees_no_bar(terminal: Terminal, clock: Time) -> None:
+def test_a_redirected_stdout_gets_no_bar(terminal: Terminal, clock: Time) -> None:
     terminal.plug_in()
     bar = ProgressCallback()
     state = begun(bar)
@@ -848,7 +848,7 @@ class Full(io.StringIO):
         raise OSError("no space left on device")
 
 
-def test_a_stand_in_for_a_stream_needs_to_write_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replaced_stream_needs_only_write(monkeypatch: pytest.MonkeyPatch) -> None:
     tee = Tee()
     monkeypatch.setattr(sys, "stdout", tee)
     bar = ProgressCallback()
@@ -859,7 +859,7 @@ def test_a_stand_in_for_a_stream_needs_to_write_only(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("kind", ["closed", "full", "none"])
-def test_training_goes_on_when_nobody_listens(
+def test_training_continues_when_the_pipe_is_closed(
     kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(notices, "_said", set())
@@ -871,10 +871,10 @@ def test_training_goes_on_when_nobody_listens(
     for _ in range(3):
         bar.on_log(arguments(), state, CONTROL, logs={"loss": 0.5})
     bar.on_train_end(arguments(), state, CONTROL)
-    assert capsys.readouterr().err.count("progress is not shown any more, and training goes on") == (kind != "none")
+    assert capsys.readouterr().err.count("progress is no longer shown, training continues") == (kind != "none")
 
 
-def test_training_goes_on_when_the_terminal_is_gone(
+def test_training_continues_when_the_terminal_is_gone(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, clock: Time
 ) -> None:
     monkeypatch.setattr(notices, "_said", set())
@@ -972,7 +972,7 @@ def test_a_log_is_written_as_it_was_when_it_came(terminal: Terminal, clock: Time
     assert screen_of(terminal.close())[:2] == ["step   1  epoch 0.02  loss 0.5", "step   2  epoch 0.04  loss 99"]
 
 
-def test_lines_that_wait_are_never_many(terminal: Terminal, clock: Time) -> None:
+def test_pending_lines_are_limited(terminal: Terminal, clock: Time) -> None:
     terminal.plug_in()
     bar = ProgressCallback()
     state = begun(bar, max_steps=5000)
@@ -1012,7 +1012,7 @@ def lines_of(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-def test_an_evaluation_is_said_once_whether_or_not_it_was_logged(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_evaluation_is_shown_once_whether_or_not_it_was_logged(capsys: pytest.CaptureFixture[str]) -> None:
     bar, args = ProgressCallback(), arguments()
     state = begun(bar)
     evaluate(bar, state, eval_loss=0.4)
@@ -1059,7 +1059,7 @@ def test_nothing_is_best_without_training(capsys: pytest.CaptureFixture[str]) ->
     assert lines_of(capsys) == ["step 0 epoch 0.00 eval_loss 0.6"]
 
 
-def test_other_processes_say_nothing(terminal: Terminal) -> None:
+def test_other_processes_print_nothing(terminal: Terminal) -> None:
     terminal.plug_in()
     bar = ProgressCallback()
     state = begun(bar, is_world_process_zero=False)
@@ -1088,7 +1088,7 @@ def test_a_line_reads_well_whatever_is_logged() -> None:
     assert format_plain_line(state, {"t": "x" * 9}, max_str_len=4) == "step 50 epoch 0.53 t xxxx... (9 characters)"
 
 
-def test_empty_logs_say_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_logs_print_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     bar = ProgressCallback()
     bar.on_log(arguments(), TrainerState(), CONTROL)
     bar.on_log(arguments(), TrainerState(), CONTROL, logs={})
@@ -1172,7 +1172,7 @@ def test_loader_bound(clock: Time, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
         bar.on_log(args, state, TrainerControl(), logs={"loss": 1.0})
     said = capsys.readouterr().err
-    assert said.count("loader-bound: 75 % of training goes into waiting for data; try dataloader_num_workers=4") == 1
+    assert said.count("loader-bound: 75 % of training is spent waiting for data; try dataloader_num_workers=4") == 1
 
 
 def test_the_share_of_time_is_under_the_bar(terminal: Terminal, clock: Time) -> None:

@@ -1,4 +1,4 @@
-"""Reading a journal: legs joined, spikes kept, and nothing in a file that nobody vouches for can do harm."""
+"""Reading a journal: segments joined, spikes kept, and nothing in a file that nobody vouches for can do harm."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ostinato.report.downsample import LIMIT, Curve, GrowingCurve
+from ostinato.report.downsample import MAX_POINTS, Curve, GrowingCurve
 from ostinato.report.journal_reader import JournalError, read_run
-from ostinato.report.run_page import render
+from ostinato.report.run_page import render_run
 from tests.support.journals import Journal, loss_at, whole_run
 
 
@@ -39,7 +39,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert read_run(tmp_path / "events.jsonl") == run
 
 
-def test_the_legs_of_a_resumed_run_are_joined(tmp_path: Path) -> None:
+def test_the_segments_of_a_resumed_run_are_joined(tmp_path: Path) -> None:
     journal = Journal(tmp_path).start()
     for step in range(1, 8):
         journal.log(step, loss=step + 0.5)
@@ -53,17 +53,17 @@ def test_the_legs_of_a_resumed_run_are_joined(tmp_path: Path) -> None:
     journal.end(10)
     run = read_run(tmp_path)
     assert run.curves["loss"] == Curve(tuple(range(1, 11)), (1.5, 2.5, 3.5, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0))
-    assert [leg.from_step for leg in run.legs] == [0, 4] and run.seconds["computing"] == pytest.approx(0.8 * 13)
+    assert [leg.from_step for leg in run.segments] == [0, 4] and run.seconds["computing"] == pytest.approx(0.8 * 13)
     assert [save.step for save in run.saves] == [4] and run.best == {}
 
 
-def test_of_several_runs_the_last_that_began_is_meant(tmp_path: Path) -> None:
+def test_the_last_run_is_the_default(tmp_path: Path) -> None:
     whole_run(tmp_path, until=20, run="a")
     whole_run(tmp_path, until=40, run="b")
     Journal(tmp_path, "a").write("evaluation", step=20, metrics={"eval_loss": 1.0}, training=False)
     assert read_run(tmp_path).run_id == "b" and read_run(tmp_path).other_runs == 1
     assert read_run(tmp_path, "a").step == 20
-    with pytest.raises(JournalError, match="tells nothing of a run c"):
+    with pytest.raises(JournalError, match="has no run c"):
         read_run(tmp_path, "c")
 
 
@@ -87,7 +87,7 @@ def test_of_several_runs_the_last_that_began_is_meant(tmp_path: Path) -> None:
 def test_lines_that_are_no_events_are_counted_and_left_out(tmp_path: Path, line: str) -> None:
     whole_run(tmp_path, until=20).raw(line + "\n").write("notice", text="after it")
     run = read_run(tmp_path)
-    assert run.bad_lines == 1 and run.sayings[-1].text == "after it" and run.step == 20
+    assert run.bad_lines == 1 and run.messages[-1].text == "after it" and run.step == 20
 
 
 def test_a_half_line_at_the_end(tmp_path: Path) -> None:
@@ -96,10 +96,10 @@ def test_a_half_line_at_the_end(tmp_path: Path) -> None:
 
 
 def test_a_line_without_end_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ostinato.report.journal_reader._LONGEST_LINE", 10_000)
+    monkeypatch.setattr("ostinato.report.journal_reader._MAX_LINE_BYTES", 10_000)
     whole_run(tmp_path, until=20).raw('{"text":"' + "x" * 100_000 + '"}\n').write("notice", text="after it")
     run = read_run(tmp_path)
-    assert run.bad_lines == 1 and run.sayings[-1].text == "after it"
+    assert run.bad_lines == 1 and run.messages[-1].text == "after it"
 
 
 def test_what_a_later_version_adds_is_passed_over(tmp_path: Path) -> None:
@@ -122,14 +122,14 @@ def test_where_there_is_no_journal(tmp_path: Path, place: str, why: str) -> None
     assert "fix:" in str(caught.value) and isinstance(caught.value, (ValueError, OSError))
 
 
-def test_numbers_that_are_none(tmp_path: Path) -> None:
+def test_values_that_are_not_numbers(tmp_path: Path) -> None:
     journal = Journal(tmp_path).start()
     for step, value in enumerate([1.0, "NaN", "Infinity", "-Infinity", "five", None, True, [1], 10**400], 1):
         journal.log(step, loss=value)
     found = read_run(tmp_path).curves["loss"]
     assert found.steps == (1, 2, 3, 4)
     assert math.isnan(found.values[1]) and found.values[2:] == (math.inf, -math.inf)
-    assert found.lowest() == found.highest() == (1, 1.0)
+    assert found.find_lowest() == found.find_highest() == (1, 1.0)
 
 
 # ---- curves of any length -------------------------------------------------------------------------------------------
@@ -140,10 +140,10 @@ def test_a_long_curve_is_thinned_and_keeps_its_spikes() -> None:
     for step in range(100_000):
         value = 1.0 + source.random()
         curve.add(step, {31_234: 99.0, 50_000: math.nan, 77_777: -5.0}.get(step, value))
-        assert len(curve) <= 3 * LIMIT
-    done = curve.done()
-    assert LIMIT / 2 <= len(done) <= 2 * LIMIT
-    assert done.highest() == (31_234, 99.0) and done.lowest() == (77_777, -5.0)
+        assert len(curve) <= 3 * MAX_POINTS
+    done = curve.build_curve()
+    assert MAX_POINTS / 2 <= len(done) <= 2 * MAX_POINTS
+    assert done.find_highest() == (31_234, 99.0) and done.find_lowest() == (77_777, -5.0)
     assert [step for step, value in zip(done.steps, done.values, strict=True) if math.isnan(value)] == [50_000]
     assert done.steps[0] == 0 and done.steps[-1] == 99_999 and list(done.steps) == sorted(set(done.steps))
 
@@ -152,7 +152,7 @@ def test_a_long_curve_is_equally_dense_all_over() -> None:
     curve, source = GrowingCurve(), random.Random(2)
     for step in range(64_000):
         curve.add(step, source.random())
-    steps = curve.done().steps
+    steps = curve.build_curve().steps
     tenths = [sum(step // 6_400 == tenth for step in steps) for tenth in range(10)]
     assert max(tenths) < 2 * min(tenths)
 
@@ -163,29 +163,29 @@ def test_a_point_is_replaced_and_forgotten_wherever_it_lies() -> None:
         for step in range(length):
             curve.add(step, 0.5)
         curve.add(length - 1, 7.0)
-        assert (curve.done().steps[-1], curve.done().last) == (length - 1, 7.0)
-        curve.forget_after(3)
-        assert curve.done().steps == (0, 1, 2, 3)[: len(curve)] and curve.done().last == 0.5
+        assert (curve.build_curve().steps[-1], curve.build_curve().last) == (length - 1, 7.0)
+        curve.drop_after(3)
+        assert curve.build_curve().steps == (0, 1, 2, 3)[: len(curve)] and curve.build_curve().last == 0.5
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True, width=32), min_size=1, max_size=400))
 @settings(max_examples=60, deadline=None)
 def test_thinning_keeps_the_ends_and_the_extremes(values: list[float]) -> None:
     curve = Curve(tuple(range(len(values))), tuple(values))
-    thin = curve.thinned(20)
+    thin = curve.downsample(20)
     assert len(thin) <= max(20, 4) or len(values) <= 20
     assert thin.steps[0] == 0 and thin.steps[-1] == len(values) - 1
-    for whole, kept in ((curve.lowest(), thin.lowest()), (curve.highest(), thin.highest())):
+    for whole, kept in ((curve.find_lowest(), thin.find_lowest()), (curve.find_highest(), thin.find_highest())):
         assert (whole is None and kept is None) or (whole and kept and whole[1] == kept[1])
 
 
-def test_a_file_of_many_names_and_sayings_is_kept_within_limits(tmp_path: Path) -> None:
+def test_names_and_messages_are_limited(tmp_path: Path) -> None:
     journal = Journal(tmp_path).start()
     journal.log(1, **{f"metric_{number}": 1.0 for number in range(2_000)})
     for number in range(500):
         journal.write("warning", text=str(number))
     run = read_run(tmp_path)
-    assert len(run.curves) <= 300 and len(run.sayings) == 200 and run.more_sayings == 300
+    assert len(run.curves) <= 300 and len(run.messages) == 200 and run.num_omitted_messages == 300
 
 
 # ---- anything at all ------------------------------------------------------------------------------------------------
@@ -250,4 +250,4 @@ def test_whatever_is_in_it_a_journal_can_be_read_and_shown(lines: list[tuple[str
         path = Path(directory) / "events.jsonl"
         entries = [{"run": "a", "event": "start"}, *({"run": "a", **fields, "event": kind} for kind, fields in lines)]
         path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-        assert "</html>" in render(read_run(path))
+        assert "</html>" in render_run(read_run(path))

@@ -21,7 +21,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_two_runs_of_one_directory_are_compared(directory: Path, capsys: Any) -> None:
     assert main(["report", "out", "--run", "a", "--run", "b"]) == 0
-    assert capsys.readouterr().out.startswith("out a and out b part at step 1: loss is 1.0 and 2.0")
+    assert capsys.readouterr().out.startswith("out a and out b differ at step 1: loss is 1.0 and 2.0")
     assert (directory / "comparison.html").is_file()
 
 
@@ -31,7 +31,7 @@ def test_runs_of_several_directories_may_be_named(directory: Path, capsys: Any) 
 
 
 @pytest.mark.parametrize("words", [["out", "out", "--run", "a"], ["out", "--run", "c"], ["out", *["--run", "a"] * 9]])
-def test_what_cannot_be_meant_is_refused(directory: Path, capsys: Any, words: list[str]) -> None:
+def test_wrong_arguments_are_errors(directory: Path, capsys: Any, words: list[str]) -> None:
     assert main(["report", *words]) == 2
     said = capsys.readouterr()
     assert said.err.startswith("ostinato: ") and not said.out

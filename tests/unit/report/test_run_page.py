@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 
 from ostinato.report import html, run_page
-from ostinato.report.charts import Mark, Series, chart
-from ostinato.report.compare import comparison
+from ostinato.report.charts import Mark, Series, render_chart
+from ostinato.report.compare import compare_runs
 from ostinato.report.downsample import Curve
 from ostinato.report.journal_reader import read_run
-from ostinato.report.run_page import render, write_report
+from ostinato.report.run_page import render_run, write_report
 from tests.support.html_pages import Parsed, check_self_contained
 from tests.support.journals import Journal, whole_run
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'></title></style>&amp;"
 
 
-def test_everything_is_on_it(tmp_path: Path) -> None:
+def test_the_page_shows_every_section(tmp_path: Path) -> None:
     whole_run(tmp_path).write("warning", text="the gradient norm was large")
-    text = render(read_run(tmp_path))
+    text = render_run(read_run(tmp_path))
     check_self_contained(text)
     shown = " ".join(Parsed(text).text)
     for expected in [
@@ -45,7 +45,7 @@ def test_the_best_is_marked_also_if_it_was_evaluated_after_it_was_written(tmp_pa
         journal.evaluation(step, eval_loss=step)
     journal.write("best", step=10, metric="eval_loss", value=10.0)
     journal.write("end", step=20, best_checkpoint="checkpoint-10")
-    assert re.findall(r"(checkpoint-\d+) <span[^>]*>best<", render(read_run(tmp_path))) == ["checkpoint-10"]
+    assert re.findall(r"(checkpoint-\d+) <span[^>]*>best<", render_run(read_run(tmp_path))) == ["checkpoint-10"]
 
 
 def test_a_journal_cannot_act_on_the_page(tmp_path: Path) -> None:
@@ -67,11 +67,11 @@ def test_a_journal_cannot_act_on_the_page(tmp_path: Path) -> None:
     journal.write("best", step=21, metric=EVIL, value=1.0)
     journal.write("warning", text=EVIL)
     journal.write("error", step=21, type=EVIL, text=EVIL, traceback=EVIL, seconds={EVIL: 1.0})
-    text = render(read_run(tmp_path))
+    text = render_run(read_run(tmp_path))
     check_self_contained(text)
     assert "alert(1)" in " ".join(Parsed(text).text)
     assert "<script>alert" not in text and "<img" not in text
-    check_self_contained(comparison([tmp_path, tmp_path]))
+    check_self_contained(compare_runs([tmp_path, tmp_path]))
 
 
 def test_the_script_is_the_one_its_policy_allows(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_the_script_is_the_one_its_policy_allows(tmp_path: Path) -> None:
     import hashlib
 
     whole_run(tmp_path, until=20)
-    text = render(read_run(tmp_path))
+    text = render_run(read_run(tmp_path))
     script = text.rpartition("<script>")[2].partition("</script>")[0]
     assert f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" in text
 
@@ -95,7 +95,7 @@ def test_the_same_journal_gives_the_same_page(tmp_path: Path) -> None:
     [
         ("error", {"type": "ValueError", "text": "bad rows", "traceback": "in row 7"}, "ValueError: bad rows"),
         ("stopped", {"signal": "SIGTERM"}, "Stopped by SIGTERM after step 20. The last checkpoint is checkpoint-20."),
-        ("notice", {"text": ""}, "The journal tells of no end"),
+        ("notice", {"text": ""}, "The journal records no end"),
     ],
 )
 def test_how_a_run_ended(tmp_path: Path, kind: str, fields: dict[str, Any], told: str) -> None:
@@ -103,7 +103,7 @@ def test_how_a_run_ended(tmp_path: Path, kind: str, fields: dict[str, Any], told
     lines = journal.path.read_text().splitlines(keepends=True)
     journal.path.write_text("".join(lines[:-1]))
     journal.write(kind, step=20, **fields)
-    assert told in " ".join(Parsed(render(read_run(tmp_path))).text)
+    assert told in " ".join(Parsed(render_run(read_run(tmp_path))).text)
 
 
 @pytest.mark.parametrize(
@@ -121,24 +121,26 @@ def test_how_a_run_ended(tmp_path: Path, kind: str, fields: dict[str, Any], told
             " -u ",
         ),
         ({"words": ["python", "-m", "ipykernel_launcher"], "notebook": True}, "run its cells again", "ipykernel"),
-        ({"words": ["python", "-"]}, "the program itself is not written down", "launcher"),
+        ({"words": ["python", "-"]}, "the program itself is not recorded", "launcher"),
         ({"words": ["python", "t.py"], "launcher": "x"}, "python t.py", "torch.distributed"),
     ],
 )
-def test_how_to_repeat_it(tmp_path: Path, command: dict[str, Any], shown: str, not_shown: str) -> None:
+def test_the_command_to_repeat_a_run(tmp_path: Path, command: dict[str, Any], shown: str, not_shown: str) -> None:
     Journal(tmp_path).start(command=command, code={}, processes=1)
-    text = " ".join(Parsed(run_page._command(read_run(tmp_path))).text)
+    text = " ".join(Parsed(run_page._render_command(read_run(tmp_path))).text)
     assert shown in text and not_shown not in text
 
 
-def test_where_a_run_went_on_from(tmp_path: Path) -> None:
+def test_the_step_a_run_continued_from(tmp_path: Path) -> None:
     Journal(tmp_path).start(step=10, resumed_from={"step": 10, "checkpoint": "checkpoint-10"})
-    assert "Went on from step 10 of another run" in " ".join(Parsed(run_page._command(read_run(tmp_path))).text)
+    assert "Continued from step 10 of another run" in " ".join(
+        Parsed(run_page._render_command(read_run(tmp_path))).text
+    )
 
 
 def test_a_run_that_logged_nothing(tmp_path: Path) -> None:
     Journal(tmp_path).start(plan={}, arguments={}, origins={}, environment={}, command={}, code={})
-    text = render(read_run(tmp_path))
+    text = render_run(read_run(tmp_path))
     check_self_contained(text)
     assert "Nothing was logged" in text
 
@@ -153,7 +155,7 @@ def test_a_long_run_makes_a_page_of_bounded_size(tmp_path: Path) -> None:
             f'"grad_norm":{norm},"learning_rate":0.1}},"seconds":{{"computing":{spent}}}}}\n'
         )
     journal.raw("".join(lines))
-    text = render(read_run(tmp_path))
+    text = render_run(read_run(tmp_path))
     assert len(text) < 250_000
     assert "and clipped, in" not in text, "how many were above is not known of a curve that was thinned"
     assert f">{8 * 20_000 / 400:,.0f}<small>rows/s</small></dd><dd>mean, while training<" in text
@@ -167,7 +169,7 @@ def lines_of(drawn: str) -> list[str]:
 
 
 def test_a_line_goes_where_its_values_are() -> None:
-    drawn = chart("Loss", [Series("loss", Curve((0, 50, 100), (0.0, 5.0, 10.0)), 1)], until=100)
+    drawn = render_chart("Loss", [Series("loss", Curve((0, 50, 100), (0.0, 5.0, 10.0)), 1)], until=100)
     points = re.findall(r"[ML]([\d.]+) ([\d.]+)", lines_of(drawn)[0])
     places = [(float(x), float(y)) for x, y in points]
     assert [x for x, _ in places] == [0.0, 500.0, 1000.0]
@@ -176,15 +178,17 @@ def test_a_line_goes_where_its_values_are() -> None:
 
 
 def test_a_line_is_broken_where_there_is_no_number_and_the_place_is_marked() -> None:
-    drawn = chart("Loss", [Series("loss", Curve((1, 2, 3, 4), (1.0, math.nan, 2.0, math.inf)), 1)])
+    drawn = render_chart("Loss", [Series("loss", Curve((1, 2, 3, 4), (1.0, math.nan, 2.0, math.inf)), 1)])
     assert lines_of(drawn)[0].count("M") == 2 and 'class="bad"' in drawn
     assert "NaN" in drawn and "inf" not in lines_of(drawn)[0]
 
 
 @pytest.mark.parametrize("values", [(0.0,), (5.0, 5.0), (-1.0, -1.0), (1e-300, 1e300), (0.0, 5e-324), (math.nan,),
                                     (-1e308, 1e308), (1e16, 1e16 + 2)])  # fmt: skip
-def test_no_range_is_too_strange(values: tuple[float, ...]) -> None:
-    drawn = chart("x", [Series("x", Curve(tuple(range(len(values))), values), 1, dots=True, fill=True, smooth=True)])
+def test_axes_of_extreme_ranges(values: tuple[float, ...]) -> None:
+    drawn = render_chart(
+        "x", [Series("x", Curve(tuple(range(len(values))), values), 1, dots=True, fill=True, smooth=True)]
+    )
     assert not re.search("nan|inf", " ".join(re.findall(r' d="([^"]*)"', drawn)))
     assert not re.search(r"(?:left|top):(?:nan|inf|-?\d{5})", drawn)
     assert drawn.endswith("</figure>")
@@ -193,13 +197,13 @@ def test_no_range_is_too_strange(values: tuple[float, ...]) -> None:
 def test_a_spike_far_above_the_rest_makes_the_axis_logarithmic() -> None:
     values = [1.0 + step % 7 / 10 for step in range(100)]
     values[50] = 5_000.0
-    assert "logarithmic" in chart("Loss", [Series("loss", Curve(tuple(range(100)), tuple(values)), 1)])
+    assert "logarithmic" in render_chart("Loss", [Series("loss", Curve(tuple(range(100)), tuple(values)), 1)])
     values[50] = 3.0
-    assert "logarithmic" not in chart("Loss", [Series("loss", Curve(tuple(range(100)), tuple(values)), 1)])
+    assert "logarithmic" not in render_chart("Loss", [Series("loss", Curve(tuple(range(100)), tuple(values)), 1)])
 
 
-def test_a_chart_is_told_in_words() -> None:
-    drawn = chart("Loss", [Series("train", Curve((1, 2, 3), (3.0, 1.0, 2.0)), 1)])
+def test_a_chart_has_a_text_description() -> None:
+    drawn = render_chart("Loss", [Series("train", Curve((1, 2, 3), (3.0, 1.0, 2.0)), 1)])
     assert "train: 3 at step 1, 2 at step 3, lowest 1 at step 2, highest 3 at step 1" in drawn
 
 
@@ -207,7 +211,7 @@ def test_the_loss_of_training_has_the_first_colour_also_if_an_evaluation_was_log
     journal = Journal(tmp_path).start().log(1, eval_loss=1.0)
     journal.evaluation(1, eval_loss=1.0)
     journal.log(2, loss=2.0)
-    assert re.findall(r"--c:var\(--r(\d)\)\">(\w+)<", run_page._large_charts(read_run(tmp_path))[0]) == [
+    assert re.findall(r"--c:var\(--r(\d)\)\">(\w+)<", run_page._render_large_charts(read_run(tmp_path))[0]) == [
         ("1", "train"),
         ("2", "eval"),
     ]
@@ -216,14 +220,14 @@ def test_the_loss_of_training_has_the_first_colour_also_if_an_evaluation_was_log
 def test_one_spike_does_not_lift_the_smooth_line_for_long() -> None:
     values = [1.0 + step % 7 / 10 for step in range(200)]
     values[50] = 5_000.0
-    drawn = chart("Loss", [Series("loss", Curve(tuple(range(200)), tuple(values)), 1, smooth=True)])
+    drawn = render_chart("Loss", [Series("loss", Curve(tuple(range(200)), tuple(values)), 1, smooth=True)])
     smooth = re.findall(r"[ML][\d.]+ ([\d.]+)", lines_of(drawn)[1])
     assert float(smooth[75]) == pytest.approx(float(smooth[45]), abs=60)  # of a thousand, from the top
 
 
 def test_marks_that_are_close_stand_below_one_another() -> None:
-    marks = [Mark(10, "a run with a name parts"), Mark(10, "another parts"), Mark(90, "resumed")]
-    drawn = chart("Loss", [Series("loss", Curve((0, 100), (1.0, 2.0)), 1)], marks=marks)
+    marks = [Mark(10, "a run with a name differs"), Mark(10, "another differs"), Mark(90, "resumed")]
+    drawn = render_chart("Loss", [Series("loss", Curve((0, 100), (1.0, 2.0)), 1)], marks=marks)
     places = re.findall(r'<span class="ml[^"]*" style="left:([\d.]+)%;top:(\d+)px', drawn)
     assert places == [("10.00", "2"), ("10.00", "16"), ("90.00", "2")]
 
@@ -231,7 +235,7 @@ def test_marks_that_are_close_stand_below_one_another() -> None:
 def test_many_curves_are_folded_and_none_is_left_out_silently(tmp_path: Path) -> None:
     journal = Journal(tmp_path).start()
     journal.log(1, **{f"metric_{place}": 1.0 for place in range(100)})
-    text = render(read_run(tmp_path))
+    text = render_run(read_run(tmp_path))
     check_self_contained(text)
     assert text.count("<figure") == 90
     assert "75 more curves; another" in text and text.index("Metric 3<") < text.index("75 more curves")
@@ -240,13 +244,13 @@ def test_many_curves_are_folded_and_none_is_left_out_silently(tmp_path: Path) ->
 def test_a_short_run_is_not_advised(tmp_path: Path) -> None:
     for name, waited in (("short", 0.5), ("long", 5.0)):
         Journal(tmp_path / name).start().write("end", step=1, seconds={"computing": 0.5, "data": waited})
-        assert ("dataloader_num_workers=4" in render(read_run(tmp_path / name))) is (name == "long")
+        assert ("dataloader_num_workers=4" in render_run(read_run(tmp_path / name))) is (name == "long")
 
 
 # ---- at the end of training -----------------------------------------------------------------------------------------
 
 
-def test_half_a_page_is_never_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_is_written_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "report.html").write_text("before")
     monkeypatch.setattr(html.os, "replace", lambda *args: 1 / 0)
     with pytest.raises(ZeroDivisionError):

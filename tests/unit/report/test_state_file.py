@@ -10,7 +10,7 @@ import pytest
 
 from ostinato.cli import main
 from ostinato.report.journal_reader import JournalError, read_run
-from ostinato.report.run_page import render, write_report
+from ostinato.report.run_page import render_run, write_report
 
 HISTORY = [
     {"epoch": 0.5, "loss": 0.9, "grad_norm": 1.0, "learning_rate": 1e-3, "step": 5},
@@ -34,7 +34,7 @@ def test_the_last_checkpoint_is_shown(tmp_path: Path, capsys: Any) -> None:
     assert run.name == "out" and run.step == 10 and run.outcome == "open"
     assert run.curves["loss"].steps == (5, 10) and run.evaluated_at == (10,)
     assert run.best == {"step": 10, "metric": "eval_f1", "value": 0.7}
-    text = render(run)
+    text = render_run(run)
     assert "made from trainer_state.json" in text and "Step 10" in text and "Settings" not in text
     assert "there is no journal" in text and "Nothing was saved" not in text and "No checkpoint" not in text
     assert main(["report", str(tmp_path / "out")]) == 0
@@ -52,9 +52,9 @@ def test_a_run_that_ended(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"{}", b"[1]", b'{"log_history": 5}', b"\xff\x00", b"[" * 100_000, b'{"log_history": [1'],
 )  # fmt: skip
-def test_what_is_no_state(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_state(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "trainer_state.json").write_bytes(content)
-    with pytest.raises(JournalError, match="is no journal of a run"):
+    with pytest.raises(JournalError, match="is not a journal of a run"):
         read_run(tmp_path)
 
 
@@ -62,4 +62,4 @@ def test_entries_that_make_no_sense_are_passed_over(tmp_path: Path) -> None:
     write(tmp_path, {"log_history": [None, 5, {"loss": 1.0}, {"step": "x", "loss": 1.0}, *HISTORY], "max_steps": "y"})
     run = read_run(tmp_path)
     assert run.curves["loss"].steps == (5, 10) and run.bad_lines == 2
-    assert render(run)
+    assert render_run(run)

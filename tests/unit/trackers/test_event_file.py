@@ -46,7 +46,7 @@ def test_older_files_are_ignored_from_a_step_on(tmp_path) -> None:
     assert [(event.step, event.value) for event in events.Scalars("loss")] == [(1, 0.5), (2, 1.0), (4, 2.0)]
 
 
-def test_half_a_record_is_taken_back(tmp_path) -> None:
+def test_an_incomplete_record_is_truncated(tmp_path) -> None:
     """A disk takes as much as it has room for; no reader gets past the rest of a record."""
 
     class Full:

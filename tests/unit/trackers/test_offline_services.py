@@ -20,7 +20,7 @@ import pytest
 
 import ostinato
 from ostinato.arguments.tracker_names import KNOWN, is_installed
-from ostinato.trackers import callback_class
+from ostinato.trackers import find_callback_class
 from ostinato.trackers.base import rewrite_logs
 
 SCRIPT = """
@@ -120,7 +120,7 @@ def train(name: str, home: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.timeout(300)
-def test_its_files_have_what_was_logged(name: str, tmp_path: Path) -> None:
+def test_files_of_a_service_have_what_was_logged(name: str, tmp_path: Path) -> None:
     history = train(name, tmp_path)
     steps = [log.pop("step") for log in history]
     logged = [(step, name, value) for step, log in zip(steps, history, strict=True) for name, value in log.items()]
@@ -140,8 +140,8 @@ def test_the_file_of_swanlab_has_what_was_logged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [*READERS, "swanlab"])
-def test_one_that_is_not_installed_is_said(name: str) -> None:
+def test_a_missing_package_is_an_error(name: str) -> None:
     if is_installed(name):
         pytest.skip(f"the package of {name} is installed")
     with pytest.raises(RuntimeError, match=f"pip install {KNOWN[name][1]}"):
-        callback_class(name)()
+        find_callback_class(name)()

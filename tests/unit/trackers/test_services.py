@@ -60,7 +60,7 @@ def test_wandb_takes_name_and_project(monkeypatch) -> None:
     assert module.asked == {"project": "mine"}
 
 
-def test_wandb_goes_on_by_id_and_asks_the_service_how_far_it_is() -> None:
+def test_wandb_continues_by_id_from_the_last_logged_step() -> None:
     module = FakeWandb()
     sink = WandbSink(module)
     again = run_info(run_id="abc", step=4)
@@ -161,7 +161,7 @@ def test_mlflow_reads_its_variables(monkeypatch, capsys) -> None:
     assert module.ended == 1
 
 
-def test_mlflow_goes_on_with_a_run_and_leaves_the_users_open(monkeypatch) -> None:
+def test_mlflow_continues_a_run_and_leaves_the_users_open(monkeypatch) -> None:
     module = FakeMlflow()
     assert MlflowSink(module).start(run_info(run_id="abc", step=4)) == "abc"
     assert module.params == {}  # they are there, and mlflow does not let them change
@@ -174,7 +174,7 @@ def test_mlflow_goes_on_with_a_run_and_leaves_the_users_open(monkeypatch) -> Non
     assert theirs.ended == 0
 
 
-def test_trackio_is_told_project_name_and_space() -> None:
+def test_trackio_receives_project_name_and_space() -> None:
     asked: dict[str, Any] = {}
 
     def init(**options: Any) -> Any:

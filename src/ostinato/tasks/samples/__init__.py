@@ -1,7 +1,7 @@
-"""Samples: generated rows, few enough to see a whole recipe work within a minute, without the network.
+"""Samples: generated rows, few enough to run a whole recipe within a minute, without the network.
 
-One file for each task, named after it, with `make(directory) -> Sample`. What they share is in `sentences.py`, and in
-`unigrams.py` for language models.
+One file for each task, named after it, with `write_sample(directory) -> Sample`. What they share is in `sentences.py`,
+and in `unigrams.py` for language models.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VOCABULARY = 500  # pieces of the tokenizer that is trained for a tiny model
 
 @dataclass(frozen=True)
 class Sample:
-    """The command that `--sample` stands for, over files that were just written, and the result to expect of it.
+    """The command that `--sample` runs over the files just written, and the result to expect of it.
 
     `baseline` is the value of the metric without any learning, which the run should exceed; with
     `lower_is_better`, stay below.
@@ -30,7 +30,7 @@ class Sample:
     words: Sequence[str]
     metric: str
     baseline: float
-    meaning: str  # of the baseline: "always guessing the commonest label"
+    meaning: str  # of the baseline: "always guessing the most frequent label"
     lower_is_better: bool = False
 
     def is_beaten_by(self, metrics: Mapping[str, float]) -> bool:
@@ -39,11 +39,11 @@ class Sample:
         return value < self.baseline if self.lower_is_better else value > self.baseline
 
 
-def make_sample(task: str, directory: Path) -> Sample:
+def write_task_sample(task: str, directory: Path) -> Sample:
     """Write the sample of a task into a directory, and return it with the command that runs it."""
     module = f"{__name__}.{task.replace('-', '_')}_sample"
     try:
-        make = import_module(module).make
+        write_sample = import_module(module).write_sample
     except ModuleNotFoundError as error:
         if error.name != module:
             raise
@@ -51,23 +51,23 @@ def make_sample(task: str, directory: Path) -> Sample:
             what=f"the task {task!r} has no sample", why=f"there is no module {module}", fix="name files of rows"
         ) from None
     directory.mkdir(parents=True, exist_ok=True)
-    return make(directory)
+    return write_sample(directory)
 
 
-def command(files: Mapping[str, str], *options: str) -> list[str]:
+def build_command(files: Mapping[str, str], *options: str) -> list[str]:
     """Return the words of a command over the files of some splits.
 
-    >>> command({"train": "rows.jsonl"}, "--do_train --seed 1")
+    >>> build_command({"train": "rows.jsonl"}, "--do_train --seed 1")
     ['--train_file', 'rows.jsonl', '--do_train', '--seed', '1']
     """
     named = [word for split, file in files.items() for word in (f"--{split}_file", file)]
     return [*named, *shlex.split(" ".join(options))]
 
 
-def tiny(model_type: str, **others: float) -> str:
+def build_tiny_model_options(model_type: str, **others: float) -> str:
     """Return the options for a new model that learns within seconds on one core, and for a tokenizer trained for it.
 
-    >>> tiny("t5", d_model=64)
+    >>> build_tiny_model_options("t5", d_model=64)
     '--model_type t5 --train_tokenizer --vocab_size 500 --config_overrides d_model=64'
     """
     return f"--model_type {model_type} --train_tokenizer --vocab_size {VOCABULARY} --config_overrides " + ",".join(
@@ -75,7 +75,7 @@ def tiny(model_type: str, **others: float) -> str:
     )
 
 
-def tiny_bart() -> str:
+def build_tiny_bart_options() -> str:
     """Return the options for a new encoder-decoder model.
 
     So narrow a model needs larger initial weights than usual; otherwise it takes long to learn where to attend.
@@ -85,7 +85,7 @@ def tiny_bart() -> str:
         for side in ("encoder", "decoder")
         for name, value in {"layers": 1, "attention_heads": 4, "ffn_dim": 128}.items()
     }
-    return tiny("bart", d_model=64, **sides, max_position_embeddings=64, dropout=0.0, init_std=0.1)
+    return build_tiny_model_options("bart", d_model=64, **sides, max_position_embeddings=64, dropout=0.0, init_std=0.1)
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> str:

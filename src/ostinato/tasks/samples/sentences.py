@@ -28,15 +28,15 @@ DEEDS = ("won a race", "lost a bet", "wrote a book", "bought a boat", "built a h
          "found a coin", "broke a record")  # fmt: skip
 
 
-def source(seed: int) -> random.Random:
+def create_random(seed: int) -> random.Random:
     """Return random numbers that are the same on every machine and in every version of Python since 3.2."""
     return random.Random(seed)
 
 
-def sentence_about(subject: str, numbers: random.Random) -> str:
+def build_sentence(subject: str, numbers: random.Random) -> str:
     """Return a sentence with words of one subject among words that fit any subject.
 
-    >>> sentence_about("music", source(1))
+    >>> build_sentence("music", create_random(1))
     'Paul in Oslo wrote about the melody and the choir yesterday.'
     """
     first, second = pick(SUBJECTS[subject], numbers), pick(SUBJECTS[subject], numbers)
@@ -50,10 +50,10 @@ def pick(choices: Sequence[str], numbers: random.Random) -> str:
     return choices[numbers.randrange(len(choices))]
 
 
-def english_and_german(numbers: random.Random) -> tuple[str, str]:
+def build_translation_pair(numbers: random.Random) -> tuple[str, str]:
     """Return a sentence in both languages. German inflects adjectives by case, and puts the verb before the subject.
 
-    >>> english_and_german(source(1))
+    >>> build_translation_pair(create_random(1))
     ('often the rich dog greets the old friend', 'oft grüßt der reiche Hund den alten Freund')
     """
     time, quality, who, verb, other_quality, whom = (
@@ -66,10 +66,10 @@ def english_and_german(numbers: random.Random) -> tuple[str, str]:
     )
 
 
-def report_and_summary(numbers: random.Random) -> tuple[str, str]:
+def build_report_and_summary(numbers: random.Random) -> tuple[str, str]:
     """Return three sentences, one of which reports a person's action, and that action as the summary.
 
-    >>> text, summary = report_and_summary(source(1))
+    >>> text, summary = build_report_and_summary(create_random(1))
     >>> text
     'In Dresden they talk about the opera. In Oslo they talk about the opera. In Mainz Emil lost a bet.'
     >>> summary

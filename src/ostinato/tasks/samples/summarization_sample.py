@@ -6,23 +6,23 @@ from pathlib import Path
 
 from ostinato.metrics import metric
 
-from . import Sample, command, tiny_bart, write_rows
-from .sentences import report_and_summary, source
+from . import Sample, build_command, build_tiny_bart_options, write_rows
+from .sentences import build_report_and_summary, create_random
 
 
-def make(directory: Path) -> Sample:
+def write_sample(directory: Path) -> Sample:
     """Write reports with a summary of who did what."""
-    numbers, files, baseline = source(0), {}, 0.0
+    numbers, files, baseline = create_random(0), {}, 0.0
     for split, count in (("train", 800), ("validation", 100), ("test", 100)):
-        pairs = [report_and_summary(numbers) for _ in range(count)]
+        pairs = [build_report_and_summary(numbers) for _ in range(count)]
         rows = [{"text": text, "summary": summary} for text, summary in pairs]
         files[split] = write_rows(directory / f"{split}.jsonl", rows)
         if split == "validation":
             first = [row["text"].partition(".")[0] for row in rows]
             baseline = 100 * metric("rouge1")((first, [row["summary"] for row in rows]))["rouge1"]
-    words = command(
+    words = build_command(
         files,
-        tiny_bart(),
+        build_tiny_bart_options(),
         "--do_train --do_eval --do_predict --predict_with_generate --max_source_length 64 --max_target_length 12",
         "--source_prefix 'summarize: ' --num_train_epochs 3",
         "--per_device_train_batch_size 16 --per_device_eval_batch_size 50",

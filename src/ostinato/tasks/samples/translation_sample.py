@@ -6,22 +6,22 @@ from pathlib import Path
 
 from ostinato.metrics import metric
 
-from . import Sample, command, tiny_bart, write_rows
-from .sentences import english_and_german, source
+from . import Sample, build_command, build_tiny_bart_options, write_rows
+from .sentences import build_translation_pair, create_random
 
 
-def make(directory: Path) -> Sample:
+def write_sample(directory: Path) -> Sample:
     """Write sentences with a translation into German, which has cases and another word order."""
-    numbers, files, baseline = source(0), {}, 0.0
+    numbers, files, baseline = create_random(0), {}, 0.0
     for split, count in (("train", 600), ("validation", 100), ("test", 100)):
-        pairs = [english_and_german(numbers) for _ in range(count)]
+        pairs = [build_translation_pair(numbers) for _ in range(count)]
         rows = [{"translation": {"en": english, "de": german}} for english, german in pairs]
         files[split] = write_rows(directory / f"{split}.jsonl", rows)
         if split == "validation":
             baseline = metric("chrf")(tuple(map(list, zip(*pairs, strict=True))))["chrf"]
-    words = command(
+    words = build_command(
         files,
-        tiny_bart(),
+        build_tiny_bart_options(),
         "--source_lang en --target_lang de",
         "--do_train --do_eval --do_predict --predict_with_generate --max_source_length 32 --max_target_length 24",
         "--num_train_epochs 3 --per_device_train_batch_size 16 --per_device_eval_batch_size 50",

@@ -11,31 +11,31 @@ from typing import IO
 from ostinato import DataError
 
 
-def opened(path: Path) -> IO[str]:
+def open_text(path: Path) -> IO[str]:
     """Open a text file, compressed or not."""
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8", newline="")
     return path.open(encoding="utf-8", newline="")
 
 
-def why_unreadable(path: Path, reader: str) -> DataError | None:
+def find_file_error(path: Path, reader: str) -> DataError | None:
     """Return an error that names the line or row at fault, if it can be found."""
     try:
         if reader == "csv":
-            return _row_that_is_too_long(path)
+            return _find_long_row(path)
         if reader == "json":
-            return _line_that_is_no_row(path)
-        with opened(path) as file:
+            return _find_bad_line(path)
+        with open_text(path) as file:
             for _ in file:
                 pass
     except UnicodeDecodeError:
-        return not_utf8(path)
+        return find_encoding_error(path)
     except (OSError, EOFError, csv.Error):
-        pass  # the error of the reader has to do
+        pass  # the error of the reader is used instead
     return None
 
 
-def not_utf8(path: Path) -> DataError | None:
+def find_encoding_error(path: Path) -> DataError | None:
     """Return the error about the first line that is not UTF-8."""
     if not path.is_file():
         return None
@@ -45,30 +45,30 @@ def not_utf8(path: Path) -> DataError | None:
                 line.decode()
             except UnicodeDecodeError as error:
                 return DataError(
-                    what=f"{path}, line {number}: this is not UTF-8",
+                    what=f"{path}, line {number}: not valid UTF-8",
                     why=f"the bytes from {error.start} on are {line[error.start : error.start + 8]!r}",
                     fix=f"convert the file, if it is Latin-1: iconv -f latin1 -t utf8 {path}",
                 )
     return None
 
 
-def _row_that_is_too_long(path: Path) -> DataError | None:
+def _find_long_row(path: Path) -> DataError | None:
     is_tabbed = ".tsv" in path.suffixes
-    with opened(path) as file:
+    with open_text(path) as file:
         rows = (row for row in csv.reader(file, delimiter="\t" if is_tabbed else ",") if row)
         columns = len(next(rows, []))
         for number, row in enumerate(rows, start=1):
             if len(row) > columns:
                 return DataError(
                     what=f"{path}, row {number}: {len(row)} values for {columns} columns",
-                    why=f"a value with a {'tab' if is_tabbed else 'comma'} in it has to stand in quotes",
-                    fix="mend the row",
+                    why=f"a value that contains a {'tab' if is_tabbed else 'comma'} must be quoted",
+                    fix="correct the row",
                 )
     return None
 
 
-def _line_that_is_no_row(path: Path) -> DataError | None:
-    with opened(path) as file:
+def _find_bad_line(path: Path) -> DataError | None:
+    with open_text(path) as file:
         if ".jsonl" not in path.suffixes:
             text = file.read()
             try:
@@ -76,17 +76,17 @@ def _line_that_is_no_row(path: Path) -> DataError | None:
                 return None
             except ValueError as problem:
                 if not _is_row(text.partition("\n")[0]):
-                    return DataError(f"{path} is not JSON", f"{problem}", "mend that place")
+                    return DataError(f"{path} is not JSON", f"{problem}", "correct that position")
             file.seek(0)  # rows line by line after all
         for number, line in enumerate(file, start=1):
             try:
                 row = json.loads(line) if line.strip() else {}
             except ValueError as problem:
-                return DataError(f"{path}, line {number}: this is not JSON", f"{problem}", "mend the line")
+                return DataError(f"{path}, line {number}: not valid JSON", f"{problem}", "correct the line")
             if not isinstance(row, dict):
                 return DataError(
                     f"{path}, line {number}: a {type(row).__name__}, not an object",
-                    "a row is names with values",
+                    "a row is an object of names and values",
                     'write {"text": "..."}',
                 )
     return None
