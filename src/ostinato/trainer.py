@@ -63,7 +63,7 @@ from .data import build, columns
 from .data.batching.split_by_length import micro_batches
 from .data.collators.default import default_data_collator
 from .data.collators.padding import DataCollatorWithPadding, pads_rows
-from .data.dataset_errors import gave_no_rows
+from .data.dataset_errors import build_empty_source_error
 from .data.epoch_position import first_course, samples_at
 from .data.mixture import Mixture, MixtureSampler, mixed
 from .data.samplers import epoch_sampler
@@ -1185,7 +1185,7 @@ class Trainer(metaclass=TrainerType):
         with prepare_model(self, model), dispatch.explain_evaluation_errors(self, current_batch, dataloader, data):
             output = eval_loop.evaluation_loop(self, model, dataloader, plan, current_batch)
         if not output.num_samples:
-            raise gave_no_rows(data)
+            raise build_empty_source_error(data)
         return output
 
     prediction_loop = evaluation_loop  # the name of the same loop in 4.x

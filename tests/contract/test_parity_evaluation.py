@@ -307,7 +307,7 @@ def test_no_rows_at_all(api, stream: bool) -> None:
     if not api.is_ours and not stream:
         assert trainer.predict(data).predictions is None
         return
-    told = r"set (is empty|gave no rows)" if api.is_ours else "does not contain any data"
+    told = r"set (is empty|yielded no rows)" if api.is_ours else "does not contain any data"
     for run in (trainer.evaluate, trainer.predict):
         with pytest.raises(ValueError, match=told):
             run(data)

@@ -53,7 +53,7 @@ MISTAKES: dict[str, tuple[Callable[[], dict[str, Any]], type, str]] = {
         lambda: {"model": tiny.bert(), "train_dataset": without(tiny.classification_rows(8), "pos")},
         ValueError,
         "column 'labels' of the training set holds text (row 6: 'pos'), not numbers\n"
-        "  why: a loss is computed from the numbers of classes\n"
+        "  why: a loss is computed from class numbers\n"
         "  fix: number the classes: classes.index(row['labels'])",
     ),
     "text that the default collator leaves out": (

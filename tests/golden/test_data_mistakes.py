@@ -214,7 +214,7 @@ def one_wrong_name(api):
     """
 MissingInputError: Regression.forward needs 'x', which no column supplies
   why: the batch has labels; the data set also has inputs, which forward does not take
-  fix: rename 'inputs' to 'x', or let a data_collator make 'x'
+  fix: rename 'inputs' to 'x', or let a data_collator add 'x'
 """,
 )
 def one_wrong_name_for_a_plain_model(api):
@@ -225,7 +225,7 @@ def one_wrong_name_for_a_plain_model(api):
     """
 KeyError: 'text'
 ostinato: while rows 0, 1, 2, 3 of the training set (8 rows) were read
-ostinato: column 'text' was left out, because the model's forward does not take it; for a transform that needs it set remove_unused_columns=False
+ostinato: column 'text' was left out, because the model's forward does not take it; if a transform needs it, set remove_unused_columns=False
 """,
 )
 def a_transform_whose_column_is_left_out(api):
@@ -284,7 +284,7 @@ def raw_text_for_the_tokenizer(api):
 @mistake(
     """
 WrongValueError: 'input_ids' of the training set is raw text (row 0: 'w0 is a word')
-  why: 'input_ids' are the numbers of tokens; the text was never tokenized
+  why: 'input_ids' are token ids; the text was never tokenized
   fix: make every row {**row, **tokenizer(row["input_ids"], truncation=True)}
 """,
 )
@@ -307,7 +307,7 @@ def text_beside_tokens(api):
 @mistake(
     """
 NotARowError: row 0 of the training set is text ('w3 w4'), not a dict
-  why: a model takes numbers, each kind under its name
+  why: a model takes numbers, by name
   fix: tokenize the texts: rows = [tokenizer(text, truncation=True) for text in texts]
 """,
 )
@@ -322,7 +322,7 @@ def texts_for_rows(api):
     """
 WrongValueError: 'labels' of row 2 of the training set is text: '2'
   why: other rows have int there, and tensors hold numbers only
-  fix: make a number of it, or leave the row out
+  fix: convert it to a number, or leave the row out
 """,
 )
 def text_in_one_row(api):
@@ -333,7 +333,7 @@ def text_in_one_row(api):
     """
 WrongValueError: 'labels' of row 2 of the training set is text: '2'
   why: other rows have int there, and tensors hold numbers only
-  fix: make a number of it, or leave the row out
+  fix: convert it to a number, or leave the row out
 """,
 )
 def text_in_one_row_that_is_padded(api):
@@ -344,7 +344,7 @@ def text_in_one_row_that_is_padded(api):
     """
 WrongValueError: 'input_ids' of row 2 of the training set holds text: 'w4'
   why: other rows have list of int there, and tensors hold numbers only
-  fix: make a number of it, or leave the row out
+  fix: convert it to a number, or leave the row out
 """,
 )
 def text_among_tokens(api):
@@ -354,7 +354,7 @@ def text_among_tokens(api):
 @mistake(
     """
 WrongValueError: column 'label' of the training set holds text (row 0: 'good'), not numbers
-  why: a loss is computed from the numbers of classes
+  why: a loss is computed from class numbers
   fix: number the classes: dataset = dataset.class_encode_column("label")
 """,
 )
@@ -365,7 +365,7 @@ def classes_by_name(api):
 @mistake(
     """
 WrongValueError: column 'label' of the training set holds text (row 0: 'good'), not numbers
-  why: a loss is computed from the numbers of classes
+  why: a loss is computed from class numbers
   fix: number the classes: classes.index(row['label'])
 """,
 )
@@ -412,7 +412,7 @@ def none_in_every_row(api):
     """
 WrongValueError: 'input_ids' of row 2 of the training set is an object
   why: other rows have list of int there, and tensors hold numbers only
-  fix: make a number of it, or leave the row out
+  fix: convert it to a number, or leave the row out
 """,
 )
 def an_object_in_one_row(api):
@@ -425,7 +425,7 @@ def an_object_in_one_row(api):
 @mistake(
     """
 RaggedError: 'input_ids' has different lengths in the rows of the training set
-  why: row 0 has 2, row 1 has 3, row 2 has 4; default_data_collator makes one tensor of them and does not pad 'input_ids'
+  why: row 0 has 2, row 1 has 3, row 2 has 4; default_data_collator stacks them in one tensor and does not pad 'input_ids'
   fix: pass a tokenizer (processing_class=), or data_collator=DataCollatorWithPadding(tokenizer)
 """,
 )
@@ -436,7 +436,7 @@ def rows_of_different_lengths(api):
 @mistake(
     """
 RaggedError: 'input_ids' has different lengths in the rows of the training set
-  why: row 0 has 2, row 1 has 3, row 2 has 4; default_data_collator makes one tensor of them and does not pad 'input_ids'
+  why: row 0 has 2, row 1 has 3, row 2 has 4; default_data_collator stacks them in one tensor and does not pad 'input_ids'
   fix: pass a tokenizer (processing_class=), or data_collator=DataCollatorWithPadding(tokenizer)
 """,
 )
@@ -447,8 +447,8 @@ def tensors_of_different_lengths(api):
 @mistake(
     """
 RaggedError: 'x' has different shapes in the rows of the training set
-  why: row 0 has (3, 2, 2), row 3 has (1, 2, 2); default_data_collator makes one tensor of them
-  fix: bring all to one shape in the data set; images to one size and one number of channels
+  why: row 0 has (3, 2, 2), row 3 has (1, 2, 2); default_data_collator stacks them in one tensor
+  fix: convert all to one shape in the data set; images to one size and one number of channels
 """,
 )
 def pictures_of_different_shapes(api):
@@ -459,7 +459,7 @@ def pictures_of_different_shapes(api):
 @mistake(
     """
 WrongValueError: 'input_ids' of row 2 of the training set is a single value (5)
-  why: 'input_ids' of row 0 is a list of 2, and the rows of a batch have one form
+  why: 'input_ids' of row 0 is a list of 2, and all rows of a batch need the same form
   fix: give 'input_ids' the same form in every row
 """,
 )
@@ -470,8 +470,8 @@ def a_number_for_a_list(api):
 @mistake(
     """
 RaggedError: row 2 of the training set has 4 input_ids and 1 attention_mask
-  why: 'attention_mask' says something about each of 'input_ids', so they must be equally many
-  fix: take both from the same call of the tokenizer, and cut both where one is cut
+  why: 'attention_mask' has one value for each of 'input_ids', so both must have the same length
+  fix: take both from the same call of the tokenizer, and truncate both to the same length
 """,
 )
 def a_mask_of_another_length(api):
@@ -482,7 +482,7 @@ def a_mask_of_another_length(api):
 @mistake(
     """
 RaggedError: 'input_ids' of row 0 of the training set has the shape (1, 2) instead of (2,)
-  why: each row is a batch of one, as tokenizer(text, return_tensors="pt") makes them
+  why: each row is a batch of one, which is what tokenizer(text, return_tensors="pt") returns
   fix: leave return_tensors out of the tokenizer call in the data set, or take row['input_ids'][0]
 """,
 )
@@ -494,7 +494,7 @@ def each_row_a_batch_of_one(api):
 @mistake(
     """
 RaggedError: 'labels' has different lengths in the rows of the training set
-  why: row 0 has 2, row 1 has 3, row 2 has 4; DataCollatorWithPadding makes one tensor of them and does not pad 'labels'
+  why: row 0 has 2, row 1 has 3, row 2 has 4; DataCollatorWithPadding stacks them in one tensor and does not pad 'labels'
   fix: pass data_collator=DataCollatorForTokenClassification(tokenizer), or for a language model DataCollatorForLanguageModeling(tokenizer, mlm=False)
 """,
 )
@@ -505,7 +505,7 @@ def labels_that_nobody_pads(api):
 @mistake(
     """
 RaggedError: 'labels' has different lengths in the rows of the training set
-  why: row 0 has 2, row 1 has 3, row 2 has 4; DataCollatorWithPadding makes one tensor of them and does not pad 'labels'
+  why: row 0 has 2, row 1 has 3, row 2 has 4; DataCollatorWithPadding stacks them in one tensor and does not pad 'labels'
   fix: pass data_collator=DataCollatorForSeq2Seq(tokenizer, model=model), which pads labels of any length
 """,
 )
@@ -518,7 +518,7 @@ def targets_that_nobody_pads(api):
     """
 RaggedError: row 2 of the training set has 4 tokens and 9 labels
   why: every token needs one; usually the tokens were truncated and the labels were not
-  fix: spread the labels with tokenizer(words, is_split_into_words=True, truncation=True).word_ids(); -100 for tokens that do not count
+  fix: align the labels with tokenizer(words, is_split_into_words=True, truncation=True).word_ids(); -100 for tokens that do not count
 """,
 )
 def more_labels_than_tokens(api):
@@ -530,7 +530,7 @@ def more_labels_than_tokens(api):
     """
 RaggedError: row 2 of the training set has 3 tokens and 2 labels
   why: other rows have as many labels as tokens; usually the labels of words were not aligned to sub-words
-  fix: align them; targets with lengths of their own need DataCollatorForSeq2Seq(tokenizer, model=model)
+  fix: align them; targets of another length than the input need DataCollatorForSeq2Seq(tokenizer, model=model)
 """,
 )
 def fewer_labels_than_tokens(api):
@@ -542,7 +542,7 @@ def fewer_labels_than_tokens(api):
     """
 WrongValueError: 'labels' of row 0 of the training set is text: 'w3'
   why: labels are numbers, one for every token
-  fix: tokenize targets too: tokenizer(text, text_target=target, truncation=True) makes labels of them
+  fix: tokenize targets too: tokenizer(text, text_target=target, truncation=True) returns them as labels
 """,
 )
 def targets_that_are_text(api):
@@ -555,8 +555,8 @@ def targets_that_are_text(api):
 
 @mistake(
     """
-NoPadTokenError: the tokenizer (TokenizersBackend) has no pad token, so rows cannot be brought to one length
-  why: a batch is a rectangle; short rows are filled up with the pad token
+NoPadTokenError: the tokenizer (TokenizersBackend) has no pad token, so rows cannot be padded to one length
+  why: the rows of a batch have the same length; short rows are filled with the pad token
   fix: set tokenizer.pad_token = tokenizer.eos_token
 """,
 )
@@ -566,8 +566,8 @@ def no_pad_token(api):
 
 @mistake(
     """
-NoPadTokenError: the tokenizer (TokenizersBackend) has no pad token, so rows cannot be brought to one length
-  why: a batch is a rectangle; short rows are filled up with the pad token
+NoPadTokenError: the tokenizer (TokenizersBackend) has no pad token, so rows cannot be padded to one length
+  why: the rows of a batch have the same length; short rows are filled with the pad token
   fix: tokenizer.add_special_tokens({'pad_token': '[PAD]'}), and model.resize_token_embeddings(len(tokenizer))
 """,
 )
@@ -616,7 +616,7 @@ def a_row_with_another_name(api):
     """
 NotARowError: row 0 of the training set is a tuple of Tensor and Tensor, not a dict
   why: the model is called with keyword arguments, so every value needs a name
-  fix: let the data set return dicts, such as {"x": ..., "labels": ...}, or pass a data_collator that makes a dict of such rows
+  fix: let the data set return dicts, such as {"x": ..., "labels": ...}, or pass a data_collator that converts such rows to dicts
 """,
 )
 def rows_of_a_tensor_data_set(api):
@@ -627,7 +627,7 @@ def rows_of_a_tensor_data_set(api):
     """
 NotARowError: row 0 of the training set is a tuple of list and int, not a dict
   why: the model is called with keyword arguments, so every value needs a name
-  fix: let the data set return dicts, such as {"input_ids": ..., "labels": ...}, or pass a data_collator that makes a dict of such rows
+  fix: let the data set return dicts, such as {"input_ids": ..., "labels": ...}, or pass a data_collator that converts such rows to dicts
 """,
 )
 def rows_that_are_tuples_for_the_tokenizer(api):
@@ -638,7 +638,7 @@ def rows_that_are_tuples_for_the_tokenizer(api):
     """
 NotARowError: row 0 of the training set is a Tensor, not a dict
   why: the model is called with keyword arguments, so every value needs a name
-  fix: let the data set return dicts, such as {"x": ..., "labels": ...}, or pass a data_collator that makes a dict of such rows
+  fix: let the data set return dicts, such as {"x": ..., "labels": ...}, or pass a data_collator that converts such rows to dicts
 """,
 )
 def tensors_for_a_data_set(api):
@@ -663,7 +663,7 @@ def a_forgotten_return(api):
     """
 DataError: the training set is empty
   why: it has 0 rows
-  fix: check the split, the filter or the slice that made it
+  fix: check the split, the filter or the slice that produced it
 """,
 )
 def no_rows(api):
@@ -696,8 +696,8 @@ def a_dataset_dict(api):
 @mistake(
     """
 NotADataSetError: the training set is a dict of columns: 'input_ids' and 'labels'
-  why: rows are read by number; a slice like dataset[:100] or tokenizer(texts) gives columns
-  fix: make rows of them: datasets.Dataset.from_dict(dict(columns)); instead of a slice, take dataset.select(range(100))
+  why: rows are read by number; a slice like dataset[:100] or tokenizer(texts) returns columns
+  fix: convert them to rows: datasets.Dataset.from_dict(dict(columns)); instead of a slice, use dataset.select(range(100))
 """,
 )
 def a_slice_of_a_table(api):
@@ -706,7 +706,7 @@ def a_slice_of_a_table(api):
 
 @mistake(
     """
-NotADataSetError: the training set is a DataFrame of pandas
+NotADataSetError: the training set is a pandas DataFrame
   why: its [0] is a column, not a row
   fix: pass datasets.Dataset.from_pandas(frame), or frame.to_dict('records')
 """,
@@ -719,8 +719,8 @@ def a_data_frame(api):
 @mistake(
     """
 NotADataSetError: the training set is the class Pictures, not a data set
-  why: a class has no rows; the objects made of it have
-  fix: pass an object: Pictures(...)
+  why: a class has no rows; its instances have
+  fix: pass an instance: Pictures(...)
 """,
 )
 def a_class_for_a_data_set(api):
@@ -763,9 +763,9 @@ def fewer_rows_than_a_batch(api):
 
 @mistake(
     """
-DataError: the sampler of the training set gives no rows
-  why: its length is 0, while the data set has rows
-  fix: check the indices or weights that the sampler was made of
+DataError: the sampler of the training set yields no rows
+  why: its length is 0, although the data set has rows
+  fix: check the indices or weights of the sampler
 """,
 )
 def a_sampler_without_rows(api):
@@ -774,9 +774,9 @@ def a_sampler_without_rows(api):
 
 @mistake(
     """
-DataError: the training set gave no batch
-  why: it ended without giving a row
-  fix: check the files, the filter or the sampler behind it; a generator can be read only once
+DataError: the training set yielded no batch
+  why: it ended before its first row
+  fix: check its files, its filter or its sampler; a generator can be read only once
 """,
 )
 def a_stream_without_rows(api):
@@ -785,7 +785,7 @@ def a_stream_without_rows(api):
 
 @mistake(
     """
-DataError: the training set gave no batch
+DataError: the training set yielded no batch
   why: it ended before a batch of 4 rows was full, and dataloader_drop_last=True drops the rest
   fix: set dataloader_drop_last=False, or a smaller batch size
 """,
@@ -873,7 +873,7 @@ def a_stream_that_breaks_in_a_worker(api):
 @mistake(
     """
 TypeError: expected Tensor as element 0 in argument 0, but got list
-ostinato: while rows 0, 1, 2, 3 of the training set were joined by my_collator
+ostinato: while rows 0, 1, 2, 3 of the training set were collated by my_collator
 """,
 )
 def a_collator_that_fails(api):
@@ -883,7 +883,7 @@ def a_collator_that_fails(api):
 @mistake(
     """
 TypeError: expected Tensor as element 0 in argument 0, but got list
-ostinato: while rows 0, 1, 2, 3 of the training set were joined by my_collator
+ostinato: while rows 0, 1, 2, 3 of the training set were collated by my_collator
 """,
 )
 def a_collator_that_fails_in_a_worker(api):
@@ -897,8 +897,8 @@ def a_collator_that_fails_in_a_worker(api):
 
 @mistake(
     """
-CollatorError: data_collator is the class DataCollatorWithPadding, not an object of it
-  why: it is called with rows, and a class would take them for the arguments of a new object
+CollatorError: data_collator is the class DataCollatorWithPadding, not an instance of it
+  why: it is called with rows, and a class would take them as the arguments of a new instance
   fix: pass data_collator=DataCollatorWithPadding(...)
 """,
 )
@@ -909,7 +909,7 @@ def a_collator_that_is_a_class(api):
 @mistake(
     """
 RaggedError: 'input_ids' has different lengths in the rows of the training set
-  why: row 0 has 2, row 1 has 3, row 2 has 4; default_data_collator makes one tensor of them and does not pad 'input_ids'
+  why: row 0 has 2, row 1 has 3, row 2 has 4; default_data_collator stacks them in one tensor and does not pad 'input_ids'
   fix: pass a tokenizer (processing_class=), or data_collator=DataCollatorWithPadding(tokenizer)
 """,
 )
@@ -943,7 +943,7 @@ def a_row_that_prediction_cannot_read(api):
 @mistake(
     """
 RaggedError: 'input_ids' has different lengths in the rows of the evaluation set
-  why: row 0 has 2, row 1 has 3, row 2 has 4; default_data_collator makes one tensor of them and does not pad 'input_ids'
+  why: row 0 has 2, row 1 has 3, row 2 has 4; default_data_collator stacks them in one tensor and does not pad 'input_ids'
   fix: pass a tokenizer (processing_class=), or data_collator=DataCollatorWithPadding(tokenizer)
 """,
 )

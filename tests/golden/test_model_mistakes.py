@@ -546,7 +546,7 @@ def a_column_that_forward_does_not_take(shop):
     """
     Net.forward needs 'x', which no column supplies
       why: the batch has labels; the data set also has features, which forward does not take
-      fix: rename 'features' to 'x', or let a data_collator make 'x'
+      fix: rename 'features' to 'x', or let a data_collator add 'x'
     """,
     TypeError,
 )

@@ -8,10 +8,10 @@ from typing import Any
 from ..core.errors import DataError
 from ..core.notices import warn
 from .batching.split_by_length import SplitBatch
-from .row_types import BadRow, RowKey, StandIn, bad_row
+from .row_types import BadRow, PaddingRow, RowKey, find_bad_row
 
-SHOWN = 20  # row numbers listed in one line
-TRIED = 100  # rows tried in the search for a readable one
+MAX_SHOWN = 20  # row numbers listed in one line
+MAX_TRIES = 100  # rows tried in the search for a readable one
 
 
 class SkippingRows:
@@ -51,7 +51,7 @@ class SkippingRows:
         return getattr(self.rows, name)
 
 
-class Readable:
+class ReadableRowFinder:
     """Find a row of a data set that can be read, for a process that has none in a step."""
 
     def __init__(self, rows: Any) -> None:
@@ -60,15 +60,15 @@ class Readable:
 
     def __call__(self) -> Any:
         row = None
-        for index in range(self._index, min(self._index + TRIED, len(self.rows))):
+        for index in range(self._index, min(self._index + MAX_TRIES, len(self.rows))):
             row = self.rows[index]
-            if bad_row(row) is None:
+            if find_bad_row(row) is None:
                 self._index = index
                 return row
-        raise nothing_readable("training set", min(TRIED, len(self.rows)), bad_row(row))
+        raise build_unreadable_error("training set", min(MAX_TRIES, len(self.rows)), find_bad_row(row))
 
 
-class GoodBatch(SplitBatch):
+class FilteredBatch(SplitBatch):
     """The micro-batches of the rows that could be read, and the rows that could not."""
 
     skipped: tuple[BadRow, ...] = ()
@@ -80,33 +80,37 @@ class SkippingCollator:
     """Collate the rows that could be read.
 
     If there are none, the batch is empty. Where processes wait for one another it is a padding batch instead, made of
-    a row from `readable` or of a given `StandIn`.
+    a row from `find_readable` or of a given `PaddingRow`.
     """
 
     cuts = True
 
-    def __init__(self, data_collator: Callable[[list[Any]], Any], readable: Callable[[], Any] | None = None) -> None:
-        self.data_collator, self.readable = data_collator, readable
+    def __init__(
+        self, data_collator: Callable[[list[Any]], Any], find_readable: Callable[[], Any] | None = None
+    ) -> None:
+        self.data_collator, self.find_readable = data_collator, find_readable
 
-    def __call__(self, rows: list[Any]) -> GoodBatch:
-        good, is_padding_batch = self.seen(rows), False
+    def __call__(self, rows: list[Any]) -> FilteredBatch:
+        good, is_padding_batch = self.prepare_rows(rows), False
         if not good:
-            good = [row.row for row in rows if isinstance(row, StandIn)]
-            good = [self.readable()] if self.readable is not None and not good else good
+            good = [row.row for row in rows if isinstance(row, PaddingRow)]
+            good = [self.find_readable()] if self.find_readable is not None and not good else good
             is_padding_batch = bool(good)
         inside = self.data_collator(good) if good else None
-        batch = GoodBatch([] if inside is None else [inside])
-        batch.skipped = tuple(bad for row in rows if (bad := bad_row(row)) is not None)
+        batch = FilteredBatch([] if inside is None else [inside])
+        batch.skipped = tuple(bad for row in rows if (bad := find_bad_row(row)) is not None)
         batch.sources, batch.is_padding_batch = getattr(inside, "sources", ()), is_padding_batch
         return batch
 
-    def seen(self, rows: list[Any]) -> list[Any]:
+    def prepare_rows(self, rows: list[Any]) -> list[Any]:
         """Return the rows that are collated."""
-        return [rows[place] for place in self.kept(rows)]
+        return [rows[place] for place in self.select_positions(rows)]
 
-    def kept(self, rows: list[Any]) -> list[int]:
+    def select_positions(self, rows: list[Any]) -> list[int]:
         """Return the positions of the rows that are collated."""
-        return [place for place, row in enumerate(rows) if bad_row(row) is None and not isinstance(row, StandIn)]
+        return [
+            place for place, row in enumerate(rows) if find_bad_row(row) is None and not isinstance(row, PaddingRow)
+        ]
 
 
 class SkippedRows:
@@ -124,21 +128,21 @@ class SkippedRows:
             row = BadRow(index, reason, source)
             if row.key not in self.reasons:
                 self.reasons[row.key] = reason
-                self._tell(row)
+                self._report(row)
 
-    def _tell(self, row: BadRow) -> None:
-        if len(self.reasons) <= SHOWN:
-            warn(f"{_named(row.key)} is skipped: {row.reason}")
-        elif len(self.reasons) == SHOWN + 1:
-            warn(f"more than {SHOWN} rows are skipped: trainer.skipped_rows lists them all")
+    def _report(self, row: BadRow) -> None:
+        if len(self.reasons) <= MAX_SHOWN:
+            warn(f"{_name_row(row.key)} is skipped: {row.reason}")
+        elif len(self.reasons) == MAX_SHOWN + 1:
+            warn(f"more than {MAX_SHOWN} rows are skipped: trainer.skipped_rows lists them all")
 
-    def summary(self) -> str | None:
+    def summarize(self) -> str | None:
         """Return a line for the end of training; None if no row was skipped."""
         if not self.reasons:
             return None
         keys = sorted(self.reasons, key=lambda key: key if isinstance(key, tuple) else ("", key))
-        more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
-        shown = ", ".join(str(key) if isinstance(key, int) else f"{key[0]} {key[1]}" for key in keys[:SHOWN])
+        more = f" and {len(keys) - MAX_SHOWN} more" if len(keys) > MAX_SHOWN else ""
+        shown = ", ".join(str(key) if isinstance(key, int) else f"{key[0]} {key[1]}" for key in keys[:MAX_SHOWN])
         return f"{len(keys)} rows of the training set were skipped: {shown}{more}"
 
     def progress(self) -> list[list[Any]]:
@@ -151,17 +155,17 @@ class SkippedRows:
             self.reasons[BadRow(index, reason, source).key] = reason
 
 
-def _named(key: RowKey) -> str:
+def _name_row(key: RowKey) -> str:
     if isinstance(key, tuple):
         return f"row {key[1]} of set {key[0]!r} of the training set"
     return f"row {key} of the training set"
 
 
-def nothing_readable(source: str, count: int, last: Any) -> DataError:
+def build_unreadable_error(source: str, count: int, last: Any) -> DataError:
     """Return the error for so many unreadable rows in succession that the cause is not a single row."""
     reason = getattr(last, "reason", None) or (f"{type(last).__name__}: {last}" if last is not None else "")
     return DataError(
-        what=f"{count} rows of the {source}, one after another, could not be read",
-        why=f"the last one gave {reason}" if reason else "there is none to compute anything from",
-        fix="check that the files are there; skip_bad_rows=True is for single rows",
+        what=f"{count} rows of the {source} in succession could not be read",
+        why=f"the last one raised {reason}" if reason else "a batch needs at least one row that can be read",
+        fix="check that the files exist; skip_bad_rows=True is for single rows",
     )

@@ -9,11 +9,11 @@ from torch.utils.data import Dataset, get_worker_info
 
 from .bad_rows import SkippingRows
 from .columns import has_columns
-from .dataset_errors import Rows
+from .dataset_errors import RowNames
 from .row_random import Apart, Draw, Seeder
 from .samplers.base import announce_epoch
 from .streams.shards import Collate, all_rows_of
-from .worker_errors import Failure, joining_failed, reading_failed
+from .worker_errors import WorkerFailure, raise_collate_error, raise_read_error
 
 
 def as_it_is(batch: Any) -> Any:
@@ -37,7 +37,7 @@ class BatchReader(Dataset[Any]):
         except Exception as error:
             if get_worker_info() is None:
                 raise
-            return Failure.of(error)
+            return WorkerFailure.of(error)
 
     def _read_here(self, wanted: Draw) -> Any:
         assert self.apart is not None
@@ -71,9 +71,9 @@ class BatchReader(Dataset[Any]):
             return self.collate(found)
         except Exception as error:
             if found is None:
-                reading_failed(error, self.rows, indices if many else indices[len(part) :][:1], self.source)
-            rows = Rows(self.source, indices, has_columns(self.rows))
-            joining_failed(error, self.collate, found, rows, self.rows)
+                raise_read_error(error, self.rows, indices if many else indices[len(part) :][:1], self.source)
+            rows = RowNames(self.source, indices, has_columns(self.rows))
+            raise_collate_error(error, self.collate, found, rows, self.rows)
 
 
 def begin_worker(worker_id: int, then: Callable[[int], None] | None) -> None:

@@ -13,7 +13,7 @@ from ..core.notices import note_once
 from ..core.protocols import LoaderHost
 from ..core.random import undisturbed
 from . import columns, loader
-from .bad_rows import Readable, SkippingCollator, SkippingRows
+from .bad_rows import ReadableRowFinder, SkippingCollator, SkippingRows
 from .batching.packing_check import packing_for
 from .batching.split_by_length import SplitCollator, pads_to_multiple_of
 from .batching.token_budget import token_batches
@@ -70,7 +70,7 @@ def build_loader(
     if skips:
         # A process without rows would block the others. For a stream, the reader supplies the padding batch itself.
         alone = settings.world_size == 1 or is_iterable(dataset)
-        collator = SkippingCollator(collator, None if alone else Readable(dataset))
+        collator = SkippingCollator(collator, None if alone else ReadableRowFinder(dataset))
     return loader.build_loader(
         dataset,
         batch_size=batch_size,

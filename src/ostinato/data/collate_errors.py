@@ -19,50 +19,51 @@ from .dataset_errors import (
     MissingColumnError,
     NotARowError,
     RaggedError,
-    Rows,
+    RowNames,
     RowsError,
     WrongValueError,
-    called,
-    no_pad_token,
-    shortened,
+    build_no_pad_token_error,
+    find_collator_name,
+    shorten,
     with_article,
 )
 
 _ONE_TENSOR = "makes one tensor of every column, and tensors hold numbers only"
 
 
-def collating_failed(error: Exception, collator: Any, found: Sequence[Any], rows: Rows) -> NoReturn:
-    """Raise the error for rows that could not be joined: a named one if the cause is known, else the collator's own.
+def raise_collator_error(error: Exception, collator: Any, found: Sequence[Any], rows: RowNames) -> NoReturn:
+    """Raise the error for rows that could not be collated: our own if the cause is known, else the collator's.
 
     The collator's own error gets a note. `found` are the rows as the collator received them.
     """
-    if isinstance(error, RowsError) and error.retell is not None:
-        raise error.retell(rows) or error from error.__cause__
+    if isinstance(error, RowsError) and error.rebuild is not None:
+        raise error.rebuild(rows) or error from error.__cause__
     if not isinstance(error, OstinatoError):
-        known = _of_transformers(collator, found, rows)
+        known = _find_transformers_fault(collator, found, rows)
         if known is not None:
             raise known from error
-        add_note(error, f"ostinato: while {rows.all()} were joined by {called(collator)}")
-        outlier = _outlier(found, rows)
+        add_note(error, f"ostinato: while {rows.name_all()} were collated by {find_collator_name(collator)}")
+        outlier = _find_outlier(found, rows)
         if outlier is not None:
-            add_note(error, f"ostinato: what stands out: {outlier}")
+            add_note(error, f"ostinato: possible cause: {outlier}")
     raise error
 
 
-def _outlier(found: Sequence[Any], rows: Rows) -> str | None:
+def _find_outlier(found: Sequence[Any], rows: RowNames) -> str | None:
     """Return what is different in one of the rows, as a hint at the cause."""
     mappings = [isinstance(row, Mapping) for row in found]
     if not any(mappings):
         return None
     if not all(mappings):
         place = mappings.index(False)
-        return not_a_row(found[place], place, rows).what
+        return build_not_a_row_error(found[place], place, rows).what
     for name in found[0]:
-        if any(name not in row for row in found):
-            return _missing_column(found, rows, name, next(i for i, row in enumerate(found) if name not in row)).what
+        lacking = [place for place, row in enumerate(found) if name not in row]
+        if lacking:
+            return _build_missing_column_error(found, rows, name, lacking[0]).what
         values = [row[name] for row in found]
-        if any(odd_leaf(value) is NUMBERS for value in values):
-            problem = _wrong_value(values, rows, name, "") or _mixed_forms(values, rows, name)
+        if any(find_odd_leaf(value) is ONLY_NUMBERS for value in values):
+            problem = _find_wrong_value(values, rows, name, "") or _find_mixed_forms(values, rows, name)
             if problem is not None:
                 return problem.what
     return None
@@ -72,30 +73,30 @@ def _outlier(found: Sequence[Any], rows: Rows) -> str | None:
 _PADS_LABELS = {"DataCollatorForTokenClassification": True, "DataCollatorForSeq2Seq": False}
 
 
-def _of_transformers(collator: Any, found: Sequence[Any], rows: Rows) -> DataError | None:
+def _find_transformers_fault(collator: Any, found: Sequence[Any], rows: RowNames) -> DataError | None:
     """Return the known errors of transformers' own collators. What other collators require is not known here."""
     if str(getattr(collator, "__module__", "")).partition(".")[0] != "transformers":
         return None
-    tokenizer, name = getattr(collator, "tokenizer", None), called(collator)
+    tokenizer, name = getattr(collator, "tokenizer", None), find_collator_name(collator)
     if tokenizer is None:
-        return not_rows(found, rows) or column_at_fault(found, rows, _names_of(found), collator=name)
-    known = unpaddable(tokenizer, found, rows, collator=name, labels=name == "DataCollatorWithPadding")
+        return find_non_row(found, rows) or find_column_fault(found, rows, _list_columns(found), collator=name)
+    known = find_padding_fault(tokenizer, found, rows, collator=name, labels=name == "DataCollatorWithPadding")
     if known is None and name in _PADS_LABELS:
-        known = token_labels_at_fault(found, rows, collator=name, aligned=_PADS_LABELS[name])
+        known = _find_token_label_fault(found, rows, collator=name, aligned=_PADS_LABELS[name])
     return known
 
 
 # Columns that a collator left out ------------------------------------------------------------------------------------
 
 
-def absent_columns(dataset: Any, indices: Sequence[int], source: str, names: Collection[str]) -> RowsError | None:
+def find_absent_columns(dataset: Any, indices: Sequence[int], source: str, names: Collection[str]) -> RowsError | None:
     """Return why these columns are missing in the batch, for a model that needs them; None if no reason is found.
 
     `default_data_collator` leaves out columns that are text or None in the first row of a batch. The rows are read
     again.
 
     >>> rows = [{"x": 1.0, "labels": None}, {"x": 2.0, "labels": 1}]
-    >>> print(absent_columns(rows, [0, 1], "training set", ["labels"]))
+    >>> print(find_absent_columns(rows, [0, 1], "training set", ["labels"]))
     'labels' of row 0 of the training set is None
       why: it is the first row of its batch, so the batch has no 'labels'; other rows have int there
       fix: fill it in, or leave out the rows where row['labels'] is None
@@ -106,42 +107,42 @@ def absent_columns(dataset: Any, indices: Sequence[int], source: str, names: Col
         return None
     if not found or not all(isinstance(row, Mapping) for row in found):
         return None
-    rows = Rows(source, indices, has_columns(dataset))
+    rows = RowNames(source, indices, has_columns(dataset))
     for name in names:
         for alias in (name, "label", "label_ids") if name == "labels" else (name,):
-            problem = _absent_column(found, rows, alias)
+            problem = _find_absent_column(found, rows, alias)
             if problem is not None:
                 return problem
         if name == "input_ids" and name not in found[0]:
             texts = [each for each, value in found[0].items() if isinstance(value, str) and not is_label(each)]
-            return no_input(found[0], 0, rows, name) if texts else None
+            return build_no_input_error(found[0], 0, rows, name) if texts else None
     return None
 
 
-def _absent_column(found: Sequence[Mapping[str, Any]], rows: Rows, name: str) -> RowsError | None:
+def _find_absent_column(found: Sequence[Mapping[str, Any]], rows: RowNames, name: str) -> RowsError | None:
     values = [row.get(name) for row in found]
     if all(value is None for value in values) and name not in found[0]:
         return None
     if isinstance(values[0], str) and not is_label(name) and name != "input_ids":
         return WrongValueError(
-            what=f"column {name!r} of the {rows.source} holds text ({rows.name(0)}: {shortened(values[0])})",
+            what=f"column {name!r} of the {rows.source} holds text ({rows.name(0)}: {shorten(values[0])})",
             why="default_data_collator leaves out columns of text: tensors hold numbers only",
-            fix="make numbers of it in the data set",
+            fix="convert it to numbers in the data set",
         )
     if isinstance(values[0], str) or all(value is None for value in values):
-        return _wrong_column(values, rows, name, values[0], "default_data_collator")
+        return _build_wrong_column_error(values, rows, name, values[0], "default_data_collator")
     if values[0] is not None:
         return None
     first = f"it is the first row of its batch, so the batch has no {name!r}; other rows have"
-    usual = _kind(next(value for value in values if value is not None))
+    usual = _describe_type(next(value for value in values if value is not None))
     if name in found[0]:
         return WrongValueError(
-            what=f"{name!r} of {rows.full(0)} is None",
+            what=f"{name!r} of {rows.full_name(0)} is None",
             why=f"{first} {usual} there",
             fix=f"fill it in, or leave out the rows where row[{name!r}] is None",
         )
     return MissingColumnError(
-        what=f"{rows.full(0)} has no {name!r}",
+        what=f"{rows.full_name(0)} has no {name!r}",
         why=f"{first} it",
         fix=f"give every row its {name!r}, or leave such rows out",
     )
@@ -150,39 +151,39 @@ def _absent_column(found: Sequence[Mapping[str, Any]], rows: Rows, name: str) ->
 # Rows that are not dicts ---------------------------------------------------------------------------------------------
 
 
-def not_rows(found: Sequence[Any], rows: Rows) -> RowsError | None:
+def find_non_row(found: Sequence[Any], rows: RowNames) -> RowsError | None:
     """Return the error for the first row that is not a mapping."""
     for place, row in enumerate(found):
         if not isinstance(row, Mapping):
-            return not_a_row(row, place, rows)
+            return build_not_a_row_error(row, place, rows)
     return None
 
 
-def not_a_row(row: Any, place: int, rows: Rows) -> NotARowError:
+def build_not_a_row_error(row: Any, place: int, rows: RowNames) -> NotARowError:
     """Return the error for a row that is not a dict, with what it is instead."""
-    name = rows.full(place)
+    name = rows.full_name(place)
     if row is None:
         return NotARowError(
             what=f"{name} is None",
             why="the data set's __getitem__ returned nothing, or the list holds None",
-            fix=f"let every row be a dict, such as {_example(rows)}",
+            fix=f"let every row be a dict, such as {_format_example_row(rows)}",
         )
     if isinstance(row, str):
         return NotARowError(
-            what=f"{name} is text ({shortened(row)}), not a dict",
-            why="a model takes numbers, each kind under its name",
+            what=f"{name} is text ({shorten(row)}), not a dict",
+            why="a model takes numbers, by name",
             fix="tokenize the texts: rows = [tokenizer(text, truncation=True) for text in texts]",
         )
-    inside = f" of {_types(row)}" if isinstance(row, (tuple, list)) and 0 < len(row) <= 4 else ""
+    inside = f" of {_format_types(row)}" if isinstance(row, (tuple, list)) and 0 < len(row) <= 4 else ""
     return NotARowError(
         what=f"{name} is {with_article(row)}{inside}, not a dict",
         why="the model is called with keyword arguments, so every value needs a name",
-        fix=f"let the data set return dicts, such as {_example(rows)}, or pass a data_collator that makes a dict of "
-        "such rows",
+        fix=f"let the data set return dicts, such as {_format_example_row(rows)}, or pass a data_collator that "
+        "converts such rows to dicts",
     )
 
 
-def _example(rows: Rows) -> str:
+def _format_example_row(rows: RowNames) -> str:
     """Return an example row, with the names of the model where they are known."""
     inputs = [name for name in rows.columns if not is_label(name)]
     label = "labels" if not rows.columns or "labels" in rows.columns else None
@@ -190,16 +191,16 @@ def _example(rows: Rows) -> str:
     return "{" + ", ".join(f'"{name}": ...' for name in names) + "}"
 
 
-def _types(values: Iterable[Any]) -> str:
+def _format_types(values: Iterable[Any]) -> str:
     return " and ".join(type(value).__name__ for value in values)
 
 
 # Columns that make no tensor -----------------------------------------------------------------------------------------
 
 
-def column_at_fault(
+def find_column_fault(
     found: Sequence[Mapping[str, Any]],
-    rows: Rows,
+    rows: RowNames,
     names: Iterable[str],
     *,
     collator: str,
@@ -209,53 +210,55 @@ def column_at_fault(
     for name in names:
         lacking = [place for place, row in enumerate(found) if name not in row]
         if lacking:
-            return _missing_column(found, rows, name, lacking[0])
+            return _build_missing_column_error(found, rows, name, lacking[0])
         values = [row[name] for row in found]
-        problem = _wrong_value(values, rows, name, collator) or _extra_dimension(values, rows, name)
-        problem = problem or _mixed_forms(values, rows, name)
+        problem = _find_wrong_value(values, rows, name, collator) or _find_extra_dimension(values, rows, name)
+        problem = problem or _find_mixed_forms(values, rows, name)
         if problem is None and name not in padded:
-            problem = _ragged(found, rows, name, collator)
+            problem = _find_ragged_values(found, rows, name, collator)
         if problem is not None:
             return problem
     return None
 
 
-def _names_of(found: Sequence[Any]) -> list[str]:
+def _list_columns(found: Sequence[Any]) -> list[str]:
     """Return the columns of a batch, which are those of its first row."""
     return list(found[0]) if found and isinstance(found[0], Mapping) else []
 
 
-def _missing_column(found: Sequence[Mapping[str, Any]], rows: Rows, name: str, place: int) -> RowsError:
+def _build_missing_column_error(
+    found: Sequence[Mapping[str, Any]], rows: RowNames, name: str, place: int
+) -> RowsError:
     row, first = found[place], found[0]
     near = renaming([each for each in row if each not in first], [name])
     return MissingColumnError(
-        what=f"{rows.full(place)} has no {name!r}",
+        what=f"{rows.full_name(place)} has no {name!r}",
         why=f"{rows.name(0)} has it and decides for its batch; {rows.name(place)} has {listed(row) or 'no column'}",
         fix=renaming_advice(near, table=False) if near else f"give every row its {name!r}, or leave such rows out",
     )
 
 
-def _wrong_value(values: list[Any], rows: Rows, name: str, collator: str) -> RowsError | None:
+def _find_wrong_value(values: list[Any], rows: RowNames, name: str, collator: str) -> RowsError | None:
     """Return the error for text, None or an object in place of numbers."""
-    odd = {place: leaf for place, value in enumerate(values) if (leaf := odd_leaf(value)) is not NUMBERS}
+    odd = {place: leaf for place, value in enumerate(values) if (leaf := find_odd_leaf(value)) is not ONLY_NUMBERS}
     if not odd:
         return None
     place, leaf = next(iter(odd.items()))
     if len(odd) == len(values):
-        return _wrong_column(values, rows, name, leaf, collator)
-    usual = next(_kind(value) for number, value in enumerate(values) if number not in odd)
+        return _build_wrong_column_error(values, rows, name, leaf, collator)
+    usual = next(_describe_type(value) for number, value in enumerate(values) if number not in odd)
     holds = "is" if values[place] is leaf else "holds"
-    found = "None" if leaf is None else f"text: {shortened(leaf)}" if isinstance(leaf, str) else with_article(leaf)
+    found = "None" if leaf is None else f"text: {shorten(leaf)}" if isinstance(leaf, str) else with_article(leaf)
     return WrongValueError(
-        what=f"{name!r} of {rows.full(place)} {holds} {found}",
+        what=f"{name!r} of {rows.full_name(place)} {holds} {found}",
         why=f"other rows have {usual} there, and tensors hold numbers only",
         fix=f"fill it in, or leave out the rows where row[{name!r}] is None"
         if leaf is None
-        else "make a number of it, or leave the row out",
+        else "convert it to a number, or leave the row out",
     )
 
 
-def _wrong_column(values: list[Any], rows: Rows, name: str, leaf: Any, collator: str) -> RowsError:
+def _build_wrong_column_error(values: list[Any], rows: RowNames, name: str, leaf: Any, collator: str) -> RowsError:
     """Return the error for a column that has numbers in no row of the batch."""
     leave_out = f'dataset = dataset.remove_columns("{name}")' if rows.table else f"leave {name!r} out of the rows"
     if leaf is None:
@@ -267,30 +270,30 @@ def _wrong_column(values: list[Any], rows: Rows, name: str, leaf: Any, collator:
     if not isinstance(leaf, str):
         kind = with_article(leaf)
         return WrongValueError(
-            what=f"column {name!r} of the {rows.source} holds {kind} ({rows.name(0)}: {shortened(leaf)})",
+            what=f"column {name!r} of the {rows.source} holds {kind} ({rows.name(0)}: {shorten(leaf)})",
             why=f"{collator} {_ONE_TENSOR}",
-            fix=f"make numbers of it in the data set, or {leave_out}",
+            fix=f"convert it to numbers in the data set, or {leave_out}",
         )
     if is_label(name):
         return WrongValueError(
-            what=f"column {name!r} of the {rows.source} holds text ({rows.name(0)}: {shortened(leaf)}), not numbers",
-            why="a loss is computed from the numbers of classes",
-            fix=_numbering(name, table=rows.table or rows.numbers is None, one=values[0] is leaf),
+            what=f"column {name!r} of the {rows.source} holds text ({rows.name(0)}: {shorten(leaf)}), not numbers",
+            why="a loss is computed from class numbers",
+            fix=_advise_numbering(name, table=rows.table or rows.numbers is None, one=values[0] is leaf),
         )
     if name == "input_ids":
         return WrongValueError(
-            what=f"{name!r} of the {rows.source} is raw text ({rows.name(0)}: {shortened(leaf)})",
-            why=f"{name!r} are the numbers of tokens; the text was never tokenized",
+            what=f"{name!r} of the {rows.source} is raw text ({rows.name(0)}: {shorten(leaf)})",
+            why=f"{name!r} are token ids; the text was never tokenized",
             fix=tokenizing(name, table=rows.table),
         )
     return WrongValueError(
-        what=f"column {name!r} of the {rows.source} holds text ({rows.name(0)}: {shortened(leaf)})",
+        what=f"column {name!r} of the {rows.source} holds text ({rows.name(0)}: {shorten(leaf)})",
         why=f"{collator} {_ONE_TENSOR}",
         fix=f"{leave_out}, or set remove_unused_columns=True, which leaves out what the model does not take",
     )
 
 
-def _numbering(name: str, *, table: bool, one: bool) -> str:
+def _advise_numbering(name: str, *, table: bool, one: bool) -> str:
     """Return how to number classes, where a row has `one` or several."""
     if not one:
         return f"number the classes: [classes.index(each) for each in row[{name!r}]]"
@@ -299,65 +302,67 @@ def _numbering(name: str, *, table: bool, one: bool) -> str:
     return f"number the classes: classes.index(row[{name!r}])"
 
 
-def _extra_dimension(values: list[Any], rows: Rows, name: str) -> RowsError | None:
+def _find_extra_dimension(values: list[Any], rows: RowNames, name: str) -> RowsError | None:
     """Return the error for rows tokenized one by one with return_tensors, so that each is a batch of one."""
-    shapes = [_shape(value) for value in values]
+    shapes = [_find_shape(value) for value in values]
     if len(set(shapes)) == 1 or any(shape is None or len(shape) != 2 or shape[0] != 1 for shape in shapes):
         return None
     return RaggedError(
-        what=f"{name!r} of {rows.full(0)} has the shape {shapes[0]} instead of {shapes[0][1:]}",  # type: ignore[index]
-        why='each row is a batch of one, as tokenizer(text, return_tensors="pt") makes them',
+        what=f"{name!r} of {rows.full_name(0)} has the shape {shapes[0]} instead of {shapes[0][1:]}",  # type: ignore[index]
+        why='each row is a batch of one, which is what tokenizer(text, return_tensors="pt") returns',
         fix=f"leave return_tensors out of the tokenizer call in the data set, or take row[{name!r}][0]",
     )
 
 
-def _mixed_forms(values: list[Any], rows: Rows, name: str) -> RowsError | None:
+def _find_mixed_forms(values: list[Any], rows: RowNames, name: str) -> RowsError | None:
     """Return the error for a column with a single number in one row and a list in another."""
-    shapes = [_shape(value) for value in values]
+    shapes = [_find_shape(value) for value in values]
     other = next((place for place, shape in enumerate(shapes) if len(shape or ()) != len(shapes[0] or ())), None)
     if other is None or None in shapes:
         return None
     return WrongValueError(
-        what=f"{name!r} of {rows.full(other)} is {_form(values[other])}",
-        why=f"{name!r} of {rows.name(0)} is {_form(values[0])}, and the rows of a batch have one form",
+        what=f"{name!r} of {rows.full_name(other)} is {_describe_form(values[other])}",
+        why=f"{name!r} of {rows.name(0)} is {_describe_form(values[0])}, and all rows of a batch need the same form",
         fix=f"give {name!r} the same form in every row",
     )
 
 
-def _ragged(found: Sequence[Mapping[str, Any]], rows: Rows, name: str, collator: str) -> RowsError | None:
+def _find_ragged_values(
+    found: Sequence[Mapping[str, Any]], rows: RowNames, name: str, collator: str
+) -> RowsError | None:
     """Return the error for values of different shapes."""
     shapes: dict[Any, int] = {}
     for place, row in enumerate(found):
-        shapes.setdefault(_shape(row[name]), place)
+        shapes.setdefault(_find_shape(row[name]), place)
     if None in shapes:
         return RaggedError(
-            what=f"{name!r} of {rows.full(shapes[None])} is a list of lists of different lengths",
-            why="a tensor is a rectangle",
-            fix=f"pad {name!r} inside each row in the data set, or pass a data_collator that does",
+            what=f"{name!r} of {rows.full_name(shapes[None])} is a list of lists of different lengths",
+            why="a tensor is rectangular",
+            fix=f"pad {name!r} inside each row in the data set, or pass a data_collator that pads it",
         )
     if len(shapes) == 1:
         return None
     are_lengths = all(len(shape) == 1 for shape in shapes)
-    misfit = _misaligned(found, rows, name) if are_lengths and is_label(name) else None
+    misfit = _find_misaligned_row(found, rows, name) if are_lengths and is_label(name) else None
     if misfit is not None:
         return misfit
     seen = [f"{rows.name(place)} has {shape[0] if are_lengths else shape}" for shape, place in shapes.items()]
     return RaggedError(
         what=f"{name!r} has different {'lengths' if are_lengths else 'shapes'} in the rows of the {rows.source}",
-        why=f"{', '.join(seen[:3])}; {collator} makes one tensor of them and does not pad {name!r}"
+        why=f"{', '.join(seen[:3])}; {collator} stacks them in one tensor and does not pad {name!r}"
         if are_lengths
-        else f"{', '.join(seen[:3])}; {collator} makes one tensor of them",
-        fix=_padding_advice(found, name)
+        else f"{', '.join(seen[:3])}; {collator} stacks them in one tensor",
+        fix=_advise_padding(found, name)
         if are_lengths
-        else "bring all to one shape in the data set; images to one size and one number of channels",
+        else "convert all to one shape in the data set; images to one size and one number of channels",
     )
 
 
-def _padding_advice(found: Sequence[Mapping[str, Any]], name: str) -> str:
+def _advise_padding(found: Sequence[Mapping[str, Any]], name: str) -> str:
     """Return which collator pads such a column."""
     if not is_label(name):
         return "pass a tokenizer (processing_class=), or data_collator=DataCollatorWithPadding(tokenizer)"
-    if all(length_of(row.get("input_ids")) == length_of(row[name]) for row in found):
+    if all(count_entries(row.get("input_ids")) == count_entries(row[name]) for row in found):
         return (
             "pass data_collator=DataCollatorForTokenClassification(tokenizer), or for a language model "
             "DataCollatorForLanguageModeling(tokenizer, mlm=False)"
@@ -368,73 +373,73 @@ def _padding_advice(found: Sequence[Mapping[str, Any]], name: str) -> str:
 # Labels of tokens ----------------------------------------------------------------------------------------------------
 
 
-def _misaligned(found: Sequence[Mapping[str, Any]], rows: Rows, name: str) -> RowsError | None:
+def _find_misaligned_row(found: Sequence[Mapping[str, Any]], rows: RowNames, name: str) -> RowsError | None:
     """Return the error for a row with more or fewer labels than tokens; None if that holds for most of the rows."""
-    pairs = [(length_of(row.get("input_ids")), length_of(row.get(name))) for row in found]
+    pairs = [(count_entries(row.get("input_ids")), count_entries(row.get(name))) for row in found]
     odd = [place for place, (tokens, labels) in enumerate(pairs) if tokens != labels]
     if not odd or 2 * len(odd) > len(found) or any(None in pair for pair in pairs):
         return None
     tokens, labels = pairs[odd[0]]
     return RaggedError(
-        what=f"{rows.full(odd[0])} has {tokens} tokens and {labels} {name}",
-        why=f"other rows have as many {name} as tokens; {_usual_cause(tokens, labels)}",
-        fix="align them; targets with lengths of their own need DataCollatorForSeq2Seq(tokenizer, model=model)",
+        what=f"{rows.full_name(odd[0])} has {tokens} tokens and {labels} {name}",
+        why=f"other rows have as many {name} as tokens; {_guess_cause(tokens, labels)}",
+        fix="align them; targets of another length than the input need DataCollatorForSeq2Seq(tokenizer, model=model)",
     )
 
 
-def unlisted_labels(found: Sequence[Any], name: str, place: int, rows: Rows) -> RowsError:
+def build_unlisted_labels_error(found: Sequence[Any], name: str, place: int, rows: RowNames) -> RowsError:
     """Return the error for a row whose labels are missing or not a list, where every token needs a label."""
-    known = not_rows(found, rows)
+    known = find_non_row(found, rows)
     if known is not None:
         return known
     values = found[place].get(name)
     if values is None:
         return MissingColumnError(
-            what=f"{rows.full(place)} has no {name!r}",
+            what=f"{rows.full_name(place)} has no {name!r}",
             why="the first row of its batch has labels, so every row needs them",
             fix=f"give every row its {name!r}, or none of them",
         )
     if isinstance(values, str):
         return WrongValueError(
-            what=f"{name!r} of {rows.full(place)} is text: {shortened(values)}",
+            what=f"{name!r} of {rows.full_name(place)} is text: {shorten(values)}",
             why="labels are numbers, one for every token",
-            fix="tokenize targets too: tokenizer(text, text_target=target, truncation=True) makes labels of them",
+            fix="tokenize targets too: tokenizer(text, text_target=target, truncation=True) returns them as labels",
         )
     return RaggedError(
-        what=f"{name!r} of {rows.full(place)} is a single value: {values!r}",
+        what=f"{name!r} of {rows.full_name(place)} is a single value: {values!r}",
         why="this collator expects one label for every token",
         fix="use DataCollatorWithPadding for one label per row",
     )
 
 
-def token_labels_at_fault(
-    found: Sequence[Mapping[str, Any]], rows: Rows, *, collator: str, aligned: bool
+def _find_token_label_fault(
+    found: Sequence[Mapping[str, Any]], rows: RowNames, *, collator: str, aligned: bool
 ) -> RowsError | None:
     """Return what is wrong with padded labels. With `aligned`, every token needs a label."""
     name = "label" if "label" in found[0] else "labels"
     if name not in found[0]:
         return None
     for place, row in enumerate(found):
-        if _shape(row.get(name)) == ():
-            return unlisted_labels(found, name, place, rows)
-    known = column_at_fault(found, rows, [name], collator=collator, padded=[name])
-    counts = [(length_of(row.get("input_ids")) or 0, length_of(row[name]) or 0) for row in found]
+        if _find_shape(row.get(name)) == ():
+            return build_unlisted_labels_error(found, name, place, rows)
+    known = find_column_fault(found, rows, [name], collator=collator, padded=[name])
+    counts = [(count_entries(row.get("input_ids")) or 0, count_entries(row[name]) or 0) for row in found]
     place = max(range(len(counts)), key=lambda number: counts[number][1])
     too_many = aligned and counts[place][1] > max(tokens for tokens, _ in counts)
-    return known or (labels_misaligned(rows, place, name, *counts[place]) if too_many else None)
+    return known or (build_misaligned_labels_error(rows, place, name, *counts[place]) if too_many else None)
 
 
-def labels_misaligned(rows: Rows, place: int, name: str, tokens: int, labels: int) -> RowsError:
+def build_misaligned_labels_error(rows: RowNames, place: int, name: str, tokens: int, labels: int) -> RowsError:
     """Return the error for more or fewer labels than tokens, with the usual cause."""
     return RaggedError(
-        what=f"{rows.full(place)} has {tokens} tokens and {labels} {name}",
-        why=f"every token needs one; {_usual_cause(tokens, labels)}",
-        fix="spread the labels with tokenizer(words, is_split_into_words=True, truncation=True).word_ids(); "
+        what=f"{rows.full_name(place)} has {tokens} tokens and {labels} {name}",
+        why=f"every token needs one; {_guess_cause(tokens, labels)}",
+        fix="align the labels with tokenizer(words, is_split_into_words=True, truncation=True).word_ids(); "
         "-100 for tokens that do not count",
     )
 
 
-def _usual_cause(tokens: int | None, labels: int | None) -> str:
+def _guess_cause(tokens: int | None, labels: int | None) -> str:
     if (labels or 0) > (tokens or 0):
         return "usually the tokens were truncated and the labels were not"
     return "usually the labels of words were not aligned to sub-words"
@@ -443,41 +448,41 @@ def _usual_cause(tokens: int | None, labels: int | None) -> str:
 # Padding -------------------------------------------------------------------------------------------------------------
 
 
-def unpaddable(
-    tokenizer: Any, found: Sequence[Any], rows: Rows, *, collator: str, labels: bool = True, padding: Any = True
+def find_padding_fault(
+    tokenizer: Any, found: Sequence[Any], rows: RowNames, *, collator: str, labels: bool = True, padding: Any = True
 ) -> DataError | None:
     """Return why a tokenizer could not pad these rows; None if no cause is found.
 
     `labels` says whether the tokenizer received the labels.
     """
-    known = not_rows(found, rows)
+    known = find_non_row(found, rows)
     if known is not None:
         return known
-    names = _names_of(found)
+    names = _list_columns(found)
     inputs = list(getattr(tokenizer, "model_input_names", None) or ["input_ids"])
     if inputs[0] not in names:
-        return no_input(found[0], 0, rows, inputs[0])
+        return build_no_input_error(found[0], 0, rows, inputs[0])
     if getattr(tokenizer, "pad_token", "") is None and getattr(padding, "value", padding) not in (False, "do_not_pad"):
-        return no_pad_token(tokenizer)
+        return build_no_pad_token_error(tokenizer)
     padded = {*inputs, "special_tokens_mask"}
     checked = [name for name in names if labels or not is_label(name)]
-    known = column_at_fault(found, rows, checked, collator=collator, padded=padded)
-    return known or _uneven_companions(found, rows, [name for name in checked if name in padded], inputs[0])
+    known = find_column_fault(found, rows, checked, collator=collator, padded=padded)
+    return known or _find_uneven_columns(found, rows, [name for name in checked if name in padded], inputs[0])
 
 
-def no_input(row: Mapping[str, Any], place: int, rows: Rows, wanted: str) -> RowsError:
+def build_no_input_error(row: Mapping[str, Any], place: int, rows: RowNames, wanted: str) -> RowsError:
     """Return the error for a missing input column: the text was not tokenized, or the column has another name."""
     names = list(row)
     texts = [name for name in names if isinstance(row[name], str) and not is_label(name)]
     if texts:
         return MissingColumnError(
             what=f"the {rows.source} looks like raw text: {rows.name(place)} has {listed(names)}, and no {wanted!r}",
-            why=f"{in_words(texts)} holds text that was never tokenized ({shortened(row[texts[0]])})",
+            why=f"{in_words(texts)} holds text that was never tokenized ({shorten(row[texts[0]])})",
             fix=tokenizing(texts[0], table=rows.table),
         )
     rename = renaming(names, [wanted])
     return MissingColumnError(
-        what=f"{rows.full(place)} has no {wanted!r}",
+        what=f"{rows.full_name(place)} has no {wanted!r}",
         why=f"the collator pads {wanted!r}; the row has {listed(names) or 'no column'}",
         fix=renaming_advice(rename, table=rows.table)
         if rename
@@ -485,46 +490,47 @@ def no_input(row: Mapping[str, Any], place: int, rows: Rows, wanted: str) -> Row
     )
 
 
-def _uneven_companions(
-    found: Sequence[Mapping[str, Any]], rows: Rows, names: list[str], main: str
+def _find_uneven_columns(
+    found: Sequence[Mapping[str, Any]], rows: RowNames, names: list[str], main: str
 ) -> RowsError | None:
     """Return the error for a mask that is longer or shorter than its tokens."""
     for place, row in enumerate(found):
         for name in names:
-            if length_of(row[name]) != length_of(row[main]):
+            if count_entries(row[name]) != count_entries(row[main]):
+                counts = f"{count_entries(row[main])} {main} and {count_entries(row[name])} {name}"
                 return RaggedError(
-                    what=f"{rows.full(place)} has {length_of(row[main])} {main} and {length_of(row[name])} {name}",
-                    why=f"{name!r} says something about each of {main!r}, so they must be equally many",
-                    fix="take both from the same call of the tokenizer, and cut both where one is cut",
+                    what=f"{rows.full_name(place)} has {counts}",
+                    why=f"{name!r} has one value for each of {main!r}, so both must have the same length",
+                    fix="take both from the same call of the tokenizer, and truncate both to the same length",
                 )
     return None
 
 
 # Values --------------------------------------------------------------------------------------------------------------
 
-NUMBERS = object()  # sentinel: the value holds nothing but numbers
+ONLY_NUMBERS = object()  # sentinel: the value holds nothing but numbers
 
 
-def odd_leaf(value: Any) -> Any:
+def find_odd_leaf(value: Any) -> Any:
     """Return the first part of a value that is not a number; NUMBERS if there is none."""
     if isinstance(value, torch.Tensor) or (isinstance(value, np.ndarray) and value.dtype.kind in "biufc"):
-        return NUMBERS
+        return ONLY_NUMBERS
     if isinstance(value, (bool, int, float, complex, np.number, np.bool_)):
-        return NUMBERS
+        return ONLY_NUMBERS
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if not isinstance(value, (list, tuple)):
         return value
-    return next((leaf for part in value if (leaf := odd_leaf(part)) is not NUMBERS), NUMBERS)
+    return next((leaf for part in value if (leaf := find_odd_leaf(part)) is not ONLY_NUMBERS), ONLY_NUMBERS)
 
 
-def length_of(value: Any) -> int | None:
+def count_entries(value: Any) -> int | None:
     """Return the number of entries of a value; None for a single value."""
-    shape = _shape(value)
+    shape = _find_shape(value)
     return shape[0] if shape else None
 
 
-def _shape(value: Any) -> tuple[int, ...] | None:
+def _find_shape(value: Any) -> tuple[int, ...] | None:
     """Return the shape of a value; None for ragged lists."""
     try:
         return tuple(np.shape(value))
@@ -532,15 +538,15 @@ def _shape(value: Any) -> tuple[int, ...] | None:
         return None
 
 
-def _form(value: Any) -> str:
-    shape = _shape(value)
+def _describe_form(value: Any) -> str:
+    shape = _find_shape(value)
     if not shape:
-        return f"a single value ({shortened(value)})"
+        return f"a single value ({shorten(value)})"
     return f"a list of {shape[0]}" if len(shape) == 1 else f"of the shape {shape}"
 
 
-def _kind(value: Any) -> str:
+def _describe_type(value: Any) -> str:
     """Return the type of a value in words: `int`, `list of int`."""
     if isinstance(value, (list, tuple)) and value:
-        return f"{type(value).__name__} of {_kind(value[0])}"
+        return f"{type(value).__name__} of {_describe_type(value[0])}"
     return type(value).__name__

@@ -207,7 +207,7 @@ class RemoveColumnsCollator:
             [row if not isinstance(row, (dict, Mapping)) or has_only(row) else self._filtered(row) for row in features]
         )
 
-    def seen(self, features: list[Any]) -> list[Any]:
+    def prepare_rows(self, features: list[Any]) -> list[Any]:
         """Return the rows as the inner collator receives them."""
         return [self._only_kept(row) if isinstance(row, (dict, Mapping)) else row for row in features]
 

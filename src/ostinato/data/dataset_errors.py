@@ -48,10 +48,10 @@ from .sizes import has_length
 class RowsError(DataError):
     """Rows that do not make a batch. Raised by collators, which know only the positions of rows in the batch.
 
-    `retell` builds the same error with the numbers of the rows in the data set, which the loader knows.
+    `rebuild` builds the same error with the numbers of the rows in the data set, which the loader knows.
     """
 
-    retell: Callable[[Rows], DataError | None] | None = None
+    rebuild: Callable[[RowNames], DataError | None] | None = None
 
     def __str__(self) -> str:  # KeyError has a format of its own
         return Exception.__str__(self)
@@ -96,10 +96,10 @@ class MissingInputError(DataError, TypeError):
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowNames:
     """The names of rows in messages: by position in the batch, or by number in the data set.
 
-    >>> Rows().full(1), Rows("training set", [40, 7]).full(1)
+    >>> RowNames().full_name(1), RowNames("training set", [40, 7]).full_name(1)
     ('row 1 of the batch', 'row 7 of the training set')
     """
 
@@ -109,25 +109,27 @@ class Rows:
     columns: Collection[str] = ()  # the columns that the model takes, where they are known
 
     def name(self, place: int) -> str:
-        return f"row {place if self.numbers is None else _number(self.numbers[place])}"
+        return f"row {place if self.numbers is None else _format_index(self.numbers[place])}"
 
-    def full(self, place: int) -> str:
+    def full_name(self, place: int) -> str:
         return f"{self.name(place)} of the {self.source}"
 
-    def repeated(self, times: int) -> Rows:
+    def repeat(self, times: int) -> RowNames:
         """Return the names for the choices of these rows: each row is repeated."""
         numbers = None if self.numbers is None else [number for number in self.numbers for _ in range(times)]
         return replace(self, numbers=numbers)
 
-    def all(self) -> str:
+    def name_all(self) -> str:
         numbers = list(self.numbers or ())
         if len(numbers) == 1:
-            return self.full(0)
-        shown = ", ".join(map(_number, numbers[:8])) + (f", ... ({len(numbers)} in all)" if len(numbers) > 8 else "")
+            return self.full_name(0)
+        shown = ", ".join(map(_format_index, numbers[:8])) + (
+            f", ... ({len(numbers)} in all)" if len(numbers) > 8 else ""
+        )
         return f"rows {shown} of the {self.source}"
 
 
-def _number(index: Any) -> str:
+def _format_index(index: Any) -> str:
     """Return the index of a row as text: a number, a tensor that holds one, or any key that the data set accepts."""
     try:
         return str(operator.index(index))
@@ -135,54 +137,54 @@ def _number(index: Any) -> str:
         return repr(index)
 
 
-Told = TypeVar("Told", bound=DataError | None)
+ErrorT = TypeVar("ErrorT", bound=DataError | None)
 
 
-def told(tell: Callable[[Rows], Told]) -> Told:
+def build_rows_error(tell: Callable[[RowNames], ErrorT]) -> ErrorT:
     """Return a collator's error that names rows by position; the loader builds it again with the rows' numbers."""
-    error = tell(Rows())
+    error = tell(RowNames())
     if isinstance(error, RowsError):
-        error.retell = tell
+        error.rebuild = tell
     return error
 
 
 # Rows that cannot be read --------------------------------------------------------------------------------------------
 
 
-def reading_failed(error: Exception, rows: Rows, dataset: Any, *, by: str = "") -> NoReturn:
+def raise_read_error(error: Exception, rows: RowNames, dataset: Any, *, by: str = "") -> NoReturn:
     """Raise the data set's own error for a row that could not be read, with a note that names the row."""
     were = "were" if len(rows.numbers or ()) > 1 else "was"
-    add_note(error, f"ostinato: while {rows.all()}{_length_of(dataset, error)} {were} read{by}")
+    add_note(error, f"ostinato: while {rows.name_all()}{_describe_length(dataset, error)} {were} read{by}")
     missing = error.args[0] if isinstance(error, KeyError) and error.args else None
     if isinstance(missing, str) and missing in left_out_of(dataset):
         add_note(
             error,
-            f"ostinato: column {missing!r} was left out, because the model's forward does not take it; for a "
-            "transform that needs it set remove_unused_columns=False",
+            f"ostinato: column {missing!r} was left out, because the model's forward does not take it; if a "
+            "transform needs it, set remove_unused_columns=False",
         )
     elif isinstance(dataset, Mapping) and missing is not None:
         add_note(error, f"ostinato: the {rows.source} is a dict, and rows are read by number: list(rows.values())")
     raise error
 
 
-def _length_of(dataset: Any, error: Exception) -> str:
+def _describe_length(dataset: Any, error: Exception) -> str:
     if not has_length(dataset):
         return ""
     return f" (its __len__ is {len(dataset)})" if isinstance(error, IndexError) else f" ({len(dataset)} rows)"
 
 
-def stream_failed(error: Exception, source: str, count: int) -> NoReturn:
+def raise_stream_error(error: Exception, source: str, count: int) -> NoReturn:
     """Raise the error of a stream, with a note: its rows have no numbers, but they are counted."""
     add_note(error, f"ostinato: after {count} row{'' if count == 1 else 's'} of the {source} had been read")
     raise error
 
 
-def generator_broke(error: Exception) -> NoReturn:
+def raise_generator_error(error: Exception) -> NoReturn:
     """Raise the error of a generator, with a note: a generator ends with the exception that it raises."""
     add_note(
         error,
-        "ostinato: skip_bad_rows=True cannot go on after it: a generator (a function with yield) ends with the "
-        "exception that it raises. Catch it inside, or let __iter__ return an iterator with a __next__ of its own",
+        "ostinato: skip_bad_rows=True cannot continue after this error: a generator (a function with yield) ends when "
+        "it raises. Catch the exception inside, or let __iter__ return an iterator with a __next__ method",
     )
     raise error
 
@@ -194,25 +196,25 @@ def check_data_set(dataset: Any, source: str) -> None:
     """Raise unless an object passed as a data set has rows."""
     if isinstance(dataset, (str, bytes, PathLike)):
         raise NotADataSetError(
-            what=f"the {source} is a {type(dataset).__name__} ({shortened(dataset)}), not a data set",
-            why="nothing is loaded by its name or path",
+            what=f"the {source} is a {type(dataset).__name__} ({shorten(dataset)}), not a data set",
+            why="a data set is not loaded by name or path",
             fix='load it first, for instance datasets.load_dataset("csv", data_files="train.csv")["train"]',
         )
     if isinstance(dataset, type):
         raise NotADataSetError(
             what=f"the {source} is the class {dataset.__name__}, not a data set",
-            why="a class has no rows; the objects made of it have",
-            fix=f"pass an object: {dataset.__name__}(...)",
+            why="a class has no rows; its instances have",
+            fix=f"pass an instance: {dataset.__name__}(...)",
         )
     if isinstance(dataset, DataLoader) and dataset.batch_sampler is not None:
         raise NotADataSetError(
             what=f"the {source} is a DataLoader",
-            why="it gives batches, and the trainer makes batches of rows itself",
+            why="it yields batches, and the trainer collates rows itself",
             fix="pass its data set (loader.dataset), or override get_train_dataloader or get_eval_dataloader",
         )
     if all(getattr(dataset, name, None) is not None for name in ("iloc", "columns", "to_dict")):
         raise NotADataSetError(
-            what=f"the {source} is a {type(dataset).__name__} of pandas",
+            what=f"the {source} is a pandas {type(dataset).__name__}",
             why="its [0] is a column, not a row",
             fix="pass datasets.Dataset.from_pandas(frame), or frame.to_dict('records')",
         )
@@ -222,16 +224,16 @@ def check_data_set(dataset: Any, source: str) -> None:
         raise DataError(
             what=f"the {source} is empty",
             why="it has 0 rows",
-            fix="check the split, the filter or the slice that made it",
+            fix="check the split, the filter or the slice that produced it",
         )
 
 
-def gave_no_rows(source: str) -> DataError:
+def build_empty_source_error(source: str) -> DataError:
     """Return the error for a stream or a loader that yields no rows."""
     return DataError(
-        what=f"the {source} gave no rows",
-        why="it is empty, or was read to its end before: every evaluation reads it anew",
-        fix="check what fills it, and let its __iter__ begin at the first row each time",
+        what=f"the {source} yielded no rows",
+        why="it is empty, or it was read to its end before: every evaluation reads it from the start",
+        fix="check its contents, and let its __iter__ begin at the first row each time",
     )
 
 
@@ -252,8 +254,8 @@ def _check_mapping(dataset: Mapping[Any, Any], source: str) -> None:
     if parts:
         raise NotADataSetError(
             what=f"the {source} is a dict of columns: {in_words(names)}",
-            why="rows are read by number; a slice like dataset[:100] or tokenizer(texts) gives columns",
-            fix="make rows of them: datasets.Dataset.from_dict(dict(columns)); instead of a slice, take "
+            why="rows are read by number; a slice like dataset[:100] or tokenizer(texts) returns columns",
+            fix="convert them to rows: datasets.Dataset.from_dict(dict(columns)); instead of a slice, use "
             "dataset.select(range(100))",
         )
 
@@ -276,7 +278,7 @@ def check_addressable(dataset: Any, source: str) -> None:
         )
 
 
-def no_data_set(dataset: Any, source: str) -> NotADataSetError:
+def build_not_a_data_set_error(dataset: Any, source: str) -> NotADataSetError:
     """Return the error for an object that has neither numbered rows nor an iterator over rows."""
     why = "it has neither __getitem__ nor __iter__"
     if inspect.isroutine(dataset):
@@ -286,33 +288,33 @@ def no_data_set(dataset: Any, source: str) -> NotADataSetError:
             fix="call it, and pass what it returns",
         )
     return NotADataSetError(
-        what=f"the {source} is {with_article(dataset)}, which is no data set",
+        what=f"the {source} is {with_article(dataset)}, which is not a data set",
         why=why,
         fix="pass a list of dicts, a torch Dataset or IterableDataset, or a datasets.Dataset",
     )
 
 
-def no_rows_drawn(source: str) -> DataError:
+def build_empty_sampler_error(source: str) -> DataError:
     """Return the error for an empty sampler."""
     return DataError(
-        what=f"the sampler of the {source} gives no rows",
-        why="its length is 0, while the data set has rows",
-        fix="check the indices or weights that the sampler was made of",
+        what=f"the sampler of the {source} yields no rows",
+        why="its length is 0, although the data set has rows",
+        fix="check the indices or weights of the sampler",
     )
 
 
-def no_batches(source: str, batch_size: int | None, *, drop_last: bool) -> DataError:
+def build_no_batches_error(source: str, batch_size: int | None, *, drop_last: bool) -> DataError:
     """Return the error for a pass over the data that yields no batch."""
     if drop_last:
         return DataError(
-            what=f"the {source} gave no batch",
+            what=f"the {source} yielded no batch",
             why=f"it ended before a batch of {batch_size} rows was full, and dataloader_drop_last=True drops the rest",
             fix="set dataloader_drop_last=False, or a smaller batch size",
         )
     return DataError(
-        what=f"the {source} gave no batch",
-        why="it ended without giving a row",
-        fix="check the files, the filter or the sampler behind it; a generator can be read only once",
+        what=f"the {source} yielded no batch",
+        why="it ended before its first row",
+        fix="check its files, its filter or its sampler; a generator can be read only once",
     )
 
 
@@ -327,56 +329,56 @@ def check_collator(collator: Any) -> None:
         return
     if any("__call__" in vars(each) for each in collator.__mro__):
         raise CollatorError(
-            what=f"data_collator is the class {collator.__name__}, not an object of it",
-            why="it is called with rows, and a class would take them for the arguments of a new object",
+            what=f"data_collator is the class {collator.__name__}, not an instance of it",
+            why="it is called with rows, and a class would take them as the arguments of a new instance",
             fix=f"pass data_collator={collator.__name__}(...)",
         )
 
 
-def called(collator: Any) -> str:
+def find_collator_name(collator: Any) -> str:
     """Return the name of a collator: a function, an object or a `functools.partial`."""
     inner = getattr(collator, "func", collator)
     return getattr(inner, "__qualname__", None) or type(inner).__name__
 
 
-def wrong_batch(batch: Any, collator: Any) -> CollatorError | None:
+def find_batch_fault(batch: Any, collator: Any) -> CollatorError | None:
     """Return why a batch cannot be passed to a model by name, after a failed call; None if it is a mapping."""
     if isinstance(batch, Mapping):
         return None
     return CollatorError(
-        what=f"{called(collator)} returned {'None' if batch is None else with_article(batch)}, not a dict",
+        what=f"{find_collator_name(collator)} returned {'None' if batch is None else with_article(batch)}, not a dict",
         why="the model is called with keyword arguments, model(**batch)",
         fix='let the data_collator return a dict of tensors, such as {"input_ids": ..., "labels": ...}',
     )
 
 
-def batch_without_rows(batch: Any, source: str, number: int, rows: Sequence[int] | None) -> DataError:
+def build_empty_batch_error(batch: Any, source: str, number: int, rows: Sequence[int] | None) -> DataError:
     """Return the error for a batch without rows; `rows` are those it was made of, where they are known."""
     shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in batch.items() if isinstance(value, Tensor))
     made_of = f" of rows {', '.join(map(str, rows[:8]))}{', …' if len(rows) > 8 else ''}" if rows else ""
     return DataError(
         what=f"batch {number} of the {source} has no rows{f': {shapes}' if shapes else ', and no columns'}",
-        why=f"the data_collator, or the loader, made it{made_of}",
-        fix="let the data_collator keep a row at least, and leave out what it would drop before training: "
+        why=f"the data_collator, or the loader, built it{made_of}",
+        fix="let the data_collator keep at least one row, and filter the rows that it would drop before training: "
         "dataset.filter(...)",
     )
 
 
-def no_rows() -> DataError:
+def build_no_rows_error() -> DataError:
     """Return the error for collating an empty list of rows."""
     return DataError(
         what="a batch without rows cannot be collated",
         why="the columns of a batch are those of its first row",
-        fix="check the sampler or the batch sampler: it gave an empty list of indices",
+        fix="check the sampler or the batch sampler: it yielded an empty list of indices",
     )
 
 
-def no_pad_token(tokenizer: Any) -> NoPadTokenError:
+def build_no_pad_token_error(tokenizer: Any) -> NoPadTokenError:
     """Return the error for a tokenizer without a pad token."""
     name = getattr(tokenizer, "name_or_path", None) or type(tokenizer).__name__
     return NoPadTokenError(
-        what=f"the tokenizer ({name}) has no pad token, so rows cannot be brought to one length",
-        why="a batch is a rectangle; short rows are filled up with the pad token",
+        what=f"the tokenizer ({name}) has no pad token, so rows cannot be padded to one length",
+        why="the rows of a batch have the same length; short rows are filled with the pad token",
         fix="set tokenizer.pad_token = tokenizer.eos_token"
         if getattr(tokenizer, "eos_token", None) is not None
         else "tokenizer.add_special_tokens({'pad_token': '[PAD]'}), and model.resize_token_embeddings(len(tokenizer))",
@@ -389,7 +391,7 @@ def no_pad_token(tokenizer: Any) -> NoPadTokenError:
 _COMPANIONS = ("attention_mask", "token_type_ids", "position_ids", "decoder_attention_mask", "head_mask")
 
 
-def missing_inputs(
+def find_missing_inputs(
     model: Any, given: Collection[str], dropped: Collection[str], label_names: Collection[str]
 ) -> DataError | None:
     """Return which inputs of the model's forward are in no column, after a failed forward; None if none is missing.
@@ -398,10 +400,10 @@ def missing_inputs(
 
     >>> class Model:
     ...     def forward(self, x, labels=None): ...
-    >>> print(missing_inputs(Model(), ["labels"], ["inputs"], ["labels"]))
+    >>> print(find_missing_inputs(Model(), ["labels"], ["inputs"], ["labels"]))
     Model.forward needs 'x', which no column supplies
       why: the batch has labels; the data set also has inputs, which forward does not take
-      fix: rename 'inputs' to 'x', or let a data_collator make 'x'
+      fix: rename 'inputs' to 'x', or let a data_collator add 'x'
     """
     parameters = forward_parameters(model)
     lacking = [name for name, each in parameters.items() if each.default is each.empty and name not in given]
@@ -417,21 +419,21 @@ def missing_inputs(
     return MissingInputError(
         what=f"{type(model).__name__}.forward needs {in_words(lacking)}, which no column supplies",
         why=has,
-        fix=_supplying(lacking, [*dropped, *(name for name in given if name not in parameters)]),
+        fix=_advise_missing_inputs(lacking, [*dropped, *(name for name in given if name not in parameters)]),
     )
 
 
-def _supplying(lacking: list[str], spare: list[str]) -> str:
+def _advise_missing_inputs(lacking: list[str], spare: list[str]) -> str:
     """Return how the missing inputs can be supplied."""
     rename = renaming(spare, lacking)
     if not rename and len(spare) == len(lacking) == 1 and lacking[0] != "input_ids":
         rename = {spare[0]: lacking[0]}
-    make = f"let a data_collator make {in_words(lacking)}"
+    add = f"let a data_collator add {in_words(lacking)}"
     if rename:
-        return f"{renaming_advice(rename, table=False)}, or {make}"
+        return f"{renaming_advice(rename, table=False)}, or {add}"
     if "input_ids" in lacking and spare:
         return f"if {spare[0]!r} is text, tokenize it: {tokenizing(spare[0], table=True)}"
-    return f"give the rows {in_words(lacking)}, or {make}"
+    return f"add {in_words(lacking)} to the rows, or {add}"
 
 
 # Messages ------------------------------------------------------------------------------------------------------------
@@ -443,7 +445,7 @@ def with_article(value: Any) -> str:
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
-def shortened(value: Any) -> str:
+def shorten(value: Any) -> str:
     """Return the representation of a value, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:36]}...{text[-1]}"

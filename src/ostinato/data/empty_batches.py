@@ -7,7 +7,7 @@ from typing import Any
 from ..core.errors import DataError
 from ..core.notices import note_once
 from ..core.protocols import Batch
-from .dataset_errors import batch_without_rows
+from .dataset_errors import build_empty_batch_error
 from .epoch_position import rows_of
 
 
@@ -20,9 +20,9 @@ def report_empty_batch(loader: Any, data: str, batch: Batch, epoch: int, number:
     error = describe_empty_batch(loader, data, batch, epoch, number)
     if not batch:
         raise error
-    note_once(f"{error.what}; {error.why}. It counts for nothing; others are not told", key=f"no rows, {data}")
+    note_once(f"{error.what}; {error.why}. It is skipped; later ones are not reported", key=f"no rows, {data}")
 
 
 def describe_empty_batch(loader: Any, data: str, batch: Batch, epoch: int, number: int) -> DataError:
     """Return the error for a batch without rows, with the rows it was made of."""
-    return batch_without_rows(batch, data, number, rows_of(loader, epoch, range(number, number + 1)))
+    return build_empty_batch_error(batch, data, number, rows_of(loader, epoch, range(number, number + 1)))

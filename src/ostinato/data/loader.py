@@ -28,7 +28,7 @@ from .streams.reader import Dropped, StreamReader, StreamStart
 from .streams.shards import Collate, CountingCollator, PlainStream, RankStream, StreamPlace, all_rows_of
 from .streams.stream_buckets import StreamWindows
 from .user_loaders import BatchesInTurn, is_dealt_out
-from .worker_errors import joining_failed, reading_failed, unpacked
+from .worker_errors import raise_collate_error, raise_read_error, unpack_batches
 
 __all__ = [
     "Loader",
@@ -178,7 +178,7 @@ class Loader(DataLoader[Any]):
             self._gave_batches = True
             yield from batches_ahead(chain([first], batches))
         elif self.training and not self._gave_batches and not self._expects_none():
-            raise dataset_errors.no_batches(self.source, self.batch_size, drop_last=self.drop_last)
+            raise dataset_errors.build_no_batches_error(self.source, self.batch_size, drop_last=self.drop_last)
         self.epoch += 1  # a second pass is another epoch; an interrupted pass is not finished
 
     def _expects_none(self) -> bool:
@@ -296,7 +296,7 @@ class Loader(DataLoader[Any]):
             options = {name: value for name, value in self._options.items() if name not in batching}
             options["worker_init_fn"] = partial(begin_worker, then=options.get("worker_init_fn"))
             self._elsewhere = DataLoader(reader(), batch_size=None, collate_fn=as_it_is, **order, **options)
-        return unpacked(self._elsewhere)
+        return unpack_batches(self._elsewhere)
 
     def _draw_as_torch_does(self) -> None:
         """Draw a seed for workers as every pass of torch's loaders does, even without workers."""
@@ -353,9 +353,9 @@ class Loader(DataLoader[Any]):
                 batch = collate(found)
             except Exception as error:
                 if found is None:
-                    reading_failed(error, rows, indices if many else indices[len(part) :][:1], self.source)
-                names = dataset_errors.Rows(self.source, indices, has_columns(rows))
-                joining_failed(error, collate, found, names, rows)
+                    raise_read_error(error, rows, indices if many else indices[len(part) :][:1], self.source)
+                names = dataset_errors.RowNames(self.source, indices, has_columns(rows))
+                raise_collate_error(error, collate, found, names, rows)
             watch.end(self.before_read)
             if self.replay is not None:
                 self._end_replay()
@@ -417,7 +417,7 @@ def _stream_loader(
     options: dict[str, Any],
 ) -> Loader:
     if not callable(getattr(dataset, "__iter__", None)):
-        raise dataset_errors.no_data_set(dataset, options["source"])
+        raise dataset_errors.build_not_a_data_set_error(dataset, options["source"])
     if settings.world_size > 1:
         dataset = RankStream(dataset, batch_size, settings.rank, settings.world_size, drop_last=settings.drop_last)
         collate_fn = CountingCollator(collate_fn)
@@ -485,7 +485,7 @@ def _check_batches(sampler: Any, global_batch_size: int, settings: LoaderSetting
         return
     rows = len(sampler)
     if rows == 0:
-        raise dataset_errors.no_rows_drawn(source)
+        raise dataset_errors.build_empty_sampler_error(source)
     if settings.drop_last and rows < global_batch_size:
         raise DataError(
             what=f"the {source} makes no batch",

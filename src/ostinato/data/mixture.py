@@ -30,7 +30,7 @@ from torch.utils.data import Dataset
 from ..core.errors import ConfigError, DataError, add_note
 from ..core.notices import note_once
 from .columns import has_columns, in_words, listed
-from .dataset_errors import check_addressable, check_data_set, no_data_set, shortened, with_article
+from .dataset_errors import build_not_a_data_set_error, check_addressable, check_data_set, shorten, with_article
 from .row_types import SetRow
 from .samplers.base import announce_epoch
 from .samplers.epoch_sampler import EpochSampler
@@ -317,7 +317,7 @@ def _weight(name: str, pair: tuple[Any, Any]) -> float:
         )
     if not _is_number(weight):
         raise MixtureError(
-            what=f"the weight of set {name!r} of the mixture is {shortened(weight)}, {with_article(weight)}",
+            what=f"the weight of set {name!r} of the mixture is {shorten(weight)}, {with_article(weight)}",
             why="a weight is a number greater than 0",
             fix=f"write {name!r}: (dataset, 0.5)",
         )
@@ -432,7 +432,7 @@ def _check_set(name: str, dataset: Any) -> None:
             "probabilities=[...])",
         )
     if is_iterable(dataset):
-        raise no_data_set(dataset, source)
+        raise build_not_a_data_set_error(dataset, source)
     check_addressable(dataset, source)
 
 

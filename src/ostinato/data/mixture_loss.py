@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..core.errors import DataError, add_note
 from .batching.split_by_length import SplitBatch
-from .dataset_errors import Rows, RowsError
+from .dataset_errors import RowNames, RowsError
 from .row_types import SetRow
 
 
@@ -59,13 +59,13 @@ class SourceCollator:
             places.setdefault(self._source(row), []).append(place)
         batches, sources = [], []
         for source, own in places.items():
-            batch = self._collated(source, own, self.seen([rows[place] for place in own]))
+            batch = self._collated(source, own, self.prepare_rows([rows[place] for place in own]))
             parts = batch if isinstance(batch, SplitBatch) else [batch]
             batches += parts
             sources += [source] * len(parts)
         return SourceBatch(batches, sources)
 
-    def seen(self, rows: Sequence[Any]) -> list[Any]:
+    def prepare_rows(self, rows: Sequence[Any]) -> list[Any]:
         """Return the rows as the inner collator receives them."""
         return [row.row if isinstance(row, SetRow) else row for row in rows]
 
@@ -89,21 +89,21 @@ class SourceCollator:
             raise
         except Exception as error:
             self.failed = source, places
-            add_note(error, f"ostinato: while rows of set {source!r} of the mixture were joined")
+            add_note(error, f"ostinato: while rows of set {source!r} of the mixture were collated")
             raise
 
 
 def _told_of_places(error: RowsError, places: list[int]) -> None:
     """Convert positions in an error: the collator counts the rows of one set, the loader those of the whole batch."""
-    retell = error.retell
+    retell = error.rebuild
     if retell is None:
         return
 
-    def of_all(rows: Rows) -> DataError | None:
+    def of_all(rows: RowNames) -> DataError | None:
         numbers = places if rows.numbers is None else [rows.numbers[place] for place in places]
         return retell(replace(rows, numbers=numbers))
 
-    error.retell = of_all
+    error.rebuild = of_all
 
 
 class SourceLoss(NamedTuple):

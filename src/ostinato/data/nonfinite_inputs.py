@@ -11,10 +11,10 @@ from torch import Tensor
 from ..core.phrases import plural
 
 
-def not_finite(batches: Sequence[Any], rows: list[int] | None) -> str:
+def describe_nonfinite_inputs(batches: Sequence[Any], rows: list[int] | None) -> str:
     """Return which columns of which rows hold NaN or infinity; empty if none does.
 
-    >>> not_finite([{"x": torch.tensor([[1.0], [float("nan")]])}], [7, 3])
+    >>> describe_nonfinite_inputs([{"x": torch.tensor([[1.0], [float("nan")]])}], [7, 3])
     "'x' is nan in row 3 of the training set"
     """
     found, before = [], 0
@@ -26,12 +26,12 @@ def not_finite(batches: Sequence[Any], rows: list[int] | None) -> str:
                 continue
             length = max(length, len(column))
             if column.is_floating_point() and not bool(torch.isfinite(column).all()):
-                found.append(_said(name, column, before, rows))
+                found.append(_describe_column(name, column, before, rows))
         before += length
     return "; ".join(found)
 
 
-def _said(name: str, column: Tensor, before: int, rows: list[int] | None) -> str:
+def _describe_column(name: str, column: Tensor, before: int, rows: list[int] | None) -> str:
     bad = ~torch.isfinite(column)
     at = bad.reshape(len(bad), -1).any(dim=1).nonzero().flatten().tolist()
     value = float(column[bad].flatten()[0])

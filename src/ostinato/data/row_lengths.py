@@ -15,7 +15,7 @@ from ..core.errors import DataError
 from ..core.notices import note_once
 from ..core.random import RandomState
 from .columns import in_words, transforms_rows
-from .dataset_errors import Rows, reading_failed
+from .dataset_errors import RowNames, raise_read_error
 from .row_types import BadRow
 from .sizes import length_of
 
@@ -217,14 +217,14 @@ class _WholeRows:
             try:
                 found = many(some)
             except Exception as error:
-                reading_failed(error, Rows(self.source, some), self.dataset)
+                raise_read_error(error, RowNames(self.source, some), self.dataset)
             yield from zip(some, found, strict=True)
 
     def _row(self, number: int) -> Any:
         try:
             return self.dataset[number]
         except Exception as error:
-            reading_failed(error, Rows(self.source, [number]), self.dataset)
+            raise_read_error(error, RowNames(self.source, [number]), self.dataset)
 
     def _length(self, number: int, row: Any) -> int:
         if isinstance(row, BadRow):  # it is left out later

@@ -26,13 +26,13 @@ class SetRow(NamedTuple):
     row: Any
 
 
-class StandIn(NamedTuple):
+class PaddingRow(NamedTuple):
     """A row for a process that would otherwise have none; it makes a padding batch and counts nowhere."""
 
     row: Any
 
 
-def bad_row(row: Any) -> BadRow | None:
+def find_bad_row(row: Any) -> BadRow | None:
     """Return the row if it could not be read, also as a row of a mixture; None otherwise."""
     if isinstance(row, BadRow):
         return row

@@ -19,7 +19,7 @@ from . import collate_errors, dataset_errors
 from .bad_rows import SkippingCollator
 from .batching.split_by_length import SplitCollator
 from .columns import RemoveColumnsCollator, has_columns
-from .dataset_errors import Rows
+from .dataset_errors import RowNames
 from .mixture import Mixture
 from .mixture_loss import SourceCollator
 from .streams.shards import CountingCollator
@@ -33,7 +33,7 @@ class WorkerTraceback(Exception):
 
 
 @dataclass(frozen=True)
-class Failure:
+class WorkerFailure:
     """An exception from a worker, sent through the queue of batches."""
 
     error: Exception
@@ -41,7 +41,7 @@ class Failure:
     text: str
 
     @classmethod
-    def of(cls, error: Exception) -> Failure:
+    def of(cls, error: Exception) -> WorkerFailure:
         """Wrap an exception. Raise it if it cannot be pickled; torch then handles it."""
         try:
             # As the queue does it. (`loads` is not a method, although type checkers assume so.)
@@ -61,10 +61,10 @@ class Failure:
         raise self.error from WorkerTraceback(self.text)
 
 
-def unpacked(batches: Any) -> Iterator[Any]:
+def unpack_batches(batches: Any) -> Iterator[Any]:
     """Yield the batches of a loader over a reader; raise a failure among them."""
     for batch in batches:
-        if isinstance(batch, Failure):
+        if isinstance(batch, WorkerFailure):
             batch.reraise()
         yield batch
 
@@ -72,26 +72,26 @@ def unpacked(batches: Any) -> Iterator[Any]:
 # Which row -----------------------------------------------------------------------------------------------------------
 
 
-def reading_failed(error: Exception, dataset: Any, indices: Sequence[int], source: str) -> NoReturn:
+def raise_read_error(error: Exception, dataset: Any, indices: Sequence[int], source: str) -> NoReturn:
     """Raise with the row that could not be read, or with the rows where they are read together."""
     worker = get_worker_info()
-    dataset_errors.reading_failed(
-        error, Rows(source, indices), dataset, by="" if worker is None else f" by worker {worker.id}"
+    dataset_errors.raise_read_error(
+        error, RowNames(source, indices), dataset, by="" if worker is None else f" by worker {worker.id}"
     )
 
 
-def joining_failed(error: Exception, collate: Any, found: list[Any], rows: Rows, dataset: Any) -> NoReturn:
-    """Raise with the reason why rows could not be joined; for a mixture also with the columns in which sets differ."""
+def raise_collate_error(error: Exception, collate: Any, found: list[Any], rows: RowNames, dataset: Any) -> NoReturn:
+    """Raise with the reason why rows could not be collated; for a mixture also with the columns that differ."""
     if not isinstance(dataset, Mixture):
-        collating_failed(error, collate, found, rows)
+        raise_inner_collate_error(error, collate, found, rows)
     try:
-        collating_failed(error, collate, found, _in_their_set(rows, collate, dataset))
+        raise_inner_collate_error(error, collate, found, _number_rows_in_set(rows, collate, dataset))
     except Exception as told:
         dataset.note_columns(told)
         raise
 
 
-def _in_their_set(rows: Rows, collate: Any, mixture: Mixture) -> Rows:
+def _number_rows_in_set(rows: RowNames, collate: Any, mixture: Mixture) -> RowNames:
     """Return the rows of a mixture with their numbers in the set that they come from."""
     by_set = collate.data_collator if isinstance(collate, SkippingCollator) else collate
     failed = by_set.failed if isinstance(by_set, SourceCollator) else None
@@ -102,9 +102,11 @@ def _in_their_set(rows: Rows, collate: Any, mixture: Mixture) -> Rows:
     return replace(rows, source=f"set {name!r} of the mixture", numbers=numbers, table=table)
 
 
-def _of_one_set(collate: SourceCollator, found: list[Any], rows: Rows, error: Exception) -> tuple[list[Any], Rows]:
+def _select_set_rows(
+    collate: SourceCollator, found: list[Any], rows: RowNames, error: Exception
+) -> tuple[list[Any], RowNames]:
     """Return the rows that the inner collator received: those of one set. Our collators know their batch positions."""
-    seen = collate.seen(found)
+    seen = collate.prepare_rows(found)
     if collate.failed is None or isinstance(error, dataset_errors.RowsError):
         return seen, rows
     places = collate.failed[1]
@@ -112,23 +114,25 @@ def _of_one_set(collate: SourceCollator, found: list[Any], rows: Rows, error: Ex
     return [seen[place] for place in places], replace(rows, numbers=numbers)
 
 
-def collating_failed(error: Exception, collate: Any, found: list[Any], rows: Rows) -> NoReturn:
-    """Raise with the reason why rows could not be joined, for the rows that the innermost collator received."""
+def raise_inner_collate_error(error: Exception, collate: Any, found: list[Any], rows: RowNames) -> NoReturn:
+    """Raise with the reason why rows could not be collated, for the rows that the innermost collator received."""
     while True:
         if isinstance(collate, SplitCollator):
             pass  # it has tried the rows without splitting
         elif isinstance(collate, SkippingCollator):
-            numbers = None if rows.numbers is None else [rows.numbers[place] for place in collate.kept(found)]
-            found, rows = collate.seen(found), replace(rows, numbers=numbers)
+            numbers = (
+                None if rows.numbers is None else [rows.numbers[place] for place in collate.select_positions(found)]
+            )
+            found, rows = collate.prepare_rows(found), replace(rows, numbers=numbers)
             if not found:  # it was a padding batch
                 raise error
         elif isinstance(collate, SourceCollator):
-            found, rows = _of_one_set(collate, found, rows, error)
+            found, rows = _select_set_rows(collate, found, rows, error)
         elif isinstance(collate, CountingCollator):
-            found = collate.seen(found)
+            found = collate.prepare_rows(found)
         elif isinstance(collate, RemoveColumnsCollator):
-            found = collate.seen(found)
+            found = collate.prepare_rows(found)
             rows = replace(rows, columns=collate.signature_columns)
         else:
-            collate_errors.collating_failed(error, collate, found, rows)
+            collate_errors.raise_collator_error(error, collate, found, rows)
         collate = collate.data_collator

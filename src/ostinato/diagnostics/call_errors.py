@@ -10,14 +10,14 @@ from typing import Any
 from torch import nn
 
 from ..core.errors import DataError, LossFunctionError, NoGradientError, NotSupportedError, OstinatoError
-from ..data.dataset_errors import wrong_batch
+from ..data.dataset_errors import find_batch_fault
 from .column_errors import columns_not_taken, inputs_lacking, missing_labels
 from .context import FailureContext, was_entered
 
 
 def no_mapping(error: Exception, context: FailureContext, match: re.Match[str]) -> DataError | None:
     """Return the error for a batch that is not a dict."""
-    return wrong_batch(context.batch, context.collator)
+    return find_batch_fault(context.batch, context.collator)
 
 
 def wrong_call(error: Exception, context: FailureContext, match: re.Match[str]) -> OstinatoError | None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from ..core.errors import DataError, ForwardCallError, MissingLabelsError, ModelOutputError
 from ..core.phrases import listed
-from ..data.collate_errors import absent_columns
-from ..data.dataset_errors import missing_inputs
+from ..data.collate_errors import find_absent_columns
+from ..data.dataset_errors import find_missing_inputs
 from ..loss.model_outputs import NoLossError
 from .context import FailureContext
 
@@ -41,7 +41,7 @@ def columns_not_taken(context: FailureContext) -> DataError | None:
 def inputs_lacking(context: FailureContext) -> DataError | None:
     """Return the error for an input that no column of the batch supplies."""
     given = list(context.columns)
-    lacking = missing_inputs(context.inner, given, context.left_out(), context.label_names)
+    lacking = find_missing_inputs(context.inner, given, context.left_out(), context.label_names)
     if lacking is None:
         return None
     return _absent(context, [name for name in context.parameters() if name not in given]) or lacking
@@ -50,7 +50,7 @@ def inputs_lacking(context: FailureContext) -> DataError | None:
 def _absent(context: FailureContext, names: Sequence[str]) -> DataError | None:
     """Return the error for columns of the data set that the collator left out of the batch."""
     rows = context.rows()
-    return absent_columns(context.dataset, rows, context.data, names) if rows else None
+    return find_absent_columns(context.dataset, rows, context.data, names) if rows else None
 
 
 def _too_much(context: FailureContext, given: list[str]) -> ForwardCallError | None:

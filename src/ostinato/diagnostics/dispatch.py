@@ -14,7 +14,7 @@ from ..core.tree import has_no_rows
 from ..data import columns
 from ..data import loader as data_loader
 from ..data.batching.split_by_length import PaddingMeter
-from ..data.dataset_errors import wrong_batch
+from ..data.dataset_errors import find_batch_fault
 from ..data.empty_batches import describe_empty_batch
 from ..data.epoch_position import rows_of
 from ..data.mixture import Mixture
@@ -32,7 +32,7 @@ from .model_heads import find_certain_mistake
 
 def check_first_batch(trainer: BatchHost, loader: Any, batch: Batch, epoch: int, number: int) -> None:
     """Raise if the first batch cannot work; note how much of it is padding."""
-    if batch is None and (mistake := wrong_batch(batch, trainer.data_collator)):
+    if batch is None and (mistake := find_batch_fault(batch, trainer.data_collator)):
         raise mistake
     if epoch == number == 0 and has_no_rows(batch):
         raise describe_empty_batch(loader, "training set", batch, epoch, number)

@@ -21,7 +21,7 @@ from ..core.state_guard import can_be_put_back
 from ..core.tree import has_length
 from ..data.batching.split_by_length import micro_batches
 from ..data.columns import choose_columns, forward_parameters, has_columns
-from ..data.dataset_errors import wrong_batch
+from ..data.dataset_errors import find_batch_fault
 from ..data.eval_set import EvalSet, rows_in
 from ..data.mixture import Mixture, mixed
 from ..data.sizes import is_iterable
@@ -167,7 +167,7 @@ class _BatchExplainer:
         self.loader = self.source.loader()
         parts = micro_batches([read_first_batch(self.loader)])
         self.batch = parts[0]
-        mistake = wrong_batch(self.batch, trainer.data_collator)
+        mistake = find_batch_fault(self.batch, trainer.data_collator)
         if mistake is not None:
             raise mistake
         collate = getattr(self.loader, "collate_fn", None) if isinstance(self.source.dataset, DataLoader) else None

@@ -29,7 +29,7 @@ def finish(trainer: FinishHost, run: Run) -> TrainOutput:
     metrics["total_flos"] = trainer.state.total_flos
     metrics["train_loss"] = train_loss
     trainer._memory_tracker.stop_and_update_metrics(metrics)
-    if run.updates.skipped is not None and (line := run.updates.skipped.summary()):
+    if run.updates.skipped is not None and (line := run.updates.skipped.summarize()):
         note(line)
     empty = int(trainer.strategy.sum(torch.tensor(run.updates.empty_batches)))  # the first process reports for all
     if empty:

@@ -24,7 +24,7 @@ from ..data.empty_batches import report_empty_batch
 from ..data.epoch_position import rows_of
 from ..data.mixture import Mixture
 from ..data.mixture_loss import SourceLosses
-from ..data.nonfinite_inputs import not_finite
+from ..data.nonfinite_inputs import describe_nonfinite_inputs
 from ..data.row_random import RowStreams
 from ..evaluation import train_metrics
 from ..loss.neftune import add_embedding_noise
@@ -193,7 +193,7 @@ def build_run(
     guard = NonFiniteGuard(
         patience=settings.nonfinite_patience,
         rows_of=partial(rows_of, loader),
-        blame=not_finite,
+        blame=describe_nonfinite_inputs,
         judges_loss=trainer.strategy.size == 1,
     )
     saves = Saves(run_summary.find_save_display(callbacks))

@@ -159,7 +159,7 @@ def test_evaluation_leaves_it_out(tmp_path, said: list[str]) -> None:
 
 def test_evaluation_without_any_row(tmp_path) -> None:
     trainer = build(tmp_path, Emptying(*range(6)))
-    with pytest.raises(DataError, match="the evaluation set gave no rows"):
+    with pytest.raises(DataError, match="the evaluation set yielded no rows"):
         trainer.evaluate()
 
 

@@ -223,8 +223,8 @@ def test_sets_with_other_columns_are_told_apart(tmp_path) -> None:
     with pytest.raises(KeyError) as caught:
         trainer.train()
     notes = "\n".join(caught.value.__notes__)
-    assert "rows 1, 6 of the set 'b' of the mixture were joined by" in notes
-    assert "while rows of set 'b' of the mixture were joined" in notes
+    assert "rows 1, 6 of the set 'b' of the mixture were collated by" in notes
+    assert "while rows of set 'b' of the mixture were collated" in notes
     assert "column 'labels' differs between the sets of the mixture: 'a' has it, 'b' lacks it" in notes
 
 

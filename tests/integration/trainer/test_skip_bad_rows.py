@@ -128,12 +128,12 @@ def test_a_generator_ends_with_what_it_raises(tmp_path) -> None:
     with pytest.raises(OSError, match="line 3") as raised:
         train(tmp_path, Generated({3}), max_steps=2)
     notes = "\n".join(raised.value.__notes__)
-    assert "a generator (a function with yield) ends with the exception" in notes
+    assert "a generator (a function with yield) ends when it raises" in notes
     assert "after 3 rows of the training set had been read" in notes
 
 
 def test_a_stream_that_gives_nothing_any_more_is_not_asked_forever(tmp_path) -> None:
-    with pytest.raises(DataError, match="100 rows of the training set, one after another, could not be read"):
+    with pytest.raises(DataError, match="100 rows of the training set in succession could not be read"):
         train(tmp_path, BrokenStream(set(range(4, 1000)), 1000), max_steps=9, per_device_train_batch_size=16)
 
 

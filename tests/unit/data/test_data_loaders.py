@@ -396,7 +396,7 @@ def test_a_dict_of_data_sets(loader_settings: Settings) -> None:
 
 
 def test_something_that_is_no_data_set(loader_settings: Settings) -> None:
-    with pytest.raises(DataError, match="is an int, which is no data set"):
+    with pytest.raises(DataError, match="is an int, which is not a data set"):
         loader_of(3, loader_settings())
 
 

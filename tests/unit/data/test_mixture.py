@@ -17,9 +17,9 @@ from torch.utils.data import Dataset, IterableDataset, Subset
 
 from ostinato.core.errors import ConfigError, DataError
 from ostinato.data.batching.split_by_length import SplitBatch, SplitCollator
-from ostinato.data.collate_errors import collating_failed
+from ostinato.data.collate_errors import raise_collator_error
 from ostinato.data.collators.default import default_data_collator
-from ostinato.data.dataset_errors import Rows
+from ostinato.data.dataset_errors import RowNames
 from ostinato.data.epoch_position import rows_of, skip_batches
 from ostinato.data.loader import build_loader
 from ostinato.data.mixture import Mixture, MixtureError, MixtureSampler, SetRow, is_mixture
@@ -394,16 +394,16 @@ def test_a_row_that_cannot_be_joined_keeps_its_number() -> None:
     with pytest.raises(DataError) as caught:
         collate(found)
     with pytest.raises(DataError, match="row 90 of the training set has no 'x'"):
-        collating_failed(caught.value, collate, found, Rows("training set", [60, 70, 80, 90]))
+        raise_collator_error(caught.value, collate, found, RowNames("training set", [60, 70, 80, 90]))
     with pytest.raises(DataError, match="row 3 of the batch has no 'x'"):
-        collating_failed(caught.value, collate, found, Rows())
+        raise_collator_error(caught.value, collate, found, RowNames())
 
     def fails(_: Any) -> Any:
         raise RuntimeError("own")
 
     with pytest.raises(RuntimeError, match="own") as other:
         SourceCollator(fails)(found)
-    assert other.value.__notes__ == ["ostinato: while rows of set 'a' of the mixture were joined"]
+    assert other.value.__notes__ == ["ostinato: while rows of set 'a' of the mixture were collated"]
 
 
 def test_losses_of_sets_add_up_to_the_loss_and_the_gradient_stays() -> None:
@@ -423,7 +423,7 @@ def test_losses_of_sets_add_up_to_the_loss_and_the_gradient_stays() -> None:
     reported, per_set = [], Counter()
     while batch := list(islice(order, 6)):
         found = mixture.read_many(batch)
-        whole = default_data_collator(collate.seen(found))
+        whole = default_data_collator(collate.prepare_rows(found))
         loss = torch.nn.functional.cross_entropy(model(whole["x"]), whole["labels"])
         (gradient,) = torch.autograd.grad(loss, model.weight)
         parts = collate(found)

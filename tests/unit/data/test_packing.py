@@ -18,9 +18,9 @@ from ostinato.core.random import RandomState
 from ostinato.data.batching.packing import LIMITS, PackedBatch, PackingCollator, best_fit, block_mask
 from ostinato.data.batching.packing_check import MOST_TOKENS, PackingError, check_packing, packing_for
 from ostinato.data.batching.split_by_length import SplitBatch
-from ostinato.data.collate_errors import collating_failed
+from ostinato.data.collate_errors import raise_collator_error
 from ostinato.data.collators.flattening import DataCollatorWithFlattening
-from ostinato.data.dataset_errors import Rows
+from ostinato.data.dataset_errors import RowNames
 
 VOCAB = 40
 EVERYTHING = ("position_ids", "seq_idx", *LIMITS)
@@ -195,7 +195,7 @@ def test_rows_are_named_by_their_number_in_the_data_set() -> None:
     with pytest.raises(DataError) as caught:
         collate(rows)
     with pytest.raises(DataError, match="'label' of row 40 of the training set is one value"):
-        collating_failed(caught.value, collate, rows, Rows("training set", [40]))
+        raise_collator_error(caught.value, collate, rows, RowNames("training set", [40]))
 
 
 def test_what_the_model_takes_must_have_a_value_for_every_token() -> None:
@@ -349,7 +349,7 @@ def test_a_first_label_that_is_predicted_from_the_row_before_is_refused() -> Non
 @pytest.mark.parametrize("lengths", [(5, 9, 6), (8,)])
 def test_a_model_that_does_not_is_refused(model: Callable[[], nn.Module], why: str, lengths: tuple[int, ...]) -> None:
     module = model()
-    names = Rows("training set", [40, 7, 12][: len(lengths)])
+    names = RowNames("training set", [40, 7, 12][: len(lengths)])
     with pytest.raises(PackingError) as caught:
         check_packing(module, rows_of(*lengths), PackingCollator.for_model(module), names=names)
     error = caught.value

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomS
 
 from ostinato.arguments.settings import LoaderSettings
 from ostinato.core.errors import DataError
-from ostinato.data.collate_errors import absent_columns
+from ostinato.data.collate_errors import find_absent_columns
 from ostinato.data.collators.choice_rows import DataCollatorForMultipleChoice
 from ostinato.data.collators.default import default_data_collator
 from ostinato.data.collators.padding import DataCollatorWithPadding
@@ -27,12 +27,12 @@ from ostinato.data.dataset_errors import (
     NotADataSetError,
     NotARowError,
     RaggedError,
-    Rows,
+    RowNames,
     RowsError,
     WrongValueError,
     check_data_set,
-    missing_inputs,
-    wrong_batch,
+    find_batch_fault,
+    find_missing_inputs,
 )
 from ostinato.data.loader import Loader, build_loader
 from ostinato.data.worker_errors import WorkerTraceback
@@ -179,7 +179,7 @@ def test_a_collator_of_the_user_keeps_its_error(loader_settings: Settings) -> No
     raised = failure(loader_of(rows, loader_settings(), batch_size=12, collate_fn=partial(refuse, error)))
     assert raised is error
     assert notes(raised) == [
-        "ostinato: while rows 0, 1, 2, 3, 4, 5, 6, 7, ... (12 in all) of the training set were joined by refuse"
+        "ostinato: while rows 0, 1, 2, 3, 4, 5, 6, 7, ... (12 in all) of the training set were collated by refuse"
     ]
 
 
@@ -195,7 +195,7 @@ def test_a_collator_of_the_user_keeps_its_error(loader_settings: Settings) -> No
 )
 def test_what_stands_out_is_shown(loader_settings: Settings, row: Any, text: str) -> None:
     raised = failure(loader_of([{"x": 1}, row], loader_settings(), collate_fn=partial(refuse, KeyError())))
-    assert notes(raised)[1:] == [f"ostinato: what stands out: {text}"]
+    assert notes(raised)[1:] == [f"ostinato: possible cause: {text}"]
 
 
 @pytest.mark.parametrize("rows", [[{"text": "a"}, {"text": "b"}], [(1, 2), (3, 4)], [{"x": [1]}, {"x": [1, 2]}]])
@@ -346,15 +346,15 @@ def test_a_stream_that_gives_nothing(loader_settings: Settings) -> None:
     loader = loader_of(rows, loader_settings())
     assert len(list(loader)) == 1
     assert list(loader) == []  # read once: the loop stops, and what was trained stays
-    with pytest.raises(DataError, match="gave no batch"):
+    with pytest.raises(DataError, match="yielded no batch"):
         list(loader_of(rows, loader_settings()))
     assert list(loader_of(rows, loader_settings(), training=False)) == []
 
 
 def test_a_sampler_that_gives_nothing(loader_settings: Settings) -> None:
-    with pytest.raises(DataError, match="the sampler of the training set gives no rows"):
+    with pytest.raises(DataError, match="the sampler of the training set yields no rows"):
         loader_of([{"x": 1}], loader_settings(), sampler=SubsetRandomSampler([]))
-    with pytest.raises(DataError, match="gave no batch"):
+    with pytest.raises(DataError, match="yielded no batch"):
         list(loader_of([{"x": 1}], loader_settings(), sampler=iter(())))
 
 
@@ -457,14 +457,14 @@ class Anything(torch.nn.Module):
     ("model", "given", "dropped", "words"),
     [
         (Model(), ["labels"], ["xs"], ["'x', which", "rename 'xs' to 'x'"]),
-        (Model(), [], [], ["'x'", "the batch is empty", "give the rows 'x'"]),
+        (Model(), [], [], ["'x'", "the batch is empty", "add 'x'"]),
         (Model(), ["features", "labels"], [], ["the batch has features, labels", "rename 'features' to 'x'"]),
         (Tokens(), ["labels"], ["tokens"], ["'input_ids'", "rename 'tokens' to 'input_ids'"]),
         (Tokens(), ["labels", "attention_mask"], ["text"], ["'input_ids'", "if 'text' is text, tokenize it"]),
     ],
 )
 def test_missing_inputs(model: Any, given: list[str], dropped: list[str], words: list[str]) -> None:
-    error = missing_inputs(model, given, dropped, ["labels"])
+    error = find_missing_inputs(model, given, dropped, ["labels"])
     assert isinstance(error, DataError) and isinstance(error, TypeError)
     assert all(word in str(error) for word in words)
 
@@ -480,14 +480,14 @@ def test_missing_inputs(model: Any, given: list[str], dropped: list[str], words:
     ],
 )
 def test_nothing_is_missing(model: Any, given: list[str]) -> None:
-    assert missing_inputs(model, given, ["other"], ["labels"]) is None
+    assert find_missing_inputs(model, given, ["other"], ["labels"]) is None
 
 
 def test_a_batch_that_is_none() -> None:
-    assert wrong_batch({"x": 1}, list) is None and wrong_batch(UserDict(), list) is None
-    error = wrong_batch([1], refuse)
+    assert find_batch_fault({"x": 1}, list) is None and find_batch_fault(UserDict(), list) is None
+    error = find_batch_fault([1], refuse)
     assert isinstance(error, TypeError) and "refuse returned a list, not a dict" in str(error)
-    assert "default_data_collator returned None" in str(wrong_batch(None, default_data_collator))
+    assert "default_data_collator returned None" in str(find_batch_fault(None, default_data_collator))
 
 
 @pytest.mark.parametrize(
@@ -502,24 +502,24 @@ def test_a_batch_that_is_none() -> None:
         ([{"x": 1, "labels": None}] * 2, ["labels"], ["column 'labels'", "is None"]),
         ([{"x": 1}, {"x": 1, "labels": 1}], ["labels"], ["row 4 of the training set has no 'labels'"]),
         ([{"text": "a", "labels": 1}] * 2, ["input_ids"], ["raw text", "tokenizer("]),
-        ([{"x": "1.5"}] * 2, ["x"], ["'x'", "'1.5'", "make numbers"]),
+        ([{"x": "1.5"}] * 2, ["x"], ["'x'", "'1.5'", "convert it to numbers"]),
     ],
 )
 def test_columns_that_the_collator_left_out(rows: list[Any], names: list[str], words: list[str]) -> None:
-    error = absent_columns([None] * 4 + rows, [4, 5], "training set", names)
+    error = find_absent_columns([None] * 4 + rows, [4, 5], "training set", names)
     assert error is not None and all(word in str(error) for word in words)
 
 
 def test_columns_that_are_there_or_cannot_be_seen() -> None:
-    assert absent_columns([{"x": 1, "labels": 1}], [0], "training set", ["labels"]) is None
-    assert absent_columns([{"x": 1}], [0], "training set", ["labels"]) is None
-    assert absent_columns([(1, 2)], [0], "training set", ["labels"]) is None
-    assert absent_columns(Broken(KeyError()), [3], "training set", ["labels"]) is None
-    assert absent_columns(iter([]), [0], "training set", ["labels"]) is None
+    assert find_absent_columns([{"x": 1, "labels": 1}], [0], "training set", ["labels"]) is None
+    assert find_absent_columns([{"x": 1}], [0], "training set", ["labels"]) is None
+    assert find_absent_columns([(1, 2)], [0], "training set", ["labels"]) is None
+    assert find_absent_columns(Broken(KeyError()), [3], "training set", ["labels"]) is None
+    assert find_absent_columns(iter([]), [0], "training set", ["labels"]) is None
 
 
 def test_names_of_rows() -> None:
-    assert Rows("evaluation set", [np.int64(3), torch.tensor(4), "five"]).all() == (
+    assert RowNames("evaluation set", [np.int64(3), torch.tensor(4), "five"]).name_all() == (
         "rows 3, 4, 'five' of the evaluation set"
     )
-    assert Rows("batch", [9]).all() == "row 9 of the batch"
+    assert RowNames("batch", [9]).name_all() == "row 9 of the batch"

@@ -11,7 +11,7 @@ from torch import nn
 
 from ostinato.core.errors import DataError
 from ostinato.core.phrases import plural
-from ostinato.data.nonfinite_inputs import not_finite
+from ostinato.data.nonfinite_inputs import describe_nonfinite_inputs
 from ostinato.diagnostics.column_errors import find_label_column
 from ostinato.diagnostics.context import FailureContext, column_of, in_words, was_entered
 from ostinato.diagnostics.exception_notes import Memory, get_name, note_function
@@ -206,11 +206,14 @@ def test_likely_labels(names: list[str], expected: str | None) -> None:
 def test_not_finite() -> None:
     bad = torch.tensor([[1.0, 2.0], [float("inf"), 0.0]])
     batches = [{"x": torch.ones(2, 2), "n": 3}, {"x": bad, "y": torch.tensor([0.0, float("nan")])}, "odd"]
-    assert not_finite(batches, [4, 5, 6, 7]) == (
+    assert describe_nonfinite_inputs(batches, [4, 5, 6, 7]) == (
         "'x' is inf in row 7 of the training set; 'y' is nan in row 7 of the training set"
     )
-    assert not_finite(batches, None) == "'x' is inf in row 1 of its batch; 'y' is nan in row 1 of its batch"
-    assert not_finite([{"x": torch.ones(2)}], [1, 2]) == ""
+    assert (
+        describe_nonfinite_inputs(batches, None)
+        == "'x' is inf in row 1 of its batch; 'y' is nan in row 1 of its batch"
+    )
+    assert describe_nonfinite_inputs([{"x": torch.ones(2)}], [1, 2]) == ""
 
 
 def test_memory_in_evaluation() -> None:

@@ -17,17 +17,17 @@ import torch
 
 from ...core.errors import ConfigError, DataError
 from ...core.notices import note_once
-from ..collate_errors import labels_misaligned, not_rows
+from ..collate_errors import build_misaligned_labels_error, find_non_row
 from ..columns import bare_model, forward_parameters, in_words
 from ..dataset_errors import (
     MissingColumnError,
     RaggedError,
-    Rows,
+    RowNames,
     RowsError,
     WrongValueError,
-    no_rows,
-    shortened,
-    told,
+    build_no_rows_error,
+    build_rows_error,
+    shorten,
 )
 from .split_by_length import SplitBatch
 
@@ -122,7 +122,7 @@ class PackingCollator:
         lengths = [len(table["input_ids"]) if table else 0 for table in tables]
         for place, length in enumerate(lengths):
             if length > self.max_length:
-                raise told(partial(_too_long, place, length, self.max_length))
+                raise build_rows_error(partial(_too_long, place, length, self.max_length))
         places = [place for place, table in enumerate(tables) if table]
         bins = best_fit([lengths[place] for place in places], self.max_length)
         chosen = [[places[each] for each in one] for one in bins]
@@ -133,8 +133,8 @@ class PackingCollator:
     def _tables(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, np.ndarray]]:
         """Return the columns of every row that have a value for each of its tokens; none for a row without tokens."""
         if len(rows) == 0:
-            raise no_rows()
-        known = told(partial(not_rows, rows))
+            raise build_no_rows_error()
+        known = build_rows_error(partial(find_non_row, rows))
         if known is not None:
             raise known
         ids = [_values(rows, place, "input_ids") for place in range(len(rows))]
@@ -178,10 +178,10 @@ class PackingCollator:
             return ids
         value = rows[place].get(name)
         if value is not None and not isinstance(value, (list, tuple)) and np.ndim(value) == 0:
-            raise told(partial(_one_label, place, name, value))
+            raise build_rows_error(partial(_one_label, place, name, value))
         labels = _values(rows, place, name)
         if len(labels) != len(ids):
-            raise told(partial(_uneven, place, name, len(ids), len(labels)))
+            raise build_rows_error(partial(_uneven, place, name, len(ids), len(labels)))
         return labels
 
     def _columns(self, rows: Sequence[Mapping[str, Any]], ids: list[np.ndarray]) -> dict[str, list[np.ndarray]]:
@@ -201,7 +201,7 @@ class PackingCollator:
             if not odd:
                 kept[name] = [each for each in arrays if each is not None]
             elif name in (self.takes or ()):
-                raise told(partial(_per_row, odd[0], name, rows[odd[0]].get(name), len(ids[odd[0]])))
+                raise build_rows_error(partial(_per_row, odd[0], name, rows[odd[0]].get(name), len(ids[odd[0]])))
             else:
                 left_out.append(str(name))
         if left_out:
@@ -309,9 +309,9 @@ def _values(rows: Sequence[Mapping[str, Any]], place: int, name: str) -> np.ndar
     if array is not None and array.size == 0:
         array = array.astype(np.int64)  # numpy makes an empty list an array of floats
     if array is None:
-        raise told(partial(_no_numbers, name, place, value))
+        raise build_rows_error(partial(_no_numbers, name, place, value))
     if array.ndim != 1:
-        raise told(partial(_wrong_shape, name, place, array.shape))
+        raise build_rows_error(partial(_wrong_shape, name, place, array.shape))
     return array
 
 
@@ -339,39 +339,39 @@ def _limits(lengths: Sequence[int]) -> torch.Tensor:
 # Errors --------------------------------------------------------------------------------------------------------------
 
 
-def _no_numbers(name: str, place: int, value: Any, rows: Rows) -> RowsError:
+def _no_numbers(name: str, place: int, value: Any, rows: RowNames) -> RowsError:
     if value is None:
         return MissingColumnError(
-            what=f"{rows.full(place)} has no {name!r}",
+            what=f"{rows.full_name(place)} has no {name!r}",
             why="the rows of a batch are joined to one, so each of them needs the same columns",
             fix=f"tokenize the data set so that every row has {name!r}",
         )
     return WrongValueError(
-        what=f"{name!r} of {rows.full(place)} is {shortened(value)}, not a list of numbers",
+        what=f"{name!r} of {rows.full_name(place)} is {shorten(value)}, not a list of numbers",
         why="packing joins tokens, which are numbers",
         fix="tokenize the texts: tokenizer(text, truncation=True)",
     )
 
 
-def _wrong_shape(name: str, place: int, shape: tuple[int, ...], rows: Rows) -> RowsError:
+def _wrong_shape(name: str, place: int, shape: tuple[int, ...], rows: RowNames) -> RowsError:
     return RaggedError(
-        what=f"{name!r} of {rows.full(place)} has the shape {shape} instead of (tokens,)",
+        what=f"{name!r} of {rows.full_name(place)} has the shape {shape} instead of (tokens,)",
         why='packing joins rows of tokens; tokenizer(text, return_tensors="pt") makes batches of one',
         fix=f"leave return_tensors out of the tokenizer call in the data set, or take row[{name!r}][0]",
     )
 
 
-def _one_label(place: int, name: str, value: Any, rows: Rows) -> RowsError:
-    where = f"{name!r} of {rows.full(place)}"
+def _one_label(place: int, name: str, value: Any, rows: RowNames) -> RowsError:
+    where = f"{name!r} of {rows.full_name(place)}"
     return RaggedError(
-        what=f"{where} is one value for the whole row ({shortened(value)}), which cannot be packed",
+        what=f"{where} is one value for the whole row ({shorten(value)}), which cannot be packed",
         why="packing lays rows end to end, and the model gives one answer for every token, none for a row",
         fix=_INSTEAD,
     )
 
 
-def _uneven(place: int, name: str, tokens: int, labels: int, rows: Rows) -> RowsError:
-    known = labels_misaligned(rows, place, name, tokens, labels)
+def _uneven(place: int, name: str, tokens: int, labels: int, rows: RowNames) -> RowsError:
+    known = build_misaligned_labels_error(rows, place, name, tokens, labels)
     return RaggedError(
         what=known.what,
         why="packed rows need a label for every token",
@@ -379,18 +379,18 @@ def _uneven(place: int, name: str, tokens: int, labels: int, rows: Rows) -> Rows
     )
 
 
-def _per_row(place: int, name: str, value: Any, tokens: int, rows: Rows) -> RowsError:
-    has = "is missing" if value is None else f"is {shortened(value)}"
+def _per_row(place: int, name: str, value: Any, tokens: int, rows: RowNames) -> RowsError:
+    has = "is missing" if value is None else f"is {shorten(value)}"
     return RaggedError(
-        what=f"{name!r} of {rows.full(place)} {has}, for {tokens} tokens: it cannot be packed",
+        what=f"{name!r} of {rows.full_name(place)} {has}, for {tokens} tokens: it cannot be packed",
         why="the model takes it, and packing can join only what has a number for every token",
         fix=f"leave the column out, or {_INSTEAD}",
     )
 
 
-def _too_long(place: int, length: int, limit: int, rows: Rows) -> RowsError:
+def _too_long(place: int, length: int, limit: int, rows: RowNames) -> RowsError:
     return RaggedError(
-        what=f"{rows.full(place)} has {length} tokens, and a packed row may have {limit}",
+        what=f"{rows.full_name(place)} has {length} tokens, and a packed row may have {limit}",
         why="packing never cuts a row",
         fix=f"tokenize with truncation=True, max_length={limit}, or raise the packing's max_length to {length}",
     )

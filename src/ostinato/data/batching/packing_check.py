@@ -20,12 +20,12 @@ from ...core.notices import note_once
 from ...core.random import undisturbed
 from ...core.tree import has_length, tree_map
 from ..columns import bare_model, forward_parameters
-from ..dataset_errors import Rows
+from ..dataset_errors import RowNames
 from .packing import IGNORED, MARKS, PackingCollator, dtype_of, takes_any_keyword
 
 Pack = Callable[[list[Any]], Any]
 
-IN_BATCH = Rows()
+IN_BATCH = RowNames()
 # Each row is also computed alone, and logits of a large vocabulary take memory: a few rows are enough to see one row
 # in another.
 MOST_ROWS = 4
@@ -42,7 +42,7 @@ def check_packing(
     pack: Pack,
     collate_one: Pack | None = None,
     *,
-    names: Rows = IN_BATCH,
+    names: RowNames = IN_BATCH,
 ) -> None:
     """Raise for a model that computes something else from rows packed by `pack` than from each of them alone.
 
@@ -63,7 +63,7 @@ def packing_for(
     *,
     max_length: int | None = None,
     shifted: bool | None = None,
-    names: Rows = IN_BATCH,
+    names: RowNames = IN_BATCH,
 ) -> PackingCollator:
     """Return the packing that a model computes correctly: by what its forward takes, or by a mask of tokens x tokens.
 
@@ -143,7 +143,9 @@ class _Trial:
     shifted: bool
 
     @classmethod
-    def of(cls, model: nn.Module, rows: Sequence[Any], pack: Pack, collate_one: Pack | None, names: Rows) -> _Trial:
+    def of(
+        cls, model: nn.Module, rows: Sequence[Any], pack: Pack, collate_one: Pack | None, names: RowNames
+    ) -> _Trial:
         places, chosen = _first_rows(rows)
         if not chosen:
             pack(list(rows))  # raises if the rows are faulty

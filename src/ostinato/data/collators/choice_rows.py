@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..collate_errors import column_at_fault, no_input, odd_leaf
-from ..dataset_errors import MissingColumnError, RaggedError, Rows, RowsError, told
+from ..collate_errors import build_no_input_error, find_column_fault, find_odd_leaf
+from ..dataset_errors import MissingColumnError, RaggedError, RowNames, RowsError, build_rows_error
 from .token_rows import TokenCollator, label_column, whole_numbers, without
 
 
@@ -50,43 +50,43 @@ def _choices_of(rows: list[dict[str, Any]], place: int, choices: int) -> list[di
     """Return one row per choice."""
     row = rows[place]
     if "input_ids" not in row:
-        raise told(partial(_no_choices, rows, place))
+        raise build_rows_error(partial(_no_choices, rows, place))
     for name, values in row.items():
         if _count(values) != choices:
-            raise told(partial(_other_choices, values, name, choices, place))
+            raise build_rows_error(partial(_other_choices, values, name, choices, place))
     if choices == 0 or np.ndim(row["input_ids"][0]) == 0:
-        raise told(partial(_no_choices, rows, place))
+        raise build_rows_error(partial(_no_choices, rows, place))
     return [{name: values[number] for name, values in row.items()} for number in range(choices)]
 
 
-def _no_choices(found: list[dict[str, Any]], place: int, rows: Rows) -> RowsError:
+def _no_choices(found: list[dict[str, Any]], place: int, rows: RowNames) -> RowsError:
     """Return the error for a row that holds one sequence, or none, instead of several."""
     row = found[place]
     if "input_ids" not in row:
-        return no_input(row, place, rows, "input_ids")
-    text = isinstance(odd_leaf(row["input_ids"]), str)
+        return build_no_input_error(row, place, rows, "input_ids")
+    text = isinstance(find_odd_leaf(row["input_ids"]), str)
     has = "text that was never tokenized" if text else f"one sequence of {len(row['input_ids'])} tokens"
     return RaggedError(
-        what=f"{rows.full(place)} has no choices: it has {has}",
+        what=f"{rows.full_name(place)} has no choices: it has {has}",
         why="'input_ids' holds one list of tokens for every choice: [[5, 6], [5, 7], ...]",
         fix="tokenize the question with each choice, or use DataCollatorWithPadding for rows without choices",
     )
 
 
-def _other_choices(values: Any, name: str, choices: int, place: int, rows: Rows) -> RowsError:
+def _other_choices(values: Any, name: str, choices: int, place: int, rows: RowNames) -> RowsError:
     """Return the error for a column that does not have one entry for every choice."""
     count = _count(values)
+    entries = "a single value" if count is None else f"{count} entries"
     return RaggedError(
-        what=f"column {name!r} of {rows.full(place)} has {'a single value' if count is None else f'{count} entries'} "
-        f"where {rows.name(0)} has {choices} choices",
+        what=f"column {name!r} of {rows.full_name(place)} has {entries} where {rows.name(0)} has {choices} choices",
         why="every column holds one entry per choice, and all rows of a batch have equally many choices",
         fix=f"leave {name!r} out, or give every row {choices} choices",
     )
 
 
-def _unfit(found: Sequence[Mapping[str, Any]], name: str, rows: Rows) -> RowsError:
+def _unfit(found: Sequence[Mapping[str, Any]], name: str, rows: RowNames) -> RowsError:
     """Return the error for labels that are not numbers."""
-    return column_at_fault(found, rows, [name], collator="DataCollatorForMultipleChoice") or RaggedError(
+    return find_column_fault(found, rows, [name], collator="DataCollatorForMultipleChoice") or RaggedError(
         what=f"the {name!r} of the {rows.source} are not one number each", fix="number the right choices from 0"
     )
 
@@ -103,9 +103,9 @@ def _labels_of(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
     """Return the labels of the rows; raise unless every row has one."""
     lacking = [number for number, row in enumerate(rows) if row.get(name) is None]
     if lacking:
-        raise told(
+        raise build_rows_error(
             lambda names: MissingColumnError(
-                what=f"{names.full(lacking[0])} has no {name!r}",
+                what=f"{names.full_name(lacking[0])} has no {name!r}",
                 why=f"{names.name(0)} has one, and decides for the batch",
                 fix=f"give every row the number of its right choice in {name!r}, or none of them",
             )

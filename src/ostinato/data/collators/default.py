@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from ...core.errors import NotSupportedError
-from ..collate_errors import column_at_fault, not_a_row, not_rows
-from ..dataset_errors import Rows, RowsError, WrongValueError, no_rows, told
+from ..collate_errors import build_not_a_row_error, find_column_fault, find_non_row
+from ..dataset_errors import RowNames, RowsError, WrongValueError, build_no_rows_error, build_rows_error
 
 DataCollator = Callable[[list[Any]], dict[str, Any]]
 """What turns a list of rows into a batch."""
@@ -85,7 +85,7 @@ class DefaultDataCollator:
 def _as_mappings(features: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
     """Return the rows as mappings; the attributes of objects are their columns."""
     if len(features) == 0:
-        raise no_rows()
+        raise build_no_rows_error()
     if isinstance(features[0], (dict, Mapping)):
         return features
     if isinstance(features[0], torch.Tensor):  # its attributes are not columns
@@ -195,22 +195,22 @@ _JOINERS = {
 
 
 def _no_mappings(features: Sequence[Any]) -> RowsError:
-    return told(lambda rows: not_a_row(features[0], 0, rows))
+    return build_rows_error(lambda rows: build_not_a_row_error(features[0], 0, rows))
 
 
 def _explained(found: Sequence[Any], name: str, error: Exception) -> RowsError:
     """Return why the column `name` of these rows does not make one tensor."""
 
-    def tell(rows: Rows) -> RowsError:
-        known = not_rows(found, rows)
-        known = known or column_at_fault(found, rows, [name], collator="default_data_collator")
+    def tell(rows: RowNames) -> RowsError:
+        known = find_non_row(found, rows)
+        known = known or find_column_fault(found, rows, [name], collator="default_data_collator")
         return known or WrongValueError(
             what=f"column {name!r} of the {rows.source} does not make one tensor",
             why=f"its values are of type {_types(found, name)}: {error}",
             fix=f"leave {name!r} out (remove_unused_columns, remove_columns), or pass a data_collator that knows it",
         )
 
-    return told(tell)
+    return build_rows_error(tell)
 
 
 def _types(found: Sequence[Mapping[str, Any]], name: str) -> str:

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from ...core.notices import note_once
-from ..collate_errors import labels_misaligned
-from ..dataset_errors import MissingColumnError, Rows, RowsError, no_rows, told
+from ..collate_errors import build_misaligned_labels_error
+from ..dataset_errors import MissingColumnError, RowNames, RowsError, build_no_rows_error, build_rows_error
 from .default import DefaultDataCollator
 from .token_rows import checked_kind, label_lists, refuse_other_rows
 
@@ -85,18 +85,18 @@ class DataCollatorWithFlattening(DefaultDataCollator):
 def _column(rows: Sequence[Mapping[str, Any]], name: str) -> list[np.ndarray]:
     """Return one column of all rows, each as an array."""
     if len(rows) == 0:
-        raise no_rows()
+        raise build_no_rows_error()
     if not isinstance(rows[0], Mapping):
         refuse_other_rows(rows)
     for place, row in enumerate(rows):
         if row.get(name) is None:
-            raise told(partial(_lacking, name, place))
+            raise build_rows_error(partial(_lacking, name, place))
     return [np.asarray(row[name]) for row in rows]
 
 
-def _lacking(name: str, place: int, rows: Rows) -> RowsError:
+def _lacking(name: str, place: int, rows: RowNames) -> RowsError:
     return MissingColumnError(
-        what=f"{rows.full(place)} has no {name!r}",
+        what=f"{rows.full_name(place)} has no {name!r}",
         why="the rows of a batch are joined to one, so each of them needs the same columns",
         fix=f"tokenize the data set so that every row has {name!r}",
     )
@@ -107,12 +107,12 @@ def _labels(rows: Sequence[Mapping[str, Any]], ids: list[np.ndarray], separator:
     labels = [np.asarray(own) for own in label_lists(rows, "labels")] if "labels" in rows[0] else ids
     for number, (own, row) in enumerate(zip(labels, ids, strict=True)):
         if len(own) != len(row):
-            raise told(partial(_uneven, number, len(row), len(own)))
+            raise build_rows_error(partial(_uneven, number, len(row), len(own)))
     return [np.concatenate([np.full(min(1, len(own)), separator), own[1:]]) for own in labels]
 
 
-def _uneven(place: int, tokens: int, labels: int, rows: Rows) -> RowsError:
-    return labels_misaligned(rows, place, "labels", tokens, labels)
+def _uneven(place: int, tokens: int, labels: int, rows: RowNames) -> RowsError:
+    return build_misaligned_labels_error(rows, place, "labels", tokens, labels)
 
 
 def _one_row(parts: list[np.ndarray]) -> np.ndarray:

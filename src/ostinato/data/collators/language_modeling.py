@@ -12,7 +12,7 @@ from torch.utils.data import get_worker_info
 
 from ...core.errors import ConfigError
 from ...core.notices import note_once
-from ..dataset_errors import RowsError, told
+from ..dataset_errors import RowsError, build_rows_error
 from .token_rows import (
     TokenCollator,
     check_mask_token,
@@ -238,9 +238,9 @@ def _filled_offsets(offsets: list[Any] | None, length: int, side: str) -> np.nda
     """Return the limits of every token in its text; padding has (0, 0)."""
     if offsets is None or any(row is None for row in offsets):
         lacking = 0 if offsets is None else offsets.index(None)
-        raise told(
+        raise build_rows_error(
             lambda names: RowsError(
-                what=f"{names.full(lacking)} has no 'offset_mapping'",
+                what=f"{names.full_name(lacking)} has no 'offset_mapping'",
                 why="whole_word_mask=True tells by the offsets which tokens belong to one word",
                 fix="tokenize with return_offsets_mapping=True and keep the column (remove_unused_columns=False)",
             )

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core.errors import DataError
-from ..collate_errors import unpaddable
-from ..dataset_errors import Rows, told
+from ..collate_errors import find_padding_fault
+from ..dataset_errors import RowNames, build_rows_error
 
 _PAD_ADVICE = "Asking-to-pad-a-fast-tokenizer"
 _OPTIONS = {"padding", "max_length", "pad_to_multiple_of", "return_tensors"}  # what the collator passes to `pad`
@@ -83,11 +83,11 @@ def pad_quietly(
             return tokenizer.pad(rows, **options)
     except Exception as error:
 
-        def tell(names: Rows) -> DataError | None:
-            names = names if choices == 1 else names.repeated(choices)
-            return unpaddable(tokenizer, rows, names, collator=collator, padding=options.get("padding", True))
+        def tell(names: RowNames) -> DataError | None:
+            names = names if choices == 1 else names.repeat(choices)
+            return find_padding_fault(tokenizer, rows, names, collator=collator, padding=options.get("padding", True))
 
-        known = told(tell)
+        known = build_rows_error(tell)
         if known is None:
             raise
         raise known from error

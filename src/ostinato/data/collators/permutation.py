@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from ...core.errors import ConfigError
-from ..dataset_errors import RowsError, told
+from ..dataset_errors import RowsError, build_rows_error
 from .token_rows import DataCollatorMixin, check_mask_token, ids_of, special_places, stacked_ids
 
 
@@ -120,7 +120,7 @@ class DataCollatorForPermutationLanguageModeling(DataCollatorMixin):
         check_mask_token(self.tokenizer, fix="add one: tokenizer.add_special_tokens({'mask_token': '[MASK]'})")
         rows, length = ids.shape
         if length % 2:
-            raise told(
+            raise build_rows_error(
                 lambda names: RowsError(
                     what=f"rows of the {names.source} have {length} tokens in their batch, an odd number",
                     why="the second half of a row repeats the order of its first half, so the halves must be equal",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ..collate_errors import column_at_fault
-from ..dataset_errors import RaggedError, Rows, RowsError
+from ..collate_errors import find_column_fault
+from ..dataset_errors import RaggedError, RowNames, RowsError
 from .token_rows import (
     TokenCollator,
     filled,
@@ -77,9 +77,9 @@ class DataCollatorForSeq2Seq(TokenCollator):
         return rounded_up(max(len(row) for row in labels), self.pad_to_multiple_of)
 
 
-def _unfit(found: Sequence[Mapping[str, Any]], labels: list[list[Any]], name: str, rows: Rows) -> RowsError:
+def _unfit(found: Sequence[Mapping[str, Any]], labels: list[list[Any]], name: str, rows: RowNames) -> RowsError:
     """Return the error for labels that are not numbers, or differ in length."""
-    known = column_at_fault(found, rows, [name], collator="DataCollatorForSeq2Seq", padded=[name])
+    known = find_column_fault(found, rows, [name], collator="DataCollatorForSeq2Seq", padded=[name])
     longest = max(range(len(labels)), key=lambda number: len(labels[number]))
     shortest = min(range(len(labels)), key=lambda number: len(labels[number]))
     return known or RaggedError(

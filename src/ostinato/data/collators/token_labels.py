@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from ...core.notices import note_once
-from ..collate_errors import column_at_fault, labels_misaligned
-from ..dataset_errors import Rows, RowsError
+from ..collate_errors import build_misaligned_labels_error, find_column_fault
+from ..dataset_errors import RowNames, RowsError
 from .token_rows import (
     TokenCollator,
     filled,
@@ -58,11 +58,13 @@ class DataCollatorForTokenClassification(TokenCollator):
         return batch
 
 
-def _unfit(found: Sequence[Any], labels: list[list[Any]], name: str, length: int, rows: Rows) -> RowsError:
+def _unfit(found: Sequence[Any], labels: list[list[Any]], name: str, length: int, rows: RowNames) -> RowsError:
     """Return the error for labels that are not numbers, or more than there are tokens."""
-    known = column_at_fault(found, rows, [name], collator="DataCollatorForTokenClassification", padded=[name])
+    known = find_column_fault(found, rows, [name], collator="DataCollatorForTokenClassification", padded=[name])
     place = max(range(len(labels)), key=lambda number: len(labels[number]))
-    return known or labels_misaligned(rows, place, name, len(found[place]["input_ids"]), len(labels[place]))
+    return known or build_misaligned_labels_error(
+        rows, place, name, len(found[place]["input_ids"]), len(labels[place])
+    )
 
 
 def _note_what_was_filled(rows: Sequence[Any], labels: list[list[Any]]) -> None:

@@ -10,8 +10,15 @@ import numpy as np
 import torch
 
 from ...core.errors import ConfigError, NotSupportedError
-from ..collate_errors import NUMBERS, no_input, not_a_row, not_rows, odd_leaf, unlisted_labels
-from ..dataset_errors import Rows, RowsError, no_pad_token, no_rows, told
+from ..collate_errors import (
+    ONLY_NUMBERS,
+    build_no_input_error,
+    build_not_a_row_error,
+    build_unlisted_labels_error,
+    find_non_row,
+    find_odd_leaf,
+)
+from ..dataset_errors import RowNames, RowsError, build_no_pad_token_error, build_no_rows_error, build_rows_error
 from .padding import pad_quietly
 
 _UNPADDED = (False, "do_not_pad")
@@ -32,7 +39,7 @@ class DataCollatorMixin:
     def __call__(self, features: Sequence[Any], return_tensors: str | None = None) -> Any:
         kind = checked_kind(return_tensors or self.return_tensors)
         if len(features) == 0:
-            raise no_rows()
+            raise build_no_rows_error()
         return self.torch_call(features) if kind == "pt" else self.numpy_call(features)
 
     def torch_call(self, examples: Any) -> Any:
@@ -116,7 +123,7 @@ def is_unpadded(padding: Any) -> bool:
 def check_pad_token(tokenizer: Any) -> None:
     """Raise if a tokenizer has the attribute `pad_token` but no pad token; one without the attribute may still pad."""
     if getattr(tokenizer, "pad_token", "") is None:
-        raise no_pad_token(tokenizer)
+        raise build_no_pad_token_error(tokenizer)
 
 
 def check_mask_token(tokenizer: Any, *, fix: str) -> None:
@@ -150,9 +157,9 @@ def stacked_ids(tokenizer: Any, rows: Sequence[Any], kind: str, multiple: int | 
     try:
         lengths = [len(row) for row in rows]
     except TypeError as error:
-        raise told(partial(_no_sequence, rows)) from error
+        raise build_rows_error(partial(_no_sequence, rows)) from error
     if isinstance(rows[0], str):  # numpy would convert text to a number
-        raise told(partial(_no_sequence, rows))
+        raise build_rows_error(partial(_no_sequence, rows))
     length = rounded_up(max(lengths), multiple)
     side = padding_side(tokenizer)
     real = np.array([filled([True] * own, length, False, side) for own in lengths])
@@ -163,7 +170,7 @@ def stacked_ids(tokenizer: Any, rows: Sequence[Any], kind: str, multiple: int | 
         for line, place, row in zip(ids, real, rows, strict=True):
             line[place] = np.asarray(row)
     except (TypeError, ValueError) as error:
-        raise told(partial(_no_sequence, rows)) from error
+        raise build_rows_error(partial(_no_sequence, rows)) from error
     return (torch.from_numpy(ids) if kind == "pt" else ids), real
 
 
@@ -172,18 +179,18 @@ def ids_of(rows: Sequence[Any], place: int) -> Any:
     try:
         return rows[place]["input_ids"]
     except (KeyError, TypeError) as error:
-        raise told(partial(_no_ids, rows, place)) from error
+        raise build_rows_error(partial(_no_ids, rows, place)) from error
 
 
-def _no_ids(found: Sequence[Any], place: int, rows: Rows) -> RowsError:
-    return not_rows(found, rows) or no_input(found[place], place, rows, "input_ids")
+def _no_ids(found: Sequence[Any], place: int, rows: RowNames) -> RowsError:
+    return find_non_row(found, rows) or build_no_input_error(found[place], place, rows, "input_ids")
 
 
-def _no_sequence(found: Sequence[Any], rows: Rows) -> RowsError:
+def _no_sequence(found: Sequence[Any], rows: RowNames) -> RowsError:
     """Return the error for the first row that is not a sequence of ids."""
-    odd = [place for place, row in enumerate(found) if np.ndim(row) != 1 or odd_leaf(row) is not NUMBERS]
+    odd = [place for place, row in enumerate(found) if np.ndim(row) != 1 or find_odd_leaf(row) is not ONLY_NUMBERS]
     place = odd[0] if odd else 0
-    return not_a_row(found[place], place, rows)
+    return build_not_a_row_error(found[place], place, rows)
 
 
 def _id_type(row: Any, kind: str) -> Any:
@@ -214,7 +221,7 @@ def without(rows: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, An
 
 def refuse_other_rows(rows: Sequence[Any]) -> None:
     """Raise the error for the first row that is not a dict, if there is one."""
-    known = told(partial(not_rows, rows))
+    known = build_rows_error(partial(find_non_row, rows))
     if known is not None:
         raise known
 
@@ -225,19 +232,19 @@ def label_lists(rows: Sequence[Mapping[str, Any]], name: str) -> list[list[Any]]
     for number, row in enumerate(rows):
         values = row.get(name) if isinstance(row, Mapping) else None
         if values is None or np.ndim(values) == 0:
-            raise told(partial(unlisted_labels, rows, name, number))
+            raise build_rows_error(partial(build_unlisted_labels_error, rows, name, number))
         labels.append(values.tolist() if isinstance(values, (torch.Tensor, np.ndarray)) else list(values))
     return labels
 
 
-def whole_numbers(values: list[Any], kind: str, *, tell: Callable[[Rows], RowsError]) -> Any:
+def whole_numbers(values: list[Any], kind: str, *, tell: Callable[[RowNames], RowsError]) -> Any:
     """Return lists of one length as int64; if they are not, raise the error that `tell` returns."""
     if len({len(row) for row in values if isinstance(row, list)}) > 1:
-        raise told(tell)
+        raise build_rows_error(tell)
     try:
         array = np.array(values).astype(np.int64)
     except (TypeError, ValueError) as error:
-        raise told(tell) from error
+        raise build_rows_error(tell) from error
     return torch.from_numpy(array) if kind == "pt" else array
 
 

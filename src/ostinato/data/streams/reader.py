@@ -12,13 +12,13 @@ from typing import Any
 from torch.utils.data import IterableDataset, get_worker_info
 
 from .. import dataset_errors
-from ..bad_rows import nothing_readable
+from ..bad_rows import build_unreadable_error
 from ..columns import has_columns
-from ..dataset_errors import Rows
+from ..dataset_errors import RowNames
 from ..row_random import Apart, Seeder
-from ..row_types import BadRow, StandIn
+from ..row_types import BadRow, PaddingRow
 from ..samplers.base import announce_epoch
-from ..worker_errors import Failure, collating_failed
+from ..worker_errors import WorkerFailure, raise_inner_collate_error
 from .shards import Collate, RankStream, StreamPlace, all_rows_of, can_tell
 from .stream_buckets import StreamWindows
 
@@ -105,7 +105,7 @@ class StreamReader(IterableDataset[Any]):
         except Exception as error:
             if get_worker_info() is None:
                 raise
-            yield Failure.of(error)
+            yield WorkerFailure.of(error)
 
     def _batches(self) -> Iterator[Any]:
         cursor = self._cursor()
@@ -173,7 +173,9 @@ class StreamReader(IterableDataset[Any]):
         try:
             return self.collate(rows)
         except Exception as error:
-            collating_failed(error, self.collate, rows, Rows(self._source(), numbers, has_columns(self.rows)))
+            raise_inner_collate_error(
+                error, self.collate, rows, RowNames(self._source(), numbers, has_columns(self.rows))
+            )
 
     # ---- rows ----------------------------------------------------------------------------------
 
@@ -213,7 +215,7 @@ class StreamReader(IterableDataset[Any]):
                 while len(found) < count and (row := self._one(cursor, first + len(found), seeder)) is not END:
                     found.append(row)
         except Exception as error:
-            dataset_errors.stream_failed(error, self._source(), first + len(found))
+            dataset_errors.raise_stream_error(error, self._source(), first + len(found))
         cursor.read += len(found)
         return list(enumerate(found, start=first))
 
@@ -227,23 +229,23 @@ class StreamReader(IterableDataset[Any]):
             row = next(cursor.rows, END)
         except Exception as error:
             if isgenerator(cursor.rows):
-                dataset_errors.generator_broke(error)
+                dataset_errors.raise_generator_error(error)
             cursor.bad += 1
             if cursor.bad >= BAD_IN_A_ROW:
-                raise nothing_readable(self.source, cursor.bad, error) from error
+                raise build_unreadable_error(self.source, cursor.bad, error) from error
             return BadRow(number, f"{type(error).__name__}: {error}")
         cursor.bad, cursor.good = 0, row
         return row
 
     def _share(self, found: Sequence[tuple[int, Any]], cursor: Cursor) -> tuple[list[int], list[Any]]:
-        """Return this process's rows of a batch, and their numbers; a `StandIn` if it has no readable row."""
+        """Return this process's rows of a batch, and their numbers; a `PaddingRow` if it has no readable row."""
         own = self.rows.share(list(found)) if isinstance(self.rows, RankStream) else found
         numbers, rows = [number for number, _ in own], [row for _, row in own]
         if isinstance(self.rows, RankStream) and all(isinstance(row, BadRow) for row in rows):
             good = next((row for _, row in found if not isinstance(row, BadRow)), cursor.good)
             if good is END:
-                raise nothing_readable(self.source, cursor.read, None)
-            numbers, rows = [*numbers, found[0][0]], [*rows, StandIn(good)]
+                raise build_unreadable_error(self.source, cursor.read, None)
+            numbers, rows = [*numbers, found[0][0]], [*rows, PaddingRow(good)]
         return numbers, rows
 
     def _source(self) -> str:

@@ -12,7 +12,7 @@ from torch.utils.data import IterableDataset
 
 from ...core.notices import note_once
 from ..bad_rows import SkippingCollator
-from ..row_types import BadRow, StandIn
+from ..row_types import BadRow, PaddingRow
 from ..samplers.base import announce_epoch
 
 Collate = Callable[[list[Any]], Any]
@@ -43,7 +43,7 @@ class RankStream(IterableDataset[Any]):
         while batch := list(islice(rows, size)):
             if len(batch) < size and self.drop_last:
                 return
-            yield from self.share(batch) or [StandIn(batch[0])]
+            yield from self.share(batch) or [PaddingRow(batch[0])]
 
     def share(self, batch: list[Any]) -> list[Any]:
         """Return this process's rows of a batch of all processes."""
@@ -87,14 +87,14 @@ class CountingCollator:
         self.data_collator = data_collator
 
     def __call__(self, rows: list[Any]) -> CountedBatch:
-        real = sum(not isinstance(row, (StandIn, BadRow)) for row in rows)
-        return CountedBatch(self.data_collator(self.seen(rows)), real)
+        real = sum(not isinstance(row, (PaddingRow, BadRow)) for row in rows)
+        return CountedBatch(self.data_collator(self.prepare_rows(rows)), real)
 
-    def seen(self, rows: list[Any]) -> list[Any]:
+    def prepare_rows(self, rows: list[Any]) -> list[Any]:
         """Return the rows as the inner collator receives them."""
         if isinstance(self.data_collator, SkippingCollator):  # it distinguishes them itself
             return rows
-        return [row.row if isinstance(row, StandIn) else row for row in rows]
+        return [row.row if isinstance(row, PaddingRow) else row for row in rows]
 
 
 # The position in a stream --------------------------------------------------------------------------------------------
