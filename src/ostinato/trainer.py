@@ -67,7 +67,7 @@ from .data.dataset_errors import build_empty_source_error
 from .data.epoch_position import first_course, samples_at
 from .data.mixture import Mixture, MixtureSampler, mixed
 from .data.samplers import epoch_sampler
-from .data.sizes import num_examples
+from .data.sizes import count_examples
 from .data.user_loaders import shared_order
 from .diagnostics import (
     dispatch,
@@ -399,9 +399,9 @@ class Trainer(metaclass=TrainerType):
         if getattr(config, "use_cache", None) is not None:
             config.use_cache = self.args.use_cache  # the cache for generation is of no use in training
         self.model_wrapped = self.model
-        inner, named = columns.bare_model(self.model), self.args.label_names
+        inner, named = columns.unwrap_model(self.model), self.args.label_names
         found = {
-            "label_names": columns.default_label_names(self.model) if named is None else named,
+            "label_names": columns.find_default_labels(self.model) if named is None else named,
             "can_return_loss": columns.can_return_loss(type(inner)),
             "model_accepts_loss_kwargs": can_take_num_items(inner),
         }
@@ -1235,7 +1235,7 @@ class Trainer(metaclass=TrainerType):
 
     @property
     def _model_name(self) -> str:
-        return type(columns.bare_model(self.model)).__name__
+        return type(columns.unwrap_model(self.model)).__name__
 
     # ---- data (data/, data/build.py) -------------------------------------------------------------
 
@@ -1343,12 +1343,12 @@ class Trainer(metaclass=TrainerType):
         Args:
             dataloader: The loader.
         """
-        return num_examples(dataloader, batch_size=self._train_batch_size)
+        return count_examples(dataloader, batch_size=self._train_batch_size)
 
     def _set_signature_columns_if_needed(self) -> None:
         """Set `_signature_columns` to the inputs of the model and the names of labels."""
         if self._signature_columns is None:
-            self._signature_columns = columns.signature_columns(self.model, self.label_names)
+            self._signature_columns = columns.find_signature_columns(self.model, self.label_names)
 
     def model_columns(self, dataset: Any = None) -> columns.ColumnChoice:
         """Return the columns of a data set that reach the model, those that do not, and the reason.

@@ -63,9 +63,9 @@ MISTAKES: dict[str, tuple[Callable[[], dict[str, Any]], type, str]] = {
             "remove_unused_columns": False,
         },
         ValueError,
-        "the training set looks like raw text: row 6 has text, labels, and no 'input_ids'\n"
+        "the training set looks like raw text: row 6 has text, labels, no 'input_ids'\n"
         "  why: 'text' holds text that was never tokenized ('hello')\n"
-        '  fix: make every row {**row, **tokenizer(row["text"], truncation=True)}',
+        '  fix: replace every row by {**row, **tokenizer(row["text"], truncation=True)}',
     ),
 }
 

@@ -252,7 +252,7 @@ def raw_text_in_a_table(api):
     """
 DataError: the training set looks like raw text: only 'label' reaches Classifier
   why: 'text' holds text that was never tokenized; Classifier takes input_ids
-  fix: make every row {**row, **tokenizer(row["text"], truncation=True)}
+  fix: replace every row by {**row, **tokenizer(row["text"], truncation=True)}
 """,
 )
 def raw_text_in_rows(api):
@@ -263,7 +263,7 @@ def raw_text_in_rows(api):
     """
 DataError: the training set looks like raw text: only 'label' reaches Classifier
   why: 'text' holds text that was never tokenized; Classifier takes input_ids
-  fix: make every row {**row, **tokenizer(row["text"], truncation=True)}
+  fix: replace every row by {**row, **tokenizer(row["text"], truncation=True)}
 """,
 )
 def raw_text_in_a_stream(api):
@@ -272,7 +272,7 @@ def raw_text_in_a_stream(api):
 
 @mistake(
     """
-MissingColumnError: the training set looks like raw text: row 0 has text, label, and no 'input_ids'
+MissingColumnError: the training set looks like raw text: row 0 has text, label, no 'input_ids'
   why: 'text' holds text that was never tokenized ('w0 is a word')
   fix: dataset = dataset.map(lambda row: tokenizer(row["text"], truncation=True), batched=True)
 """,
@@ -285,7 +285,7 @@ def raw_text_for_the_tokenizer(api):
     """
 WrongValueError: 'input_ids' of the training set is raw text (row 0: 'w0 is a word')
   why: 'input_ids' are token ids; the text was never tokenized
-  fix: make every row {**row, **tokenizer(row["input_ids"], truncation=True)}
+  fix: replace every row by {**row, **tokenizer(row["input_ids"], truncation=True)}
 """,
 )
 def text_in_the_place_of_tokens(api):
@@ -582,7 +582,7 @@ def no_pad_token_and_no_end(api):
 @mistake(
     """
 MissingColumnError: row 3 of the training set has no 'labels'
-  why: row 0 has it and decides for its batch; row 3 has input_ids
+  why: row 0, the first of the batch, has it; row 3 has input_ids
   fix: give every row its 'labels', or leave such rows out
 """,
 )
@@ -593,7 +593,7 @@ def a_row_without_a_column(api):
 @mistake(
     """
 MissingColumnError: row 3 of the training set has no 'labels'
-  why: row 0 has it and decides for its batch; row 3 has input_ids
+  why: row 0, the first of the batch, has it; row 3 has input_ids
   fix: give every row its 'labels', or leave such rows out
 """,
 )
@@ -604,7 +604,7 @@ def a_row_without_a_column_that_is_padded(api):
 @mistake(
     """
 MissingColumnError: row 3 of the training set has no 'labels'
-  why: row 0 has it and decides for its batch; row 3 has input_ids, label
+  why: row 0, the first of the batch, has it; row 3 has input_ids, label
   fix: rename 'label' to 'labels'
 """,
 )
@@ -797,7 +797,7 @@ def a_stream_shorter_than_a_batch(api):
 
 @mistake(
     """
-DataError: row 0 of the training set has no 'input_ids', whose length it is to be sorted by
+DataError: row 0 of the training set has no 'input_ids', whose length decides the order
   why: it has 'ids' and 'labels'
   fix: add a column of lengths and name it in length_column_name, or use train_sampling_strategy='random'
 """,

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset, get_worker_info
 from .bad_rows import SkippingRows
 from .columns import has_columns
 from .dataset_errors import RowNames
-from .row_random import Apart, Draw, Seeder
+from .row_random import BatchRequest, ReadIsolation, Seeder
 from .samplers.base import announce_epoch
 from .streams.shards import Collate, all_rows_of
 from .worker_errors import WorkerFailure, raise_collate_error, raise_read_error
@@ -24,14 +24,14 @@ def as_it_is(batch: Any) -> Any:
 class BatchReader(Dataset[Any]):
     """Read whole batches of a data set with numbered rows: `reader[[3, 1, 2]]`."""
 
-    def __init__(self, rows: Any, collate: Collate, source: str, apart: Apart | None = None) -> None:
+    def __init__(self, rows: Any, collate: Collate, source: str, isolation: ReadIsolation | None = None) -> None:
         self.rows, self.collate, self.source = rows, collate, source
-        self.apart = apart
+        self.isolation = isolation
         self._epoch: int | None = None
 
-    def __getitem__(self, wanted: list[int] | Draw) -> Any:
+    def __getitem__(self, wanted: list[int] | BatchRequest) -> Any:
         try:
-            if not isinstance(wanted, Draw):
+            if not isinstance(wanted, BatchRequest):
                 return self._read(wanted)
             return self._read_here(wanted) if get_worker_info() is None else self._read_in_worker(wanted)
         except Exception as error:
@@ -39,18 +39,18 @@ class BatchReader(Dataset[Any]):
                 raise
             return WorkerFailure.of(error)
 
-    def _read_here(self, wanted: Draw) -> Any:
-        assert self.apart is not None
-        if not self.apart.is_needed:
+    def _read_here(self, wanted: BatchRequest) -> Any:
+        assert self.isolation is not None
+        if not self.isolation.is_needed:
             return self._read(wanted.indices)
-        return self.apart.read(wanted.epoch, lambda seeder: self._read(wanted.indices, seeder, wanted.place))
+        return self.isolation.read(wanted.epoch, lambda seeder: self._read(wanted.indices, seeder, wanted.place))
 
-    def _read_in_worker(self, wanted: Draw) -> Any:
-        assert self.apart is not None
+    def _read_in_worker(self, wanted: BatchRequest) -> Any:
+        assert self.isolation is not None
         if wanted.epoch != self._epoch:  # a persistent worker learns of it in no other way
             self._epoch = wanted.epoch
             announce_epoch(self.rows, wanted.epoch)
-        return self._read(wanted.indices, self.apart.streams.of(wanted.epoch), wanted.place)
+        return self._read(wanted.indices, self.isolation.streams.build_seeder(wanted.epoch), wanted.place)
 
     def _read(self, indices: list[int], seeder: Seeder | None = None, place: int = 0) -> Any:
         many = getattr(self.rows, "__getitems__", None)
@@ -58,16 +58,16 @@ class BatchReader(Dataset[Any]):
         try:
             if many:
                 if seeder is not None:
-                    seeder.row(place)
+                    seeder.seed_row(place)
                 found = many(indices)
             else:
                 for index in indices:
                     if seeder is not None:
-                        seeder.row(place + len(part))
+                        seeder.seed_row(place + len(part))
                     part.append(self.rows[index])
                 found = part
             if seeder is not None:
-                seeder.join(place)
+                seeder.seed_collator(place)
             return self.collate(found)
         except Exception as error:
             if found is None:

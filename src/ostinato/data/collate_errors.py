@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ..core.errors import DataError, OstinatoError, add_note
-from .columns import has_columns, in_words, is_label, listed, renaming, renaming_advice, tokenizing
+from .columns import advise_renaming, advise_tokenizing, guess_renames, has_columns, is_label, join_names, quote_names
 from .dataset_errors import (
     MissingColumnError,
     NotARowError,
@@ -230,11 +230,11 @@ def _build_missing_column_error(
     found: Sequence[Mapping[str, Any]], rows: RowNames, name: str, place: int
 ) -> RowsError:
     row, first = found[place], found[0]
-    near = renaming([each for each in row if each not in first], [name])
+    near = guess_renames([each for each in row if each not in first], [name])
     return MissingColumnError(
         what=f"{rows.full_name(place)} has no {name!r}",
-        why=f"{rows.name(0)} has it and decides for its batch; {rows.name(place)} has {listed(row) or 'no column'}",
-        fix=renaming_advice(near, table=False) if near else f"give every row its {name!r}, or leave such rows out",
+        why=f"{rows.name(0)}, the first of the batch, has it; {rows.name(place)} has {join_names(row) or 'no column'}",
+        fix=advise_renaming(near, table=False) if near else f"give every row its {name!r}, or leave such rows out",
     )
 
 
@@ -284,7 +284,7 @@ def _build_wrong_column_error(values: list[Any], rows: RowNames, name: str, leaf
         return WrongValueError(
             what=f"{name!r} of the {rows.source} is raw text ({rows.name(0)}: {shorten(leaf)})",
             why=f"{name!r} are token ids; the text was never tokenized",
-            fix=tokenizing(name, table=rows.table),
+            fix=advise_tokenizing(name, table=rows.table),
         )
     return WrongValueError(
         what=f"column {name!r} of the {rows.source} holds text ({rows.name(0)}: {shorten(leaf)})",
@@ -476,15 +476,15 @@ def build_no_input_error(row: Mapping[str, Any], place: int, rows: RowNames, wan
     texts = [name for name in names if isinstance(row[name], str) and not is_label(name)]
     if texts:
         return MissingColumnError(
-            what=f"the {rows.source} looks like raw text: {rows.name(place)} has {listed(names)}, and no {wanted!r}",
-            why=f"{in_words(texts)} holds text that was never tokenized ({shorten(row[texts[0]])})",
-            fix=tokenizing(texts[0], table=rows.table),
+            what=f"the {rows.source} looks like raw text: {rows.name(place)} has {join_names(names)}, no {wanted!r}",
+            why=f"{quote_names(texts)} holds text that was never tokenized ({shorten(row[texts[0]])})",
+            fix=advise_tokenizing(texts[0], table=rows.table),
         )
-    rename = renaming(names, [wanted])
+    rename = guess_renames(names, [wanted])
     return MissingColumnError(
         what=f"{rows.full_name(place)} has no {wanted!r}",
-        why=f"the collator pads {wanted!r}; the row has {listed(names) or 'no column'}",
-        fix=renaming_advice(rename, table=rows.table)
+        why=f"the collator pads {wanted!r}; the row has {join_names(names) or 'no column'}",
+        fix=advise_renaming(rename, table=rows.table)
         if rename
         else f"tokenize the data, so that rows have {wanted!r}",
     )

@@ -18,13 +18,13 @@ from ..core.notices import note_once
 from .sizes import is_iterable
 
 _COLLATED_INTO_LABELS = ("label", "label_ids")  # no model takes these; collators turn them into `labels`
-_SPANS = ("start_positions", "end_positions")  # the labels of question answering
+_SPAN_LABELS = ("start_positions", "end_positions")  # the labels of question answering
 
 # Models that take one of these compute their output from it: labels alone are not enough for them.
 _MAIN_INPUTS = ("input_ids", "pixel_values", "input_values", "input_features")
 
 # Other usual names of the columns that models take.
-_MEANT = {
+_ALIASES = {
     "input_ids": ("tokens", "token_ids", "ids", "input", "inputs", "input_id", "encoded"),
     "attention_mask": ("mask", "masks", "attn_mask", "attention"),
     "labels": ("target", "targets", "y", "class", "classes", "category", "output", "outputs"),
@@ -35,7 +35,7 @@ _MEANT = {
 # What the model takes ------------------------------------------------------------------------------------------------
 
 
-def bare_model(model: Any) -> Any:
+def unwrap_model(model: Any) -> Any:
     """Return the model inside wrappers such as `torch.compile` and PEFT's adapters: its forward names the inputs."""
     while True:
         inner = getattr(model, "_orig_mod", None)
@@ -47,15 +47,15 @@ def bare_model(model: Any) -> Any:
         model = inner
 
 
-def signature_columns(model: Any, label_names: Iterable[str]) -> list[str]:
+def find_signature_columns(model: Any, label_names: Iterable[str]) -> list[str]:
     """Return the columns that may reach the model: parameters of its forward, and what becomes labels.
 
     >>> class Model:
     ...     def forward(self, x, labels=None): ...
-    >>> signature_columns(Model(), ["labels"])
+    >>> find_signature_columns(Model(), ["labels"])
     ['x', 'labels', 'label', 'label_ids']
     """
-    names = [*forward_parameters(model), *_COLLATED_INTO_LABELS, *label_names]
+    names = [*list_forward_parameters(model), *_COLLATED_INTO_LABELS, *label_names]
     return list(dict.fromkeys(names))
 
 
@@ -67,13 +67,13 @@ def find_labels(model_class: type) -> list[str]:
     >>> find_labels(Model)
     ['labels', 'next_sentence_label']
     """
-    spans = _SPANS if "QuestionAnswering" in model_class.__name__ else ()
-    return [name for name in _parameters(model_class.forward) if "label" in name or name in spans]  # type: ignore[attr-defined]
+    spans = _SPAN_LABELS if "QuestionAnswering" in model_class.__name__ else ()
+    return [name for name in _list_parameters(model_class.forward) if "label" in name or name in spans]  # type: ignore[attr-defined]
 
 
-def default_label_names(model: Any) -> list[str]:
+def find_default_labels(model: Any) -> list[str]:
     """Return the label columns of a model, for use when `label_names` is not given."""
-    return find_labels(type(bare_model(model)))
+    return find_labels(type(unwrap_model(model)))
 
 
 def can_return_loss(model_class: type) -> bool:
@@ -82,17 +82,17 @@ def can_return_loss(model_class: type) -> bool:
     return parameter is not None and parameter.default is True
 
 
-def forward_parameters(model: Any) -> dict[str, inspect.Parameter]:
+def list_forward_parameters(model: Any) -> dict[str, inspect.Parameter]:
     """Return the named parameters of a model's forward."""
-    return _parameters(bare_model(model).forward)
+    return _list_parameters(unwrap_model(model).forward)
 
 
 def is_label(name: str) -> bool:
     """Return whether a column holds labels, judged by its name."""
-    return isinstance(name, str) and ("label" in name or name in _SPANS)
+    return isinstance(name, str) and ("label" in name or name in _SPAN_LABELS)
 
 
-def _parameters(forward: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+def _list_parameters(forward: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """Return the named parameters; `*args` and `**kwargs` name no column."""
     unnamed = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = inspect.signature(forward).parameters.values()
@@ -121,39 +121,39 @@ def remove_unused_columns(
     if not left_out:
         return dataset
     kept = [name for name in dataset.column_names if name in columns]
-    choice = ColumnChoice(kept, left_out, columns, set_name(description), model_name)
-    choice.check(_texts(dataset, left_out), table=True, transformed=transforms_rows(dataset))
-    note_once(choice.account())
+    choice = ColumnChoice(kept, left_out, columns, format_set_name(description), model_name)
+    choice.check(_find_text_columns(dataset, left_out), table=True, transformed=has_transform(dataset))
+    note_once(choice.describe())
     rest = dataset.remove_columns(left_out)
-    _remember(rest, dataset, left_out)
+    _record_removed(rest, dataset, left_out)
     return rest
 
 
-def transforms_rows(dataset: Any) -> bool:
+def has_transform(dataset: Any) -> bool:
     """Return whether a `datasets.Dataset` computes rows on reading, so that a single column may not be readable."""
     return (getattr(dataset, "format", None) or {}).get("type") == "custom"
 
 
-_left_out: WeakKeyDictionary[Any, tuple[Any, tuple[str, ...]]] = WeakKeyDictionary()
+_removed_columns: WeakKeyDictionary[Any, tuple[Any, tuple[str, ...]]] = WeakKeyDictionary()
 
 
-def _remember(rest: Any, dataset: Any, names: list[str]) -> None:
+def _record_removed(rest: Any, dataset: Any, names: list[str]) -> None:
     """Record which columns were removed: one may hold lengths, or be needed by a transform."""
     with suppress(TypeError):  # not usable as a key: errors then have less detail
-        _left_out[rest] = dataset, tuple(names)
+        _removed_columns[rest] = dataset, tuple(names)
 
 
-def left_out_of(dataset: Any) -> tuple[str, ...]:
+def find_removed_columns(dataset: Any) -> tuple[str, ...]:
     """Return the columns that `remove_unused_columns` removed to make this data set."""
     with suppress(TypeError):
-        return _left_out.get(dataset, (dataset, ()))[1]
+        return _removed_columns.get(dataset, (dataset, ()))[1]
     return ()
 
 
-def with_all_columns(dataset: Any) -> Any:
+def restore_columns(dataset: Any) -> Any:
     """Return the data set from which `remove_unused_columns` made this one, or this one itself."""
     with suppress(TypeError):
-        return _left_out.get(dataset, (dataset, ()))[0]
+        return _removed_columns.get(dataset, (dataset, ()))[0]
     return dataset
 
 
@@ -166,13 +166,13 @@ def choose_columns(
     >>> choice.kept, choice.left_out, choice.why
     (['x'], ['note'], 'Model.forward does not take note')
     """
-    names = list(dataset.column_names) if has_columns(dataset) else _names_of_first_row(dataset)
+    names = list(dataset.column_names) if has_columns(dataset) else _read_first_row_names(dataset)
     left_out = [name for name in names if removes and name not in columns]
     kept = [name for name in names if name not in left_out]
-    return ColumnChoice(kept, left_out, columns, set_name(description), model_name)
+    return ColumnChoice(kept, left_out, columns, format_set_name(description), model_name)
 
 
-def _names_of_first_row(dataset: Any) -> list[str]:
+def _read_first_row_names(dataset: Any) -> list[str]:
     """Return no names for a stream, which would lose the row, and for rows that are not dicts."""
     row = None if is_iterable(dataset) or not len(dataset) else dataset[0]
     return list(row) if isinstance(row, Mapping) else []
@@ -202,39 +202,36 @@ class RemoveColumnsCollator:
         self._kept = frozenset(signature_columns)
 
     def __call__(self, features: list[Any]) -> Any:
-        has_only = self._kept.issuperset
-        return self.data_collator(
-            [row if not isinstance(row, (dict, Mapping)) or has_only(row) else self._filtered(row) for row in features]
-        )
+        return self.data_collator(self.prepare_rows(features))
 
     def prepare_rows(self, features: list[Any]) -> list[Any]:
         """Return the rows as the inner collator receives them."""
-        return [self._only_kept(row) if isinstance(row, (dict, Mapping)) else row for row in features]
+        has_only = self._kept.issuperset  # most rows have nothing to remove, and cost no call
+        return [
+            row if not isinstance(row, (dict, Mapping)) or has_only(row) else self._filter_row(row) for row in features
+        ]
 
-    def _only_kept(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def _filter_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        if not self.message_logged:
+            self._report(row)
         return {name: value for name, value in row.items() if name in self._kept}
 
-    def _filtered(self, row: Any) -> Any:
-        kept = {name: value for name, value in row.items() if name in self._kept}
-        if not self.message_logged:
-            self._tell(row, list(kept))
-        return kept
-
-    def _tell(self, row: Mapping[str, Any], kept: list[str]) -> None:
+    def _report(self, row: Mapping[str, Any]) -> None:
         """Report once what is left out; raise an error if nothing useful is left."""
         self.message_logged = True
+        kept = [name for name in row if name in self._kept]
         left_out = [name for name in row if name not in self._kept]
         choice = ColumnChoice(
-            kept, left_out, self.signature_columns, set_name(self.description), self.model_name or "the model"
+            kept, left_out, self.signature_columns, format_set_name(self.description), self.model_name or "the model"
         )
         choice.check([name for name in left_out if isinstance(row[name], str)])
         worker = get_worker_info()
         if worker is not None and worker.id > 0:
             return  # only the first worker reports
         if self.logger is not None:
-            self.logger.info(choice.account())
+            self.logger.info(choice.describe())
         else:
-            note_once(choice.account())
+            note_once(choice.describe())
 
 
 # Messages ------------------------------------------------------------------------------------------------------------
@@ -257,7 +254,7 @@ class ColumnChoice:
             return "nothing is left out"
         return f"{self.model_name}.forward does not take {', '.join(map(str, self.left_out))}"
 
-    def account(self) -> str:
+    def describe(self) -> str:
         """Return one line with what is kept, what is left out, and why."""
         return (
             f"columns of the {self.source}: kept {', '.join(self.kept)}; left out "
@@ -274,37 +271,37 @@ class ColumnChoice:
         too_little = main is not None and not transformed and all(is_label(name) for name in self.kept)
         if self.kept and not too_little:
             return
-        has, reaching = listed([*self.kept, *self.left_out]), "no column"
+        has, reaching = join_names([*self.kept, *self.left_out]), "no column"
         if self.kept:
-            reaching = f"only {in_words(self.kept)}"
+            reaching = f"only {quote_names(self.kept)}"
         if texts and main == "input_ids" and not transformed:
             raise DataError(
                 what=f"the {self.source} looks like raw text: {reaching} reaches {self.model_name}",
-                why=f"{in_words(texts)} holds text that was never tokenized; {self.model_name} takes {main}",
-                fix=tokenizing(texts[0], table=table),
+                why=f"{quote_names(texts)} holds text that was never tokenized; {self.model_name} takes {main}",
+                fix=advise_tokenizing(texts[0], table=table),
             )
         raise DataError(
             what=f"{reaching} of the {self.source} reaches {self.model_name}",
-            why=f"the data set has {has}; {self.model_name}.forward takes {self._taken()}",
-            fix=self._advice(table=table, transformed=transformed),
+            why=f"the data set has {has}; {self.model_name}.forward takes {self._list_taken()}",
+            fix=self._advise(table=table, transformed=transformed),
         )
 
-    def _taken(self) -> str:
-        return listed(name for name in self.columns if name not in _COLLATED_INTO_LABELS)
+    def _list_taken(self) -> str:
+        return join_names(name for name in self.columns if name not in _COLLATED_INTO_LABELS)
 
-    def _advice(self, *, table: bool, transformed: bool) -> str:
+    def _advise(self, *, table: bool, transformed: bool) -> str:
         if transformed:
-            return "set remove_unused_columns=False: the data set's transform makes the model's columns of these"
-        rename = renaming(self.left_out, [name for name in self.columns if name not in self.kept])
+            return "set remove_unused_columns=False: the data set's transform computes the model's columns from these"
+        rename = guess_renames(self.left_out, [name for name in self.columns if name not in self.kept])
         if rename:
-            return renaming_advice(rename, table=table)
-        return "rename them, or set remove_unused_columns=False and let a data_collator make the model's columns"
+            return advise_renaming(rename, table=table)
+        return "rename them, or set remove_unused_columns=False and let a data_collator compute the model's columns"
 
 
-def set_name(description: str | None, default: str = "data set") -> str:
+def format_set_name(description: str | None, default: str = "data set") -> str:
     """Return the name of a data set for messages: "Training" is the training set, "test" the prediction set.
 
-    >>> set_name("Evaluation"), set_name("test"), set_name(None)
+    >>> format_set_name("Evaluation"), format_set_name("test"), format_set_name(None)
     ('evaluation set', 'prediction set', 'data set')
     """
     if not description:
@@ -313,16 +310,16 @@ def set_name(description: str | None, default: str = "data set") -> str:
     return f"{'prediction' if word == 'test' else word} set"
 
 
-def renaming(names: Iterable[str], columns: Collection[str]) -> dict[str, str]:
+def guess_renames(names: Iterable[str], columns: Collection[str]) -> dict[str, str]:
     """Return which column was probably meant as which parameter.
 
-    >>> renaming(["tokens", "attention_masks", "idx"], ["input_ids", "attention_mask"])
+    >>> guess_renames(["tokens", "attention_masks", "idx"], ["input_ids", "attention_mask"])
     {'tokens': 'input_ids', 'attention_masks': 'attention_mask'}
     """
     found: dict[str, str] = {}
     free = [name for name in columns if name not in _COLLATED_INTO_LABELS]
     for name in filter(lambda name: isinstance(name, str), names):
-        meant = [each for each in free if name.lower() in _MEANT.get(each, ())]
+        meant = [each for each in free if name.lower() in _ALIASES.get(each, ())]
         near = meant or difflib.get_close_matches(name, free, n=1, cutoff=0.6)
         if near:
             found[name] = near[0]
@@ -330,7 +327,7 @@ def renaming(names: Iterable[str], columns: Collection[str]) -> dict[str, str]:
     return found
 
 
-def renaming_advice(names: Mapping[str, str], *, table: bool) -> str:
+def advise_renaming(names: Mapping[str, str], *, table: bool) -> str:
     """Return how to rename columns: as code if the data set has a method for it, in words otherwise."""
     if table:
         pairs = ", ".join(f'"{old}": "{new}"' for old, new in names.items())
@@ -338,27 +335,27 @@ def renaming_advice(names: Mapping[str, str], *, table: bool) -> str:
     return "rename " + ", ".join(f"{old!r} to {new!r}" for old, new in names.items())
 
 
-def tokenizing(column: str, *, table: bool) -> str:
+def advise_tokenizing(column: str, *, table: bool) -> str:
     """Return how to tokenize a column of text: in one call if the data set has a method for it, else row by row."""
     if table:
         return f'dataset = dataset.map(lambda row: tokenizer(row["{column}"], truncation=True), batched=True)'
-    return f'make every row {{**row, **tokenizer(row["{column}"], truncation=True)}}'
+    return f'replace every row by {{**row, **tokenizer(row["{column}"], truncation=True)}}'
 
 
-def in_words(names: Iterable[Any]) -> str:
+def quote_names(names: Iterable[Any]) -> str:
     """Return the names, quoted and joined.
 
-    >>> in_words(["a", "b", "c"])
+    >>> quote_names(["a", "b", "c"])
     "'a', 'b' and 'c'"
     """
     *most, last = [repr(name) for name in names]
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def listed(names: Iterable[Any], most: int = 8) -> str:
+def join_names(names: Iterable[Any], most: int = 8) -> str:
     """Return the names, joined, and shortened to `most` of them.
 
-    >>> listed("abcd", 2)
+    >>> join_names("abcd", 2)
     'a, b and 2 more'
     """
     every = [str(name) for name in names]
@@ -366,7 +363,7 @@ def listed(names: Iterable[Any], most: int = 8) -> str:
     return ", ".join(every[:most]) + more
 
 
-def _texts(dataset: Any, names: list[str]) -> list[str]:
+def _find_text_columns(dataset: Any, names: list[str]) -> list[str]:
     """Return which columns of a `datasets.Dataset` hold text, according to its features."""
     features = getattr(dataset, "features", None) or {}
     return [name for name in names if getattr(features.get(name), "dtype", None) in ("string", "large_string")]

@@ -30,15 +30,15 @@ from torch.utils.data import DataLoader
 from ..core.errors import ConfigError, DataError, add_note
 from .columns import (
     RemoveColumnsCollator,
-    forward_parameters,
+    advise_renaming,
+    advise_tokenizing,
+    find_removed_columns,
+    guess_renames,
     has_columns,
-    in_words,
     is_label,
-    left_out_of,
-    listed,
-    renaming,
-    renaming_advice,
-    tokenizing,
+    join_names,
+    list_forward_parameters,
+    quote_names,
 )
 from .sizes import has_length
 
@@ -156,7 +156,7 @@ def raise_read_error(error: Exception, rows: RowNames, dataset: Any, *, by: str 
     were = "were" if len(rows.numbers or ()) > 1 else "was"
     add_note(error, f"ostinato: while {rows.name_all()}{_describe_length(dataset, error)} {were} read{by}")
     missing = error.args[0] if isinstance(error, KeyError) and error.args else None
-    if isinstance(missing, str) and missing in left_out_of(dataset):
+    if isinstance(missing, str) and missing in find_removed_columns(dataset):
         add_note(
             error,
             f"ostinato: column {missing!r} was left out, because the model's forward does not take it; if a "
@@ -247,13 +247,13 @@ def _check_mapping(dataset: Mapping[Any, Any], source: str) -> None:
         wanted = {"training set": "train", "evaluation set": "validation"}.get(source, "test")
         choice = next((name for name in (wanted, "test") if name in names), names[0])
         raise NotADataSetError(
-            what=f"the {source} is a dict of data sets: {in_words(names)}",
+            what=f"the {source} is a dict of data sets: {quote_names(names)}",
             why="rows are read by number, and these are names of splits",
             fix=f"pass one of them: dataset[{choice!r}]",
         )
     if parts:
         raise NotADataSetError(
-            what=f"the {source} is a dict of columns: {in_words(names)}",
+            what=f"the {source} is a dict of columns: {quote_names(names)}",
             why="rows are read by number; a slice like dataset[:100] or tokenizer(texts) returns columns",
             fix="convert them to rows: datasets.Dataset.from_dict(dict(columns)); instead of a slice, use "
             "dataset.select(range(100))",
@@ -405,7 +405,7 @@ def find_missing_inputs(
       why: the batch has labels; the data set also has inputs, which forward does not take
       fix: rename 'inputs' to 'x', or let a data_collator add 'x'
     """
-    parameters = forward_parameters(model)
+    parameters = list_forward_parameters(model)
     lacking = [name for name, each in parameters.items() if each.default is each.empty and name not in given]
     inputs = [name for name in parameters if not is_label(name) and name not in label_names]
     if not lacking and inputs and not any(name in given and name not in _COMPANIONS for name in inputs):
@@ -413,11 +413,11 @@ def find_missing_inputs(
         lacking = [main if main in inputs else inputs[0]]
     if not lacking:
         return None
-    has = f"the batch has {listed(given)}" if given else "the batch is empty"
+    has = f"the batch has {join_names(given)}" if given else "the batch is empty"
     if dropped:
-        has += f"; the data set also has {listed(dropped)}, which forward does not take"
+        has += f"; the data set also has {join_names(dropped)}, which forward does not take"
     return MissingInputError(
-        what=f"{type(model).__name__}.forward needs {in_words(lacking)}, which no column supplies",
+        what=f"{type(model).__name__}.forward needs {quote_names(lacking)}, which no column supplies",
         why=has,
         fix=_advise_missing_inputs(lacking, [*dropped, *(name for name in given if name not in parameters)]),
     )
@@ -425,15 +425,15 @@ def find_missing_inputs(
 
 def _advise_missing_inputs(lacking: list[str], spare: list[str]) -> str:
     """Return how the missing inputs can be supplied."""
-    rename = renaming(spare, lacking)
+    rename = guess_renames(spare, lacking)
     if not rename and len(spare) == len(lacking) == 1 and lacking[0] != "input_ids":
         rename = {spare[0]: lacking[0]}
-    add = f"let a data_collator add {in_words(lacking)}"
+    add = f"let a data_collator add {quote_names(lacking)}"
     if rename:
-        return f"{renaming_advice(rename, table=False)}, or {add}"
+        return f"{advise_renaming(rename, table=False)}, or {add}"
     if "input_ids" in lacking and spare:
-        return f"if {spare[0]!r} is text, tokenize it: {tokenizing(spare[0], table=True)}"
-    return f"add {in_words(lacking)} to the rows, or {add}"
+        return f"if {spare[0]!r} is text, tokenize it: {advise_tokenizing(spare[0], table=True)}"
+    return f"add {quote_names(lacking)} to the rows, or {add}"
 
 
 # Messages ------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from .loader import Loader, Replay
 from .samplers.base import announce_epoch
 from .samplers.epoch_sampler import LengthGroupedSampler
 from .sizes import is_iterable
-from .skip_progress import Show, Skipping
+from .skip_progress import ShowProgress, SkipProgress
 from .step_schedule import AnyCourse, Course
 from .streams.reader import StreamStart
 from .streams.shards import StreamPlace, all_rows_of, can_tell, plain, shuffles_in_a_buffer
@@ -138,7 +138,9 @@ def begin_epoch(loader: Any, epoch: int) -> None:
         announce_epoch(part, epoch)
 
 
-def start_at(loader: Any, begin: Begin, replay: Replay | None = None, show: Show | None = None) -> Iterable[Any]:
+def start_at(
+    loader: Any, begin: Begin, replay: Replay | None = None, show: ShowProgress | None = None
+) -> Iterable[Any]:
     """Return the rest of an epoch, in batches of the loader's current size.
 
     Rows that have numbers are skipped without reading. A stream, or a loader of the user's, is set to its former
@@ -158,7 +160,7 @@ def start_at(loader: Any, begin: Begin, replay: Replay | None = None, show: Show
     return _rest(loader, batches, begin.epoch, replay)
 
 
-def skip_batches(loader: Any, count: int, show: Show | None = None) -> Iterable[Any]:
+def skip_batches(loader: Any, count: int, show: ShowProgress | None = None) -> Iterable[Any]:
     """Return the loader's current epoch without its first `count` batches."""
     batching = batching_of(loader)
     size = stream_rows_per_batch(loader) or (1 if batching is None else batching.rows_per_batch)
@@ -187,11 +189,11 @@ def _rest(loader: Loader, batches: Any, epoch: int, replay: Replay | None) -> Lo
     return rest
 
 
-def _dropped(loader: Any, count: int, replay: Replay | None, show: Show | None) -> Iterator[Any]:
+def _dropped(loader: Any, count: int, replay: Replay | None, show: ShowProgress | None) -> Iterator[Any]:
     """Yield the batches after the first `count`. Random streams are then as they were, as nothing is read ahead."""
     note_once(f"reading and dropping {count} batches to come back to where training stood: the loader is your own")
     batches = iter(loader)
-    with Skipping(count, "batches", show) as skipping:
+    with SkipProgress(count, "batches", show) as skipping:
         for _ in islice(batches, count):
             skipping.advance(1)
     if replay is not None:
@@ -202,7 +204,7 @@ def _dropped(loader: Any, count: int, replay: Replay | None, show: Show | None) 
 # Streams -------------------------------------------------------------------------------------------------------------
 
 
-def _rest_of_stream(loader: Loader, begin: Begin, show: Show | None) -> Loader:
+def _rest_of_stream(loader: Loader, begin: Begin, show: ShowProgress | None) -> Loader:
     place = StreamPlace.of(begin.stream, begin.row)
     if place.state is not None and (loader.num_workers or not can_tell(loader.dataset)):
         place = replace(place, state=None)

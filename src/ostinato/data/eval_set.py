@@ -41,7 +41,7 @@ class EvalSet:
             raise ConfigError(
                 what=f"EvalSet was given a {type(self.dataset).__name__}",
                 why="it holds the rows of one evaluation set",
-                fix='several sets are a dict: eval_dataset={"dev": EvalSet(dev_rows), "test": test_rows}',
+                fix='pass several sets as a dict: eval_dataset={"dev": EvalSet(dev_rows), "test": test_rows}',
             )
         if self.batch_size is not None and (not isinstance(self.batch_size, int) or self.batch_size < 1):
             raise ConfigError(
@@ -62,10 +62,10 @@ class EvalSet:
         return self.compute_metrics is not None or self.metrics is not None
 
 
-def rows_in(evaluated: Any) -> Any:
+def unwrap_eval_set(evaluated: Any) -> Any:
     """Return the rows of an evaluation set, with or without options.
 
-    >>> rows_in(EvalSet([1])), rows_in([1])
+    >>> unwrap_eval_set(EvalSet([1])), unwrap_eval_set([1])
     ([1], [1])
     """
     return evaluated.dataset if isinstance(evaluated, EvalSet) else evaluated

@@ -18,29 +18,17 @@ from ..core.random import RandomState, set_seed
 from . import dataset_errors
 from .batch_reader import BatchReader, as_it_is, begin_worker
 from .batching.token_budget import TokenBudgetBatchSampler
-from .columns import has_columns, set_name
-from .row_random import WATCHED_READS, Apart, Draw, Draws, RowStreams
+from .columns import format_set_name, has_columns
+from .row_random import WATCHED_READS, BatchRequest, BatchRequests, ReadIsolation, RowStreams
 from .samplers.base import announce_epoch
 from .samplers.epoch_sampler import EpochSampler, ShardedBatchSampler
-from .sizes import has_length, is_iterable, length_of, num_examples
-from .skip_progress import Show, Skipping
+from .sizes import has_length, is_iterable
+from .skip_progress import ShowProgress, SkipProgress
 from .streams.reader import Dropped, StreamReader, StreamStart
 from .streams.shards import Collate, CountingCollator, PlainStream, RankStream, StreamPlace, all_rows_of
 from .streams.stream_buckets import StreamWindows
 from .user_loaders import BatchesInTurn, is_dealt_out
 from .worker_errors import raise_collate_error, raise_read_error, unpack_batches
-
-__all__ = [
-    "Loader",
-    "RankStream",
-    "batches_ahead",
-    "build_loader",
-    "has_length",
-    "is_iterable",
-    "length_of",
-    "num_examples",
-    "seed_worker",
-]
 
 Batch = TypeVar("Batch")
 
@@ -84,7 +72,7 @@ def build_loader(
     """
     if not training and settings.drop_last:
         settings = replace(settings, drop_last=False)  # evaluation counts every row once
-    source = set_name(description, "training set" if training else "evaluation set")
+    source = format_set_name(description, "training set" if training else "evaluation set")
     dataset_errors.check_data_set(dataset, source)
     dataset_errors.check_collator(collate_fn)
     options = _worker_options(settings, training=training, iterable=is_iterable(dataset))
@@ -159,10 +147,10 @@ class Loader(DataLoader[Any]):
         self.before_read: RandomState | None = None
         self.replay: Replay | None = None
         self.begin: Any = None  # the start inside an epoch (`batch_plan.Begin`)
-        self._apart: Apart | None = None
+        self._isolation: ReadIsolation | None = None
         self.stream_start: StreamStart | None = None  # for one pass: the position at which the stream starts
         self.first_batch = 0  # for one pass: the number of its first batch
-        self.show_skipping: Show | None = None  # shows the progress of reading dropped rows
+        self.show_skipping: ShowProgress | None = None  # shows the progress of reading dropped rows
         self.stream_windows: StreamWindows | None = None  # the order in which the rows of a stream are read
         self.skips_bad_rows = False  # for a stream; a data set with numbered rows does it itself
         self._stream_reader: StreamReader | None = None
@@ -213,23 +201,23 @@ class Loader(DataLoader[Any]):
             return super().__iter__()
         if self.reads_here:
             return self._read_here()
-        apart = self._apart
-        if apart is None:
+        isolation = self._isolation
+        if isolation is None:
             return self._read_elsewhere(
                 lambda: BatchReader(self.dataset, self.collate_fn, self.source), sampler=self.batch_sampler
             )
         return self._read_elsewhere(
-            lambda: BatchReader(self.dataset, self.collate_fn, self.source, apart), sampler=Draws(self)
+            lambda: BatchReader(self.dataset, self.collate_fn, self.source, isolation), sampler=BatchRequests(self)
         )
 
     @property
     def row_streams(self) -> RowStreams | None:
         """The streams from which rows and collators draw random numbers; None: the global streams."""
-        return None if self._apart is None else self._apart.streams
+        return None if self._isolation is None else self._isolation.streams
 
     @row_streams.setter
     def row_streams(self, streams: RowStreams | None) -> None:
-        self._apart = None if streams is None else Apart(streams)
+        self._isolation = None if streams is None else ReadIsolation(streams)
 
     def place_of_batch(self) -> Callable[[int], int]:
         """Return a function from the number of a batch in this pass to the position of its first row in the epoch."""
@@ -241,7 +229,7 @@ class Loader(DataLoader[Any]):
         # Batches of any size: positions far from those of any other batch.
         if isinstance(batches, BatchesInTurn):
             return lambda number: batches.number_of(number) << 20
-        rank = 0 if self._apart is None else self._apart.streams.rank
+        rank = 0 if self._isolation is None else self._isolation.streams.rank
         return lambda number: (rank << 48) + ((getattr(batches, "skip", 0) + number) << 20)
 
     def _read_stream(self) -> Iterator[Any]:
@@ -254,7 +242,7 @@ class Loader(DataLoader[Any]):
                 self.source,
                 self.batch_size,
                 drop_last=self.drop_last,
-                apart=self._apart,
+                isolation=self._isolation,
                 windows=self.stream_windows,
                 skips_bad_rows=self.skips_bad_rows,
                 tells=self.training,
@@ -270,7 +258,7 @@ class Loader(DataLoader[Any]):
 
     def _without_dropped(self, batches: Iterator[Any], rows: int) -> Iterator[Any]:
         """Yield the batches after the rows that are read and dropped."""
-        with Skipping(rows, "rows", self.show_skipping) as skipping:
+        with SkipProgress(rows, "rows", self.show_skipping) as skipping:
             first = next(batches, _NOTHING)
             while isinstance(first, Dropped):
                 skipping.advance(first.rows)
@@ -305,7 +293,7 @@ class Loader(DataLoader[Any]):
     def _read_stream_here(self, reader: StreamReader) -> Iterator[Any]:
         self._draw_as_torch_does()
         to_drop = reader.start.rows_to_drop
-        watch = Watch(reads=WATCHED_READS if self.training and reader.apart is None else 0)
+        watch = Watch(reads=WATCHED_READS if self.training and reader.isolation is None else 0)
         batches = iter(reader)
         while True:
             if self.replay is not None and to_drop <= 0:
@@ -326,21 +314,21 @@ class Loader(DataLoader[Any]):
         self._draw_as_torch_does()
         rows, collate = self.dataset, self.collate_fn
         many = getattr(rows, "__getitems__", None)
-        apart = None if self._apart is None else self._apart.begin_epoch()
-        reader, epoch, place_of = BatchReader(rows, collate, self.source, apart), self.epoch, self.place_of_batch()
+        isolation = None if self._isolation is None else self._isolation.begin_epoch()
+        reader, epoch, place_of = BatchReader(rows, collate, self.source, isolation), self.epoch, self.place_of_batch()
         batches = iter(self.batch_sampler)  # type: ignore[arg-type]
         first = next(batches, None)  # a random order is drawn here
         if self.replay is not None:
             self.replay.begin()
-        watch = Watch(reads=WATCHED_READS if self.training and apart is None else 0)
+        watch = Watch(reads=WATCHED_READS if self.training and isolation is None else 0)
         for number, indices in enumerate(chain([] if first is None else [first], batches)):
-            if apart is not None:
-                if apart.is_needed:
-                    batch = reader[Draw(epoch, place_of(number), indices)]
+            if isolation is not None:
+                if isolation.is_needed:
+                    batch = reader[BatchRequest(epoch, place_of(number), indices)]
                     self._end_replay()
                     yield batch
                     continue
-                apart = None
+                isolation = None
             self.before_read = watch.begin()
             found, part = None, []
             try:

@@ -29,7 +29,7 @@ from torch.utils.data import Dataset
 
 from ..core.errors import ConfigError, DataError, add_note
 from ..core.notices import note_once
-from .columns import has_columns, in_words, listed
+from .columns import has_columns, join_names, quote_names
 from .dataset_errors import build_not_a_data_set_error, check_addressable, check_data_set, shorten, with_article
 from .row_types import SetRow
 from .samplers.base import announce_epoch
@@ -161,7 +161,7 @@ class Mixture(Dataset[Any]):
         try:
             return many(rows)
         except Exception as error:
-            add_note(error, f"ostinato: they are rows {listed(rows)} of set {name!r} of the mixture")
+            add_note(error, f"ostinato: they are rows {join_names(rows)} of set {name!r} of the mixture")
             raise
 
     # ---- messages ------------------------------------------------------------------------------
@@ -178,8 +178,8 @@ class Mixture(Dataset[Any]):
                 has, have_not = "have" if len(having) > 1 else "has", "lack" if len(lacking) > 1 else "lacks"
                 add_note(
                     error,
-                    f"ostinato: column {name!r} differs between the sets of the mixture: {in_words(having)} {has} it, "
-                    f"{in_words(lacking)} {have_not} it",
+                    f"ostinato: column {name!r} differs between the sets of the mixture: {quote_names(having)} {has} "
+                    f"it, {quote_names(lacking)} {have_not} it",
                 )
 
     def _account(self, weights: Mapping[str, float]) -> str:
@@ -300,8 +300,8 @@ def _taken_apart(sets: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, flo
     bare = [name for name in sets if name not in weighted]
     if bare:
         raise MixtureError(
-            what=f"{in_words(bare)} of the mixture {'have' if len(bare) > 1 else 'has'} no weight",
-            why=f"{in_words(weighted)} {'have one' if len(weighted) > 1 else 'has one'}, and shares are of a whole",
+            what=f"{quote_names(bare)} of the mixture {'have' if len(bare) > 1 else 'has'} no weight",
+            why=f"{quote_names(weighted)} {'have one' if len(weighted) > 1 else 'has one'}, and shares are of a whole",
             fix="give every set a weight, or none: without weights each counts by its number of rows",
         )
     return {name: pair[0] for name, pair in sets.items()}, {name: _weight(name, pair) for name, pair in sets.items()}
@@ -387,8 +387,8 @@ def _check_splits(sets: Mapping[str, Any]) -> None:
     held_out = _splits_held_out(sets)
     if held_out:
         raise MixtureError(
-            what=f"the training set is a dict of splits: {in_words(sets)}",
-            why=f"as a mixture, {in_words(held_out)} would be trained on as well",
+            what=f"the training set is a dict of splits: {quote_names(sets)}",
+            why=f"as a mixture, {quote_names(held_out)} would be trained on as well",
             fix='pass one of them: dataset["train"]; a mixture of sets with such names needs weights: (dataset, 0.5)',
         )
 

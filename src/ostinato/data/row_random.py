@@ -19,8 +19,8 @@ from torch import Tensor
 T = TypeVar("T")
 
 _MASK = 2**64 - 1
-_JOINING = 1 << 62  # the collator's position: that of its first row, in a separate range
-_FRESH = 624  # the position of Python's and numpy's generators after seeding, before any draw
+_COLLATOR_OFFSET = 1 << 62  # the collator's position: that of its first row, in a separate range
+_FRESH_POSITION = 624  # the position of Python's and numpy's generators after seeding, before any draw
 
 # Batches after which reading that drew nothing is assumed never to draw, and rows of each that are checked. Separate
 # streams cost as much as a step of a tiny model.
@@ -28,10 +28,10 @@ WATCHED_READS = 8
 WATCHED_ROWS = 8
 
 
-def mixed(number: int, other: int) -> int:
+def mix(number: int, other: int) -> int:
     """Return one 64-bit number mixed from two.
 
-    >>> mixed(1, 2) == mixed(1, 2) != mixed(2, 1)
+    >>> mix(1, 2) == mix(1, 2) != mix(2, 1)
     True
     """
     value = (number * 0x9E3779B97F4A7C15 + other + 0x632BE59BD9B4E019) & _MASK
@@ -40,7 +40,7 @@ def mixed(number: int, other: int) -> int:
     return value ^ (value >> 31)
 
 
-def seed_reading(key: int) -> None:
+def seed_streams(key: int) -> None:
     """Seed the streams that rows and collators draw from."""
     random.seed(key)
     np.random.seed(key >> 32)
@@ -54,44 +54,44 @@ class RowStreams:
     seed: int
     rank: int = 0  # distinguishes processes where positions do not
 
-    def of(self, epoch: int, *, looks: int = 0) -> Seeder:
+    def build_seeder(self, epoch: int, *, checks: int = 0) -> Seeder:
         """Return the seeder of an epoch."""
-        return Seeder(mixed(mixed(self.seed, 0), epoch), looks)
+        return Seeder(mix(mix(self.seed, 0), epoch), checks)
 
 
 class Seeder:
-    """Seed the streams before each row of a batch; check, `looks` times, whether anything was drawn since."""
+    """Seed the streams before each row of a batch; check, `checks` times, whether anything was drawn since."""
 
-    def __init__(self, key: int, looks: int = 0) -> None:
-        self.key, self.looks, self.drew = key, looks, False
+    def __init__(self, key: int, checks: int = 0) -> None:
+        self.key, self.checks, self.drew = key, checks, False
         self._seeded: Tensor | None = None  # torch's stream right after seeding
 
-    def row(self, place: int) -> None:
+    def seed_row(self, place: int) -> None:
         """Seed before the row at position `place` of the epoch is read, or the rows from there on together."""
-        self.look()
-        seed_reading(mixed(self.key, place))
-        if self.looks > 0:
+        self.check_draws()
+        seed_streams(mix(self.key, place))
+        if self.checks > 0:
             self._seeded = torch.default_generator.get_state()
 
-    def join(self, place: int) -> None:
+    def seed_collator(self, place: int) -> None:
         """Seed before the rows from position `place` on are joined."""
-        self.looks += 1  # regardless of the number of rows
-        self.row(place | _JOINING)
+        self.checks += 1  # regardless of the number of rows
+        self.seed_row(place | _COLLATOR_OFFSET)
 
-    def look(self) -> None:
+    def check_draws(self) -> None:
         """Record whether something was drawn since the streams were last seeded."""
         seeded, self._seeded = self._seeded, None
-        if seeded is None or self.drew or self.looks <= 0:
+        if seeded is None or self.drew or self.checks <= 0:
             return
-        self.looks -= 1
+        self.checks -= 1
         self.drew = (
-            random.getstate()[1][-1] != _FRESH
-            or np.random.get_state(legacy=False)["state"]["pos"] != _FRESH
+            random.getstate()[1][-1] != _FRESH_POSITION
+            or np.random.get_state(legacy=False)["state"]["pos"] != _FRESH_POSITION
             or not torch.equal(seeded, torch.default_generator.get_state())
         )
 
 
-class Draw(NamedTuple):
+class BatchRequest(NamedTuple):
     """The rows of a batch, and its position in the epoch."""
 
     epoch: int
@@ -100,14 +100,14 @@ class Draw(NamedTuple):
 
 
 @dataclass
-class Apart:
+class ReadIsolation:
     """Read without a change to the streams outside, as long as reading may draw from them."""
 
     streams: RowStreams
     reads: int = WATCHED_READS  # reads that are still watched
     draws: bool = False
 
-    def begin_epoch(self) -> Apart:
+    def begin_epoch(self) -> ReadIsolation:
         """Watch the first batch of each epoch, because a data set may start to draw in a later epoch."""
         self.reads = max(self.reads, 1)
         return self
@@ -118,12 +118,12 @@ class Apart:
 
     def read(self, epoch: int, read: Callable[[Seeder], T]) -> T:
         """Return the result of `read`, called with the streams of an epoch."""
-        seeder = self.streams.of(epoch, looks=0 if self.draws else WATCHED_ROWS)
+        seeder = self.streams.build_seeder(epoch, checks=0 if self.draws else WATCHED_ROWS)
         outside = random.getstate(), np.random.get_state(), torch.default_generator.get_state()
         try:
             return read(seeder)
         finally:
-            seeder.look()
+            seeder.check_draws()
             self.reads -= 1
             self.draws = self.draws or seeder.drew
             random.setstate(outside[0])
@@ -131,16 +131,16 @@ class Apart:
             torch.default_generator.set_state(outside[2])
 
 
-class Draws:
+class BatchRequests:
     """The batches of a sampler with their positions, for readers in other processes."""
 
     def __init__(self, loader: Any) -> None:
         self.loader = loader
 
-    def __iter__(self) -> Iterator[Draw]:
+    def __iter__(self) -> Iterator[BatchRequest]:
         epoch, place_of = self.loader.epoch, self.loader.place_of_batch()
         for number, indices in enumerate(self.loader.batch_sampler):
-            yield Draw(epoch, place_of(number), indices)
+            yield BatchRequest(epoch, place_of(number), indices)
 
     def __len__(self) -> int:
         return len(self.loader.batch_sampler)

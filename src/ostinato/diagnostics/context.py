@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..core.phrases import SHOWN, plural
 from ..core.tracebacks import frames_of
-from ..data.columns import bare_model
+from ..data.columns import unwrap_model
 
 
 def nothing() -> None:
@@ -45,7 +45,7 @@ class FailureContext:
     @property
     def inner(self) -> Any:
         """The model without wrappers."""
-        return bare_model(self.model)
+        return unwrap_model(self.model)
 
     @property
     def name(self) -> str:

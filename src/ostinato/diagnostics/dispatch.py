@@ -79,7 +79,7 @@ def find_dropped_columns(loader: Any, taken: list[str], *, removes: bool) -> lis
     if not isinstance(loader, data_loader.Loader) or isinstance(dataset, Mixture):
         return []
     if columns.has_columns(dataset):
-        return list(columns.left_out_of(dataset))
+        return list(columns.find_removed_columns(dataset))
     return left_out(dataset, taken) if removes else []
 
 

@@ -27,7 +27,7 @@ from ..core.errors import MetricError, MetricFunctionError
 from ..core.logged_numbers import hearing
 from ..core.random import undisturbed
 from ..core.state_guard import can_be_put_back, unchanged
-from ..data.eval_set import EvalSet, rows_in
+from ..data.eval_set import EvalSet, unwrap_eval_set
 from ..data.loader import Loader
 from ..data.sizes import is_iterable
 from ..evaluation import eval_loop, request
@@ -104,7 +104,7 @@ def can_check(trainer: DryRunHost, sets: list[Any]) -> bool:
         and not settings.evaluates_first
         and not settings.batch_metrics
         and trainer.state.global_step < trainer.state.max_steps
-        and not any(part is None or is_iterable(rows_in(part)) for part in sets)
+        and not any(part is None or is_iterable(unwrap_eval_set(part)) for part in sets)
         and not any(map(trainer._is_overridden, STATEFUL_OVERRIDES))
         and can_be_put_back(*memories(trainer, sets))
     )
@@ -113,7 +113,7 @@ def can_check(trainer: DryRunHost, sets: list[Any]) -> bool:
 def memories(trainer: DryRunHost, sets: list[Any]) -> list[Any]:
     """Return the objects that an evaluation calls and that may keep state."""
     functions = [trainer.data_collator, trainer.preprocess_logits_for_metrics, *request.list_stateful_parts(trainer)]
-    return [*functions, *map(rows_in, sets), getattr(trainer.model, "config", None)]
+    return [*functions, *map(unwrap_eval_set, sets), getattr(trainer.model, "config", None)]
 
 
 def attempt(
@@ -156,7 +156,7 @@ def evaluate_with_own_loop(
     evaluated, handler = list_eval_sets(trainer.eval_dataset)[name], trainer.callback_handler
     settings = DryRunSettings.of(trainer.args)
     if not whole:
-        rows = take_first_rows(rows_in(evaluated), first * settings.eval_batch_size * settings.world_size)
+        rows = take_first_rows(unwrap_eval_set(evaluated), first * settings.eval_batch_size * settings.world_size)
         evaluated = replace(evaluated, dataset=rows) if isinstance(evaluated, EvalSet) else rows
     callbacks, handler.callbacks = handler.callbacks, []  # no callback is called
     try:

@@ -20,9 +20,9 @@ from ..core.errors import DataError
 from ..core.state_guard import can_be_put_back
 from ..core.tree import has_length
 from ..data.batching.split_by_length import micro_batches
-from ..data.columns import choose_columns, forward_parameters, has_columns
+from ..data.columns import choose_columns, has_columns, list_forward_parameters
 from ..data.dataset_errors import find_batch_fault
-from ..data.eval_set import EvalSet, rows_in
+from ..data.eval_set import EvalSet, unwrap_eval_set
 from ..data.mixture import Mixture, mixed
 from ..data.sizes import is_iterable
 from ..engine.special_tokens import align_special_tokens
@@ -72,7 +72,7 @@ def preserve_everything(trainer: ExplainHost, dataset: Any = None) -> Iterator[N
         getattr(trainer.model, "generation_config", None),
     ]
     evaluated = sets.values() if isinstance(sets, dict) else [sets]
-    data = [rows_in(dataset), trainer.train_dataset, *map(rows_in, evaluated)]
+    data = [unwrap_eval_set(dataset), trainer.train_dataset, *map(unwrap_eval_set, evaluated)]
     with suppress_notices(), preserve_state(trainer.model, *functions, *orders, trainer.objective, trainer, *data):
         yield
 
@@ -139,7 +139,7 @@ class _BatchExplainer:
             note = (
                 f"Its rows are no dicts but of type {type(rows[0]).__name__}: the collator gives columns their names."
             )
-        choice, parameters = self._choose_columns(inner, rows), forward_parameters(self.trainer.model)
+        choice, parameters = self._choose_columns(inner, rows), list_forward_parameters(self.trainer.model)
         dicts = [row for row in rows if isinstance(row, Mapping)]
         self.found["data"] = DataSet(
             name=self.source.name,
@@ -221,7 +221,7 @@ class _BatchExplainer:
             return trainer.prediction_step(model, inputs, True)[0]
 
     def _describe_call(self, seen: RecordedCall) -> Call:
-        trainer, takes = self.trainer, list(forward_parameters(self.trainer.model))
+        trainer, takes = self.trainer, list(list_forward_parameters(self.trainer.model))
         order = {name: place for place, name in enumerate(takes)}
         given = sorted(seen.given or (), key=lambda name: order.get(name, len(order)))
         precision = next((str(p.dtype).removeprefix("torch.") for p in trainer.model.parameters()), "no weights")
@@ -342,7 +342,9 @@ def choose_source(trainer: ExplainHost, dataset: Any) -> Source:
         return choose_eval_source(trainer, dataset)
     if dataset is not None:
         options = dataset if isinstance(dataset, EvalSet) else None
-        return Source("data set", rows_in(dataset), partial(trainer.get_eval_dataloader, dataset), options=options)
+        return Source(
+            "data set", unwrap_eval_set(dataset), partial(trainer.get_eval_dataloader, dataset), options=options
+        )
     if trainer.train_dataset is not None:
         return Source("training set", trainer.train_dataset, trainer.get_train_dataloader, is_training=True)
     if trainer.eval_dataset is None:
@@ -362,7 +364,7 @@ def choose_eval_source(trainer: ExplainHost, name: str | None = None) -> Source:
     options = chosen if isinstance(chosen, EvalSet) else None
     return Source(
         request.name_evaluated_set("Evaluation", prefix, sets),
-        rows_in(chosen),
+        unwrap_eval_set(chosen),
         partial(trainer.get_eval_dataloader, name),
         options=options,
     )

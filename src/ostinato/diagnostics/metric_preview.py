@@ -14,7 +14,7 @@ from ..arguments.settings import MetricInputSettings
 from ..core.compiled_model import uncompiled
 from ..core.eval_prediction import has_labels
 from ..core.tree import first_dimension, numpify
-from ..data.columns import bare_model
+from ..data.columns import unwrap_model
 from ..evaluation.metric_spec import MetricSpec
 from ..evaluation.storage.forecast import Forecast, forecast
 from ..metrics.auto import Choice, facts_of, suits
@@ -130,7 +130,7 @@ def _when(trainer: ExplainHost, evaluated: Evaluated, asked: MetricSpec, data: s
 
 
 def _reader(trainer: ExplainHost, evaluated: Evaluated) -> Reader:
-    config = getattr(bare_model(trainer.model), "config", None)
+    config = getattr(unwrap_model(trainer.model), "config", None)
     processing = trainer.processing_class
     tokenizer = processing if callable(getattr(processing, "decode", None)) else getattr(processing, "tokenizer", None)
     label = evaluated.labels
@@ -149,7 +149,7 @@ def _reader(trainer: ExplainHost, evaluated: Evaluated) -> Reader:
 def fitting(trainer: ExplainHost, labels: Any, asked: MetricSpec) -> SuggestedMetrics:
     """Return the metrics in use, and those that suit the model and its labels."""
     facts = facts_of(
-        bare_model(trainer.model),
+        unwrap_model(trainer.model),
         labels=labels,
         label_names=tuple(trainer.label_names),
         generates=MetricInputSettings.of(trainer.args).generates,

@@ -21,7 +21,7 @@ from ..core.state import TrainerState
 from ..core.tree import has_length
 from ..data.batching.split_by_length import PaddingMeter, cuts_updates
 from ..data.epoch_position import first_course, samples_at
-from ..data.eval_set import EvalSet, rows_in
+from ..data.eval_set import EvalSet, unwrap_eval_set
 from ..data.mixture import mixed
 from ..engine import loader_plan
 from ..engine.run import Plan
@@ -269,7 +269,9 @@ def _plan_evaluations(trainer: PlanHost, plan: Plan, intervals: TrainerState) ->
     """Return when a run evaluates, and how much."""
     settings, evaluated = RunPlanSettings.of(trainer.args), eval_dry_run.list_eval_sets(trainer.eval_dataset)
     sets = {name or "eval_dataset": one for name, one in evaluated.items() if one is not None}
-    rows = tuple((name, len(rows_in(one)) if has_length(rows_in(one)) else None) for name, one in sets.items())
+    rows = tuple(
+        (name, len(unwrap_eval_set(one)) if has_length(unwrap_eval_set(one)) else None) for name, one in sets.items()
+    )
     if settings.eval_strategy == IntervalStrategy.NO:
         return Evaluations("never during training", 1 if settings.evaluates_first else 0, rows, None)
     if settings.eval_strategy == IntervalStrategy.STEPS:
@@ -289,7 +291,7 @@ def _plan_evaluations(trainer: PlanHost, plan: Plan, intervals: TrainerState) ->
 
 def _eval_batches(trainer: PlanHost, evaluated: Any) -> int | None:
     """Return how many batches an evaluation set has, counting those of all processes once."""
-    rows = rows_in(evaluated)
+    rows = unwrap_eval_set(evaluated)
     if isinstance(rows, DataLoader):
         return len(rows) if has_length(rows) else None
     own = evaluated.batch_size if isinstance(evaluated, EvalSet) else None

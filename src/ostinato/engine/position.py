@@ -15,7 +15,7 @@ from ..core.random import RandomState
 from ..data.batching.batch_plan import Batching, Begin
 from ..data.epoch_position import start_at, stream_rows_per_batch, stream_state_of
 from ..data.loader import Replay
-from ..data.skip_progress import Show
+from ..data.skip_progress import ShowProgress
 from ..data.step_schedule import AnyCourse, course_of, saved_course
 from ..data.user_loaders import generators_of
 from .plan import Plan
@@ -122,7 +122,7 @@ class Position:
         if self.rows_per_batch not in (None, rows_per_batch):
             self.batch = self.row // rows_per_batch
 
-    def open_rest(self, loader: Any, restore_streams: Callable[[], None], show: Show | None) -> Iterable[Any]:
+    def open_rest(self, loader: Any, restore_streams: Callable[[], None], show: ShowProgress | None) -> Iterable[Any]:
         """Return the rest of the epoch in which a resumed run was stopped."""
         row = self.batch if self.row is None else self.row
         begin = Begin(self.epoch, row, self.batch, self.group, self.data, self.rows_per_batch, self.workers)

@@ -11,7 +11,7 @@ from torch import nn
 
 from ..arguments.settings import RunSettings
 from ..checkpoint.background import ShowSaving
-from ..data.columns import bare_model
+from ..data.columns import unwrap_model
 from ..data.sizes import has_length
 from ..progress.callback import ProgressCallback
 from ..progress.messages import ObservedRun, describe_run
@@ -45,7 +45,7 @@ def _find_bar(callbacks: Sequence[Any]) -> ProgressCallback | None:
 
 def describe(trainer: SummaryHost, run: Run) -> ObservedRun:
     """Return the facts that progress displays may read."""
-    settings, model, device = RunSettings.of(trainer.args), bare_model(trainer.model), trainer.strategy.device
+    settings, model, device = RunSettings.of(trainer.args), unwrap_model(trainer.model), trainer.strategy.device
     parameters = list(model.parameters())
     logged_at, before = run.meters.loss.last_step, run.meters.loss.pending.clone()  # of the run that is resumed
 

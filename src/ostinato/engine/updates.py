@@ -21,7 +21,7 @@ from ..data.bad_rows import SkippedRows
 from ..data.batching.batch_plan import batching_of
 from ..data.batching.split_by_length import CountedBatches, micro_batches
 from ..data.epoch_position import begin_epoch, real_rows_of, stream_rows_per_batch
-from ..data.skip_progress import Show
+from ..data.skip_progress import ShowProgress
 from .plan import Plan
 from .position import Position
 
@@ -86,7 +86,7 @@ class UpdateReader:
     inspect: Callable[[Batch, int, int], None] | None = None
     # Called with a batch without rows, its epoch and its number.
     report_empty: Callable[[Batch, int, int], None] = lambda batch, epoch, number: None
-    show_skipping: Show | None = None  # shows how far a stream is read again, up to the run's position
+    show_skipping: ShowProgress | None = None  # shows how far a stream is read again, up to the run's position
     position: Position = field(default_factory=Position)
     restore_streams: Callable[[], None] | None = None  # of a checkpoint; called once the data are at its position
     current: Update | None = None  # the one being computed, or the last

@@ -18,7 +18,7 @@ from ..core.random import isolate
 from ..core.tree import has_length
 from ..data.empty_batches import report_empty_batch
 from ..data.epoch_position import real_rows_of
-from ..data.sizes import num_examples
+from ..data.sizes import count_examples
 from ..loss.counting import weigh
 from ..strategies.precision import half_precision_weights
 from .metric_run import MetricRun
@@ -133,5 +133,5 @@ def weigh_batch(host: LossHost, inputs: Batch) -> float:
 
 def _open_store(settings: EvaluationSettings, loader: Any) -> RowStore:
     dataset = getattr(loader, "dataset", None)
-    rows = num_examples(loader) if has_length(getattr(dataset, "all_rows", dataset)) else None
+    rows = count_examples(loader) if has_length(getattr(dataset, "all_rows", dataset)) else None
     return RowStore(Scratch(settings.memory, settings.directories), rows)

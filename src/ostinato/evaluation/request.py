@@ -14,7 +14,7 @@ from ..core.errors import MetricError
 from ..core.notices import note_once
 from ..core.outputs import EvalPrediction
 from ..core.protocols import MetricRequestHost, MetricsHost
-from ..data.columns import bare_model
+from ..data.columns import unwrap_model
 from ..data.eval_set import EvalSet
 from ..metrics.adapters import Stream
 from ..metrics.auto import Choice, facts_of, suits
@@ -183,7 +183,7 @@ def choose_fitting(host: MetricsHost, prediction: EvalPrediction) -> Sequence[St
     """Return the metrics that fit the model and the labels of its first batch; report the reason in one line."""
     choice = suits(
         facts_of(
-            bare_model(host.model),
+            unwrap_model(host.model),
             labels=prediction.label_ids,
             label_names=host.label_names,
             generates=EvaluationSettings.of(host.args).generates,

@@ -12,7 +12,7 @@ from torch import nn
 from ..arguments.hyperparameters import collect_hyperparameters
 from ..arguments.settings import ReportSettings
 from ..core.state import TrainerState
-from ..data.columns import bare_model
+from ..data.columns import unwrap_model
 from .model_card import CardFacts, CardRequest, write_card
 
 _LIBRARIES = {"PEFT": "peft", "Transformers": "transformers", "Pytorch": "torch", "Datasets": "datasets",
@@ -46,7 +46,7 @@ def collect_facts(trainer: CardHost, name: str | None) -> CardFacts:
     """Return the facts of a card that the caller does not have to give."""
     state = trainer.state
     adapters = getattr(trainer.model, "peft_config", None) or {}
-    inner = bare_model(trainer.model)
+    inner = unwrap_model(trainer.model)
     base = next((config.base_model_name_or_path for config in adapters.values()), None)
     base = _find_hub_name(base or getattr(getattr(inner, "config", None), "_name_or_path", None))
     is_transformers = any(kind.__module__.partition(".")[0] == "transformers" for kind in type(inner).__mro__)

@@ -14,7 +14,7 @@ from ..core.notices import heard_by, warn
 from ..core.protocols import JournalHost
 from ..core.tree import has_length
 from ..data.columns import has_columns
-from ..data.eval_set import rows_in
+from ..data.eval_set import unwrap_eval_set
 from .environment import MemoryGauge, describe_command, describe_environment, find_code_version
 from .journal_callback import JournalCallback
 
@@ -162,5 +162,5 @@ class _RunView:
 
 
 def _count_rows(dataset: Any) -> int | None:
-    dataset = rows_in(dataset)
+    dataset = unwrap_eval_set(dataset)
     return len(dataset) if has_length(dataset) else None

@@ -242,16 +242,16 @@ def test_rows_that_change_with_the_epoch_are_read_anew() -> None:
 
     rows = Changing([5, 6])
     lengths = RowLengths(rows)
-    assert not lengths.keeps and lengths([1, 0, 1]) == [6, 5, 6]
+    assert not lengths.is_cached and lengths([1, 0, 1]) == [6, 5, 6]
     rows.set_epoch(10)
     assert lengths([1, 0]) == [16, 15]
-    assert lengths.all().tolist() == [15, 16]
+    assert lengths.read_all().tolist() == [15, 16]
 
 
 def test_more_rows_than_can_be_kept_are_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lengths_module, "KEPT_ROWS", 2)
+    monkeypatch.setattr(lengths_module, "MAX_CACHED_ROWS", 2)
     lengths = RowLengths(Rows([4, 5, 6]))
-    assert not lengths.keeps and lengths([2, 0]) == [6, 4]
+    assert not lengths.is_cached and lengths([2, 0]) == [6, 4]
 
 
 # -------------------------------------------------------------------------------------------- where lengths come from
@@ -283,7 +283,7 @@ def test_rows_that_can_be_read_together_are_read_together(monkeypatch: pytest.Mo
 
     calls: list[int] = []
     monkeypatch.setattr(lengths_module, "ROWS_AT_ONCE", 4)
-    assert RowLengths(Together(list(range(10)))).all().tolist() == list(range(10))
+    assert RowLengths(Together(list(range(10)))).read_all().tolist() == list(range(10))
     assert calls == [4, 4, 2], "and not all of them held in memory at once"
 
 
@@ -306,7 +306,7 @@ def test_reading_rows_twice_is_said_once(capsys: pytest.CaptureFixture[str]) -> 
     for _ in range(2):
         RowLengths(Rows([3, 4]), length_column="len")([0])
     said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "'input_ids'; a column 'len' would make that unnecessary" in said
+    assert said.count("\n") == 1 and "'input_ids'; a column 'len' would make this unnecessary" in said
 
 
 def test_mistakes_name_the_row() -> None:
@@ -330,12 +330,12 @@ def test_an_error_of_the_data_set_stays_and_names_the_row() -> None:
             return super().__getitem__(index)
 
     with pytest.raises(OSError, match="disk") as caught:
-        RowLengths(Broken(list(range(5)))).all()
+        RowLengths(Broken(list(range(5)))).read_all()
     assert "row 3 of the training set" in caught.value.__dict__["__notes__"][0]
 
 
 def test_a_stream_has_no_lengths() -> None:
-    with pytest.raises(DataError, match="sorting rows by length needs to know how many rows there are"):
+    with pytest.raises(DataError, match="sorting rows by length needs the number of rows"):
         RowLengths(iter([{"input_ids": [1]}]))
 
 
@@ -360,7 +360,7 @@ def test_a_table_is_asked_for_one_column(table: Any, form: str | None) -> None:
     table = table.with_format(form)
     assert RowLengths(table)([4, 1, 4]) == [9, 0, 9]
     assert RowLengths(table, length_column="n")([4, 1, 4]) == [90, 0, 90]
-    assert RowLengths(table, "text").all().tolist() == [1] * 6
+    assert RowLengths(table, "text").read_all().tolist() == [1] * 6
     assert RowLengths(table, length_column="nothing")([4, 1]) == [9, 0]
 
 
@@ -370,8 +370,8 @@ def test_a_table_that_was_shuffled_or_joined_is_read_right(
 ) -> None:
     import datasets
 
-    monkeypatch.setattr(lengths_module, "SLICE", slice_size)
-    monkeypatch.setattr(lengths_module, "PROBE", 32)
+    monkeypatch.setattr(lengths_module, "ROWS_PER_SLICE", slice_size)
+    monkeypatch.setattr(lengths_module, "PROBED_ROWS", 32)
     for changed in (
         table.select([4, 4, 1, 0, 2, 5]),
         table.shuffle(seed=1),
@@ -379,7 +379,7 @@ def test_a_table_that_was_shuffled_or_joined_is_read_right(
         datasets.concatenate_datasets([table] * 12),
     ):
         wanted = [len(ids) for ids in changed["input_ids"]]
-        assert RowLengths(changed).all().tolist() == wanted
+        assert RowLengths(changed).read_all().tolist() == wanted
         assert RowLengths(changed)([5, 0, 3]) == [wanted[5], wanted[0], wanted[3]]
 
 
@@ -393,10 +393,10 @@ def test_an_empty_place_in_a_table_is_named() -> None:
     datasets = pytest.importorskip("datasets")
     table = datasets.Dataset.from_dict({"input_ids": [[1], None, [2]], "n": [1, 2, None]})
     with pytest.raises(DataError, match="row 1 of the training set has no length"):
-        RowLengths(table).all()
+        RowLengths(table).read_all()
     with pytest.raises(DataError, match="row 2 of the training set has no length"):
-        RowLengths(table, length_column="n").all()
-    assert RowLengths(table.select([0, 2, 0, 2])).all().tolist() == [1, 1, 1, 1]
+        RowLengths(table, length_column="n").read_all()
+    assert RowLengths(table.select([0, 2, 0, 2])).read_all().tolist() == [1, 1, 1, 1]
 
 
 def test_columns_of_every_make_have_lengths() -> None:
@@ -427,4 +427,4 @@ def test_other_columns_of_a_table_are_not_touched(table: Any) -> None:
 def test_a_table_without_rows_has_no_lengths() -> None:
     datasets = pytest.importorskip("datasets")
     lengths = RowLengths(datasets.Dataset.from_dict({"input_ids": [], "n": []}))
-    assert len(lengths) == 0 and lengths([]) == [] and lengths.all().tolist() == []
+    assert len(lengths) == 0 and lengths([]) == [] and lengths.read_all().tolist() == []

@@ -12,14 +12,14 @@ import torch
 from ostinato.core.errors import DataError
 from ostinato.data.columns import (
     RemoveColumnsCollator,
-    bare_model,
     can_return_loss,
-    default_label_names,
+    find_default_labels,
     find_labels,
-    left_out_of,
+    find_removed_columns,
+    find_signature_columns,
+    guess_renames,
     remove_unused_columns,
-    renaming,
-    signature_columns,
+    unwrap_model,
 )
 
 
@@ -93,9 +93,9 @@ def test_signature_columns_as_transformers_has_them(model_class: type, label_nam
     trainer = transformers.Trainer(model, args)
     trainer._set_signature_columns_if_needed()
     catch_all = {"args", "kwargs", "options"}  # names of no column
-    names = default_label_names(model) if label_names is None else label_names
+    names = find_default_labels(model) if label_names is None else label_names
     assert names == trainer.label_names
-    columns = signature_columns(model, names)
+    columns = find_signature_columns(model, names)
     assert set(columns) == set(trainer._signature_columns) - catch_all
     assert len(columns) == len(set(columns))
 
@@ -103,7 +103,7 @@ def test_signature_columns_as_transformers_has_them(model_class: type, label_nam
 def test_a_forward_set_on_the_instance_decides() -> None:
     model = Plain()
     model.forward = lambda z, q=None: None  # type: ignore[method-assign]
-    assert signature_columns(model, [])[:2] == ["z", "q"]
+    assert find_signature_columns(model, [])[:2] == ["z", "q"]
 
 
 def compiled(model: torch.nn.Module) -> Any:
@@ -113,16 +113,16 @@ def compiled(model: torch.nn.Module) -> Any:
 @pytest.mark.parametrize("wrap", [Adapter, compiled, lambda model: compiled(Adapter(model))])
 def test_wrappers_are_looked_through(wrap: Any) -> None:
     model = Plain()
-    assert bare_model(wrap(model)) is model
-    assert signature_columns(wrap(model), []) == signature_columns(model, [])
-    assert default_label_names(wrap(model)) == ["labels", "my_label"]
+    assert unwrap_model(wrap(model)) is model
+    assert find_signature_columns(wrap(model), []) == find_signature_columns(model, [])
+    assert find_default_labels(wrap(model)) == ["labels", "my_label"]
 
 
 def test_peft_is_looked_through() -> None:
     peft = pytest.importorskip("peft")
     model = torch.nn.Sequential(torch.nn.Linear(2, 2))
     wrapped = peft.get_peft_model(model, peft.LoraConfig(target_modules=["0"]))
-    assert signature_columns(wrapped, []) == ["input", "label", "label_ids"]
+    assert find_signature_columns(wrapped, []) == ["input", "label", "label_ids"]
 
 
 # ------------------------------------------------------------------------------------------------------- data sets
@@ -208,7 +208,11 @@ def test_a_transform_may_make_the_columns_of_others() -> None:
     table = datasets.Dataset.from_dict({"text": ["a"], "label": [1]})
     table.set_transform(lambda rows: {"input_ids": [[1]] * len(rows["label"]), "label": rows["label"]})
     left = remove_unused_columns(table, TOKENS)
-    assert left.column_names == ["label"] and left_out_of(left) == ("text",) and left_out_of(table) == ()
+    assert (
+        left.column_names == ["label"]
+        and find_removed_columns(left) == ("text",)
+        and find_removed_columns(table) == ()
+    )
     with pytest.raises(DataError, match="transform"):
         remove_unused_columns(table.remove_columns("label"), TOKENS)
 
@@ -229,7 +233,7 @@ def test_names_that_are_no_text() -> None:
     ],
 )
 def test_what_was_meant(names: list[Any], found: dict[str, str]) -> None:
-    assert renaming(names, TOKENS) == found
+    assert guess_renames(names, TOKENS) == found
 
 
 @pytest.mark.parametrize(
@@ -247,7 +251,7 @@ def test_real_data_sets_as_transformers_leaves_them(formatted: Any, tmp_path: An
     model = Plain()
     args = transformers.TrainingArguments(str(tmp_path), use_cpu=True, report_to="none")
     expected = transformers.Trainer(model, args)._remove_unused_columns(table, "training")
-    left = remove_unused_columns(table, signature_columns(model, ["labels"]), "training")
+    left = remove_unused_columns(table, find_signature_columns(model, ["labels"]), "training")
     assert left.column_names == expected.column_names
     assert left.format == expected.format
     assert str(left[:]) == str(expected[:])

@@ -17,7 +17,7 @@ from ostinato.core.errors import ConfigError, DataError
 from ostinato.data.collators.default import default_data_collator
 from ostinato.data.loader import Loader, batches_ahead, build_loader, seed_worker
 from ostinato.data.samplers.epoch_sampler import EpochSampler
-from ostinato.data.sizes import has_length, is_iterable, length_of, num_examples
+from ostinato.data.sizes import count_examples, has_length, is_iterable, require_length
 
 Settings = Callable[..., LoaderSettings]
 
@@ -259,7 +259,7 @@ def test_every_row_counts_once(loader_settings: Settings, kind: Any, world_size:
         assert sorted(counted_rows(loaders)) == list(range(rows))
         if kind is not Stream:
             assert {len(loader) for loader in loaders} == {-(-rows // (batch_size * world_size))}
-            assert {num_examples(loader) for loader in loaders} == {rows}
+            assert {count_examples(loader) for loader in loaders} == {rows}
 
 
 def test_streams_drop_what_does_not_fill_a_batch_of_all_processes(loader_settings: Settings) -> None:
@@ -423,16 +423,16 @@ def test_is_iterable() -> None:
 
 
 def test_a_length_that_is_needed_and_not_there() -> None:
-    assert length_of(table(3), needed_for="num_train_epochs") == 3
+    assert require_length(table(3), needed_for="num_train_epochs") == 3
     with pytest.raises(DataError) as caught:
-        length_of(Stream(3), description="training set", needed_for="num_train_epochs")
+        require_length(Stream(3), description="training set", needed_for="num_train_epochs")
     text = str(caught.value)
     assert "training set (Stream) has no length" in text and "num_train_epochs" in text and "max_steps" in text
 
 
 def test_num_examples(loader_settings: Settings) -> None:
-    assert num_examples(loader_of(table(5), loader_settings(drop_last=True))) == 5
-    assert num_examples(DataLoader(table(5), batch_size=2)) == 5  # type: ignore[arg-type]
-    assert num_examples([1, 2, 3], batch_size=8) == 24
+    assert count_examples(loader_of(table(5), loader_settings(drop_last=True))) == 5
+    assert count_examples(DataLoader(table(5), batch_size=2)) == 5  # type: ignore[arg-type]
+    assert count_examples([1, 2, 3], batch_size=8) == 24
     with pytest.raises(DataError, match="no length"):
-        num_examples(loader_of(Stream(3), loader_settings()), batch_size=8)
+        count_examples(loader_of(Stream(3), loader_settings()), batch_size=8)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ostinato.data import skip_progress
-from ostinato.data.skip_progress import Skipping
+from ostinato.data.skip_progress import SkipProgress
 
 
 class Time:
@@ -25,7 +25,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
 
 
 def drop(clock: Time, rows: int, seconds: float, show: Any = None) -> None:
-    with Skipping(rows, "rows", show) as dropped:
+    with SkipProgress(rows, "rows", show) as dropped:
         for _ in range(100):
             clock.now += seconds / 100
             dropped.advance(rows // 100)
@@ -50,13 +50,13 @@ def test_without_a_bar_there_is_a_line_every_ten_seconds(
 ) -> None:
     drop(clock, 4000, 40.5, show)
     said = capsys.readouterr().err.splitlines()
-    assert said[0] == "ostinato: 1000 of 4000 rows are dropped, 99 a second; the others take about 30 s"
+    assert said[0] == "ostinato: 1000 of 4000 rows skipped, 99 per second; about 30 s remaining"
     assert len(said) == 4
 
 
 def test_a_bar_is_taken_away_when_reading_fails(clock: Time) -> None:
     seen: list[Any] = []
-    with pytest.raises(OSError), Skipping(100, "rows", lambda *told: seen.append(told) or True) as dropped:
+    with pytest.raises(OSError), SkipProgress(100, "rows", lambda *told: seen.append(told) or True) as dropped:
         clock.now += 2
         dropped.advance(1)
         raise OSError

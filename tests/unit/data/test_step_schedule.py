@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from ostinato.data.row_random import Apart, RowStreams, Seeder, mixed
+from ostinato.data.row_random import ReadIsolation, RowStreams, Seeder, mix
 from ostinato.data.step_schedule import Course
 
 
@@ -61,16 +61,16 @@ def drawn() -> tuple[float, float, float]:
 def test_streams_of_rows_are_their_own() -> None:
     streams, seen = RowStreams(seed=3), {}
     for epoch, place in itertools.product(range(3), range(50)):
-        streams.of(epoch).row(place)
+        streams.build_seeder(epoch).seed_row(place)
         seen[epoch, place] = drawn()
     assert len({value for values in seen.values() for value in values}) == 3 * 150
-    seeder = streams.of(2)
+    seeder = streams.build_seeder(2)
     for place in reversed(range(50)):
-        seeder.row(place)
+        seeder.seed_row(place)
         assert drawn() == seen[2, place]
-        seeder.join(place)
+        seeder.seed_collator(place)
         assert drawn() != seen[2, place]
-    RowStreams(seed=4).of(2).row(0)
+    RowStreams(seed=4).build_seeder(2).seed_row(0)
     assert not set(drawn()) & set(seen[2, 0])
 
 
@@ -80,31 +80,31 @@ def test_streams_of_rows_are_their_own() -> None:
     ids=["random", "gauss", "rand", "normal", "randn"],
 )
 def test_drawing_is_noticed(draw) -> None:
-    apart = Apart(RowStreams(0))
+    isolation = ReadIsolation(RowStreams(0))
     torch.manual_seed(0), np.random.seed(0), random.seed(0)
     before = drawn()
     torch.manual_seed(0), np.random.seed(0), random.seed(0)
 
     def read(seeder: Seeder) -> None:
-        seeder.row(0)
-        seeder.row(1)
+        seeder.seed_row(0)
+        seeder.seed_row(1)
         draw()
-        seeder.join(0)
+        seeder.seed_collator(0)
 
-    apart.read(0, read)
-    assert apart.draws
+    isolation.read(0, read)
+    assert isolation.draws
     assert drawn() == before, "the streams outside have not moved"
 
 
 def test_reading_that_draws_nothing_is_left_alone() -> None:
-    apart = Apart(RowStreams(0))
+    isolation = ReadIsolation(RowStreams(0))
     for _ in range(8):
-        assert apart.is_needed
-        apart.read(0, lambda seeder: [seeder.row(place) for place in range(20)] + [seeder.join(0)])
-    assert not apart.is_needed
-    assert apart.begin_epoch().is_needed
+        assert isolation.is_needed
+        isolation.read(0, lambda seeder: [seeder.seed_row(place) for place in range(20)] + [seeder.seed_collator(0)])
+    assert not isolation.is_needed
+    assert isolation.begin_epoch().is_needed
 
 
 def test_mixing_spreads() -> None:
-    assert len({mixed(a, b) for a in range(100) for b in range(100)}) == 10_000
-    assert all(0 <= mixed(a, a) < 2**64 for a in (0, 1, 2**63, 2**70))
+    assert len({mix(a, b) for a in range(100) for b in range(100)}) == 10_000
+    assert all(0 <= mix(a, a) < 2**64 for a in (0, 1, 2**63, 2**70))

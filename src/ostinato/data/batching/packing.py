@@ -18,7 +18,7 @@ import torch
 from ...core.errors import ConfigError, DataError
 from ...core.notices import note_once
 from ..collate_errors import build_misaligned_labels_error, find_non_row
-from ..columns import bare_model, forward_parameters, in_words
+from ..columns import list_forward_parameters, quote_names, unwrap_model
 from ..dataset_errors import (
     MissingColumnError,
     RaggedError,
@@ -90,7 +90,7 @@ class PackingCollator:
         unknown = [name for name in self.marks if name not in MARKS]
         if unknown:
             raise ConfigError(
-                what=f"marks names {in_words(unknown)}, which packing does not make",
+                what=f"marks names {quote_names(unknown)}, which packing does not make",
                 why=f"rows can be kept apart by {', '.join(MARKS)}",
                 fix="leave it out, or use PackingCollator.for_model(model)",
             )
@@ -108,11 +108,11 @@ class PackingCollator:
         >>> PackingCollator.for_model(Model()).marks
         ('position_ids',)
         """
-        named, anything = forward_parameters(model), takes_any_keyword(model)
+        named, anything = list_forward_parameters(model), takes_any_keyword(model)
         # Only models that name use_cache keep a cache for generation: to others it is not a mark but one more keyword.
         marks = tuple(name for name in MARKS if name in named or (anything and name != "use_cache"))
         if shifted is None:
-            shifted = getattr(bare_model(model), "loss_type", None) in (None, "ForCausalLM")
+            shifted = getattr(unwrap_model(model), "loss_type", None) in (None, "ForCausalLM")
         return cls(max_length, shifted, marks, mask, dtype_of(model), takes=tuple(named))
 
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, Any] | PackedBatch:
@@ -280,7 +280,7 @@ def block_mask(lengths: Sequence[int], kind: Mask, dtype: torch.dtype) -> torch.
 
 def takes_any_keyword(model: Any) -> bool:
     """Return whether a model's forward has `**kwargs`."""
-    parameters = inspect.signature(bare_model(model).forward).parameters.values()
+    parameters = inspect.signature(unwrap_model(model).forward).parameters.values()
     return any(each.kind is each.VAR_KEYWORD for each in parameters)
 
 

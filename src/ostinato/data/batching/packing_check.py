@@ -19,7 +19,7 @@ from ...core.logged_numbers import hearing
 from ...core.notices import note_once
 from ...core.random import undisturbed
 from ...core.tree import has_length, tree_map
-from ..columns import bare_model, forward_parameters
+from ..columns import list_forward_parameters, unwrap_model
 from ..dataset_errors import RowNames
 from .packing import IGNORED, MARKS, PackingCollator, dtype_of, takes_any_keyword
 
@@ -79,7 +79,7 @@ def packing_for(
             fix="tokenize the rows, or leave packing out: it is for language models",
         )
     plain = PackingCollator.for_model(model, max_length=max_length, shifted=shifted)
-    if shifted is None and getattr(bare_model(model), "loss_type", None) is None:
+    if shifted is None and getattr(unwrap_model(model), "loss_type", None) is None:
         plain = replace(plain, shifted=_ignores_first_label(model, rows, plain))
     trial = _Trial.of(model, rows, plain, collate_one, names)
     plain = replace(plain, first_position=trial.first_position())
@@ -91,8 +91,8 @@ def packing_for(
         if not _takes_masks(model) or not trial.passes(masked):
             raise error
     note_once(
-        f"{type(bare_model(model)).__name__} keeps packed rows apart by a mask of tokens x tokens only; a max_length "
-        "of packed rows keeps it small"
+        f"{type(unwrap_model(model)).__name__} separates packed rows only by a mask of tokens x tokens; a max_length "
+        "of packed rows keeps the mask small"
     )
     return masked
 
@@ -175,7 +175,7 @@ class _Trial:
             rows = f"{', '.join(dict.fromkeys(self.names))} of the {self.source} ({sum(self.lengths)} tokens)"
             losses = f"{packed.total:.6g} packed, {self._total():.6g} alone"
             raise PackingError(
-                what=f"{type(bare_model(self.model)).__name__} mixes up packed rows: the loss of {rows} is {losses}",
+                what=f"{type(unwrap_model(self.model)).__name__} mixes up packed rows: the loss of {rows} is {losses}",
                 why=why,
                 fix=_remedy(self.model, batch),
             )
@@ -210,7 +210,7 @@ class _Trial:
         return None
 
     def _of_positions(self) -> str:
-        takes = "position_ids" in forward_parameters(self.model) or takes_any_keyword(self.model)
+        takes = "position_ids" in list_forward_parameters(self.model) or takes_any_keyword(self.model)
         does = "makes no use of position_ids that begin anew" if takes else "takes no position_ids"
         return f"forward {does}, and numbers the tokens of later rows otherwise than alone"
 
@@ -265,9 +265,9 @@ class _Trial:
 
     def first_position(self) -> int:
         """Return the first position that the model counts from: 0, or the padding's id + 1 as RoBERTa does."""
-        config = getattr(bare_model(self.model), "config", None)
+        config = getattr(unwrap_model(self.model), "config", None)
         padding, most = getattr(config, "pad_token_id", None), getattr(config, "max_position_embeddings", None)
-        if "position_ids" not in forward_parameters(self.model) or not isinstance(padding, int):
+        if "position_ids" not in list_forward_parameters(self.model) or not isinstance(padding, int):
             return 0
         batch = self._single(-1)
         positions = torch.arange(batch["input_ids"].shape[-1])[None]
@@ -299,7 +299,7 @@ class _Trial:
 
 def _carrier(model: nn.Module) -> str:
     """Return what may carry information from token to token."""
-    config = getattr(bare_model(model), "config", None)
+    config = getattr(unwrap_model(model), "config", None)
     attends = any(isinstance(each, nn.MultiheadAttention) for each in model.modules())
     if attends or getattr(config, "num_attention_heads", None):
         return "attention"
@@ -309,10 +309,10 @@ def _carrier(model: nn.Module) -> str:
 
 def _remedy(model: Any, batch: Mapping[str, Any]) -> str:
     """Return what may help this model."""
-    inner = bare_model(model)
+    inner = unwrap_model(model)
     config = getattr(inner, "config", None)
     instead = "use split_by_length=True instead of packing, which saves padding and keeps rows apart"
-    caches = "use_cache" in forward_parameters(model) and getattr(config, "use_cache", False)
+    caches = "use_cache" in list_forward_parameters(model) and getattr(config, "use_cache", False)
     if caches and batch.get("use_cache") is not False:
         return f"set model.config.use_cache = False, or pack with PackingCollator.for_model(model); else {instead}"
     attention = getattr(config, "_attn_implementation", None)
@@ -485,13 +485,13 @@ def _ignores_first_label(model: nn.Module, rows: Sequence[Mapping[str, Any]], pa
 
 def _takes_masks(model: Any) -> bool:
     """Return whether a mask can be tried. Attention windows are in a model's own mask, which another would replace."""
-    config = getattr(bare_model(model), "config", None)
+    config = getattr(unwrap_model(model), "config", None)
     windows = [getattr(config, name, None) for name in ("sliding_window", "local_attention", "attention_window")]
-    return "attention_mask" in forward_parameters(model) and not any(windows)
+    return "attention_mask" in list_forward_parameters(model) and not any(windows)
 
 
 def _takes_num_items(model: Any) -> bool:
-    return "num_items_in_batch" in forward_parameters(model) or takes_any_keyword(model)
+    return "num_items_in_batch" in list_forward_parameters(model) or takes_any_keyword(model)
 
 
 def _tolerance(model: nn.Module) -> Tolerance:

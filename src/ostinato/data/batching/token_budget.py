@@ -16,7 +16,7 @@ from ...arguments.settings import LoaderSettings
 from ...core.errors import ConfigError, NotSupportedError
 from ...core.notices import note_once
 from ..bad_rows import SkippingRows
-from ..columns import with_all_columns
+from ..columns import restore_columns
 from ..row_lengths import Numbers, RowLengths
 from ..samplers.buckets import check_window, longest_first, permutation, window_bounds, window_generator
 from ..sizes import is_iterable
@@ -94,7 +94,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         return self.batches(self.epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        if epoch != self.epoch and not self.lengths.keeps:  # rows may have changed
+        if epoch != self.epoch and not self.lengths.is_cached:  # rows may have changed
             self._steps_in.clear()
             self._has_padding_batch.clear()
         self.epoch = epoch
@@ -146,8 +146,8 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         rows may change, only the current epoch can be known.)
         """
         if epoch not in self._steps_in:
-            if self.lengths.keeps:
-                self.lengths.all()  # in the order of the data set, which is fastest
+            if self.lengths.is_cached:
+                self.lengths.read_all()  # in the order of the data set, which is fastest
             self._steps_in[epoch] = sum(1 for _ in self._steps(epoch))
         return self._steps_in[epoch]
 
@@ -202,7 +202,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         if len(rows) == 0:
             return [0]
         max_tokens, world_size, multiple, window = _taken_apart(cut)
-        mean = float(_padded(self.lengths.array(rows[:SAMPLE]), multiple).mean())
+        mean = float(_padded(self.lengths.read_array(rows[:SAMPLE]), multiple).mean())
         # Windows are counted in batches; for many processes in several, or few steps of a window would be complete.
         batches = -(-world_size // WHOLE_STEPS)
         unit = -(-max(1, int(batches * max_tokens / mean)) // world_size) * world_size
@@ -212,7 +212,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     def _window(self, rows: Numbers, epoch: int, number: int, cut: Cut) -> list[Step]:
         """Return the steps of one window in the order they are taken."""
         max_tokens, world_size, multiple, _ = _taken_apart(cut)
-        lengths = self.lengths.array(rows)
+        lengths = self.lengths.read_array(rows)
         rows, padded = longest_first(rows, lengths), _padded(-np.sort(-lengths), multiple)
         self._tell_of_long_rows(rows, padded)
         starts = cut_evenly(padded, max_tokens, world_size)
@@ -250,7 +250,7 @@ def token_batches(
     if settings.skips_bad_rows:
         dataset = SkippingRows(dataset)
     return TokenBudgetBatchSampler(
-        RowLengths(with_all_columns(dataset), input_name, settings.length_column),
+        RowLengths(restore_columns(dataset), input_name, settings.length_column),
         settings.max_tokens,
         seed=settings.seed,
         rank=settings.rank,

@@ -91,7 +91,7 @@ class WindowedLengthSampler(EpochOrder):
         for number in range(first, len(self._bounds) - 1):
             window = rows[self._bounds[number] : self._bounds[number + 1]]
             generator = window_generator(self.seed, epoch, number)
-            yield in_groups(window, self.lengths.array(window), self.batch_size, generator)[skip:].tolist()
+            yield in_groups(window, self.lengths.read_array(window), self.batch_size, generator)[skip:].tolist()
             skip = 0
 
 

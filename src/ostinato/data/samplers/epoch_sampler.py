@@ -17,7 +17,7 @@ from ...arguments.settings import LoaderSettings
 from ...core.errors import DataError, NotSupportedError
 from ...core.notices import note_once
 from ..bad_rows import SkippingRows
-from ..columns import has_columns, with_all_columns
+from ..columns import has_columns, restore_columns
 from ..dataset_errors import check_data_set
 from ..row_lengths import RowLengths
 from ..sizes import has_length, is_iterable
@@ -81,7 +81,7 @@ class LengthGroupedSampler(EpochOrder):
             )
         self.batch_size = batch_size
         self.lengths = (
-            RowLengths(dataset, model_input_name or "input_ids").as_list() if lengths is None else _numbers(lengths)
+            RowLengths(dataset, model_input_name or "input_ids").read_list() if lengths is None else _numbers(lengths)
         )
         self.generator = generator
         self.seed = seed
@@ -236,14 +236,14 @@ def _length_grouped(dataset: Any, settings: LoaderSettings, batch_size: int, inp
         dataset = SkippingRows(dataset)
     if settings.by_windows:
         return WindowedLengthSampler(
-            RowLengths(with_all_columns(dataset), input_name, settings.length_column),
+            RowLengths(restore_columns(dataset), input_name, settings.length_column),
             batch_size * settings.world_size,
             seed=settings.seed,
             window=settings.window,
         )
     # As in transformers, rows that are dicts are measured, even if they state a length.
     column = settings.length_column if has_columns(dataset) else None
-    lengths = RowLengths(dataset, input_name, column).as_list()
+    lengths = RowLengths(dataset, input_name, column).read_list()
     if settings.world_size == 1:
         if settings.seed is not None:
             note_once(

@@ -15,7 +15,7 @@ from .. import dataset_errors
 from ..bad_rows import build_unreadable_error
 from ..columns import has_columns
 from ..dataset_errors import RowNames
-from ..row_random import Apart, Seeder
+from ..row_random import ReadIsolation, Seeder
 from ..row_types import BadRow, PaddingRow
 from ..samplers.base import announce_epoch
 from ..worker_errors import WorkerFailure, raise_inner_collate_error
@@ -77,14 +77,14 @@ class StreamReader(IterableDataset[Any]):
         batch_size: int,
         *,
         drop_last: bool,
-        apart: Apart | None = None,
+        isolation: ReadIsolation | None = None,
         windows: StreamWindows | None = None,
         skips_bad_rows: bool = False,
         tells: bool = True,
     ) -> None:
         self.rows, self.collate, self.source = rows, collate, source
         self.batch_size, self.drop_last = batch_size, drop_last
-        self.apart, self.windows, self.skips_bad_rows = apart, windows, skips_bad_rows
+        self.isolation, self.windows, self.skips_bad_rows = isolation, windows, skips_bad_rows
         self.epoch = 0
         self.start = StreamStart()
         self.place = StreamPlace(0)  # the position before the newest batch was read
@@ -140,11 +140,15 @@ class StreamReader(IterableDataset[Any]):
         return all_rows_of(self.rows).state_dict() if self._tells and cursor.read > 0 else None
 
     def _seeded(self, cursor: Cursor) -> Any:
-        if self.apart is None:
+        if self.isolation is None:
             return self._next(cursor)
         if get_worker_info() is not None:
-            return self._next(cursor, self.apart.streams.of(self.epoch + self._passes - 1))
-        return self.apart.read(self.epoch, partial(self._next, cursor)) if self.apart.is_needed else self._next(cursor)
+            return self._next(cursor, self.isolation.streams.build_seeder(self.epoch + self._passes - 1))
+        return (
+            self.isolation.read(self.epoch, partial(self._next, cursor))
+            if self.isolation.is_needed
+            else self._next(cursor)
+        )
 
     def _next(self, cursor: Cursor, seeder: Seeder | None = None) -> Any:
         """Return the next batch, `END`, or `Dropped` for rows that are not needed."""
@@ -164,7 +168,9 @@ class StreamReader(IterableDataset[Any]):
         if not found or (self.drop_last and len(found) < self.size):
             return END
         if seeder is not None:
-            seeder.join(place + (self.rows.rank * self.batch_size if isinstance(self.rows, RankStream) else 0))
+            seeder.seed_collator(
+                place + (self.rows.rank * self.batch_size if isinstance(self.rows, RankStream) else 0)
+            )
         return self._join(found, cursor)
 
     def _join(self, found: list[tuple[int, Any]], cursor: Cursor) -> Any:
@@ -222,7 +228,7 @@ class StreamReader(IterableDataset[Any]):
     def _one(self, cursor: Cursor, number: int, seeder: Seeder | None) -> Any:
         assert cursor.rows is not None
         if seeder is not None:
-            seeder.row((cursor.worker << 40) + number)
+            seeder.seed_row((cursor.worker << 40) + number)
         if not self.skips_bad_rows:
             return next(cursor.rows, END)
         try:

@@ -10,7 +10,7 @@ import torch
 
 from ...arguments.settings import LoaderSettings
 from ...core.notices import note_once
-from ..row_lengths import length_of_row
+from ..row_lengths import find_row_length
 from ..row_types import BadRow
 from ..samplers.buckets import FIRST_WINDOW, in_groups, window_generator
 
@@ -51,7 +51,7 @@ class StreamWindows:
         return (
             0
             if isinstance(row, BadRow)
-            else length_of_row(row, number, self.input_name, self.length_column, self.source)
+            else find_row_length(row, number, self.input_name, self.length_column, self.source)
         )
 
 
