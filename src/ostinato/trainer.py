@@ -65,10 +65,10 @@ from .data.collators.default import default_data_collator
 from .data.collators.padding import DataCollatorWithPadding, pads_rows
 from .data.dataset_errors import build_empty_source_error
 from .data.epoch_position import first_course, samples_at
-from .data.mixture import Mixture, MixtureSampler, mixed
+from .data.mixture import Mixture, MixtureSampler, convert_to_mixture
 from .data.samplers import epoch_sampler
 from .data.sizes import count_examples
-from .data.user_loaders import shared_order
+from .data.user_loaders import share_sampler
 from .diagnostics import (
     dispatch,
     dry_run,
@@ -279,7 +279,7 @@ class Trainer(metaclass=TrainerType):
         check_model(model, model_init)
         check_optimizers(optimizers, optimizer_cls_and_kwargs, model_init, model)
         check_trainer(args, train_dataset, eval_dataset)
-        is_mixture = isinstance(mixed(train_dataset), Mixture)
+        is_mixture = isinstance(convert_to_mixture(train_dataset), Mixture)
         check_order(args, train_dataset, sampler, batch_sampler, is_mixture=is_mixture)
         self._set_seed()
         self._set_up_model(model, model_init, strategy)
@@ -1247,7 +1247,7 @@ class Trainer(metaclass=TrainerType):
         """
         if self.train_dataset is None:
             raise usage_errors.no_train_dataset()
-        is_mixture = isinstance(mixed(self.train_dataset), Mixture)
+        is_mixture = isinstance(convert_to_mixture(self.train_dataset), Mixture)
         check_order(self.args, self.train_dataset, self.sampler, self.batch_sampler, is_mixture=is_mixture)
         return self._get_dataloader(
             dataset=self.train_dataset,
@@ -1321,21 +1321,21 @@ class Trainer(metaclass=TrainerType):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[Any] | None:
         """Return the order of the rows of an epoch."""
-        dataset = mixed(train_dataset if train_dataset is not None else self.train_dataset)
+        dataset = convert_to_mixture(train_dataset if train_dataset is not None else self.train_dataset)
         if self.sampler is not None:
-            return shared_order(self.sampler, LoaderSettings.of(self.args))
+            return share_sampler(self.sampler, LoaderSettings.of(self.args))
         if isinstance(dataset, Mixture):
             return MixtureSampler(dataset, self.args.data_seed)
-        return epoch_sampler.train_sampler(
+        return epoch_sampler.build_train_sampler(
             dataset,
             LoaderSettings.of(self.args),
             batch_size=self._train_batch_size * self.args.gradient_accumulation_steps,
-            input_name=build.model_input_name(self.processing_class),
+            input_name=build.find_input_name(self.processing_class),
         )
 
     def _get_eval_sampler(self, eval_dataset: Any) -> Sampler[Any] | None:
         """Return the order of rows in evaluation: as they are."""
-        return epoch_sampler.eval_sampler(eval_dataset)
+        return epoch_sampler.build_eval_sampler(eval_dataset)
 
     def num_examples(self, dataloader: DataLoader[Any]) -> int:
         """Return the number of rows that a loader reads.

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset, IterableDataset
 from ostinato.arguments.settings import LoaderSettings
 from ostinato.core.random import set_seed
 from ostinato.data.loader import build_loader
-from ostinato.data.samplers.epoch_sampler import eval_sampler, train_sampler
+from ostinato.data.samplers.epoch_sampler import build_eval_sampler, build_train_sampler
 from tests.support.loader_settings import make_loader_settings
 
 transformers = pytest.importorskip("transformers")
@@ -104,7 +104,7 @@ def our_log(
     set_seed(42)
     if before is not None:
         before()
-    sampler = train_sampler(rows, settings, batch_size=2 * accumulation)
+    sampler = build_train_sampler(rows, settings, batch_size=2 * accumulation)
     log.clear()  # reading lengths
     loader = build_loader(
         rows, batch_size=2, sampler=sampler, collate_fn=Collator(log), settings=settings, training=True
@@ -219,7 +219,7 @@ def test_evaluation(tmp_path: Path) -> None:
     loader = build_loader(
         rows,
         batch_size=2,
-        sampler=eval_sampler(rows),
+        sampler=build_eval_sampler(rows),
         collate_fn=Collator(log),
         settings=make_loader_settings(),
         training=False,
@@ -246,7 +246,7 @@ def test_one_loader_iterated_by_hand(tmp_path: Path) -> None:
     theirs = passes(trainer.get_train_dataloader())
     set_seed(42)
     rows = Rows([])
-    sampler = train_sampler(rows, make_loader_settings(), batch_size=2)
+    sampler = build_train_sampler(rows, make_loader_settings(), batch_size=2)
     ours = build_loader(
         rows, batch_size=2, sampler=sampler, collate_fn=Collator([]), settings=make_loader_settings(), training=True
     )

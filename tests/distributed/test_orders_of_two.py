@@ -120,8 +120,8 @@ def test_rows_that_are_dealt_out_already_are_left_alone(scenario: str, reports: 
     ("scenario", "text"),
     [
         ("whole loader", "train_dataset is a DataLoader, and there are 2 processes"),
-        ("for three", "sampler= deals out rows to 3 processes"),
-        ("uneven", "batches in an epoch, all have 6 on average"),
+        ("for three", "sampler= divides rows among 3 processes"),
+        ("uneven", "batches in an epoch; the mean over all processes is 6"),
     ],
 )
 def test_what_several_processes_cannot_share_is_refused(scenario: str, text: str, reports: tuple[Path, Path]) -> None:

@@ -752,8 +752,8 @@ def no_length(api):
 
 @mistake(
     """
-DataError: the training set makes no batch
-  why: it has 3 rows, a batch over all processes takes 4, and dataloader_drop_last=True drops what does not fill one
+DataError: the training set has too few rows for one batch
+  why: it has 3 rows, a batch over all processes takes 4, and dataloader_drop_last=True drops incomplete batches
   fix: set dataloader_drop_last=False, or a batch size of at most 3
 """,
 )

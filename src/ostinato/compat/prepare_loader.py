@@ -10,7 +10,7 @@ from ..arguments.settings import LoaderSettings
 from ..core.errors import NotSupportedError
 from ..data.loader import Loader
 from ..data.samplers.epoch_sampler import EpochSampler
-from ..data.user_loaders import BatchesInTurn, is_dealt_out, shared_batches
+from ..data.user_loaders import RoundRobinBatchSampler, is_sharded, share_batch_sampler
 
 
 def shared_loader(loader: DataLoader[Any], settings: LoaderSettings) -> DataLoader[Any]:
@@ -26,7 +26,7 @@ def shared_loader(loader: DataLoader[Any], settings: LoaderSettings) -> DataLoad
         )
     return DataLoader(
         loader.dataset,
-        batch_sampler=shared_batches(loader.batch_sampler, settings),
+        batch_sampler=share_batch_sampler(loader.batch_sampler, settings),
         num_workers=loader.num_workers,
         collate_fn=loader.collate_fn,
         pin_memory=loader.pin_memory,
@@ -49,4 +49,4 @@ def _order_by_epochs(loader: DataLoader[Any], settings: LoaderSettings) -> None:
 
 def _is_shared_already(loader: DataLoader[Any]) -> bool:
     parts = (loader.sampler, loader.batch_sampler)
-    return isinstance(loader.batch_sampler, BatchesInTurn) or any(map(is_dealt_out, parts))
+    return isinstance(loader.batch_sampler, RoundRobinBatchSampler) or any(map(is_sharded, parts))

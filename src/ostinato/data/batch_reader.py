@@ -12,11 +12,11 @@ from .columns import has_columns
 from .dataset_errors import RowNames
 from .row_random import BatchRequest, ReadIsolation, Seeder
 from .samplers.base import announce_epoch
-from .streams.shards import Collate, all_rows_of
+from .streams.shards import Collate, unwrap_stream
 from .worker_errors import WorkerFailure, raise_collate_error, raise_read_error
 
 
-def as_it_is(batch: Any) -> Any:
+def return_unchanged(batch: Any) -> Any:
     """Return the batch unchanged. It is torch's collator, because the readers return finished batches."""
     return batch
 
@@ -33,13 +33,13 @@ class BatchReader(Dataset[Any]):
         try:
             if not isinstance(wanted, BatchRequest):
                 return self._read(wanted)
-            return self._read_here(wanted) if get_worker_info() is None else self._read_in_worker(wanted)
+            return self._read_in_process(wanted) if get_worker_info() is None else self._read_in_worker(wanted)
         except Exception as error:
             if get_worker_info() is None:
                 raise
             return WorkerFailure.of(error)
 
-    def _read_here(self, wanted: BatchRequest) -> Any:
+    def _read_in_process(self, wanted: BatchRequest) -> Any:
         assert self.isolation is not None
         if not self.isolation.is_needed:
             return self._read(wanted.indices)
@@ -76,11 +76,11 @@ class BatchReader(Dataset[Any]):
             raise_collate_error(error, self.collate, found, rows, self.rows)
 
 
-def begin_worker(worker_id: int, then: Callable[[int], None] | None) -> None:
+def set_up_worker(worker_id: int, then: Callable[[int], None] | None) -> None:
     """Make `get_worker_info().dataset` the user's data set instead of the reader around it; then seed."""
     info = get_worker_info()
     if info is not None:
-        rows = all_rows_of(info.dataset.rows)  # type: ignore[attr-defined]
+        rows = unwrap_stream(info.dataset.rows)  # type: ignore[attr-defined]
         rows = rows.rows if isinstance(rows, SkippingRows) else rows
         object.__setattr__(info, "dataset", rows)  # torch forbids plain assignment
     if then is not None:

@@ -18,11 +18,11 @@ from .batching.packing_check import packing_for
 from .batching.split_by_length import SplitCollator, pads_to_multiple_of
 from .batching.token_budget import token_batches
 from .eval_set import EvalSet
-from .mixture import Mixture, mixed
+from .mixture import Mixture, convert_to_mixture
 from .mixture_loss import SourceCollator
 from .sizes import is_iterable
-from .streams.stream_buckets import StreamWindows, stream_windows
-from .user_loaders import check_loader, shared_batches
+from .streams.stream_buckets import StreamWindows, build_stream_windows
+from .user_loaders import check_loader, share_batch_sampler
 
 
 def build_loader(
@@ -46,9 +46,9 @@ def build_loader(
         check_loader(dataset, settings, description, training=is_training)
         return dataset
     collator = trainer.data_collator if own_collator is None else own_collator
-    dataset = mixed(dataset) if is_training else dataset
+    dataset = convert_to_mixture(dataset) if is_training else dataset
     if isinstance(dataset, Mixture):
-        dataset, collator = mixture_with_used_columns(trainer, dataset, description)
+        dataset, collator = _remove_mixture_columns(trainer, dataset, description)
     elif columns.has_columns(dataset):
         dataset = trainer._remove_unused_columns(dataset, description=description)
     else:
@@ -58,13 +58,13 @@ def build_loader(
         collator = SplitCollator(collator, rows_at_once=batch_size)
         batch_size *= settings.accumulation
     elif is_training and settings.packs:
-        collator = packing_collator(trainer, dataset, collator)
-    batch_sampler = own_batches(trainer, dataset, collator, settings) if is_training else None
+        collator = _build_packing_collator(trainer, dataset, collator)
+    batch_sampler = _build_batch_sampler(trainer, dataset, collator, settings) if is_training else None
     has_order = batch_sampler is None and not is_iterable(dataset)
     sampler = sampler_fn(dataset) if sampler_fn is not None and has_order else None
     if isinstance(dataset, Mixture):
         collator = SourceCollator(collator)
-        dataset = dataset.with_sets(lambda name, rows: SkippingRows(rows, name) if skips else rows, tagged=True)
+        dataset = dataset.replace_sets(lambda name, rows: SkippingRows(rows, name) if skips else rows, tagged=True)
     elif skips and not is_iterable(dataset):
         dataset = SkippingRows(dataset)
     if skips:
@@ -80,48 +80,48 @@ def build_loader(
         training=is_training,
         description=description,
         batch_sampler=batch_sampler,
-        windows=windows_of(trainer, settings) if is_training and is_iterable(dataset) else None,
+        windows=_choose_windows(trainer, settings) if is_training and is_iterable(dataset) else None,
     )
 
 
-def windows_of(trainer: LoaderHost, settings: LoaderSettings) -> StreamWindows | None:
+def _choose_windows(trainer: LoaderHost, settings: LoaderSettings) -> StreamWindows | None:
     """Return the order in which the rows of a training stream are read; None for the stream's own order."""
-    return stream_windows(
+    return build_stream_windows(
         settings,
         group=trainer._train_batch_size * settings.accumulation,
-        input_name=model_input_name(trainer.processing_class),
+        input_name=find_input_name(trainer.processing_class),
     )
 
 
-def mixture_with_used_columns(
+def _remove_mixture_columns(
     trainer: LoaderHost, mixture: Mixture, description: str
 ) -> tuple[Mixture, Callable[..., Any]]:
     """Return the mixture without the columns that the model does not take, and a collator for sets that keep them."""
 
-    def used(name: str, part: Any) -> Any:
+    def remove_columns(name: str, part: Any) -> Any:
         known = columns.has_columns(part)
         return trainer._remove_unused_columns(part, description=f"{name!r} {description.lower()}") if known else part
 
     if all(map(columns.has_columns, mixture.sets.values())):
-        return mixture.with_sets(used), trainer.data_collator
+        return mixture.replace_sets(remove_columns), trainer.data_collator
     collator = trainer._get_collator_with_removed_columns(trainer.data_collator, description=description)
-    return mixture.with_sets(used), collator
+    return mixture.replace_sets(remove_columns), collator
 
 
-def packing_collator(trainer: LoaderHost, dataset: Any, collator: Callable[[list[Any]], Any]) -> Any:
-    """Return the collator that lays rows end to end, after a trial on the first rows of the data set."""
+def _build_packing_collator(trainer: LoaderHost, dataset: Any, collator: Callable[[list[Any]], Any]) -> Any:
+    """Return the collator that concatenates rows, after a trial on the first rows of the data set."""
     if is_iterable(dataset):
         raise usage_errors.packing_of_a_stream()
     with undisturbed():
         rows = [dataset[index] for index in range(min(4, len(dataset)))]
-    note_once("packing=True: training rows are laid end to end; data_collator is used in evaluation only")
+    note_once("packing=True: training rows are concatenated; data_collator is used in evaluation only")
     return packing_for(trainer.model, rows, collator)
 
 
-def own_batches(trainer: LoaderHost, dataset: Any, collator: Any, settings: LoaderSettings) -> Any:
+def _build_batch_sampler(trainer: LoaderHost, dataset: Any, collator: Any, settings: LoaderSettings) -> Any:
     """Return batches that have no fixed number of rows: the user's, or what fits into `max_tokens_per_batch`."""
     if trainer.batch_sampler is not None:
-        return shared_batches(trainer.batch_sampler, settings)
+        return share_batch_sampler(trainer.batch_sampler, settings)
     if settings.max_tokens is None:
         return None
     if trainer._is_overridden("_get_train_sampler"):
@@ -129,12 +129,12 @@ def own_batches(trainer: LoaderHost, dataset: Any, collator: Any, settings: Load
     return token_batches(
         dataset,
         settings,
-        input_name=model_input_name(trainer.processing_class),
+        input_name=find_input_name(trainer.processing_class),
         pad_to_multiple_of=pads_to_multiple_of(collator),
     )
 
 
-def model_input_name(processing_class: Any) -> str:
+def find_input_name(processing_class: Any) -> str:
     """Return the name of the column whose length is the length of a row."""
     names = getattr(processing_class, "model_input_names", None)
     return names[0] if names else "input_ids"

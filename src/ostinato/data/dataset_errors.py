@@ -140,11 +140,11 @@ def _format_index(index: Any) -> str:
 ErrorT = TypeVar("ErrorT", bound=DataError | None)
 
 
-def build_rows_error(tell: Callable[[RowNames], ErrorT]) -> ErrorT:
+def build_rows_error(build: Callable[[RowNames], ErrorT]) -> ErrorT:
     """Return a collator's error that names rows by position; the loader builds it again with the rows' numbers."""
-    error = tell(RowNames())
+    error = build(RowNames())
     if isinstance(error, RowsError):
-        error.rebuild = tell
+        error.rebuild = build
     return error
 
 

@@ -26,7 +26,7 @@ from .sizes import is_iterable
 from .skip_progress import ShowProgress, SkipProgress
 from .step_schedule import AnyCourse, Course
 from .streams.reader import StreamStart
-from .streams.shards import StreamPlace, all_rows_of, can_tell, plain, shuffles_in_a_buffer
+from .streams.shards import StreamPosition, can_resume, has_shuffle_buffer, keep_if_plain, unwrap_stream
 
 __all__ = ["Begin", "batching_of", "begin_epoch", "first_course", "real_rows_of", "rows_of", "samples_at", "start_at"]
 
@@ -66,7 +66,7 @@ def samples_at(loader: Any, courses: Sequence[AnyCourse], step: Any, max_steps: 
     if isinstance(batching, BudgetBatches):
         return batching.sampler.rows_of(epoch, places)
     group = course.group_in(epoch) if isinstance(course, Course) else None
-    order = order_of(batching.regrouped(group).sampler) or order
+    order = order_of(batching.regroup(group).sampler) or order
     return [] if order is None else list(islice(order(epoch, places.start), len(places)))
 
 
@@ -152,7 +152,7 @@ def start_at(
             return loader
         return _dropped(loader, begin.batch, replay, show)
     if is_iterable(loader.dataset):
-        loader.replay = replay if loader.reads_here else None
+        loader.replay = replay if loader.reads_in_process else None
         return _rest_of_stream(loader, begin, show)
     batching = batching_of(loader)
     loader.begin = begin
@@ -205,8 +205,8 @@ def _dropped(loader: Any, count: int, replay: Replay | None, show: ShowProgress 
 
 
 def _rest_of_stream(loader: Loader, begin: Begin, show: ShowProgress | None) -> Loader:
-    place = StreamPlace.of(begin.stream, begin.row)
-    if place.state is not None and (loader.num_workers or not can_tell(loader.dataset)):
+    place = StreamPosition.of(begin.stream, begin.row)
+    if place.state is not None and (loader.num_workers or not can_resume(loader.dataset)):
         place = replace(place, state=None)
     before = begin.rows_per_batch or stream_rows_per_batch(loader) or 1
     if begin.workers not in (None, loader.num_workers):
@@ -223,7 +223,7 @@ def _rest_of_stream(loader: Loader, begin: Begin, show: ShowProgress | None) -> 
 
 
 def _why_dropped(loader: Loader) -> str:
-    if shuffles_in_a_buffer(all_rows_of(loader.dataset)):
+    if has_shuffle_buffer(unwrap_stream(loader.dataset)):
         return "the stream shuffles in a buffer, whose rows its state_dict does not hold"
     return "a stream has no addresses"
 
@@ -234,10 +234,14 @@ def stream_state_of(loader: Any) -> Any:
     It is known for a stream, or a loader of the user's, that has `state_dict` and `load_state_dict`.
     """
     if isinstance(loader, Loader):
-        place = loader.stream_place if is_iterable(loader.dataset) else None
-        return None if place is None else {**vars(place), "state": plain(place.state)}
-    tell = getattr(loader, "state_dict", None)
-    return plain(tell()) if callable(tell) and callable(getattr(loader, "load_state_dict", None)) else None
+        place = loader.stream_position if is_iterable(loader.dataset) else None
+        return None if place is None else {**vars(place), "state": keep_if_plain(place.state)}
+    get_state = getattr(loader, "state_dict", None)
+    return (
+        keep_if_plain(get_state())
+        if callable(get_state) and callable(getattr(loader, "load_state_dict", None))
+        else None
+    )
 
 
 def stream_rows_per_batch(loader: Any) -> int | None:

@@ -16,7 +16,7 @@ from ..core.errors import ConfigError, DataError
 from ..core.notices import note_once
 from ..core.random import RandomState, set_seed
 from . import dataset_errors
-from .batch_reader import BatchReader, as_it_is, begin_worker
+from .batch_reader import BatchReader, return_unchanged, set_up_worker
 from .batching.token_budget import TokenBudgetBatchSampler
 from .columns import format_set_name, has_columns
 from .row_random import WATCHED_READS, BatchRequest, BatchRequests, ReadIsolation, RowStreams
@@ -24,15 +24,15 @@ from .samplers.base import announce_epoch
 from .samplers.epoch_sampler import EpochSampler, ShardedBatchSampler
 from .sizes import has_length, is_iterable
 from .skip_progress import ShowProgress, SkipProgress
-from .streams.reader import Dropped, StreamReader, StreamStart
-from .streams.shards import Collate, CountingCollator, PlainStream, RankStream, StreamPlace, all_rows_of
+from .streams.reader import DroppedRows, StreamReader, StreamStart
+from .streams.shards import Collate, CountingCollator, PlainStream, RankStream, StreamPosition, unwrap_stream
 from .streams.stream_buckets import StreamWindows
-from .user_loaders import BatchesInTurn, is_dealt_out
+from .user_loaders import RoundRobinBatchSampler, is_sharded
 from .worker_errors import raise_collate_error, raise_read_error, unpack_batches
 
 Batch = TypeVar("Batch")
 
-_NOTHING: Any = object()  # a collator may return anything, None too
+_END: Any = object()  # a collator may return anything, None too
 
 
 def build_loader(
@@ -75,10 +75,10 @@ def build_loader(
     source = format_set_name(description, "training set" if training else "evaluation set")
     dataset_errors.check_data_set(dataset, source)
     dataset_errors.check_collator(collate_fn)
-    options = _worker_options(settings, training=training, iterable=is_iterable(dataset))
+    options = _build_worker_options(settings, training=training, iterable=is_iterable(dataset))
     options.update(training=training, source=source)
     if is_iterable(dataset):
-        loader = _stream_loader(dataset, batch_size, collate_fn, settings, options)
+        loader = _build_stream_loader(dataset, batch_size, collate_fn, settings, options)
         loader.stream_windows, loader.skips_bad_rows = windows, training and settings.skips_bad_rows
         return loader
     if batch_sampler is not None:
@@ -87,9 +87,9 @@ def build_loader(
         dataset_errors.check_addressable(dataset, source)
         sampler = SequentialSampler(dataset)
     elif training:
-        sampler = _repeatable(sampler, settings)
-    global_batch_size = batch_size * (1 if is_dealt_out(sampler) else settings.world_size)
-    _check_batches(sampler, global_batch_size, settings, source)
+        sampler = _make_repeatable(sampler, settings)
+    global_batch_size = batch_size * (1 if is_sharded(sampler) else settings.world_size)
+    _check_row_count(sampler, global_batch_size, settings, source)
     if global_batch_size == batch_size:
         options.update(batch_size=batch_size, sampler=sampler, drop_last=settings.drop_last)
     else:
@@ -100,7 +100,7 @@ def build_loader(
 
 
 @dataclass
-class Watch:
+class DrawDetector:
     """Record the random streams before a batch is read, as long as reading may draw from them."""
 
     reads: int  # reads that are still watched
@@ -141,8 +141,8 @@ class Loader(DataLoader[Any]):
         self.source = source or ("training set" if training else "evaluation set")  # the name in errors
         self.epoch = 0
         self._options = options
-        self._elsewhere: DataLoader[Any] | None = None  # reads in workers, or for pinned memory
-        self._gave_batches = False
+        self._torch_loader: DataLoader[Any] | None = None  # reads in workers, or for pinned memory
+        self._has_yielded = False
         # The random streams before the newest batch was read: rows and collators may have drawn from them.
         self.before_read: RandomState | None = None
         self.replay: Replay | None = None
@@ -160,16 +160,16 @@ class Loader(DataLoader[Any]):
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         if self.training:
             self.set_epoch(self.epoch)
-        batches = self._batches()
-        first = next(batches, _NOTHING)
-        if first is not _NOTHING:
-            self._gave_batches = True
-            yield from batches_ahead(chain([first], batches))
-        elif self.training and not self._gave_batches and not self._expects_none():
+        batches = self._iterate_batches()
+        first = next(batches, _END)
+        if first is not _END:
+            self._has_yielded = True
+            yield from prefetch_batches(chain([first], batches))
+        elif self.training and not self._has_yielded and not self._has_none_left():
             raise dataset_errors.build_no_batches_error(self.source, self.batch_size, drop_last=self.drop_last)
         self.epoch += 1  # a second pass is another epoch; an interrupted pass is not finished
 
-    def _expects_none(self) -> bool:
+    def _has_none_left(self) -> bool:
         """Return whether no batch is left, as at the end of an epoch that is resumed."""
         return has_length(self.batch_sampler) and len(self.batch_sampler) == 0  # type: ignore[arg-type]
 
@@ -191,22 +191,22 @@ class Loader(DataLoader[Any]):
         """The number of batches of an epoch as a function of the epoch, where it varies; None otherwise."""
         return self.batch_sampler.batches_in if isinstance(self.batch_sampler, TokenBudgetBatchSampler) else None
 
-    def _batches(self) -> Iterator[Any]:
+    def _iterate_batches(self) -> Iterator[Any]:
         if isinstance(self.dataset, RankStream):
-            return self._counted_batches()
+            return self._iterate_counted_batches()
         return self._read_stream() if is_iterable(self.dataset) else self._read_rows()
 
     def _read_rows(self) -> Iterator[Any]:
         if self.batch_sampler is None:  # a loader without batches, built by hand: left to torch
             return super().__iter__()
-        if self.reads_here:
-            return self._read_here()
+        if self.reads_in_process:
+            return self._read_in_process()
         isolation = self._isolation
         if isolation is None:
-            return self._read_elsewhere(
+            return self._read_with_torch(
                 lambda: BatchReader(self.dataset, self.collate_fn, self.source), sampler=self.batch_sampler
             )
-        return self._read_elsewhere(
+        return self._read_with_torch(
             lambda: BatchReader(self.dataset, self.collate_fn, self.source, isolation), sampler=BatchRequests(self)
         )
 
@@ -219,16 +219,16 @@ class Loader(DataLoader[Any]):
     def row_streams(self, streams: RowStreams | None) -> None:
         self._isolation = None if streams is None else ReadIsolation(streams)
 
-    def place_of_batch(self) -> Callable[[int], int]:
+    def build_position_finder(self) -> Callable[[int], int]:
         """Return a function from the number of a batch in this pass to the position of its first row in the epoch."""
         batches: Any = self.batch_sampler
         if isinstance(batches, ShardedBatchSampler):
-            return batches.place_of
-        if type(batches) is BatchSampler and not is_dealt_out(batches.sampler):
+            return batches.find_position
+        if type(batches) is BatchSampler and not is_sharded(batches.sampler):
             return lambda number: number * batches.batch_size
         # Batches of any size: positions far from those of any other batch.
-        if isinstance(batches, BatchesInTurn):
-            return lambda number: batches.number_of(number) << 20
+        if isinstance(batches, RoundRobinBatchSampler):
+            return lambda number: batches.find_batch_number(number) << 20
         rank = 0 if self._isolation is None else self._isolation.streams.rank
         return lambda number: (rank << 48) + ((getattr(batches, "skip", 0) + number) << 20)
 
@@ -245,86 +245,88 @@ class Loader(DataLoader[Any]):
                 isolation=self._isolation,
                 windows=self.stream_windows,
                 skips_bad_rows=self.skips_bad_rows,
-                tells=self.training,
+                reports_position=self.training,
             )
         reader, start = self._stream_reader, self.stream_start or StreamStart()
         reader.epoch, reader.start, self._numbered_from = self.epoch, start, self.first_batch
-        if start.place.state is not None:
-            all_rows_of(self.dataset).load_state_dict(start.place.state)
-        self._gave_batches = self._gave_batches or start.rows > 0  # earlier; none may be left
+        if start.position.state is not None:
+            unwrap_stream(self.dataset).load_state_dict(start.position.state)
+        self._has_yielded = self._has_yielded or start.rows > 0  # earlier; none may be left
         self.stream_start, self.first_batch = None, 0
-        batches = self._read_stream_here(reader) if self.reads_here else self._read_elsewhere(lambda: reader)
-        return self._without_dropped(batches, start.rows)
+        in_process = self.reads_in_process
+        batches = self._read_stream_in_process(reader) if in_process else self._read_with_torch(lambda: reader)
+        return self._skip_dropped(batches, start.rows)
 
-    def _without_dropped(self, batches: Iterator[Any], rows: int) -> Iterator[Any]:
+    def _skip_dropped(self, batches: Iterator[Any], rows: int) -> Iterator[Any]:
         """Yield the batches after the rows that are read and dropped."""
         with SkipProgress(rows, "rows", self.show_skipping) as skipping:
-            first = next(batches, _NOTHING)
-            while isinstance(first, Dropped):
+            first = next(batches, _END)
+            while isinstance(first, DroppedRows):
                 skipping.advance(first.rows)
-                first = next(batches, _NOTHING)
-        if first is not _NOTHING:
+                first = next(batches, _END)
+        if first is not _END:
             yield first
             yield from batches
 
     @property
-    def stream_place(self) -> StreamPlace | None:
+    def stream_position(self) -> StreamPosition | None:
         """The position of the stream before the newest batch was read; None if workers share the stream."""
-        return None if self._stream_reader is None or self.num_workers else self._stream_reader.place
+        return None if self._stream_reader is None or self.num_workers else self._stream_reader.position
 
     @property
-    def reads_here(self) -> bool:
+    def reads_in_process(self) -> bool:
         """Whether batches are read in this process, and not in workers or for pinned memory."""
         return self.num_workers == 0 and not self.pin_memory
 
-    def _read_elsewhere(self, reader: Callable[[], Any], **order: Any) -> Iterator[Any]:
+    def _read_with_torch(self, reader: Callable[[], Any], **order: Any) -> Iterator[Any]:
         """Read in workers, or for pinned memory: with torch's loader over a reader that knows which rows it reads."""
-        if self._elsewhere is None:  # kept, for persistent workers
+        if self._torch_loader is None:  # kept, for persistent workers
             batching = ("batch_size", "sampler", "batch_sampler", "drop_last", "collate_fn", "shuffle")
             options = {name: value for name, value in self._options.items() if name not in batching}
-            options["worker_init_fn"] = partial(begin_worker, then=options.get("worker_init_fn"))
-            self._elsewhere = DataLoader(reader(), batch_size=None, collate_fn=as_it_is, **order, **options)
-        return unpack_batches(self._elsewhere)
+            options["worker_init_fn"] = partial(set_up_worker, then=options.get("worker_init_fn"))
+            self._torch_loader = DataLoader(reader(), batch_size=None, collate_fn=return_unchanged, **order, **options)
+        return unpack_batches(self._torch_loader)
 
-    def _draw_as_torch_does(self) -> None:
+    def _draw_worker_seed(self) -> None:
         """Draw a seed for workers as every pass of torch's loaders does, even without workers."""
         torch.empty((), dtype=torch.int64).random_(generator=self.generator)
 
-    def _read_stream_here(self, reader: StreamReader) -> Iterator[Any]:
-        self._draw_as_torch_does()
+    def _read_stream_in_process(self, reader: StreamReader) -> Iterator[Any]:
+        self._draw_worker_seed()
         to_drop = reader.start.rows_to_drop
-        watch = Watch(reads=WATCHED_READS if self.training and reader.isolation is None else 0)
+        watch = DrawDetector(reads=WATCHED_READS if self.training and reader.isolation is None else 0)
         batches = iter(reader)
         while True:
             if self.replay is not None and to_drop <= 0:
                 self.replay.begin()
             self.before_read = watch.begin()
-            batch = next(batches, _NOTHING)
+            batch = next(batches, _END)
             watch.end(self.before_read)
-            if isinstance(batch, Dropped):
+            if isinstance(batch, DroppedRows):
                 to_drop -= batch.rows
             else:
                 self._end_replay()
-            if batch is _NOTHING:
+            if batch is _END:
                 return
             yield batch
 
-    def _read_here(self) -> Iterator[Any]:
+    def _read_in_process(self) -> Iterator[Any]:
         """Read in this process, without the overhead of torch's iterator: half the cost of a small batch."""
-        self._draw_as_torch_does()
+        self._draw_worker_seed()
         rows, collate = self.dataset, self.collate_fn
         many = getattr(rows, "__getitems__", None)
         isolation = None if self._isolation is None else self._isolation.begin_epoch()
-        reader, epoch, place_of = BatchReader(rows, collate, self.source, isolation), self.epoch, self.place_of_batch()
+        reader = BatchReader(rows, collate, self.source, isolation)
+        epoch, find_position = self.epoch, self.build_position_finder()
         batches = iter(self.batch_sampler)  # type: ignore[arg-type]
         first = next(batches, None)  # a random order is drawn here
         if self.replay is not None:
             self.replay.begin()
-        watch = Watch(reads=WATCHED_READS if self.training and isolation is None else 0)
+        watch = DrawDetector(reads=WATCHED_READS if self.training and isolation is None else 0)
         for number, indices in enumerate(chain([] if first is None else [first], batches)):
             if isolation is not None:
                 if isolation.is_needed:
-                    batch = reader[BatchRequest(epoch, place_of(number), indices)]
+                    batch = reader[BatchRequest(epoch, find_position(number), indices)]
                     self._end_replay()
                     yield batch
                     continue
@@ -354,21 +356,21 @@ class Loader(DataLoader[Any]):
             self.replay.end()
             self.replay = None
 
-    def _counted_batches(self) -> Iterator[Any]:
+    def _iterate_counted_batches(self) -> Iterator[Any]:
         self._real_rows = []
         for batch, real_rows in self._read_stream():
             self._real_rows.append(real_rows)
             yield batch
 
 
-def batches_ahead(batches: Iterable[Batch]) -> Iterator[Batch]:
+def prefetch_batches(batches: Iterable[Batch]) -> Iterator[Batch]:
     """Yield batches, each after its successor has been fetched.
 
     >>> def count():
     ...     for number in range(3):
     ...         print("fetch", number)
     ...         yield number
-    >>> for number in batches_ahead(count()):
+    >>> for number in prefetch_batches(count()):
     ...     print("use", number)
     fetch 0
     fetch 1
@@ -397,7 +399,7 @@ def seed_worker(worker_id: int, num_workers: int, rank: int) -> None:
 # Streams -------------------------------------------------------------------------------------------------------------
 
 
-def _stream_loader(
+def _build_stream_loader(
     dataset: Any,
     batch_size: int,
     collate_fn: Collate,
@@ -423,7 +425,7 @@ def _stream_loader(
 # Checks and options --------------------------------------------------------------------------------------------------
 
 
-def _worker_options(settings: LoaderSettings, *, training: bool, iterable: bool) -> dict[str, Any]:
+def _build_worker_options(settings: LoaderSettings, *, training: bool, iterable: bool) -> dict[str, Any]:
     """Return the options of torch's DataLoader for workers and memory."""
     _check_workers(settings)
     options: dict[str, Any] = {
@@ -444,30 +446,30 @@ def _worker_options(settings: LoaderSettings, *, training: bool, iterable: bool)
 
 def _check_workers(settings: LoaderSettings) -> None:
     """Raise if options for workers are set without workers."""
-    asked = {
+    requested = {
         "dataloader_persistent_workers": settings.persistent_workers,
         "dataloader_prefetch_factor": settings.prefetch_factor is not None,
         "dataloader_multiprocessing_context": settings.multiprocessing_context is not None,
     }
-    names = [name for name, is_set in asked.items() if is_set]
+    names = [name for name, is_set in requested.items() if is_set]
     if names and settings.num_workers == 0:
         raise ConfigError(
-            what=f"{' and '.join(names)} cannot be honoured without workers",
+            what=f"{' and '.join(names)} cannot be applied without workers",
             why="dataloader_num_workers=0 reads the data in the training process",
             fix=f"set dataloader_num_workers=2 or more, or leave out {', '.join(names)}",
         )
 
 
-def _repeatable(sampler: Any, settings: LoaderSettings) -> Any:
+def _make_repeatable(sampler: Any, settings: LoaderSettings) -> Any:
     """Return torch's `RandomSampler` as one that depends on seed and epoch alone; any other sampler unchanged."""
     plain = type(sampler) is RandomSampler and sampler.generator is None and not sampler.replacement
     if not plain or sampler.num_samples != len(sampler.data_source):  # type: ignore[arg-type]
         return sampler
-    note_once("the RandomSampler of the training set is made repeatable: its order is that of seed + epoch")
+    note_once("the RandomSampler of the training set is made repeatable: its order depends on seed + epoch only")
     return EpochSampler(len(sampler), settings.seed)
 
 
-def _check_batches(sampler: Any, global_batch_size: int, settings: LoaderSettings, source: str) -> None:
+def _check_row_count(sampler: Any, global_batch_size: int, settings: LoaderSettings, source: str) -> None:
     """Raise unless there are as many rows as a batch needs."""
     if not has_length(sampler):
         return
@@ -476,8 +478,8 @@ def _check_batches(sampler: Any, global_batch_size: int, settings: LoaderSetting
         raise dataset_errors.build_empty_sampler_error(source)
     if settings.drop_last and rows < global_batch_size:
         raise DataError(
-            what=f"the {source} makes no batch",
+            what=f"the {source} has too few rows for one batch",
             why=f"it has {rows} rows, a batch over all processes takes {global_batch_size}, and "
-            "dataloader_drop_last=True drops what does not fill one",
+            "dataloader_drop_last=True drops incomplete batches",
             fix=f"set dataloader_drop_last=False, or a batch size of at most {max(1, rows // settings.world_size)}",
         )

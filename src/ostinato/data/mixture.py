@@ -65,16 +65,16 @@ class Mixture(Dataset[Any]):
     def __init__(self, sets: Mapping[str, Any], *, tagged: bool = False) -> None:
         _check_names(sets)
         self.tagged = tagged
-        self.sets, weights = _taken_apart(sets)
+        self.sets, weights = _separate_weights(sets)
         for name, dataset in self.sets.items():
             _check_set(name, dataset)
         self.sizes = {name: len(dataset) for name, dataset in self.sets.items()}
         self._names, self._starts = list(self.sets), [0, *accumulate(self.sizes.values())]
         total = sum(weights.values()) if weights else len(self)
         self.weights = {name: weight / total for name, weight in (weights or self.sizes).items()}
-        self.shares = _shares(self.weights, len(self)) if weights else dict(self.sizes)  # rows per epoch
+        self.shares = _compute_shares(self.weights, len(self)) if weights else dict(self.sizes)  # rows per epoch
         if weights:
-            note_once(self._account(weights))
+            note_once(self._describe(weights))
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -123,11 +123,11 @@ class Mixture(Dataset[Any]):
         for dataset in self.sets.values():
             announce_epoch(dataset, epoch)
 
-    def with_sets(self, change: Callable[[str, Any], Any], *, tagged: bool | None = None) -> Mixture:
+    def replace_sets(self, change: Callable[[str, Any], Any], *, tagged: bool | None = None) -> Mixture:
         """Return the same mixture of changed sets, for example without unused columns; all keep their rows.
 
         >>> mixture = Mixture({"a": ["x", "y", "z"], "b": ["w"]})
-        >>> mixture.with_sets(lambda name, rows: [row + name for row in rows])[3]
+        >>> mixture.replace_sets(lambda name, rows: [row + name for row in rows])[3]
         'wb'
         """
         changed = {name: change(name, dataset) for name, dataset in self.sets.items()}
@@ -137,8 +137,8 @@ class Mixture(Dataset[Any]):
             if len(dataset) != self.sizes[name]:
                 raise MixtureError(
                     what=f"set {name!r} of the mixture has {len(dataset)} rows instead of {self.sizes[name]}",
-                    why="its rows have numbers, which must go on meaning the same",
-                    fix="change the set before it is mixed",
+                    why="rows are read by number, and each number must keep its meaning",
+                    fix="change the set before it is added to the mixture",
                 )
         return mixture
 
@@ -168,7 +168,7 @@ class Mixture(Dataset[Any]):
 
     def note_columns(self, error: Exception) -> None:
         """Add a note to the error of rows that could not be joined, if the columns of their sets differ."""
-        columns = {name: _columns_of(dataset) for name, dataset in self.sets.items()}
+        columns = {name: _find_columns(dataset) for name, dataset in self.sets.items()}
         if not all(columns.values()):
             return
         for name in dict.fromkeys(name for each in columns.values() for name in each):
@@ -182,9 +182,10 @@ class Mixture(Dataset[Any]):
                     f"it, {quote_names(lacking)} {have_not} it",
                 )
 
-    def _account(self, weights: Mapping[str, float]) -> str:
+    def _describe(self, weights: Mapping[str, float]) -> str:
+        passes = {name: _format_passes(share / self.sizes[name]) for name, share in self.shares.items()}
         parts = [
-            f"{name} {100 * self.weights[name]:.4g} % ({share} rows, {_rounded(share / self.sizes[name])} passes)"
+            f"{name} {100 * self.weights[name]:.4g} % ({share} rows, {passes[name]} passes)"
             for name, share in self.shares.items()
         ]
         total = sum(weights.values())
@@ -213,17 +214,17 @@ class MixtureSampler(EpochSampler):
         """
         starts = accumulate(self.mixture.sizes.values(), initial=0)
         rows = [
-            start + self._rows(number, name, epoch)
+            start + self._compute_rows(number, name, epoch)
             for number, (name, start) in enumerate(zip(self.mixture.shares, starts, strict=False))
         ]
-        return iter(np.concatenate(rows)[_turns(list(self.mixture.shares.values()))[start:]].tolist())
+        return iter(np.concatenate(rows)[_interleave(list(self.mixture.shares.values()))[start:]].tolist())
 
-    def _rows(self, number: int, name: str, epoch: int) -> Numbers:
+    def _compute_rows(self, number: int, name: str, epoch: int) -> Numbers:
         """Return the rows that a set gives to an epoch: those of its current pass, then of as many more as needed."""
         size, share = self.mixture.sizes[name], self.mixture.shares[name]
         first_pass, done = divmod(epoch * share, size)
         passes = range(first_pass, first_pass + -(-(done + share) // size))
-        rows = np.concatenate([_permutation(size, self.seed, number, each) for each in passes])
+        rows = np.concatenate([_permute(size, self.seed, number, each) for each in passes])
         return rows[done : done + share]
 
 
@@ -239,23 +240,25 @@ def is_mixture(data: Any) -> bool:
     return any(map(_is_weighted, values)) or all(map(_is_data_set, values))
 
 
-def mixed(data: Any) -> Any:
-    """Return a `Mixture` of an object that means one; anything else unchanged, also a data set with its splits.
+def convert_to_mixture(data: Any) -> Any:
+    """Return a `Mixture` of names and data sets; anything else unchanged, also a data set with its splits.
 
-    >>> len(mixed({"a": [{"x": 1}], "b": [{"x": 2}]})), mixed([{"x": 1}])
+    >>> len(convert_to_mixture({"a": [{"x": 1}], "b": [{"x": 2}]})), convert_to_mixture([{"x": 1}])
     (2, [{'x': 1}])
     """
-    return Mixture(data) if is_mixture(data) and not (_splits_held_out(data) and _without_weights(data)) else data
+    if not is_mixture(data) or (_find_held_out_splits(data) and not _has_weights(data)):
+        return data
+    return Mixture(data)
 
 
-def _rounded(number: float) -> str:
+def _format_passes(number: float) -> str:
     return f"{number:.3g}" if number < 100 else f"{number:.0f}"
 
 
 # Arithmetic ----------------------------------------------------------------------------------------------------------
 
 
-def _shares(weights: Mapping[str, float], rows: int) -> dict[str, int]:
+def _compute_shares(weights: Mapping[str, float], rows: int) -> dict[str, int]:
     """Return how many of `rows` rows each set gets: its weight, rounded to add up (the largest remainders up)."""
     exact = {name: weight * rows for name, weight in weights.items()}
     shares = {name: math.floor(amount) for name, amount in exact.items()}
@@ -266,13 +269,13 @@ def _shares(weights: Mapping[str, float], rows: int) -> dict[str, int]:
         if share == 0:
             raise MixtureError(
                 what=f"set {name!r} of the mixture would never be read",
-                why=f"{weights[name]:.3g} of the {rows} rows of an epoch is not a row",
+                why=f"{weights[name]:.3g} of the {rows} rows of an epoch is less than one row",
                 fix="give it a larger weight, or leave it out",
             )
     return shares
 
 
-def _turns(shares: Sequence[int]) -> npt.NDArray[np.intp]:
+def _interleave(shares: Sequence[int]) -> npt.NDArray[np.intp]:
     """Return the order in which sets alternate, as positions in their concatenation.
 
     Row j of n is placed at (j + 1/2) / n (Sainte-Laguë's rule for seats): no set is ever further from its share than
@@ -282,7 +285,7 @@ def _turns(shares: Sequence[int]) -> npt.NDArray[np.intp]:
     return np.argsort(way, kind="stable")
 
 
-def _permutation(size: int, seed: int, number: int, pass_: int) -> Numbers:
+def _permute(size: int, seed: int, number: int, pass_: int) -> Numbers:
     """Return the order of one pass over one set."""
     mixed = np.random.SeedSequence([seed % 2**64, number, pass_]).generate_state(1, np.uint64)
     return torch.randperm(size, generator=torch.Generator().manual_seed(int(mixed[0]))).numpy()
@@ -291,7 +294,7 @@ def _permutation(size: int, seed: int, number: int, pass_: int) -> Numbers:
 # Sets and weights ----------------------------------------------------------------------------------------------------
 
 
-def _taken_apart(sets: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
+def _separate_weights(sets: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
     """Return the sets and their weights; no weights where none are given."""
     weighted = [name for name, value in sets.items() if _is_pair(value)]
     if not weighted:
@@ -301,18 +304,20 @@ def _taken_apart(sets: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, flo
     if bare:
         raise MixtureError(
             what=f"{quote_names(bare)} of the mixture {'have' if len(bare) > 1 else 'has'} no weight",
-            why=f"{quote_names(weighted)} {'have one' if len(weighted) > 1 else 'has one'}, and shares are of a whole",
-            fix="give every set a weight, or none: without weights each counts by its number of rows",
+            why=f"{quote_names(weighted)} {'have one' if len(weighted) > 1 else 'has one'}, and weights are relative",
+            fix="give every set a weight, or none: without weights each set counts by its number of rows",
         )
-    return {name: pair[0] for name, pair in sets.items()}, {name: _weight(name, pair) for name, pair in sets.items()}
+    return {name: pair[0] for name, pair in sets.items()}, {
+        name: _read_weight(name, pair) for name, pair in sets.items()
+    }
 
 
-def _weight(name: str, pair: tuple[Any, Any]) -> float:
+def _read_weight(name: str, pair: tuple[Any, Any]) -> float:
     dataset, weight = pair
     if _is_number(dataset) and not _is_number(weight):
         raise MixtureError(
             what=f"set {name!r} of the mixture has its weight first: ({dataset!r}, {type(weight).__name__})",
-            why="a set and its weight are written in this order",
+            why="the set comes first, then its weight",
             fix=f"write {name!r}: (dataset, {dataset!r})",
         )
     if not _is_number(weight):
@@ -364,7 +369,7 @@ def _check_names(sets: Any) -> None:
     if not isinstance(sets, Mapping):
         raise MixtureError(
             what=f"a mixture cannot be made of {with_article(sets)}",
-            why="sets have names, under which their losses are reported",
+            why="the loss of each set is reported under its name",
             fix=f"pass a dict, such as {_EXAMPLE}",
         )
     if not sets:
@@ -377,14 +382,14 @@ def _check_names(sets: Any) -> None:
         if not isinstance(name, str) or not name:
             raise MixtureError(
                 what=f"{name!r} is not the name of a set",
-                why="sets of a mixture have names, under which their losses are reported",
-                fix=f"use text for it, such as {_EXAMPLE}",
+                why="the loss of each set is reported under its name",
+                fix=f"use a string, such as {_EXAMPLE}",
             )
 
 
 def _check_splits(sets: Mapping[str, Any]) -> None:
     """Raise for a data set with its splits: it is a dict of data sets too, but includes the test set."""
-    held_out = _splits_held_out(sets)
+    held_out = _find_held_out_splits(sets)
     if held_out:
         raise MixtureError(
             what=f"the training set is a dict of splits: {quote_names(sets)}",
@@ -393,14 +398,14 @@ def _check_splits(sets: Mapping[str, Any]) -> None:
         )
 
 
-def _splits_held_out(sets: Mapping[str, Any]) -> list[str]:
+def _find_held_out_splits(sets: Mapping[str, Any]) -> list[str]:
     """Return the splits that are not meant for training, in a data set with its splits."""
     has_train = any(name.lower() == "train" for name in sets)
     return [name for name in sets if name.lower() in _HELD_OUT] if has_train else []
 
 
-def _without_weights(sets: Mapping[str, Any]) -> bool:
-    return not any(map(_is_pair, sets.values()))
+def _has_weights(sets: Mapping[str, Any]) -> bool:
+    return any(map(_is_pair, sets.values()))
 
 
 def _check_set(name: str, dataset: Any) -> None:
@@ -408,19 +413,19 @@ def _check_set(name: str, dataset: Any) -> None:
     if isinstance(dataset, (Real, type(None))):
         raise MixtureError(
             what=f"{source} is {dataset!r}, not a data set",
-            why="each name stands for a data set, or for a data set and its weight",
+            why="each value is a data set, or a data set and its weight",
             fix=f"for example {_EXAMPLE}",
         )
     if isinstance(dataset, list) and len(dataset) == 2 and _is_data_set(dataset[0]) and _is_number(dataset[1]):
         raise MixtureError(
             what=f"{source} is a list of a data set and {dataset[1]!r}",
-            why="a list is a list of rows",
+            why="a list is read as a list of rows",
             fix=f"write a tuple: {name!r}: (dataset, {dataset[1]!r})",
         )
     if isinstance(dataset, tuple) and len(dataset) > 2 and _is_data_set(dataset[0]):
         raise MixtureError(
             what=f"{source} is a tuple of {len(dataset)}",
-            why="each name stands for a data set, or for a data set and its weight",
+            why="each value is a data set, or a data set and its weight",
             fix=f"for example {_EXAMPLE}",
         )
     check_data_set(dataset, source)
@@ -436,7 +441,7 @@ def _check_set(name: str, dataset: Any) -> None:
     check_addressable(dataset, source)
 
 
-def _columns_of(dataset: Any) -> list[str]:
+def _find_columns(dataset: Any) -> list[str]:
     """Return the columns of a set, by its own attribute or by its first row; none if neither has names."""
     names = getattr(dataset, "column_names", None)
     if isinstance(names, (list, tuple)):

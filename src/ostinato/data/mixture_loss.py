@@ -56,10 +56,10 @@ class SourceCollator:
     def __call__(self, rows: Sequence[Any]) -> SourceBatch:
         places: dict[str, list[int]] = {}
         for place, row in enumerate(rows):
-            places.setdefault(self._source(row), []).append(place)
+            places.setdefault(self._find_source(row), []).append(place)
         batches, sources = [], []
         for source, own in places.items():
-            batch = self._collated(source, own, self.prepare_rows([rows[place] for place in own]))
+            batch = self._collate(source, own, self.prepare_rows([rows[place] for place in own]))
             parts = batch if isinstance(batch, SplitBatch) else [batch]
             batches += parts
             sources += [source] * len(parts)
@@ -69,7 +69,7 @@ class SourceCollator:
         """Return the rows as the inner collator receives them."""
         return [row.row if isinstance(row, SetRow) else row for row in rows]
 
-    def _source(self, row: Any) -> str:
+    def _find_source(self, row: Any) -> str:
         if self.source_of is not None:
             return self.source_of(row)
         if not isinstance(row, SetRow):
@@ -80,12 +80,12 @@ class SourceCollator:
             )
         return row.source
 
-    def _collated(self, source: str, places: list[int], rows: list[Any]) -> Any:
+    def _collate(self, source: str, places: list[int], rows: list[Any]) -> Any:
         try:
             return self.data_collator(rows)
         except RowsError as error:
             self.failed = source, places
-            _told_of_places(error, places)
+            _convert_positions(error, places)
             raise
         except Exception as error:
             self.failed = source, places
@@ -93,17 +93,17 @@ class SourceCollator:
             raise
 
 
-def _told_of_places(error: RowsError, places: list[int]) -> None:
+def _convert_positions(error: RowsError, places: list[int]) -> None:
     """Convert positions in an error: the collator counts the rows of one set, the loader those of the whole batch."""
-    retell = error.rebuild
-    if retell is None:
+    rebuild = error.rebuild
+    if rebuild is None:
         return
 
-    def of_all(rows: RowNames) -> DataError | None:
+    def rebuild_in_batch(rows: RowNames) -> DataError | None:
         numbers = places if rows.numbers is None else [rows.numbers[place] for place in places]
-        return retell(replace(rows, numbers=numbers))
+        return rebuild(replace(rows, numbers=numbers))
 
-    error.rebuild = of_all
+    error.rebuild = rebuild_in_batch
 
 
 class SourceLoss(NamedTuple):

@@ -138,9 +138,9 @@ class BatchRequests:
         self.loader = loader
 
     def __iter__(self) -> Iterator[BatchRequest]:
-        epoch, place_of = self.loader.epoch, self.loader.place_of_batch()
+        epoch, find_position = self.loader.epoch, self.loader.build_position_finder()
         for number, indices in enumerate(self.loader.batch_sampler):
-            yield BatchRequest(epoch, place_of(number), indices)
+            yield BatchRequest(epoch, find_position(number), indices)
 
     def __len__(self) -> int:
         return len(self.loader.batch_sampler)

@@ -19,23 +19,23 @@ from .sizes import has_length
 # Samplers ------------------------------------------------------------------------------------------------------------
 
 
-def shared_order(sampler: Any, settings: LoaderSettings) -> Any:
+def share_sampler(sampler: Any, settings: LoaderSettings) -> Any:
     """Return the user's sampler; several processes each read their part of it, unless it divides rows itself."""
-    if _deals_out(sampler, settings, "sampler") or settings.world_size == 1:
+    if _check_sharding(sampler, settings, "sampler") or settings.world_size == 1:
         return sampler
     _check_length(sampler, "sampler")
-    note_once(f"each of the {settings.world_size} processes reads its part of the order of sampler=")
+    note_once(f"each of the {settings.world_size} processes reads its part of the rows of sampler=")
     return SharedOrder(sampler, settings.seed)
 
 
-def shared_batches(batch_sampler: Any, settings: LoaderSettings) -> Any:
+def share_batch_sampler(batch_sampler: Any, settings: LoaderSettings) -> Any:
     """Return the user's batch sampler; several processes take turns at its batches, unless it divides them itself."""
-    if _deals_out(batch_sampler, settings, "batch_sampler") or settings.world_size == 1:
+    if _check_sharding(batch_sampler, settings, "batch_sampler") or settings.world_size == 1:
         return batch_sampler
     _check_length(batch_sampler, "batch_sampler")
     note_once(f"the {settings.world_size} processes take turns at the batches of batch_sampler=")
     order = SharedOrder(batch_sampler, settings.seed)
-    return BatchesInTurn(order, settings.rank, settings.world_size, drop_last=settings.drop_last)
+    return RoundRobinBatchSampler(order, settings.rank, settings.world_size, drop_last=settings.drop_last)
 
 
 class SharedOrder(Sampler[Any]):
@@ -66,14 +66,14 @@ class SharedOrder(Sampler[Any]):
         announce_epoch(getattr(self.sampler, "sampler", None), epoch)
 
 
-class BatchesInTurn(Sampler[list[int]]):
+class RoundRobinBatchSampler(Sampler[list[int]]):
     """The batches of one process: of every `world_size` batches, process r takes the r-th.
 
     All processes have equally many. Where the last batches are not enough for all, each remaining process gets a
     padding batch, a row of one of them, for which `real_rows` is 0; so every row counts as often as intended.
 
     >>> batches = [[0, 1], [2], [3, 4]]
-    >>> second = BatchesInTurn(batches, rank=1, world_size=2)
+    >>> second = RoundRobinBatchSampler(batches, rank=1, world_size=2)
     >>> list(second), [second.real_rows(number) for number in range(2)]
     ([[2], [3]], [None, 0])
     """
@@ -107,7 +107,7 @@ class BatchesInTurn(Sampler[list[int]]):
         own = (batch_number - self.numbered_from) * self.world_size + self.rank
         return None if own < len(self.batches) else 0
 
-    def number_of(self, count: int) -> int:
+    def find_batch_number(self, count: int) -> int:
         """Return the number in the epoch of this process's batch that comes after `count` others."""
         return self.first_batch + count * self.world_size + self.rank
 
@@ -115,30 +115,33 @@ class BatchesInTurn(Sampler[list[int]]):
         announce_epoch(self.batches, epoch)
 
 
-def is_dealt_out(part: Any) -> bool:
+def is_sharded(part: Any) -> bool:
     """Return whether a sampler yields this process's rows only, as torch's DistributedSampler does."""
-    return _processes_of(part) > 1
+    return _count_processes(part) > 1
 
 
-def _processes_of(sampler: Any) -> int:
+def _count_processes(sampler: Any) -> int:
     """Return the number of processes among which a sampler, or the one inside it, divides rows."""
     own = getattr(sampler, "num_replicas", 1)
     return own if own > 1 else getattr(getattr(sampler, "sampler", None), "num_replicas", 1)
 
 
-def _deals_out(sampler: Any, settings: LoaderSettings, name: str) -> bool:
-    replicas = _processes_of(sampler)
+def _check_sharding(sampler: Any, settings: LoaderSettings, name: str) -> bool:
+    replicas = _count_processes(sampler)
     if replicas == 1:
         return False
     if replicas == settings.world_size:
         return True
     if settings.world_size == 1:
-        note_once(f"{name}= deals out rows to {replicas} processes, and this is the only one: it reads its part alone")
+        note_once(
+            f"{name}= divides rows among {replicas} processes, but there is only this one: the parts of the others "
+            "are not read"
+        )
         return True
     raise ConfigError(
-        what=f"{name}= deals out rows to {replicas} processes",
-        why=f"there are {settings.world_size}, so that some rows would be read twice or not at all",
-        fix="make it with num_replicas=args.world_size and rank=args.process_index",
+        what=f"{name}= divides rows among {replicas} processes",
+        why=f"there are {settings.world_size}, so some rows would be read twice or not at all",
+        fix="create it with num_replicas=args.world_size and rank=args.process_index",
     )
 
 
@@ -146,8 +149,8 @@ def _check_length(sampler: Any, name: str) -> None:
     if not has_length(sampler):
         raise NotSupportedError(
             what=f"{name}= has no length",
-            why="several processes share it, and have to know where it ends",
-            fix="give it a __len__, or let it deal out rows itself and say so with an attribute num_replicas",
+            why="several processes share it, and need to know where it ends",
+            fix="give it a __len__, or let it divide rows itself and set its attribute num_replicas",
         )
 
 
@@ -160,26 +163,28 @@ _PARAMETERS = {"Training": "train_dataset", "Evaluation": "eval_dataset", "test"
 def check_loader(loader: DataLoader[Any], settings: LoaderSettings, description: str, *, training: bool) -> None:
     """Raise unless a DataLoader is used by one process, or by several that each read rows of their own."""
     name = _PARAMETERS.get(description, description)
-    if settings.world_size > 1 and not _reads_its_part(loader, settings, name):
+    if settings.world_size > 1 and not _is_loader_sharded(loader, settings, name):
         raise NotSupportedError(
             what=f"{name} is a DataLoader, and there are {settings.world_size} processes",
-            why="each of them would read all of its rows",
-            fix="give it a sampler that deals out rows (DistributedSampler), or pass its data set: "
+            why="each process would read all of its rows",
+            fix="give it a sampler that divides rows among processes (DistributedSampler), or pass its data set: "
             f"{name}=loader.dataset",
         )
     note_once(
-        f"{name} is a DataLoader: its batches reach the model as they are, nothing is left out of them; batch size, "
-        "order, collator and workers are its own"
+        f"{name} is a DataLoader: its batches reach the model unchanged, with all columns; batch size, order, "
+        "collator and workers are those of the loader"
     )
     if settings.world_size > 1 and not training:
         note_once(
-            f"{name} is a DataLoader whose sampler deals out rows: predictions come in the order in which processes "
-            "read them, and rows that it gives to two processes count twice"
+            f"{name} is a DataLoader whose sampler divides rows among processes: predictions are in the order in "
+            "which processes read them, and rows that two processes read count twice"
         )
 
 
-def _reads_its_part(loader: DataLoader[Any], settings: LoaderSettings, name: str) -> bool:
-    return any(_deals_out(part, settings, f"the sampler of {name}") for part in (loader.sampler, loader.batch_sampler))
+def _is_loader_sharded(loader: DataLoader[Any], settings: LoaderSettings, name: str) -> bool:
+    return any(
+        _check_sharding(part, settings, f"the sampler of {name}") for part in (loader.sampler, loader.batch_sampler)
+    )
 
 
 def check_equal_batches(batches: int, of_all: Any, world_size: int) -> None:
@@ -188,18 +193,19 @@ def check_equal_batches(batches: int, of_all: Any, world_size: int) -> None:
     total, squares = of_all(own).tolist()
     if squares * world_size != total**2:
         raise DataError(
-            what=f"this process has {batches} batches in an epoch, all have {(total / world_size):g} on average",
+            what=f"this process has {batches} batches in an epoch; the mean over all processes is "
+            f"{(total / world_size):g}",
             why="processes take their steps together, and would wait for one another forever",
-            fix="let the sampler deal out equally many rows to all processes, as DistributedSampler does",
+            fix="let the sampler give every process the same number of rows, as DistributedSampler does",
         )
 
 
-def generators_of(loader: Any) -> list[torch.Generator]:
+def find_generators(loader: Any) -> list[torch.Generator]:
     """Return the generators that belong to a loader and its samplers.
 
     >>> from torch.utils.data import RandomSampler
     >>> own = torch.Generator()
-    >>> generators_of(DataLoader([1, 2], sampler=RandomSampler([1, 2], generator=own))) == [own]
+    >>> find_generators(DataLoader([1, 2], sampler=RandomSampler([1, 2], generator=own))) == [own]
     True
     """
     found: dict[int, torch.Generator] = {}

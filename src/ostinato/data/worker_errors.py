@@ -86,8 +86,8 @@ def raise_collate_error(error: Exception, collate: Any, found: list[Any], rows: 
         raise_inner_collate_error(error, collate, found, rows)
     try:
         raise_inner_collate_error(error, collate, found, _number_rows_in_set(rows, collate, dataset))
-    except Exception as told:
-        dataset.note_columns(told)
+    except Exception as raised:
+        dataset.note_columns(raised)
         raise
 
 

@@ -23,7 +23,7 @@ from ..data.batching.split_by_length import micro_batches
 from ..data.columns import choose_columns, has_columns, list_forward_parameters
 from ..data.dataset_errors import find_batch_fault
 from ..data.eval_set import EvalSet, unwrap_eval_set
-from ..data.mixture import Mixture, mixed
+from ..data.mixture import Mixture, convert_to_mixture
 from ..data.sizes import is_iterable
 from ..engine.special_tokens import align_special_tokens
 from ..evaluation import request
@@ -131,7 +131,7 @@ class _BatchExplainer:
     def _describe_data(self) -> None:
         dataset = self.source.dataset
         inner: Any = dataset.dataset if isinstance(dataset, DataLoader) else dataset
-        inner = mixed(inner) if self.source.is_training else inner
+        inner = convert_to_mixture(inner) if self.source.is_training else inner
         readable = can_reread(dataset)
         rows = read_rows(inner) if readable else []
         note = "" if readable else f"explain() stops here: {_GENERATOR}."

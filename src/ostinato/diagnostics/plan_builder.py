@@ -22,7 +22,7 @@ from ..core.tree import has_length
 from ..data.batching.split_by_length import PaddingMeter, cuts_updates
 from ..data.epoch_position import first_course, samples_at
 from ..data.eval_set import EvalSet, unwrap_eval_set
-from ..data.mixture import mixed
+from ..data.mixture import convert_to_mixture
 from ..engine import loader_plan
 from ..engine.run import Plan
 from ..evaluation import request
@@ -140,7 +140,7 @@ def _padding(trainer: PlanHost, plan: Plan, loader: Any) -> PaddingMeter:
     if LoaderSettings.of(trainer.args).packs:
         return meter
     try:
-        dataset, courses = mixed(trainer.train_dataset), first_course(loader, plan.accumulation)
+        dataset, courses = convert_to_mixture(trainer.train_dataset), first_course(loader, plan.accumulation)
         for step in range(1, min(plan.max_steps, max(_ROWS_READ // plan.accumulation // size, 1)) + 1):
             numbers = samples_at(loader, courses, step, plan.max_steps)[:_ROWS_READ]
             for start in range(0, len(numbers), size):

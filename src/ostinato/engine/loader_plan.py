@@ -8,7 +8,7 @@ from ..arguments import usage_errors
 from ..arguments.settings import RunSettings
 from ..data.batching.split_by_length import cuts_updates
 from ..data.sizes import has_length
-from ..data.user_loaders import check_equal_batches, is_dealt_out
+from ..data.user_loaders import check_equal_batches, is_sharded
 from .plan import Plan
 from .run_host import LengthHost
 
@@ -41,7 +41,7 @@ def has_own_batches(trainer: LengthHost, loader: Any) -> bool:
 
 def count_rows_per_epoch(trainer: LengthHost, loader: Any) -> int:
     """Return the number of rows in one epoch."""
-    if trainer.sampler is not None and not is_dealt_out(trainer.sampler):
+    if trainer.sampler is not None and not is_sharded(trainer.sampler):
         return len(trainer.sampler)
     return trainer.num_examples(loader)
 

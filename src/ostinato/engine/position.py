@@ -17,7 +17,7 @@ from ..data.epoch_position import start_at, stream_rows_per_batch, stream_state_
 from ..data.loader import Replay
 from ..data.skip_progress import ShowProgress
 from ..data.step_schedule import AnyCourse, course_of, saved_course
-from ..data.user_loaders import generators_of
+from ..data.user_loaders import find_generators
 from .plan import Plan
 
 
@@ -131,13 +131,13 @@ class Position:
     def record_generators(self, loader: Any) -> None:
         """Record the state of the generators at the start of an epoch."""
         self.stream = torch.get_rng_state()
-        self.generators = [generator.get_state() for generator in generators_of(loader)]
+        self.generators = [generator.get_state() for generator in find_generators(loader)]
 
     def restore_generators(self, loader: Any) -> None:
         """Reset the global generator and the loader's own, so that an order drawn from them is drawn as before."""
         if self.stream is not None:
             torch.set_rng_state(self.stream)
-        for generator, state in zip(generators_of(loader), self.generators, strict=False):
+        for generator, state in zip(find_generators(loader), self.generators, strict=False):
             generator.set_state(state)
 
     # ---- step schedules --------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ from ostinato.data.samplers.buckets import (
     FIRST_WINDOW,
     WINDOW,
     WindowedLengthSampler,
-    permutation,
-    window_bounds,
+    compute_window_bounds,
+    permute_rows,
 )
 from ostinato.data.samplers.epoch_sampler import EpochSampler, ShardedBatchSampler
 
@@ -98,7 +98,7 @@ def test_a_window_holds_the_rows_of_the_random_order_in_batches_of_neighbours(
 ) -> None:
     sampler = WindowedLengthSampler(lengths, batch_size, seed=5, window=window)
     drawn, order = list(EpochSampler(len(lengths), seed=5)), list(sampler)
-    bounds = [bound * batch_size for bound in window_bounds(-(-len(lengths) // batch_size), window)]
+    bounds = [bound * batch_size for bound in compute_window_bounds(-(-len(lengths) // batch_size), window)]
     for start, end in pairwise(bounds):
         rows = order[start:end]
         assert sorted(rows) == sorted(drawn[start:end])
@@ -121,7 +121,7 @@ def test_the_permutation_is_that_of_the_random_sampler() -> None:
     for seed, epoch in ((0, 0), (3, 4), (2**64 - 1, 2)):
         sampler = EpochSampler(50, seed)
         sampler.set_epoch(epoch)
-        assert permutation(50, seed, epoch).tolist() == list(sampler)
+        assert permute_rows(50, seed, epoch).tolist() == list(sampler)
 
 
 def test_without_a_seed_the_global_one_counts_at_the_time_of_making() -> None:
@@ -180,17 +180,21 @@ def test_of_a_million_rows_too(distribution: str) -> None:
 
 
 def test_windows_begin_small_and_leave_no_scrap() -> None:
-    assert window_bounds(0) == [0] and window_bounds(1) == [0, 1] and window_bounds(2) == [0, 1, 2]
+    assert (
+        compute_window_bounds(0) == [0]
+        and compute_window_bounds(1) == [0, 1]
+        and compute_window_bounds(2) == [0, 1, 2]
+    )
     for count in range(3, 2000):
-        bounds = window_bounds(count)
+        bounds = compute_window_bounds(count)
         sizes = [end - start for start, end in pairwise(bounds)]
         assert sum(sizes) == count and min(sizes) >= min(FIRST_WINDOW, count // 2) and len(sizes) > 1
         assert sizes[0] <= FIRST_WINDOW and max(sizes) <= WINDOW
-    assert window_bounds(9, 4) == [0, 3, 6, 9]
+    assert compute_window_bounds(9, 4) == [0, 3, 6, 9]
 
 
 def test_a_window_of_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError, match="window=0 sorts nothing"):
+    with pytest.raises(ConfigError, match="window=0 is not a number of batches"):
         WindowedLengthSampler([1, 2], 1, window=0)
 
 

@@ -1,4 +1,4 @@
-"""Loaders read lazily, one batch ahead, each process its share, and refuse what makes no batch."""
+"""Loaders read lazily, one batch ahead, each process its share, and refuse what has too few rows for one batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 from ostinato.arguments.settings import LoaderSettings
 from ostinato.core.errors import ConfigError, DataError
 from ostinato.data.collators.default import default_data_collator
-from ostinato.data.loader import Loader, batches_ahead, build_loader, seed_worker
+from ostinato.data.loader import Loader, build_loader, prefetch_batches, seed_worker
 from ostinato.data.samplers.epoch_sampler import EpochSampler
 from ostinato.data.sizes import count_examples, has_length, is_iterable, require_length
 
@@ -126,7 +126,7 @@ def test_an_interrupted_pass_reads_no_further(loader_settings: Settings) -> None
 
 @pytest.mark.parametrize("count", range(4))
 def test_ahead_of_any_iterable(count: int) -> None:
-    assert list(batches_ahead(range(count))) == list(range(count))
+    assert list(prefetch_batches(range(count))) == list(range(count))
 
 
 # ------------------------------------------------------------------------------------------------------- data sets

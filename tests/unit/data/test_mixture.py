@@ -229,12 +229,12 @@ def test_a_tagged_mixture_names_the_set_of_each_row() -> None:
 
 def test_sets_can_be_changed_but_keep_their_rows() -> None:
     mixture = mixture_of({"a": 3, "b": 1}, {"a": 1, "b": 1})
-    changed = mixture.with_sets(lambda name, found: [{"x": row["x"]} for row in found], tagged=True)
+    changed = mixture.replace_sets(lambda name, found: [{"x": row["x"]} for row in found], tagged=True)
     assert changed[3] == SetRow("b", {"x": 0}) and mixture[3] == {"name": "b", "x": 0}
     assert changed.shares == mixture.shares
     assert list(MixtureSampler(changed, 0)) == list(MixtureSampler(mixture, 0))
     with pytest.raises(MixtureError, match="set 'a' of the mixture has 2 rows instead of 3"):
-        mixture.with_sets(lambda name, found: found[:2])
+        mixture.replace_sets(lambda name, found: found[:2])
 
 
 def test_a_row_that_cannot_be_read_is_named_by_its_set() -> None:

@@ -14,7 +14,7 @@ from ostinato.arguments.settings import LoaderSettings
 from ostinato.core.errors import DataError
 from ostinato.data.epoch_position import skip_batches
 from ostinato.data.loader import Loader, build_loader
-from ostinato.data.streams.stream_buckets import StreamWindows, stream_windows
+from ostinato.data.streams.stream_buckets import StreamWindows, build_stream_windows
 
 Settings = Callable[..., LoaderSettings]
 COUNT, BATCH = 203, 4
@@ -42,7 +42,7 @@ def loader_of(settings: LoaderSettings, stream: Any = None, group: int = BATCH) 
         collate_fn=numbers,
         settings=settings,
         training=True,
-        windows=stream_windows(settings, group=group, input_name="input_ids"),
+        windows=build_stream_windows(settings, group=group, input_name="input_ids"),
     )
 
 
@@ -81,7 +81,7 @@ def test_windows_grow_to_their_full_size() -> None:
     windows, starts, row = StreamWindows(group=2, seed=0), [], 0
     while row < 4000:
         starts.append(row // 2)
-        row += windows.rows_from(row)
+        row += windows.count_window_rows(row)
     assert starts == [0, 32, *range(96, 2000, 128)]
 
 
@@ -124,6 +124,6 @@ def test_without_a_window_the_order_of_a_stream_stays(
 ) -> None:
     settings = loader_settings(sampling="group_by_length")
     assert next(iter(loader_of(settings))) == [0, 1, 2, 3]
-    assert "length_window=-1 sorts a window of them at a time" in capsys.readouterr().err
-    assert stream_windows(loader_settings(sampling="sequential"), group=4, input_name="x") is None
+    assert "length_window=-1 sorts it window by window" in capsys.readouterr().err
+    assert build_stream_windows(loader_settings(sampling="sequential"), group=4, input_name="x") is None
     assert "train_sampling_strategy='sequential' has no effect" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from ..samplers.base import EpochOrder, announce_epoch
 from ..samplers.epoch_sampler import ShardedBatchSampler
 from ..sizes import has_length, is_iterable
 from ..step_schedule import AnyCourse, BudgetCourse, Course
-from ..user_loaders import BatchesInTurn
+from ..user_loaders import RoundRobinBatchSampler
 from .token_budget import Past, TokenBudgetBatchSampler
 
 Order = Callable[[int, int], Iterator[int]]  # epoch, first position -> rows
@@ -110,10 +110,10 @@ class Batching:
         """The number of rows that an order by length keeps together; another number gives another order."""
         return self.sampler.group if isinstance(self.sampler, EpochOrder) else None
 
-    def regrouped(self, group: int | None) -> Batching:
+    def regroup(self, group: int | None) -> Batching:
         """Return the batching with the order of another number of rows per step, to finish an epoch in that order."""
         same = group is None or self.group is None or group == self.group
-        return self if same else replace(self, sampler=self.sampler.regrouped(group))
+        return self if same else replace(self, sampler=self.sampler.regroup(group))
 
     def course(self, accumulation: int, *, step: int, epoch: int, row: int, group: int | None) -> AnyCourse:
         """Return the course of a run from a position on. `group` is that of the epoch at that position."""
@@ -136,7 +136,7 @@ class Batching:
     def rest(self, begin: Begin) -> Any:
         """Return the batches from a row of an epoch on."""
         return ShardedBatchSampler(
-            RestOfOrder(self.regrouped(begin.group).sampler, begin.row),
+            RestOfOrder(self.regroup(begin.group).sampler, begin.row),
             self.batch_size,
             self.rank,
             self.world_size,
@@ -157,7 +157,7 @@ class GivenBatches(Batching):
         rest = RestOfBatches(self.sampler, begin.row)
         if self.world_size == 1:
             return rest
-        return BatchesInTurn(
+        return RoundRobinBatchSampler(
             rest,
             self.rank,
             self.world_size,
@@ -193,7 +193,7 @@ def batching_of(loader: Any) -> Batching | None:
         return _counted(Batching, batches.sampler, batches.batch_size, 0, 1, batches.drop_last)
     if isinstance(batches, TokenBudgetBatchSampler):
         return BudgetBatches(batches, 0, 1)
-    if isinstance(batches, BatchesInTurn):
+    if isinstance(batches, RoundRobinBatchSampler):
         return _counted(GivenBatches, batches.batches, 1, batches.rank, batches.world_size, batches.drop_last)
     return _counted(GivenBatches, batches, 1)
 

@@ -18,7 +18,13 @@ from ...core.notices import note_once
 from ..bad_rows import SkippingRows
 from ..columns import restore_columns
 from ..row_lengths import Numbers, RowLengths
-from ..samplers.buckets import check_window, longest_first, permutation, window_bounds, window_generator
+from ..samplers.buckets import (
+    build_window_generator,
+    check_window,
+    compute_window_bounds,
+    permute_rows,
+    sort_by_length,
+)
 from ..sizes import is_iterable
 from ..step_schedule import Cut
 
@@ -164,7 +170,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     # Windows
 
     def _steps(self, epoch: int) -> Iterator[Step]:
-        rows = permutation(len(self.lengths), self.seed, epoch)
+        rows = permute_rows(len(self.lengths), self.seed, epoch)
         for cut, count in self._parts(epoch):
             steps = self._steps_of(rows, epoch, cut)
             if count is None:
@@ -193,7 +199,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     def _last_step(self, epoch: int) -> Step | None:
         if len(list(self._parts(epoch))) > 1:
             return next(reversed(list(self._steps(epoch))), None)
-        rows = permutation(len(self.lengths), self.seed, epoch)
+        rows = permute_rows(len(self.lengths), self.seed, epoch)
         bounds = self._bounds(rows, self.cut)
         return self._window(rows[bounds[-2] :], epoch, len(bounds) - 2, self.cut)[-1] if len(rows) else None
 
@@ -206,19 +212,19 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         # Windows are counted in batches; for many processes in several, or few steps of a window would be complete.
         batches = -(-world_size // WHOLE_STEPS)
         unit = -(-max(1, int(batches * max_tokens / mean)) // world_size) * world_size
-        bounds = window_bounds(-(-len(rows) // unit), window)
+        bounds = compute_window_bounds(-(-len(rows) // unit), window)
         return [min(bound * unit, len(rows)) for bound in bounds]
 
     def _window(self, rows: Numbers, epoch: int, number: int, cut: Cut) -> list[Step]:
         """Return the steps of one window in the order they are taken."""
         max_tokens, world_size, multiple, _ = _taken_apart(cut)
         lengths = self.lengths.read_array(rows)
-        rows, padded = longest_first(rows, lengths), _padded(-np.sort(-lengths), multiple)
+        rows, padded = sort_by_length(rows, lengths), _padded(-np.sort(-lengths), multiple)
         self._tell_of_long_rows(rows, padded)
         starts = cut_evenly(padded, max_tokens, world_size)
         batches = [rows[start:end] for start, end in zip(starts, [*starts[1:], len(rows)], strict=True)]
         steps = _steps_of(batches, world_size)
-        order = torch.randperm(len(steps), generator=window_generator(self.seed, epoch, number)).tolist()
+        order = torch.randperm(len(steps), generator=build_window_generator(self.seed, epoch, number)).tolist()
         return sorted((steps[place] for place in order), key=_with_stand_ins)
 
     def _tell_of_long_rows(self, rows: Numbers, padded: Numbers) -> None:

@@ -42,7 +42,7 @@ class DataCollatorForMultipleChoice(TokenCollator):
         padded = self._padded(each, kind, choices=choices)
         batch = {column: values.reshape(len(rows), choices, -1) for column, values in padded.items()}
         if name in rows[0]:
-            batch["labels"] = whole_numbers(_labels_of(rows, name), kind, tell=partial(_unfit, rows, name))
+            batch["labels"] = whole_numbers(_labels_of(rows, name), kind, build_error=partial(_unfit, rows, name))
         return batch
 
 

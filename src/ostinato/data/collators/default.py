@@ -201,7 +201,7 @@ def _no_mappings(features: Sequence[Any]) -> RowsError:
 def _explained(found: Sequence[Any], name: str, error: Exception) -> RowsError:
     """Return why the column `name` of these rows does not make one tensor."""
 
-    def tell(rows: RowNames) -> RowsError:
+    def build_error(rows: RowNames) -> RowsError:
         known = find_non_row(found, rows)
         known = known or find_column_fault(found, rows, [name], collator="default_data_collator")
         return known or WrongValueError(
@@ -210,7 +210,7 @@ def _explained(found: Sequence[Any], name: str, error: Exception) -> RowsError:
             fix=f"leave {name!r} out (remove_unused_columns, remove_columns), or pass a data_collator that knows it",
         )
 
-    return build_rows_error(tell)
+    return build_rows_error(build_error)
 
 
 def _types(found: Sequence[Mapping[str, Any]], name: str) -> str:

@@ -83,11 +83,11 @@ def pad_quietly(
             return tokenizer.pad(rows, **options)
     except Exception as error:
 
-        def tell(names: RowNames) -> DataError | None:
+        def build_error(names: RowNames) -> DataError | None:
             names = names if choices == 1 else names.repeat(choices)
             return find_padding_fault(tokenizer, rows, names, collator=collator, padding=options.get("padding", True))
 
-        known = build_rows_error(tell)
+        known = build_rows_error(build_error)
         if known is None:
             raise
         raise known from error

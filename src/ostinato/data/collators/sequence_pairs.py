@@ -68,7 +68,7 @@ class DataCollatorForSeq2Seq(TokenCollator):
         if not is_unpadded(self.padding):
             length, side = self._label_length(labels), padding_side(self.tokenizer)
             labels = [filled(row, length, self.label_pad_token_id, side) for row in labels]
-        return whole_numbers(labels, kind, tell=partial(_unfit, rows, labels, name))
+        return whole_numbers(labels, kind, build_error=partial(_unfit, rows, labels, name))
 
     def _label_length(self, labels: list[list[Any]]) -> int:
         """Return the length to which labels are padded."""

@@ -52,7 +52,7 @@ class DataCollatorForTokenClassification(TokenCollator):
             batch[name] = whole_numbers(
                 [filled(row, length, self.label_pad_token_id, side) for row in labels],
                 kind,
-                tell=partial(_unfit, rows, labels, name, length),
+                build_error=partial(_unfit, rows, labels, name, length),
             )
             _note_what_was_filled(rows, labels)
         return batch

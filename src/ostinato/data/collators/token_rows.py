@@ -237,14 +237,14 @@ def label_lists(rows: Sequence[Mapping[str, Any]], name: str) -> list[list[Any]]
     return labels
 
 
-def whole_numbers(values: list[Any], kind: str, *, tell: Callable[[RowNames], RowsError]) -> Any:
-    """Return lists of one length as int64; if they are not, raise the error that `tell` returns."""
+def whole_numbers(values: list[Any], kind: str, *, build_error: Callable[[RowNames], RowsError]) -> Any:
+    """Return lists of one length as int64; if they are not, raise the error that `build_error` returns."""
     if len({len(row) for row in values if isinstance(row, list)}) > 1:
-        raise build_rows_error(tell)
+        raise build_rows_error(build_error)
     try:
         array = np.array(values).astype(np.int64)
     except (TypeError, ValueError) as error:
-        raise build_rows_error(tell) from error
+        raise build_rows_error(build_error) from error
     return torch.from_numpy(array) if kind == "pt" else array
 
 

@@ -39,7 +39,7 @@ class EpochOrder(Sampler[int]):
         """The number of rows that an order by length keeps together; another number gives another order."""
         return None
 
-    def regrouped(self, group: int) -> EpochOrder:
+    def regroup(self, group: int) -> EpochOrder:
         """Return the same order with another number of rows kept together."""
         return self
 

@@ -59,7 +59,7 @@ class WindowedLengthSampler(EpochOrder):
         self.seed = torch.initial_seed() if seed is None else seed
         self.window = window
         batches = -(-len(self.lengths) // batch_size)
-        self._bounds = [bound * batch_size for bound in window_bounds(batches, window)]
+        self._bounds = [bound * batch_size for bound in compute_window_bounds(batches, window)]
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -71,53 +71,53 @@ class WindowedLengthSampler(EpochOrder):
         >>> list(sampler.order(7, start=3)) == list(sampler.order(7))[3:]
         True
         """
-        return chain.from_iterable(self._windows(epoch, start))
+        return chain.from_iterable(self._iterate_windows(epoch, start))
 
     @property
     def group(self) -> int | None:
         return self.batch_size
 
-    def regrouped(self, group: int) -> WindowedLengthSampler:
+    def regroup(self, group: int) -> WindowedLengthSampler:
         other = WindowedLengthSampler(self.lengths, group, seed=self.seed, window=self.window)
         other.set_epoch(self.epoch)
         return other
 
-    def _windows(self, epoch: int, start: int) -> Iterator[list[int]]:
+    def _iterate_windows(self, epoch: int, start: int) -> Iterator[list[int]]:
         if start >= len(self):
             return
-        rows = permutation(len(self), self.seed, epoch)
+        rows = permute_rows(len(self), self.seed, epoch)
         first = bisect_right(self._bounds, start) - 1
         skip = start - self._bounds[first]
         for number in range(first, len(self._bounds) - 1):
             window = rows[self._bounds[number] : self._bounds[number + 1]]
-            generator = window_generator(self.seed, epoch, number)
-            yield in_groups(window, self.lengths.read_array(window), self.batch_size, generator)[skip:].tolist()
+            generator = build_window_generator(self.seed, epoch, number)
+            yield group_rows(window, self.lengths.read_array(window), self.batch_size, generator)[skip:].tolist()
             skip = 0
 
 
 # Parts of every order by windows -------------------------------------------------------------------------------------
 
 
-def permutation(num_rows: int, seed: int, epoch: int) -> Numbers:
+def permute_rows(num_rows: int, seed: int, epoch: int) -> Numbers:
     """Return the order of `EpochSampler`."""
     generator = torch.Generator().manual_seed((seed + epoch) % 2**64)
     return torch.randperm(num_rows, generator=generator).numpy()
 
 
-def window_generator(seed: int, epoch: int, number: int) -> torch.Generator:
+def build_window_generator(seed: int, epoch: int, number: int) -> torch.Generator:
     """Return the random stream of one window, which does not depend on earlier reads."""
     mixed = np.random.SeedSequence([seed % 2**64, epoch, number]).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(mixed[0]))
 
 
-def window_bounds(count: int, window: int | None = None) -> list[int]:
+def compute_window_bounds(count: int, window: int | None = None) -> list[int]:
     """Return the bounds of the windows of `count` batches.
 
     They are about equally large, at most `window` batches, so that the last is not much smaller. By default the first
     is small, so that training starts at once, and later ones double up to the full size. There are at least two:
     sorted in one piece, the same rows would share a batch in every epoch.
 
-    >>> window_bounds(10, 4), window_bounds(10), window_bounds(1000)
+    >>> compute_window_bounds(10, 4), compute_window_bounds(10), compute_window_bounds(1000)
     ([0, 3, 6, 10], [0, 5, 10], [0, 32, 96, 224, 480, 1000])
     """
     bounds = [0]
@@ -131,9 +131,9 @@ def window_bounds(count: int, window: int | None = None) -> list[int]:
     return bounds + [start + rest * number // windows for number in range(1, windows + 1)]
 
 
-def in_groups(rows: Numbers, lengths: Numbers, group: int, generator: torch.Generator) -> Numbers:
+def group_rows(rows: Numbers, lengths: Numbers, group: int, generator: torch.Generator) -> Numbers:
     """Return the rows of a window, sorted from long to short, divided into groups, and the groups shuffled."""
-    rows = longest_first(rows, lengths)
+    rows = sort_by_length(rows, lengths)
     whole, rest = divmod(len(rows), group)
     # Only the epoch's last window has a rest. It comes last, or later batches would be divided at wrong positions.
     at = group * int(torch.randint(whole + 1, (), generator=generator)) if rest else len(rows)
@@ -142,7 +142,7 @@ def in_groups(rows: Numbers, lengths: Numbers, group: int, generator: torch.Gene
     return np.concatenate([groups[torch.randperm(whole, generator=generator).numpy()].ravel(), last])
 
 
-def longest_first(rows: Numbers, lengths: Numbers) -> Numbers:
+def sort_by_length(rows: Numbers, lengths: Numbers) -> Numbers:
     """Return the rows sorted from long to short; rows of equal length keep their order."""
     return rows[np.argsort(-lengths, kind="stable")]
 
@@ -151,7 +151,7 @@ def check_window(window: int | None) -> None:
     """Raise unless a window holds at least one batch."""
     if window is not None and window < 1:
         raise ConfigError(
-            what=f"window={window} sorts nothing",
-            why="it is the number of batches that are sorted by length together",
+            what=f"window={window} is not a number of batches",
+            why="a window holds at least one batch, whose rows are sorted by length",
             fix=f"set window={WINDOW}, or leave it out",
         )

@@ -50,7 +50,7 @@ class EpochSampler(EpochOrder):
         >>> list(sampler.order(7, start=5)) == list(sampler.order(7))[5:]
         True
         """
-        return iter(torch.randperm(self.num_rows, generator=_generator(self.seed, epoch))[start:].tolist())
+        return iter(torch.randperm(self.num_rows, generator=_build_generator(self.seed, epoch))[start:].tolist())
 
 
 class LengthGroupedSampler(EpochOrder):
@@ -81,7 +81,9 @@ class LengthGroupedSampler(EpochOrder):
             )
         self.batch_size = batch_size
         self.lengths = (
-            RowLengths(dataset, model_input_name or "input_ids").read_list() if lengths is None else _numbers(lengths)
+            RowLengths(dataset, model_input_name or "input_ids").read_list()
+            if lengths is None
+            else _to_integers(lengths)
         )
         self.generator = generator
         self.seed = seed
@@ -91,7 +93,7 @@ class LengthGroupedSampler(EpochOrder):
 
     def order(self, epoch: int, start: int = 0) -> Iterator[int]:
         """Return the rows of an epoch from position `start` on; without a seed, a new draw of the generator."""
-        generator = self.generator if self.seed is None else _generator(self.seed, epoch)
+        generator = self.generator if self.seed is None else _build_generator(self.seed, epoch)
         return iter(get_length_grouped_indices(self.lengths, self.batch_size, generator=generator)[start:])
 
     @property
@@ -102,7 +104,7 @@ class LengthGroupedSampler(EpochOrder):
     def group(self) -> int | None:
         return self.batch_size
 
-    def regrouped(self, group: int) -> LengthGroupedSampler:
+    def regroup(self, group: int) -> LengthGroupedSampler:
         other = copy.copy(self)
         other.batch_size = group
         return other
@@ -189,7 +191,7 @@ class ShardedBatchSampler(Sampler[list[int]]):
         own_start = (batch_number - self.numbered_from) * self.global_batch_size + self.rank * self.batch_size
         return max(0, min(self.batch_size, len(self.sampler) - own_start))
 
-    def place_of(self, count: int) -> int:
+    def find_position(self, count: int) -> int:
         """Return the position in the epoch of this process's first row in the batch after `count` others."""
         return self.first_row + count * self.global_batch_size + self.rank * self.batch_size
 
@@ -197,7 +199,7 @@ class ShardedBatchSampler(Sampler[list[int]]):
         announce_epoch(self.sampler, epoch)
 
 
-def train_sampler(
+def build_train_sampler(
     dataset: Any, settings: LoaderSettings, *, batch_size: int, input_name: str = "input_ids"
 ) -> Sampler[int] | None:
     """Return the order of training rows that `train_sampling_strategy` selects; None where the data set has its own.
@@ -208,8 +210,8 @@ def train_sampler(
     if is_iterable(dataset) or not has_length(dataset):
         if settings.sampling != "random":
             note_once(
-                f"train_sampling_strategy={settings.sampling!r} has no effect: the training set is an iterable, its "
-                "rows come in its own order"
+                f"train_sampling_strategy={settings.sampling!r} has no effect: the training set is an iterable, which "
+                "has its own order"
             )
         return None
     if settings.sampling == "random":
@@ -218,20 +220,20 @@ def train_sampler(
         return SequentialSampler(dataset)
     if settings.sampling == "group_by_length":
         check_data_set(dataset, "training set")  # its rows are read next
-        return _length_grouped(dataset, settings, batch_size, input_name)
+        return _build_length_sampler(dataset, settings, batch_size, input_name)
     raise NotSupportedError(
         what=f"train_sampling_strategy={settings.sampling!r} is not available",
-        why="rows can be ordered at random, as they come, or grouped by length",
-        fix="use train_sampling_strategy='group_by_length', which also evens out the work of a step",
+        why="the order of rows can be random, sequential or grouped by length",
+        fix="use train_sampling_strategy='group_by_length', which also balances the work of a step",
     )
 
 
-def eval_sampler(dataset: Any) -> Sampler[int] | None:
+def build_eval_sampler(dataset: Any) -> Sampler[int] | None:
     """Return the sampler of evaluation: rows in order, so that predictions are in the order of the data set."""
     return None if is_iterable(dataset) else SequentialSampler(dataset)
 
 
-def _length_grouped(dataset: Any, settings: LoaderSettings, batch_size: int, input_name: str) -> Sampler[int]:
+def _build_length_sampler(dataset: Any, settings: LoaderSettings, batch_size: int, input_name: str) -> Sampler[int]:
     if settings.skips_bad_rows:
         dataset = SkippingRows(dataset)
     if settings.by_windows:
@@ -247,8 +249,8 @@ def _length_grouped(dataset: Any, settings: LoaderSettings, batch_size: int, inp
     if settings.world_size == 1:
         if settings.seed is not None:
             note_once(
-                f"data_seed={settings.seed} does not decide the order under train_sampling_strategy="
-                "'group_by_length': as in transformers, it is drawn from the global generator (see seed)"
+                f"data_seed={settings.seed} has no effect on the order with train_sampling_strategy="
+                "'group_by_length': as in transformers, the order is drawn from the global generator (see seed)"
             )
         return LengthGroupedSampler(batch_size, lengths=lengths)
     # Global generators may drift apart between processes, and then rows would be read twice or never.
@@ -256,11 +258,11 @@ def _length_grouped(dataset: Any, settings: LoaderSettings, batch_size: int, inp
     return LengthGroupedSampler(batch_size * settings.world_size, lengths=lengths, seed=seed)
 
 
-def _generator(seed: int, epoch: int) -> torch.Generator:
+def _build_generator(seed: int, epoch: int) -> torch.Generator:
     return torch.Generator().manual_seed((seed + epoch) % 2**64)
 
 
-def _numbers(lengths: Any) -> list[int]:
+def _to_integers(lengths: Any) -> list[int]:
     """Return plain integers: tensors and arrays are slow to compare one by one."""
     if isinstance(lengths, torch.Tensor):
         return lengths.tolist()

@@ -43,9 +43,9 @@ class RankStream(IterableDataset[Any]):
         while batch := list(islice(rows, size)):
             if len(batch) < size and self.drop_last:
                 return
-            yield from self.share(batch) or [PaddingRow(batch[0])]
+            yield from self.select_share(batch) or [PaddingRow(batch[0])]
 
-    def share(self, batch: list[Any]) -> list[Any]:
+    def select_share(self, batch: list[Any]) -> list[Any]:
         """Return this process's rows of a batch of all processes."""
         return batch[self.rank * self.batch_size : (self.rank + 1) * self.batch_size]
 
@@ -75,7 +75,7 @@ class PlainStream(IterableDataset[Any]):
         announce_epoch(self.all_rows, epoch)
 
 
-def all_rows_of(stream: Any) -> Any:
+def unwrap_stream(stream: Any) -> Any:
     """Return the stream that the user passed, of which this process reads its share."""
     return stream.all_rows if isinstance(stream, (RankStream, PlainStream)) else stream
 
@@ -101,7 +101,7 @@ class CountingCollator:
 
 
 @dataclass(frozen=True)
-class StreamPlace:
+class StreamPosition:
     """The position in a stream, as a checkpoint holds it.
 
     `row` rows had been read when the stream returned `state`. Where rows are sorted window by window, it is the start
@@ -114,21 +114,21 @@ class StreamPlace:
     group: int = 0
 
     @classmethod
-    def of(cls, saved: Any, row: int) -> StreamPlace:
+    def of(cls, saved: Any, row: int) -> StreamPosition:
         """Return a position from a checkpoint; older checkpoints hold only the state, at row `row`."""
         if saved is None:
             return cls(0)
         return cls(**saved) if isinstance(saved, dict) and set(saved) == set(vars(cls(0))) else cls(row, saved)
 
 
-def can_tell(stream: Any) -> bool:
+def can_resume(stream: Any) -> bool:
     """Return whether a stream can report its exact position and be set to it again."""
-    stream = all_rows_of(stream)
+    stream = unwrap_stream(stream)
     has = callable(getattr(stream, "state_dict", None)) and callable(getattr(stream, "load_state_dict", None))
-    return has and not shuffles_in_a_buffer(stream)
+    return has and not has_shuffle_buffer(stream)
 
 
-def shuffles_in_a_buffer(stream: Any) -> bool:
+def has_shuffle_buffer(stream: Any) -> bool:
     """Return whether a stream of `datasets` keeps rows in a buffer to draw from.
 
     Its documentation says that its state_dict loses them. Neither the state nor the stream reports a buffer, so the
@@ -148,13 +148,13 @@ def shuffles_in_a_buffer(stream: Any) -> bool:
     return False
 
 
-def plain(state: Any) -> Any:
+def keep_if_plain(state: Any) -> Any:
     """Return a state if a checkpoint can hold it; None otherwise."""
     if state is None or _is_plain(state):
         return state
     note_once(
         "the state_dict of the training stream holds objects that cannot be saved: a resumed run will read the stream "
-        "up to where it stood"
+        "from its start up to the saved position"
     )
     return None
 
