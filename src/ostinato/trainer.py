@@ -60,11 +60,11 @@ from .core.tracebacks import ShortTraceback
 from .core.tree import make_plain, tree_map
 from .core.world import World
 from .data import build, columns
-from .data.batching.split_by_length import micro_batches
+from .data.batching.split_by_length import flatten_micro_batches
 from .data.collators.default import default_data_collator
 from .data.collators.padding import DataCollatorWithPadding, pads_rows
 from .data.dataset_errors import build_empty_source_error
-from .data.epoch_position import first_course, samples_at
+from .data.epoch_position import build_first_schedule, samples_at
 from .data.mixture import Mixture, MixtureSampler, convert_to_mixture
 from .data.samplers import epoch_sampler
 from .data.sizes import count_examples
@@ -769,7 +769,7 @@ class Trainer(metaclass=TrainerType):
             with undisturbed():
                 loader = self.get_train_dataloader()
             plan = plan_run(self, loader)
-            return samples_at(loader, first_course(loader, plan.accumulation), step, plan.max_steps)
+            return samples_at(loader, build_first_schedule(loader, plan.accumulation), step, plan.max_steps)
         if run.updates.current is None:  # no step was taken yet
             run.updates.record_schedule(self.state.global_step)
         return samples_at(run.updates.loader, run.updates.position.courses, step, run.plan.max_steps)
@@ -804,12 +804,12 @@ class Trainer(metaclass=TrainerType):
 
     def _split_samples(self, samples: list[Batch]) -> list[Batch]:
         """Return batches as micro-batches; the first batch that is split is compared with the same rows unsplit."""
-        parts = micro_batches(samples)
+        parts = flatten_micro_batches(samples)
         if self.args.ostinato.split_by_length and not self._split_is_checked and len(parts) > len(samples):
             self._split_is_checked = True
             check_row_independence(
                 self.model,
-                parts if len(samples) == 1 else micro_batches([max(samples, key=len)]),
+                parts if len(samples) == 1 else flatten_micro_batches([max(samples, key=len)]),
                 loss=lambda part: self.compute_loss(self.model, self._prepare_inputs(part)),
                 weigh=lambda part: weigh(part, shifted=self._has_shifted_labels(part), labels_are=self._labels_are),
                 tolerance=1e-3 if self.args.mixed_precision == "no" else 5e-2,

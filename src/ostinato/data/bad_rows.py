@@ -83,7 +83,7 @@ class SkippingCollator:
     a row from `find_readable` or of a given `PaddingRow`.
     """
 
-    cuts = True
+    splits_batches = True
 
     def __init__(
         self, data_collator: Callable[[list[Any]], Any], find_readable: Callable[[], Any] | None = None

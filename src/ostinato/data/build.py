@@ -14,9 +14,9 @@ from ..core.protocols import LoaderHost
 from ..core.random import undisturbed
 from . import columns, loader
 from .bad_rows import ReadableRowFinder, SkippingCollator, SkippingRows
-from .batching.packing_check import packing_for
-from .batching.split_by_length import SplitCollator, pads_to_multiple_of
-from .batching.token_budget import token_batches
+from .batching.packing_check import choose_packing
+from .batching.split_by_length import SplitCollator, find_pad_multiple
+from .batching.token_budget import build_token_budget_sampler
 from .eval_set import EvalSet
 from .mixture import Mixture, convert_to_mixture
 from .mixture_loss import SourceCollator
@@ -115,7 +115,7 @@ def _build_packing_collator(trainer: LoaderHost, dataset: Any, collator: Callabl
     with undisturbed():
         rows = [dataset[index] for index in range(min(4, len(dataset)))]
     note_once("packing=True: training rows are concatenated; data_collator is used in evaluation only")
-    return packing_for(trainer.model, rows, collator)
+    return choose_packing(trainer.model, rows, collator)
 
 
 def _build_batch_sampler(trainer: LoaderHost, dataset: Any, collator: Any, settings: LoaderSettings) -> Any:
@@ -126,11 +126,11 @@ def _build_batch_sampler(trainer: LoaderHost, dataset: Any, collator: Any, setti
         return None
     if trainer._is_overridden("_get_train_sampler"):
         raise usage_errors.budget_and_own_order(settings.max_tokens, type(trainer).__name__)
-    return token_batches(
+    return build_token_budget_sampler(
         dataset,
         settings,
         input_name=find_input_name(trainer.processing_class),
-        pad_to_multiple_of=pads_to_multiple_of(collator),
+        pad_to_multiple_of=find_pad_multiple(collator),
     )
 
 

@@ -8,7 +8,7 @@ from ..core.errors import DataError
 from ..core.notices import note_once
 from ..core.protocols import Batch
 from .dataset_errors import build_empty_batch_error
-from .epoch_position import rows_of
+from .epoch_position import find_batch_rows
 
 
 def report_empty_batch(loader: Any, data: str, batch: Batch, epoch: int, number: int) -> None:
@@ -25,4 +25,4 @@ def report_empty_batch(loader: Any, data: str, batch: Batch, epoch: int, number:
 
 def describe_empty_batch(loader: Any, data: str, batch: Batch, epoch: int, number: int) -> DataError:
     """Return the error for a batch without rows, with the rows it was made of."""
-    return build_empty_batch_error(batch, data, number, rows_of(loader, epoch, range(number, number + 1)))
+    return build_empty_batch_error(batch, data, number, find_batch_rows(loader, epoch, range(number, number + 1)))

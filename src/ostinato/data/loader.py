@@ -146,7 +146,7 @@ class Loader(DataLoader[Any]):
         # The random streams before the newest batch was read: rows and collators may have drawn from them.
         self.before_read: RandomState | None = None
         self.replay: Replay | None = None
-        self.begin: Any = None  # the start inside an epoch (`batch_plan.Begin`)
+        self.epoch_start: Any = None  # of a pass that begins inside an epoch (`batch_plan.EpochStart`)
         self._isolation: ReadIsolation | None = None
         self.stream_start: StreamStart | None = None  # for one pass: the position at which the stream starts
         self.first_batch = 0  # for one pass: the number of its first batch

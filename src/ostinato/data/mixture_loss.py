@@ -44,7 +44,7 @@ class SourceCollator:
     (SplitBatch([[1, 3], [2]]), ['a', 'b'])
     """
 
-    cuts: ClassVar[bool] = True  # returns lists of micro-batches
+    splits_batches: ClassVar[bool] = True  # returns lists of micro-batches
 
     def __init__(
         self, data_collator: Callable[[list[Any]], Any], source_of: Callable[[Any], str] | None = None

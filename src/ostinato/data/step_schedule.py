@@ -1,6 +1,6 @@
 """The steps of a run as arithmetic: where it starts in its data, and how many rows a step has.
 
-A run is one course, unless it is resumed with other numbers or leaves an epoch before its end.
+A run follows one schedule, unless it is resumed with other numbers or leaves an epoch before its end.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ Cut = dict[str, int | None]  # decides which rows share a batch, for batches by 
 
 
 @dataclass(frozen=True)
-class Course:
-    """A course of equal steps.
+class StepSchedule:
+    """Equal steps.
 
-    >>> course = Course(step=0, epoch=0, row=0, rows=10, rows_per_batch=4, accumulation=1, drop_last=False)
-    >>> course.rows_of(3), course.rows_of(4)
+    >>> schedule = StepSchedule(step=0, epoch=0, row=0, rows=10, rows_per_batch=4, accumulation=1, drop_last=False)
+    >>> schedule.rows_of(3), schedule.rows_of(4)
     ((0, range(8, 10)), (1, range(0, 4)))
     """
 
-    step: int  # steps taken before the course
+    step: int  # steps taken before the schedule
     epoch: int
     row: int
     rows: int  # rows of an epoch
@@ -38,10 +38,10 @@ class Course:
     def rows_per_step(self) -> int:
         return self.rows_per_batch * self.accumulation
 
-    def is_like(self, other: AnyCourse) -> bool:
+    def is_like(self, other: AnyStepSchedule) -> bool:
         """Return whether both divide an epoch into the same steps."""
         names = ("rows", "rows_per_batch", "accumulation", "drop_last", "group", "counts")
-        return isinstance(other, Course) and all(getattr(self, name) == getattr(other, name) for name in names)
+        return isinstance(other, StepSchedule) and all(getattr(self, name) == getattr(other, name) for name in names)
 
     def batches_left(self, row: int, epoch: int = 0) -> int:
         """Return the batches of an epoch from a row on."""
@@ -53,7 +53,7 @@ class Course:
         return -(-self.batches_left(row) // self.accumulation)
 
     def steps_until(self, epochs: float) -> int:
-        """Return the steps from the start of the course until so many epochs are done."""
+        """Return the steps from the start of the schedule until so many epochs are done."""
         after = epochs - self.epoch - 1
         if after >= 0:
             return self.steps_left(self.row) + math.ceil(after * self.steps_left(0))
@@ -65,7 +65,7 @@ class Course:
         after = max(steps - self.step - self.steps_left(self.row), 0)
         return self.epoch + 1 + -(-after // max(self.steps_left(0), 1))
 
-    def place_after(self, step: int) -> tuple[int, int]:
+    def find_position_after(self, step: int) -> tuple[int, int]:
         """Return the epoch and row of the run after `step` steps; the end of an epoch is row 0 of the next."""
         if step == self.step:
             return self.epoch, self.row
@@ -87,11 +87,13 @@ class Course:
 
 
 @dataclass(frozen=True)
-class BudgetCourse:
-    """A course of batches by number of tokens: epochs differ in their number of steps. Its rows are batches.
+class BudgetStepSchedule:
+    """Steps of batches by number of tokens: epochs differ in their number of steps. Its rows are batches.
 
-    >>> course = BudgetCourse(step=0, epoch=0, row=0, accumulation=2, cut={}, batches_in=lambda epoch: 3 + epoch)
-    >>> [course.rows_of(step) for step in range(1, 5)]
+    >>> schedule = BudgetStepSchedule(
+    ...     step=0, epoch=0, row=0, accumulation=2, cut={}, batches_in=lambda epoch: 3 + epoch
+    ... )
+    >>> [schedule.rows_of(step) for step in range(1, 5)]
     [(0, range(0, 2)), (0, range(2, 3)), (1, range(0, 2)), (1, range(2, 4))]
     """
 
@@ -106,9 +108,9 @@ class BudgetCourse:
     def counts(self) -> str:
         return "batches by tokens"
 
-    def is_like(self, other: AnyCourse) -> bool:
+    def is_like(self, other: AnyStepSchedule) -> bool:
         """Return whether both divide an epoch into the same steps."""
-        same = isinstance(other, BudgetCourse) and self.cut == other.cut
+        same = isinstance(other, BudgetStepSchedule) and self.cut == other.cut
         return same and self.accumulation == other.accumulation
 
     def batches_left(self, row: int, epoch: int = 0) -> int:
@@ -116,12 +118,12 @@ class BudgetCourse:
         return max(self.batches_in(epoch) - row, 0)
 
     def _steps_in(self, epoch: int) -> int:
-        """Return the steps of an epoch that belong to this course."""
+        """Return the steps of an epoch that belong to this schedule."""
         left = self.batches_left(self.row if epoch == self.epoch else 0, epoch)
         return -(-left // self.accumulation)
 
     def steps_until(self, epochs: float) -> int:
-        """Return the steps from the start of the course until so many epochs are done."""
+        """Return the steps from the start of the schedule until so many epochs are done."""
         whole = math.floor(epochs)
         if whole < self.epoch:
             return 0
@@ -131,9 +133,9 @@ class BudgetCourse:
 
     def epochs_for(self, steps: int) -> int:
         """Return how many epochs, counted from the first of the run, are begun by `steps` steps of the run."""
-        return self._find(steps)[0] + 1
+        return self._find_step(steps)[0] + 1
 
-    def place_after(self, step: int) -> tuple[int, int]:
+    def find_position_after(self, step: int) -> tuple[int, int]:
         """Return the epoch and batch of the run after `step` steps."""
         if step == self.step:
             return self.epoch, self.row
@@ -142,12 +144,12 @@ class BudgetCourse:
 
     def rows_of(self, step: int) -> tuple[int, range]:
         """Return the epoch of a step, and the numbers in it of the step's batches."""
-        epoch, number = self._find(step)
+        epoch, number = self._find_step(step)
         start = (self.row if epoch == self.epoch else 0) + number * self.accumulation
         return epoch, range(start, min(start + self.accumulation, self.batches_in(epoch)))
 
-    def _find(self, step: int) -> tuple[int, int]:
-        """Return the epoch of a step, and its number there among the steps of this course."""
+    def _find_step(self, step: int) -> tuple[int, int]:
+        """Return the epoch of a step, and its number there among the steps of this schedule."""
         number = step - self.step - 1
         for epoch in count(self.epoch):
             steps = self._steps_in(epoch)
@@ -157,19 +159,23 @@ class BudgetCourse:
         raise AssertionError
 
 
-AnyCourse = Course | BudgetCourse
+AnyStepSchedule = StepSchedule | BudgetStepSchedule
 
 
-def saved_course(course: AnyCourse) -> dict[str, Any]:
-    """Return a course as a checkpoint holds it."""
-    return {each.name: getattr(course, each.name) for each in fields(course) if each.name != "batches_in"}
+def export_schedule(schedule: AnyStepSchedule) -> dict[str, Any]:
+    """Return a schedule as a checkpoint holds it."""
+    return {each.name: getattr(schedule, each.name) for each in fields(schedule) if each.name != "batches_in"}
 
 
-def course_of(saved: Mapping[str, Any], batches_in: Callable[[int], int] | None) -> AnyCourse:
-    """Return a course from a checkpoint. `batches_in` counts the batches of an epoch for batches by tokens."""
-    return BudgetCourse(**saved, batches_in=batches_in or _unknown) if "cut" in saved else Course(**saved)
+def restore_schedule(saved: Mapping[str, Any], batches_in: Callable[[int], int] | None) -> AnyStepSchedule:
+    """Return a schedule from a checkpoint. `batches_in` counts the batches of an epoch for batches by tokens."""
+    return (
+        BudgetStepSchedule(**saved, batches_in=batches_in or _count_no_batches)
+        if "cut" in saved
+        else StepSchedule(**saved)
+    )
 
 
-def _unknown(epoch: int) -> int:
+def _count_no_batches(epoch: int) -> int:
     """Return 0, for batches that are no longer made."""
     return 0

@@ -16,7 +16,7 @@ from ..data import loader as data_loader
 from ..data.batching.split_by_length import PaddingMeter
 from ..data.dataset_errors import find_batch_fault
 from ..data.empty_batches import describe_empty_batch
-from ..data.epoch_position import rows_of
+from ..data.epoch_position import find_batch_rows
 from ..data.mixture import Mixture
 from ..engine.run import Run
 from ..evaluation import request
@@ -43,7 +43,7 @@ def check_first_batch(trainer: BatchHost, loader: Any, batch: Batch, epoch: int,
     if not (settings.splits_by_length or settings.packs):
         padding = PaddingMeter(batches=1)
         padding.add_batch(batch)
-        if advice := padding.advice():
+        if advice := padding.advise():
             note_once(f"in the first batch {advice}", key="padding")
 
 
@@ -55,7 +55,7 @@ def build_context(trainer: BatchHost, batch: Any, loader: Any, data: str, epoch:
         batch=batch,
         data=data,
         label_names=tuple(trainer.label_names),
-        rows=partial(rows_of, loader, epoch, range(number, number + 1)),
+        rows=partial(find_batch_rows, loader, epoch, range(number, number + 1)),
         left_out=partial(
             find_dropped_columns, loader, trainer._signature_columns or [], removes=settings.removes_columns
         ),

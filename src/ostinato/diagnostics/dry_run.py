@@ -27,7 +27,7 @@ from ..core.notices import note
 from ..core.state_guard import can_be_put_back
 from ..core.tree import tree_map
 from ..data import loader as data_loader
-from ..data.batching.split_by_length import micro_batches
+from ..data.batching.split_by_length import flatten_micro_batches
 from ..engine import saver, setup
 from ..engine.run import Run
 from . import dispatch, eval_dry_run
@@ -119,7 +119,7 @@ def _try_training(trainer: DryRunHost, run: Run, left_out: list[str]) -> bool:
         return False
     trainer._run = None  # which counts what it trains on
     try:
-        for part in micro_batches([batch]) if run.updates.cuts else [batch]:
+        for part in flatten_micro_batches([batch]) if run.updates.cuts else [batch]:
             _try_micro_batch(trainer, loader, part)
     finally:
         trainer._run = run

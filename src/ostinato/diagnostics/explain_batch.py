@@ -19,7 +19,7 @@ from ..core.compiled_model import uncompiled
 from ..core.errors import DataError
 from ..core.state_guard import can_be_put_back
 from ..core.tree import has_length
-from ..data.batching.split_by_length import micro_batches
+from ..data.batching.split_by_length import flatten_micro_batches
 from ..data.columns import choose_columns, has_columns, list_forward_parameters
 from ..data.dataset_errors import find_batch_fault
 from ..data.eval_set import EvalSet, unwrap_eval_set
@@ -165,7 +165,7 @@ class _BatchExplainer:
     def _describe_batch(self) -> None:
         trainer = self.trainer
         self.loader = self.source.loader()
-        parts = micro_batches([read_first_batch(self.loader)])
+        parts = flatten_micro_batches([read_first_batch(self.loader)])
         self.batch = parts[0]
         mistake = find_batch_fault(self.batch, trainer.data_collator)
         if mistake is not None:

@@ -19,8 +19,8 @@ from ..checkpoint import space
 from ..core.choices import IntervalStrategy, SaveStrategy, SchedulerType
 from ..core.state import TrainerState
 from ..core.tree import has_length
-from ..data.batching.split_by_length import PaddingMeter, cuts_updates
-from ..data.epoch_position import first_course, samples_at
+from ..data.batching.split_by_length import PaddingMeter, splits_steps
+from ..data.epoch_position import build_first_schedule, samples_at
 from ..data.eval_set import EvalSet, unwrap_eval_set
 from ..data.mixture import convert_to_mixture
 from ..engine import loader_plan
@@ -119,7 +119,7 @@ def _describe_cut(trainer: PlanHost, loader: Any) -> str:
     settings = LoaderSettings.of(trainer.args)
     if settings.packs:
         return "laid end to end, without padding (packing=True)"
-    if cuts_updates(loader):
+    if splits_steps(loader):
         return "cut into micro-batches by length (split_by_length=True)"
     if settings.max_tokens is not None:
         return f"as many as fit {settings.max_tokens:,} tokens (max_tokens_per_batch)"
@@ -140,7 +140,7 @@ def _padding(trainer: PlanHost, plan: Plan, loader: Any) -> PaddingMeter:
     if LoaderSettings.of(trainer.args).packs:
         return meter
     try:
-        dataset, courses = convert_to_mixture(trainer.train_dataset), first_course(loader, plan.accumulation)
+        dataset, courses = convert_to_mixture(trainer.train_dataset), build_first_schedule(loader, plan.accumulation)
         for step in range(1, min(plan.max_steps, max(_ROWS_READ // plan.accumulation // size, 1)) + 1):
             numbers = samples_at(loader, courses, step, plan.max_steps)[:_ROWS_READ]
             for start in range(0, len(numbers), size):

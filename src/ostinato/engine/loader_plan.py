@@ -6,7 +6,7 @@ from typing import Any
 
 from ..arguments import usage_errors
 from ..arguments.settings import RunSettings
-from ..data.batching.split_by_length import cuts_updates
+from ..data.batching.split_by_length import splits_steps
 from ..data.sizes import has_length
 from ..data.user_loaders import check_equal_batches, is_sharded
 from .plan import Plan
@@ -25,7 +25,7 @@ def plan_run(trainer: LengthHost, loader: Any) -> Plan:
         batches,
         epochs=settings.epochs,
         max_steps=settings.max_steps,
-        accumulation=1 if cuts_updates(loader) else settings.accumulation,
+        accumulation=1 if splits_steps(loader) else settings.accumulation,
         max_grad_norm=settings.max_grad_norm,
         rows_per_update=count_rows_per_update(trainer, loader, batches),
         rows_per_epoch=count_rows_per_epoch(trainer, loader) if batches is not None else None,

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..data.step_schedule import AnyCourse
+from ..data.step_schedule import AnyStepSchedule
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Plan:
             varying=varying,
         )
 
-    def extend(self, base: AnyCourse | None, *, epochs: float, max_steps: int) -> Plan:
+    def extend(self, base: AnyStepSchedule | None, *, epochs: float, max_steps: int) -> Plan:
         """Return the plan of a run whose steps were divided differently before `base`: steps taken plus steps left."""
         if base is None:
             return self

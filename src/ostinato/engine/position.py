@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from ..core.random import RandomState
-from ..data.batching.batch_plan import Batching, Begin
-from ..data.epoch_position import start_at, stream_rows_per_batch, stream_state_of
+from ..data.batching.batch_plan import Batching, EpochStart
+from ..data.epoch_position import find_stream_batch_size, find_stream_state, start_at
 from ..data.loader import Replay
 from ..data.skip_progress import ShowProgress
-from ..data.step_schedule import AnyCourse, course_of, saved_course
+from ..data.step_schedule import AnyStepSchedule, export_schedule, restore_schedule
 from ..data.user_loaders import find_generators
 from .plan import Plan
 
@@ -29,7 +29,7 @@ class Position:
     batch: int = 0  # the number within the epoch of the next batch to train on
     row: int | None = None  # the rows of the epoch that are done, over all processes; None: not counted
     group: int | None = None  # the rows that the order of the epoch keeps together, if it depends on length
-    courses: list[AnyCourse] = field(default_factory=list)  # the step schedules that the run has followed
+    courses: list[AnyStepSchedule] = field(default_factory=list)  # the step schedules that the run has followed
     processes: int | None = None
     workers: int | None = None  # that share a stream
     data: Any = None  # the stream's own state of its position
@@ -70,7 +70,7 @@ class Position:
             **{
                 **saved,
                 "before_read": None if streams is None else RandomState(**streams),
-                "courses": [course_of(course, batches_in) for course in saved.get("courses", [])],
+                "courses": [restore_schedule(course, batches_in) for course in saved.get("courses", [])],
             }
         )
         if batching is not None and position.courses:
@@ -78,7 +78,7 @@ class Position:
             if position.courses[-1].counts != present.counts:  # the unit of counting has changed
                 position.row = _limit(position.batch * batching.rows_per_batch, batching.rows)
                 present = position.build_schedule(batching, 1, 0)
-            batching.recall([*position.courses, present])
+            batching.record_history([*position.courses, present])
         return position
 
     def capture(self, loader: Any, before_read: RandomState | None, processes: int) -> Position:
@@ -87,14 +87,14 @@ class Position:
             self,
             before_read=before_read,
             processes=processes,
-            rows_per_batch=stream_rows_per_batch(loader),
-            data=stream_state_of(loader) if self.is_inside_epoch else None,
+            rows_per_batch=find_stream_batch_size(loader),
+            data=find_stream_state(loader) if self.is_inside_epoch else None,
             workers=getattr(loader, "num_workers", None),
         )
 
     def export(self) -> dict[str, Any]:
         """Return the values that a checkpoint holds."""
-        courses = [saved_course(course) for course in self.courses]
+        courses = [export_schedule(course) for course in self.courses]
         return {**dataclasses.asdict(dataclasses.replace(self, courses=[])), "courses": courses}
 
     # ---- resuming --------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class Position:
         numbers in it.
         """
         if batching is None:
-            self._fit_to_stream(stream_rows_per_batch(loader))
+            self._fit_to_stream(find_stream_batch_size(loader))
             return
         if self.row is None:
             self.row = _limit(self.batch * (self.rows_per_batch or batching.rows_per_batch), batching.rows)
@@ -125,7 +125,7 @@ class Position:
     def open_rest(self, loader: Any, restore_streams: Callable[[], None], show: ShowProgress | None) -> Iterable[Any]:
         """Return the rest of the epoch in which a resumed run was stopped."""
         row = self.batch if self.row is None else self.row
-        begin = Begin(self.epoch, row, self.batch, self.group, self.data, self.rows_per_batch, self.workers)
+        begin = EpochStart(self.epoch, row, self.batch, self.group, self.data, self.rows_per_batch, self.workers)
         return start_at(loader, begin, Replay(self.before_read, restore_streams), show)
 
     def record_generators(self, loader: Any) -> None:
@@ -142,9 +142,9 @@ class Position:
 
     # ---- step schedules --------------------------------------------------------------------------------
 
-    def build_schedule(self, batching: Batching, accumulation: int, step: int) -> AnyCourse:
+    def build_schedule(self, batching: Batching, accumulation: int, step: int) -> AnyStepSchedule:
         """Return the step schedule from this position on."""
-        return batching.course(accumulation, step=step, epoch=self.epoch, row=self.row or 0, group=self.group)
+        return batching.build_schedule(accumulation, step=step, epoch=self.epoch, row=self.row or 0, group=self.group)
 
     def record_schedule(self, batching: Batching, accumulation: int, step: int) -> None:
         """Record the step schedule from this position on, unless the last one leads to it."""
@@ -154,10 +154,10 @@ class Position:
         last = self.courses[-1] if self.courses else None
         at_end = present.batches_left(present.row, present.epoch) == 0
         here = (present.epoch + 1, 0) if at_end else (present.epoch, present.row)
-        if last is None or not last.is_like(present) or last.place_after(present.step) != here:
+        if last is None or not last.is_like(present) or last.find_position_after(present.step) != here:
             self.courses.append(present)
 
-    def find_last_change(self, present: AnyCourse) -> AnyCourse | None:
+    def find_last_change(self, present: AnyStepSchedule) -> AnyStepSchedule | None:
         """Return the step schedule at which steps were last divided differently; None if they never were."""
         past = [*self.courses, present]
         changes = [after for before, after in itertools.pairwise(past) if not after.is_like(before)]

@@ -21,7 +21,7 @@ from ..core.choices import ResumeMode
 from ..core.notices import note
 from ..core.random import set_seed
 from ..core.state import ExportableState, TrainerState
-from ..data.epoch_position import batching_of
+from ..data.epoch_position import find_batching
 from ..data.sizes import is_iterable
 from ..journal.writer import to_plain
 from ..optim import schedulers
@@ -93,7 +93,7 @@ def read_checkpoint(trainer: ResumeHost, checkpoint: str, plan: Plan, loader: An
         state,
         progress,
         plan,
-        batching_of(loader),
+        find_batching(loader),
         epochs=RunSettings.of(trainer.args).epochs,
         max_steps=RunSettings.of(trainer.args).max_steps,
         processes=trainer.strategy.size,

@@ -9,7 +9,7 @@ from typing import Any
 from ..arguments.resume_diff import Change
 from ..core.state import TrainerState
 from ..data.batching.batch_plan import Batching
-from ..data.step_schedule import AnyCourse, BudgetCourse, Course
+from ..data.step_schedule import AnyStepSchedule, BudgetStepSchedule, StepSchedule
 from .plan import Plan
 from .position import Position
 
@@ -61,7 +61,7 @@ class Resumed:
 
 
 def _describe_changes(
-    before: AnyCourse, now: AnyCourse, plan: Plan, planned: int, *, stays: bool, keeps_order: bool
+    before: AnyStepSchedule, now: AnyStepSchedule, plan: Plan, planned: int, *, stays: bool, keeps_order: bool
 ) -> list[str]:
     """Return one line if steps are divided differently than before, else none."""
     if before.is_like(now):
@@ -71,7 +71,7 @@ def _describe_changes(
             "batches are made in another way than before the checkpoint: rows of the epoch that is resumed may be "
             "seen twice or not at all"
         ]
-    if isinstance(before, Course) and isinstance(now, Course) and before.rows != now.rows:
+    if isinstance(before, StepSchedule) and isinstance(now, StepSchedule) and before.rows != now.rows:
         return [_describe_other_rows(before, now)]
     if stays or plan.max_steps == planned:
         length = f"the run still ends at step {plan.max_steps}, and so does its learning-rate schedule"
@@ -83,7 +83,7 @@ def _describe_changes(
     return [f"resuming at {unit} {now.row} of epoch {now.epoch} with {_describe_cut(before, now)}: {once}{length}"]
 
 
-def _describe_other_rows(before: Course, now: Course) -> str:
+def _describe_other_rows(before: StepSchedule, now: StepSchedule) -> str:
     if now.counts == "batches":
         return (
             f"an epoch has {now.rows} batches instead of {before.rows}: batches of your own are continued by their "
@@ -95,8 +95,8 @@ def _describe_other_rows(before: Course, now: Course) -> str:
     )
 
 
-def _describe_cut(before: AnyCourse, now: AnyCourse) -> str:
-    if isinstance(before, BudgetCourse) or isinstance(now, BudgetCourse):
+def _describe_cut(before: AnyStepSchedule, now: AnyStepSchedule) -> str:
+    if isinstance(before, BudgetStepSchedule) or isinstance(now, BudgetStepSchedule):
         return _describe_budget(before, now)
     if before.rows_per_step != now.rows_per_step:
         return f"{now.rows_per_step} {now.counts} per step instead of {before.rows_per_step}"

@@ -19,9 +19,9 @@ from ..core.state import TrainerState
 from ..core.timing import TimeLedger
 from ..data import loader as data_loader
 from ..data.bad_rows import SkippedRows
-from ..data.batching.split_by_length import cuts_batches
+from ..data.batching.split_by_length import splits_batches
 from ..data.empty_batches import report_empty_batch
-from ..data.epoch_position import rows_of
+from ..data.epoch_position import find_batch_rows
 from ..data.mixture import Mixture
 from ..data.mixture_loss import SourceLosses
 from ..data.nonfinite_inputs import describe_nonfinite_inputs
@@ -184,7 +184,7 @@ def build_run(
         weigh=trainer._compute_divisors,
         processes=trainer.strategy.size,
         ledger=ledger,
-        cuts=cuts_batches(loader),
+        cuts=splits_batches(loader),
         skipped=SkippedRows() if settings.skip_bad_rows else None,
         inspect=partial(inspect, loader),
         report_empty=partial(report_empty_batch, loader, "training set"),
@@ -192,7 +192,7 @@ def build_run(
     )
     guard = NonFiniteGuard(
         patience=settings.nonfinite_patience,
-        rows_of=partial(rows_of, loader),
+        rows_of=partial(find_batch_rows, loader),
         blame=describe_nonfinite_inputs,
         judges_loss=trainer.strategy.size == 1,
     )

@@ -18,9 +18,9 @@ from ..core.random import undisturbed
 from ..core.timing import TimeLedger
 from ..core.tree import has_no_rows
 from ..data.bad_rows import SkippedRows
-from ..data.batching.batch_plan import batching_of
-from ..data.batching.split_by_length import CountedBatches, micro_batches
-from ..data.epoch_position import begin_epoch, real_rows_of, stream_rows_per_batch
+from ..data.batching.batch_plan import find_batching
+from ..data.batching.split_by_length import CountedBatches, flatten_micro_batches
+from ..data.epoch_position import begin_epoch, find_stream_batch_size, get_row_counter
 from ..data.skip_progress import ShowProgress
 from .plan import Plan
 from .position import Position
@@ -95,9 +95,9 @@ class UpdateReader:
     empty_batches: int = 0  # of this process, and of this call
 
     def __post_init__(self) -> None:
-        self._batching = batching = batching_of(self.loader)
+        self._batching = batching = find_batching(self.loader)
         self._rows = 0 if batching is None else batching.rows  # of an epoch; 0: unknown
-        by_stream = stream_rows_per_batch(self.loader) or 0
+        by_stream = find_stream_batch_size(self.loader) or 0
         self._rows_per_batch = by_stream if batching is None else batching.rows_per_batch  # over all processes
         self.position.fit(self.loader, batching, self.plan)
 
@@ -153,12 +153,12 @@ class UpdateReader:
             self._restore_streams_once()
             position.record_generators(self.loader)
         self.record_schedule(step)
-        self._real_rows = real_rows_of(self.loader if self._batching is None else self.reader)
+        self._real_rows = get_row_counter(self.loader if self._batching is None else self.reader)
         batches = iter(self.reader)
         if self.inspect is not None and position.batch < in_epoch:
             inspect, self.inspect = self.inspect, None
             if (first := next(batches, _NOTHING)) is not _NOTHING:
-                for part in micro_batches([first]):
+                for part in flatten_micro_batches([first]):
                     inspect(part, epoch, position.batch)
                 batches = itertools.chain([first], batches)
         if self.cuts:

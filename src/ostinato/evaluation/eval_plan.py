@@ -17,7 +17,7 @@ from ..core.protocols import Batch, EvalHost, LossHost
 from ..core.random import isolate
 from ..core.tree import has_length
 from ..data.empty_batches import report_empty_batch
-from ..data.epoch_position import real_rows_of
+from ..data.epoch_position import get_row_counter
 from ..data.sizes import count_examples
 from ..loss.counting import weigh
 from ..strategies.precision import half_precision_weights
@@ -94,7 +94,7 @@ def plan_evaluation(
         prefix=prefix,
         ignore_keys=ignore_keys,
         weigh=partial(weigh_batch, host),
-        real_rows=real_rows_of(loader),
+        real_rows=get_row_counter(loader),
         preparation_time=host.model_preparation_time if host._run is None else None,
         prediction_padding=host._prediction_padding,
         report_empty=lambda batch, number: report_empty_batch(loader, data, batch, 0, number),

@@ -11,7 +11,7 @@ from torch import nn
 
 from ostinato import ConfigError, DataError, Trainer, TrainerCallback, TrainingArguments
 from ostinato.core.notices import forget_notices
-from ostinato.data.epoch_position import rows_of
+from ostinato.data.epoch_position import find_batch_rows
 from ostinato.data.mixture import Mixture
 from tests.support import tiny
 
@@ -76,7 +76,9 @@ def test_the_loss_of_a_set_is_the_mean_over_its_targets(tmp_path, build: Any, ac
     loader = trainer.get_train_dataloader()
     per_epoch = len(loader)
     starts = [(epoch, first) for epoch in range(2) for first in range(0, per_epoch, accumulation)]
-    steps = [rows_of(loader, epoch, range(first, min(first + accumulation, per_epoch))) for epoch, first in starts]
+    steps = [
+        find_batch_rows(loader, epoch, range(first, min(first + accumulation, per_epoch))) for epoch, first in starts
+    ]
     found = [entry for entry in logs_of(trainer) if entry["step"] % window == 0]
     assert len(found) == len(steps) // window
     for number, entry in enumerate(found):
@@ -101,7 +103,7 @@ def test_the_loss_of_a_set_is_the_mean_over_its_targets(tmp_path, build: Any, ac
 def test_the_gradient_is_that_of_the_rows_together(tmp_path) -> None:
     """A step on two sets is a step on their rows: cutting by set changes nothing."""
     trainer = trainer_of(tmp_path, per_device_train_batch_size=44, num_train_epochs=1, optim="sgd")
-    rows = rows_of(trainer.get_train_dataloader(), 0, range(1))
+    rows = find_batch_rows(trainer.get_train_dataloader(), 0, range(1))
     mixture, alone = Mixture(MIXED), tiny.tied()
     assert rows is not None
     sum_by_hand = torch.zeros(())

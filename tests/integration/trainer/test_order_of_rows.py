@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, S
 
 from ostinato import ConfigError, Trainer, TrainerCallback, TrainingArguments
 from ostinato.core.notices import forget_notices
-from ostinato.data.epoch_position import rows_of, skip_batches
+from ostinato.data.epoch_position import find_batch_rows, skip_batches
 from ostinato.engine.plan import Plan
 from tests.support import tiny
 from tests.support.apis import Api
@@ -178,7 +178,7 @@ def test_rows_of_windows_are_known(ours: Api, tmp_path) -> None:
     loader = trainer_of(tmp_path, **GROUPED, length_window=2, data_seed=3).get_train_dataloader()
     loader.set_epoch(1)  # type: ignore[attr-defined]
     seen = [batch["input_ids"][:, 0].tolist() for batch in loader]
-    assert rows_of(loader, 1, range(5, 7)) == seen[5] + seen[6]
+    assert find_batch_rows(loader, 1, range(5, 7)) == seen[5] + seen[6]
     loader.set_epoch(1)  # type: ignore[attr-defined]
     rest = [batch["input_ids"][:, 0].tolist() for batch in skip_batches(loader, 9)]
     assert rest == seen[9:]
@@ -431,7 +431,7 @@ def test_the_batches_of_a_loader_reach_the_model_as_they_are(tmp_path, capsys) -
     trainer.train()
     assert noted(trainer) == [list(range(start, min(start + 6, 61))) for start in range(0, 61, 6)] * 2
     assert trainer.state.max_steps == 22
-    assert "train_dataset is a DataLoader: its batches reach the model as they are" in capsys.readouterr().err
+    assert "train_dataset is a DataLoader: its batches reach the model unchanged" in capsys.readouterr().err
 
 
 def test_nothing_is_left_out_of_the_batches_of_a_loader(tmp_path) -> None:

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import ostinato
-from ostinato.data.epoch_position import batching_of, samples_at
-from ostinato.data.step_schedule import Course
+from ostinato.data.epoch_position import find_batching, samples_at
+from ostinato.data.step_schedule import StepSchedule
 from tests.support import tiny
 from tests.support.apis import Api
 
@@ -116,7 +116,7 @@ def test_no_such_step(step: int, tmp_path: Path) -> None:
 def test_what_is_no_step(step: Any, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="is not the number of a step") as raised:
         trainer_of(tmp_path)[0].samples_at(step)
-    assert isinstance(raised.value, ostinato.DataError) and "fix: ask for samples_at(1)" in str(raised.value)
+    assert isinstance(raised.value, ostinato.DataError) and "fix: use samples_at(1)" in str(raised.value)
 
 
 def test_steps_counted_in_numpy_or_torch(tmp_path: Path) -> None:
@@ -154,13 +154,13 @@ def test_orders_that_are_not_ours(tmp_path: Path) -> None:
 
 def test_arithmetic_of_several_processes(ours: Api) -> None:
     """All processes together, also where the last step leaves one without rows."""
-    course = Course(step=0, epoch=0, row=0, rows=22, rows_per_batch=8, accumulation=2, drop_last=False)
-    assert [course.rows_of(step) for step in (1, 2, 3)] == [(0, range(16)), (0, range(16, 22)), (1, range(16))]
-    assert course.place_after(2) == (1, 0) and course.place_after(3) == (1, 16)
+    schedule = StepSchedule(step=0, epoch=0, row=0, rows=22, rows_per_batch=8, accumulation=2, drop_last=False)
+    assert [schedule.rows_of(step) for step in (1, 2, 3)] == [(0, range(16)), (0, range(16, 22)), (1, range(16))]
+    assert schedule.find_position_after(2) == (1, 0) and schedule.find_position_after(3) == (1, 16)
     loader = ours.trainer(
         tiny.regression(), ours.args(per_device_train_batch_size=4), train_dataset=ROWS
     ).get_train_dataloader()
-    batching = batching_of(loader)
+    batching = find_batching(loader)
     assert batching is not None
-    start = batching.course(1, step=0, epoch=0, row=0, group=None)
+    start = batching.build_schedule(1, step=0, epoch=0, row=0, group=None)
     assert sorted(row for step in range(1, 7) for row in samples_at(loader, [start], step, 6)) == list(range(22))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ostinato.data.epoch_position import rows_of, skip_batches
+from ostinato.data.epoch_position import find_batch_rows, skip_batches
 from tests.support import tiny
 from tests.support.apis import Api
 
@@ -35,15 +35,15 @@ def test_rows_are_known_by_arithmetic(ours: Api, order: str, epoch: int) -> None
     loader.set_epoch(epoch)
     seen = numbers(loader)
     for first in range(len(seen)):
-        known = rows_of(loader, epoch, range(first, first + 2))
+        known = find_batch_rows(loader, epoch, range(first, first + 2))
         assert known is None or known == [row for batch in seen[first : first + 2] for row in batch]
     if order in ("a seed of its own", "in sequence"):
-        assert rows_of(loader, epoch, range(1)) == seen[0]
+        assert find_batch_rows(loader, epoch, range(1)) == seen[0]
 
 
 def test_rows_of_a_stream_are_unknown(ours: Api) -> None:
-    assert rows_of(loader_of(ours, tiny.StreamDataset(ROWS)), 0, range(2)) is None
-    assert rows_of([{"labels": 1}], 0, range(1)) is None
+    assert find_batch_rows(loader_of(ours, tiny.StreamDataset(ROWS)), 0, range(2)) is None
+    assert find_batch_rows([{"labels": 1}], 0, range(1)) is None
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 6])

@@ -20,7 +20,7 @@ from ostinato.data.batching.split_by_length import SplitBatch, SplitCollator
 from ostinato.data.collate_errors import raise_collator_error
 from ostinato.data.collators.default import default_data_collator
 from ostinato.data.dataset_errors import RowNames
-from ostinato.data.epoch_position import rows_of, skip_batches
+from ostinato.data.epoch_position import find_batch_rows, skip_batches
 from ostinato.data.loader import build_loader
 from ostinato.data.mixture import Mixture, MixtureError, MixtureSampler, SetRow, is_mixture
 from ostinato.data.mixture_loss import SourceBatch, SourceCollator, SourceLosses
@@ -164,7 +164,7 @@ def test_a_loader_resumes_at_any_batch(loader_settings: Any) -> None:
             again = loader()
             again.set_epoch(epoch)
             assert list(skip_batches(again, skip)) == every[epoch][skip:]
-    numbers = rows_of(loader(), 1, range(2, 4))
+    numbers = find_batch_rows(loader(), 1, range(2, 4))
     assert numbers is not None
     assert [(mixture[row]["name"], mixture[row]["x"]) for row in numbers] == [*every[1][2], *every[1][3]]
 

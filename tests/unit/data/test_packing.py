@@ -15,8 +15,8 @@ from torch import nn
 
 from ostinato.core.errors import ConfigError, DataError, ModelOutputError
 from ostinato.core.random import RandomState
-from ostinato.data.batching.packing import LIMITS, PackedBatch, PackingCollator, best_fit, block_mask
-from ostinato.data.batching.packing_check import MOST_TOKENS, PackingError, check_packing, packing_for
+from ostinato.data.batching.packing import LIMITS, PackedBatch, PackingCollator, best_fit, build_block_mask
+from ostinato.data.batching.packing_check import MAX_TOKENS, PackingError, check_packing, choose_packing
 from ostinato.data.batching.split_by_length import SplitBatch
 from ostinato.data.collate_errors import raise_collator_error
 from ostinato.data.collators.flattening import DataCollatorWithFlattening
@@ -44,7 +44,7 @@ def packed(rows: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("labels", [False, True])
 def test_the_batch_is_that_of_the_flattening_collator(labels: bool) -> None:
     rows = rows_of(3, 1, 5, labels=labels)
-    ours = packed(rows, marks=EVERYTHING)
+    ours = packed(rows, separators=EVERYTHING)
     theirs = DataCollatorWithFlattening(return_flash_attn_kwargs=True, return_seq_idx=True)(rows)
     assert ours.keys() == theirs.keys()
     for name, value in theirs.items():
@@ -73,7 +73,7 @@ def test_columns_with_a_value_for_every_token_are_joined_and_others_left_out(
     assert batch["weight"].tolist() == [[0.5, 1.0, 2.0]] and batch["weight"].dtype == torch.float32
     assert batch.keys() == {"input_ids", "labels", "token_type_ids", "weight", "position_ids"}
     assert capsys.readouterr().err == (
-        "ostinato: packing keeps what has a number for every token; left out: text, group\n"
+        "ostinato: packing keeps columns with a number for every token; left out: text, group\n"
     )
 
 
@@ -96,7 +96,7 @@ def test_the_first_label_stays_where_each_token_has_a_label_of_its_own() -> None
 
 
 def test_rows_without_tokens_are_left_out() -> None:
-    batch = packed([{"input_ids": [5, 6]}, {"input_ids": []}, {"input_ids": [7]}], marks=EVERYTHING)
+    batch = packed([{"input_ids": [5, 6]}, {"input_ids": []}, {"input_ids": [7]}], separators=EVERYTHING)
     assert batch["cu_seq_lens_q"].tolist() == [0, 2, 3]
     with pytest.raises(DataError, match="no row of the batch has a token"):
         packed([{"input_ids": []}])
@@ -109,7 +109,7 @@ def test_a_mask_keeps_rows_apart() -> None:
     allowed = mask[0, 0] == 0
     assert allowed.tolist() == torch.block_diag(torch.ones(2, 2).tril(), torch.ones(3, 3).tril()).bool().tolist()
     assert (mask[0, 0][~allowed] == torch.finfo(torch.bfloat16).min).all()
-    assert block_mask([1, 2], "full", torch.float32)[0, 0].eq(0).sum() == 5
+    assert build_block_mask([1, 2], "full", torch.float32)[0, 0].eq(0).sum() == 5
 
 
 # Several packed rows -------------------------------------------------------------------------------------------------
@@ -216,8 +216,8 @@ def test_labels_are_needed_where_the_next_token_is_not_predicted() -> None:
 def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ConfigError, match="max_length=0"):
         PackingCollator(max_length=0)
-    with pytest.raises(ConfigError, match="marks names 'postion_ids'"):
-        PackingCollator(marks=("postion_ids",))
+    with pytest.raises(ConfigError, match="separators names 'postion_ids'"):
+        PackingCollator(separators=("postion_ids",))
 
 
 # What a model takes --------------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ class Pointwise(nn.Module):
         self.head = nn.Linear(16, VOCAB)
         self.register_buffer("calls", torch.zeros(()))
 
-    def hidden(self, input_ids: torch.Tensor, **marks: Any) -> torch.Tensor:
+    def hidden(self, input_ids: torch.Tensor, **separators: Any) -> torch.Tensor:
         return self.embedding(input_ids)
 
     def loss(self, logits: torch.Tensor, input_ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -247,9 +247,9 @@ class Pointwise(nn.Module):
     def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> Any:
         return self._outputs(input_ids, labels)
 
-    def _outputs(self, input_ids: torch.Tensor, labels: torch.Tensor, **marks: Any) -> Any:
+    def _outputs(self, input_ids: torch.Tensor, labels: torch.Tensor, **separators: Any) -> Any:
         self.calls += 1
-        logits = self.head(self.drop(self.hidden(input_ids, **marks)))
+        logits = self.head(self.drop(self.hidden(input_ids, **separators)))
         return {"loss": self.loss(logits, input_ids, labels), "logits": logits}
 
 
@@ -264,7 +264,7 @@ class Recurrent(Pointwise):
         super().__init__()
         self.cell = nn.GRU(16, 16, batch_first=True)
 
-    def hidden(self, input_ids: torch.Tensor, **marks: Any) -> torch.Tensor:
+    def hidden(self, input_ids: torch.Tensor, **separators: Any) -> torch.Tensor:
         return self.cell(self.embedding(input_ids))[0]
 
 
@@ -280,7 +280,7 @@ class Positional(Pointwise):
     def forward(self, input_ids: Any, labels: Any, position_ids: Any = None) -> Any:  # type: ignore[override]
         return self._outputs(input_ids, labels, position_ids=position_ids if self.heeds else None)
 
-    def hidden(self, input_ids: torch.Tensor, position_ids: Any = None, **marks: Any) -> torch.Tensor:
+    def hidden(self, input_ids: torch.Tensor, position_ids: Any = None, **separators: Any) -> torch.Tensor:
         if position_ids is None:
             position_ids = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
         return self.embedding(input_ids) + self.places(position_ids)
@@ -342,7 +342,7 @@ def test_a_first_label_that_is_predicted_from_the_row_before_is_refused() -> Non
     [
         (Recurrent, "a recurrent state crosses from one row into the next"),
         (Silent, "a recurrent state crosses from one row into the next"),
-        (Heedless, "forward makes no use of position_ids that begin anew"),
+        (Heedless, "forward ignores position_ids that start again"),
         (OwnTargets, "its loss is not a sum over the labels"),
     ],
 )
@@ -383,7 +383,7 @@ def test_a_model_that_returns_neither_loss_nor_logits_cannot_be_checked() -> Non
 
 def test_the_check_leaves_no_trace() -> None:
     class Drawing(Recurrent):
-        def hidden(self, input_ids: torch.Tensor, **marks: Any) -> torch.Tensor:
+        def hidden(self, input_ids: torch.Tensor, **separators: Any) -> torch.Tensor:
             return super().hidden(input_ids) + 0 * torch.rand(())
 
     module = Drawing()
@@ -395,7 +395,7 @@ def test_the_check_leaves_no_trace() -> None:
     with pytest.raises(PackingError):
         check_packing(module, rows_of(5, 6), PackingCollator.for_model(module))
     with pytest.raises(PackingError):
-        packing_for(module, rows_of(5, 6))
+        choose_packing(module, rows_of(5, 6))
     assert streams.is_current()
     assert module.training and module.cell.training and not module.drop.training
     assert module.calls is buffer
@@ -416,7 +416,7 @@ def test_the_check_reads_the_beginnings_of_a_few_rows_only() -> None:
         row.update(attention_mask=[0] * 200 + [1] * 300, labels=[-100] * 499 + [5])
     module = Watched()
     check_packing(module, rows, PackingCollator.for_model(module, max_length=1000))
-    assert max(shape[1] for shape in seen) == 4 * MOST_TOKENS
+    assert max(shape[1] for shape in seen) == 4 * MAX_TOKENS
     assert len(seen) == 4 + 2
 
 
@@ -435,8 +435,8 @@ def test_a_row_alone_may_be_collated_by_another_collator() -> None:
 
 
 def test_whether_the_first_label_counts_is_found_out() -> None:
-    assert packing_for(Pointwise(), rows_of(4, 5)).shifted
-    assert not packing_for(Aligned(), rows_of(4, 5, labels=True)).shifted
+    assert choose_packing(Pointwise(), rows_of(4, 5)).shifted
+    assert not choose_packing(Aligned(), rows_of(4, 5, labels=True)).shifted
 
 
 def test_marks_are_those_that_forward_takes() -> None:
@@ -448,10 +448,10 @@ def test_marks_are_those_that_forward_takes() -> None:
             self, input_ids: Any, position_ids: Any = None, use_cache: Any = None, seq_idx: Any = None
         ) -> None: ...
 
-    assert PackingCollator.for_model(Pointwise()).marks == ()
-    assert PackingCollator.for_model(Positional()).marks == ("position_ids",)
-    assert PackingCollator.for_model(Anything()).marks == EVERYTHING
-    assert PackingCollator.for_model(Caching()).marks == ("position_ids", "seq_idx", "use_cache")
+    assert PackingCollator.for_model(Pointwise()).separators == ()
+    assert PackingCollator.for_model(Positional()).separators == ("position_ids",)
+    assert PackingCollator.for_model(Anything()).separators == EVERYTHING
+    assert PackingCollator.for_model(Caching()).separators == ("position_ids", "seq_idx", "use_cache")
 
 
 # Models of transformers ----------------------------------------------------------------------------------------------
@@ -533,7 +533,7 @@ def assert_same_gradients(model: nn.Module, rows: list[dict[str, Any]], packing:
 @pytest.mark.parametrize("name", WITH_POSITIONS)
 def test_models_with_positions_compute_packed_rows_as_padded_ones(name: str, attention: str) -> None:
     model, rows = model_of(name, attention), rows_of(5, 9, 6)
-    packing = packing_for(model, rows)
+    packing = choose_packing(model, rows)
     assert packing.mask is None and packing.shifted and packing.first_position == 0
     if name != "mixtral":  # the loss of its router depends on which tokens are together
         assert_same_gradients(model, rows, packing)
@@ -547,7 +547,7 @@ def test_models_that_need_a_mask_get_one(name: str, attention: str) -> None:
     with pytest.raises(PackingError, match="attention crosses from one row into the next") as caught:
         check_packing(model, rows, plain)
     assert "split_by_length=True" in caught.value.fix and "'flash_attention_2'" in caught.value.fix
-    packing = packing_for(model, rows)
+    packing = choose_packing(model, rows)
     assert packing.mask == WITH_A_MASK[name] and packing.shifted == (name == "opt")
     assert packing.first_position == (1 if name == "roberta" else 0)
     assert_same_gradients(model, rows, packing)
@@ -555,12 +555,12 @@ def test_models_that_need_a_mask_get_one(name: str, attention: str) -> None:
 
 @pytest.mark.parametrize("name", ["llama", "bert", "roberta"])
 def test_half_precision_finds_the_same(name: str) -> None:
-    exact, rows = packing_for(model_of(name), rows_of(5, 9, 6, labels=True)), rows_of(5, 9, 6, labels=True)
-    coarse = packing_for(model_of(name).to(torch.bfloat16), rows)
+    exact, rows = choose_packing(model_of(name), rows_of(5, 9, 6, labels=True)), rows_of(5, 9, 6, labels=True)
+    coarse = choose_packing(model_of(name).to(torch.bfloat16), rows)
     assert (coarse.mask, coarse.first_position, coarse.shifted) == (exact.mask, exact.first_position, exact.shifted)
     assert coarse.mask_dtype == torch.bfloat16
     with torch.autocast("cpu", torch.bfloat16):
-        assert packing_for(model_of(name, "sdpa"), rows) == exact
+        assert choose_packing(model_of(name, "sdpa"), rows) == exact
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
@@ -585,11 +585,11 @@ def test_a_window_of_attention_is_not_replaced_by_a_mask() -> None:
 
 def test_a_state_space_model_is_refused() -> None:
     with pytest.raises(PackingError, match="crosses from one row into the next") as caught:
-        packing_for(model_of("mamba"), rows_of(5, 6))
+        choose_packing(model_of("mamba"), rows_of(5, 6))
     assert caught.value.fix.startswith("use split_by_length=True")
 
 
 def test_an_adapter_is_looked_through() -> None:
     peft = pytest.importorskip("peft")
     model = peft.get_peft_model(model_of("llama"), peft.LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj"]))
-    assert "use_cache" in packing_for(model, rows_of(5, 6)).marks
+    assert "use_cache" in choose_packing(model, rows_of(5, 6)).separators

@@ -20,8 +20,8 @@ from ostinato.data.batching.split_by_length import (
     PaddingMeter,
     SplitBatch,
     SplitCollator,
-    _sized,
-    cut,
+    _find_sized_columns,
+    split_into_runs,
 )
 
 hypothesis = pytest.importorskip("hypothesis")
@@ -81,7 +81,7 @@ def test_the_cut_is_the_best_there_is(lengths: list[int], overhead: int, by_leng
     if by_length:
         lengths.sort(reverse=True)
     rows = [(length,) for length in lengths]
-    assert cost(rows, cut(lengths, overhead=overhead), overhead) == least_cost(rows, overhead, None)
+    assert cost(rows, split_into_runs(lengths, overhead=overhead), overhead) == least_cost(rows, overhead, None)
 
 
 @FEW
@@ -94,10 +94,10 @@ def test_so_it_is_for_several_columns_and_within_an_area(
     rows: list[tuple[int, ...]], overhead: int, max_area: int | None
 ) -> None:
     rows.sort(key=sum, reverse=True)
-    runs = cut(rows, overhead=overhead, max_area=max_area)
+    runs = split_into_runs(rows, overhead=overhead, max_area=max_area)
     assert cost(rows, runs, overhead) == least_cost(rows, overhead, max_area)
     one_column = [row[:1] for row in rows]
-    runs = cut([row[0] for row in rows], overhead=overhead, max_area=max_area)
+    runs = split_into_runs([row[0] for row in rows], overhead=overhead, max_area=max_area)
     assert cost(one_column, runs, overhead) == least_cost(one_column, overhead, max_area)
 
 
@@ -106,21 +106,24 @@ def test_so_it_is_for_several_columns_and_within_an_area(
 def test_the_quick_way_finds_what_the_long_way_finds(lengths: list[int], overhead: float) -> None:
     lengths.sort(reverse=True)
     rows = [(length,) for length in lengths]
-    runs = cut(lengths, overhead=overhead)
+    runs = split_into_runs(lengths, overhead=overhead)
     assert [place for run in runs for place in run] == list(range(len(lengths)))
     far = 10**9  # an area that limits nothing, but takes the other way
     assert cost(rows, runs, overhead) == pytest.approx(
-        cost(rows, cut(lengths, overhead=overhead, max_area=far), overhead)
+        cost(rows, split_into_runs(lengths, overhead=overhead, max_area=far), overhead)
     )
     assert all(area(rows[run.start : run.stop]) <= area(rows) for run in runs)
 
 
 def test_equal_lengths_are_not_cut_and_free_cuts_are_complete() -> None:
-    assert cut([7] * 5) == [range(5)]
-    assert cut([9, 9, 4, 4, 4], overhead=0) == [range(2), range(2, 5)]
-    assert cut([], overhead=1) == []
-    assert cut([100, 100, 100], overhead=1, max_area=250) in ([range(1), range(1, 3)], [range(2), range(2, 3)])
-    assert cut([100, 90], overhead=1000, max_area=50) == [range(1), range(1, 2)]
+    assert split_into_runs([7] * 5) == [range(5)]
+    assert split_into_runs([9, 9, 4, 4, 4], overhead=0) == [range(2), range(2, 5)]
+    assert split_into_runs([], overhead=1) == []
+    assert split_into_runs([100, 100, 100], overhead=1, max_area=250) in (
+        [range(1), range(1, 3)],
+        [range(2), range(2, 3)],
+    )
+    assert split_into_runs([100, 90], overhead=1000, max_area=50) == [range(1), range(1, 2)]
 
 
 # ---------------------------------------------------------------------------------------------------------- lengths
@@ -136,8 +139,8 @@ def test_what_is_padded_has_a_length() -> None:
         "range": range(7),
         "empty": [],
     }
-    assert _sized(row) == list(row)
-    assert _sized(UserDict(row)) == list(row)
+    assert _find_sized_columns(row) == list(row)
+    assert _find_sized_columns(UserDict(row)) == list(row)
 
 
 def test_what_is_not_padded_has_none() -> None:
@@ -154,8 +157,8 @@ def test_what_is_not_padded_has_none() -> None:
         "nothing": None,
         "more": {"input_ids": [1]},
     }
-    assert _sized(row) == []
-    assert _sized([1, 2, 3]) == _sized("text") == _sized(None) == []
+    assert _find_sized_columns(row) == []
+    assert _find_sized_columns([1, 2, 3]) == _find_sized_columns("text") == _find_sized_columns(None) == []
 
 
 # -------------------------------------------------------------------------------------------------------- collating
@@ -318,8 +321,8 @@ def test_a_meter_counts_rows_and_batches_alike() -> None:
     for meter in (by_rows, by_batch):
         assert (meter.real, meter.padded, meter.split) == (611, 1200, 622)
         assert meter.share_of_padding == pytest.approx(589 / 1200) and meter.saved == pytest.approx(578 / 1200)
-    assert by_rows.advice() == "49 % of the tokens are padding: split_by_length=True would save 48 % of the tokens"
-    assert by_rows.advice(least=0.5) is None
+    assert by_rows.advise() == "49 % of the tokens are padding: split_by_length=True would save 48 % of the tokens"
+    assert by_rows.advise(least=0.5) is None
 
 
 def test_a_meter_counts_what_is_written_as_well_as_what_is_read() -> None:
@@ -345,6 +348,6 @@ def test_a_meter_that_has_seen_nothing_says_nothing() -> None:
     meter.add_batch({"x": torch.zeros(2)})
     meter.add_batch([torch.zeros(2)])
     meter.add_batch({"attention_mask": torch.ones(2, 1, 3, 3)})
-    assert meter.saved == meter.share_of_padding == 0 and meter.advice() is None and meter.batches_left == 32
+    assert meter.saved == meter.share_of_padding == 0 and meter.advise() is None and meter.batches_left == 32
     meter.add(some_rows([7, 7]))
-    assert meter.saved == 0 and meter.padded == 14 and meter.advice() is None
+    assert meter.saved == 0 and meter.padded == 14 and meter.advise() is None

@@ -10,19 +10,19 @@ import pytest
 import torch
 
 from ostinato.data.row_random import ReadIsolation, RowStreams, Seeder, mix
-from ostinato.data.step_schedule import Course
+from ostinato.data.step_schedule import StepSchedule
 
 
-def counted(course: Course, steps: int) -> list[tuple[int, range]]:
+def counted(schedule: StepSchedule, steps: int) -> list[tuple[int, range]]:
     """Go through the epochs batch by batch."""
-    found, epoch, row = [], course.epoch, course.row
+    found, epoch, row = [], schedule.epoch, schedule.row
     while len(found) < steps:
-        starts = range(row, course.rows, course.rows_per_batch)
-        batches = [range(start, min(start + course.rows_per_batch, course.rows)) for start in starts]
-        if course.drop_last:
-            batches = [batch for batch in batches if len(batch) == course.rows_per_batch]
-        for first in range(0, len(batches), course.accumulation):
-            taken = batches[first : first + course.accumulation]
+        starts = range(row, schedule.rows, schedule.rows_per_batch)
+        batches = [range(start, min(start + schedule.rows_per_batch, schedule.rows)) for start in starts]
+        if schedule.drop_last:
+            batches = [batch for batch in batches if len(batch) == schedule.rows_per_batch]
+        for first in range(0, len(batches), schedule.accumulation):
+            taken = batches[first : first + schedule.accumulation]
             found.append((epoch, range(taken[0].start, taken[-1].stop)))
         epoch, row = epoch + 1, 0
     return found[:steps]
@@ -30,25 +30,25 @@ def counted(course: Course, steps: int) -> list[tuple[int, range]]:
 
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize(("rows", "rows_per_batch", "accumulation"), [(22, 4, 1), (22, 4, 2), (24, 8, 3), (7, 7, 1)])
-def test_steps_of_a_course(rows: int, rows_per_batch: int, accumulation: int, drop_last: bool) -> None:
+def test_steps_of_a_schedule(rows: int, rows_per_batch: int, accumulation: int, drop_last: bool) -> None:
     for epoch, row, step in itertools.product((0, 2), (0, 1, rows - 1, rows), (0, 5)):
-        course = Course(step, epoch, row, rows, rows_per_batch, accumulation, drop_last)
-        expected = counted(course, 20)
-        assert [course.rows_of(step + number) for number in range(1, 21)] == expected
+        schedule = StepSchedule(step, epoch, row, rows, rows_per_batch, accumulation, drop_last)
+        expected = counted(schedule, 20)
+        assert [schedule.rows_of(step + number) for number in range(1, 21)] == expected
         for number, (at, places) in enumerate(expected, start=1):
-            here = (at + 1, 0) if course.batches_left(places.stop) == 0 else (at, places.stop)
-            assert course.place_after(step + number) == here
+            here = (at + 1, 0) if schedule.batches_left(places.stop) == 0 else (at, places.stop)
+            assert schedule.find_position_after(step + number) == here
         for epochs in (epoch + 1, epoch + 3):
-            left = course.steps_until(epochs)
+            left = schedule.steps_until(epochs)
             assert expected[left][0] == epochs and (left == 0 or expected[left - 1][0] < epochs)
-            assert course.epochs_for(step + max(left, 1)) == expected[max(left, 1) - 1][0] + 1
+            assert schedule.epochs_for(step + max(left, 1)) == expected[max(left, 1) - 1][0] + 1
 
 
 def test_part_of_an_epoch() -> None:
-    course = Course(step=3, epoch=1, row=4, rows=20, rows_per_batch=4, accumulation=1, drop_last=False)
-    assert course.steps_until(1.5) == 2, "row 10 is in the second batch from here"
-    assert course.steps_until(1.1) == 0
-    assert course.steps_until(2.5) == 4 + 3
+    schedule = StepSchedule(step=3, epoch=1, row=4, rows=20, rows_per_batch=4, accumulation=1, drop_last=False)
+    assert schedule.steps_until(1.5) == 2, "row 10 is in the second batch from here"
+    assert schedule.steps_until(1.1) == 0
+    assert schedule.steps_until(2.5) == 4 + 3
 
 
 # ------------------------------------------------------------------------------------------------------ random rows

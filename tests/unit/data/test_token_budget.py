@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from ostinato.core.errors import ConfigError
-from ostinato.data.batching.token_budget import TokenBudgetBatchSampler, cut_evenly
+from ostinato.data.batching.token_budget import TokenBudgetBatchSampler, divide_evenly
 from ostinato.data.row_lengths import RowLengths
 
 hypothesis = pytest.importorskip("hypothesis")
@@ -83,9 +83,9 @@ def test_batches_depend_on_seed_and_epoch_alone(
         strict=True,
     ):
         for earlier in range(2):
-            list(other.batches(earlier))
-        assert list(one.batches(2)) == list(other.batches(2))
-        assert list(one.batches(2, start)) == list(other.batches(2))[start:]
+            list(other.iterate_batches(earlier))
+        assert list(one.iterate_batches(2)) == list(other.iterate_batches(2))
+        assert list(one.iterate_batches(2, start)) == list(other.iterate_batches(2))[start:]
 
 
 @FEW
@@ -101,7 +101,7 @@ def test_there_are_as_few_batches_as_there_can_be(lengths: list[int], max_tokens
         fits = [end for end in ends if end == start + 1 or (end - start) * lengths[start] <= max_tokens]
         return 1 + min(fewest(end) for end in fits)
 
-    assert len(cut_evenly(np.array(lengths), max_tokens)) == fewest(0)
+    assert len(divide_evenly(np.array(lengths), max_tokens)) == fewest(0)
 
 
 def test_batches_are_even() -> None:
@@ -149,7 +149,7 @@ def test_a_row_over_the_budget_is_alone_and_is_told_of_once(capsys: pytest.Captu
         assert [1] in list(sampler) and [3] in list(sampler)
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "tokens, more than max_tokens_per_batch=20: such rows are batches of their own" in said
+    assert "tokens, more than max_tokens_per_batch=20: each such row is a batch of its own" in said
 
 
 def test_what_is_too_few_for_all_processes_gets_stand_ins() -> None:

@@ -13,9 +13,9 @@ from ..loader import Loader
 from ..samplers.base import EpochOrder, announce_epoch
 from ..samplers.epoch_sampler import ShardedBatchSampler
 from ..sizes import has_length, is_iterable
-from ..step_schedule import AnyCourse, BudgetCourse, Course
+from ..step_schedule import AnyStepSchedule, BudgetStepSchedule, StepSchedule
 from ..user_loaders import RoundRobinBatchSampler
-from .token_budget import Past, TokenBudgetBatchSampler
+from .token_budget import PastSettings, TokenBudgetBatchSampler
 
 Order = Callable[[int, int], Iterator[int]]  # epoch, first position -> rows
 
@@ -32,7 +32,7 @@ def order_of(sampler: Any) -> Order | None:
     return sampler.order if isinstance(sampler, EpochOrder) and sampler.repeats else None
 
 
-class RestOfOrder(Sampler[int]):
+class RemainingRows(Sampler[int]):
     """The rows of an epoch from position `row` on."""
 
     def __init__(self, sampler: Any, row: int) -> None:
@@ -54,7 +54,7 @@ class RestOfOrder(Sampler[int]):
             announce_epoch(self.sampler, epoch)
 
 
-class RestOfBatches(Sampler[list[int]]):
+class RemainingBatches(Sampler[list[int]]):
     """The batches of an epoch from number `skip` on; earlier ones are not read."""
 
     def __init__(self, batches: Any, skip: int) -> None:
@@ -62,7 +62,7 @@ class RestOfBatches(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         if isinstance(self.batches, TokenBudgetBatchSampler):
-            return self.batches.batches(self.batches.epoch, self.skip)
+            return self.batches.iterate_batches(self.batches.epoch, self.skip)
         return islice(iter(self.batches), self.skip, None)
 
     def __len__(self) -> int:
@@ -77,7 +77,7 @@ class RestOfBatches(Sampler[list[int]]):
         return None if of_batch is None else of_batch(batch_number)
 
 
-class Begin(NamedTuple):
+class EpochStart(NamedTuple):
     """A start inside an epoch, at a row: the batch that begins there has the number `batch`."""
 
     epoch: int
@@ -115,9 +115,11 @@ class Batching:
         same = group is None or self.group is None or group == self.group
         return self if same else replace(self, sampler=self.sampler.regroup(group))
 
-    def course(self, accumulation: int, *, step: int, epoch: int, row: int, group: int | None) -> AnyCourse:
-        """Return the course of a run from a position on. `group` is that of the epoch at that position."""
-        return Course(
+    def build_schedule(
+        self, accumulation: int, *, step: int, epoch: int, row: int, group: int | None
+    ) -> AnyStepSchedule:
+        """Return the schedule of a run from a position on. `group` is that of the epoch at that position."""
+        return StepSchedule(
             step=step,
             epoch=epoch,
             row=row,
@@ -127,16 +129,16 @@ class Batching:
             drop_last=self.drop_last,
             group=self.group,
             first_group=group if row else self.group,
-            counts="batches" if isinstance(self, GivenBatches) else "rows",
+            counts="batches" if isinstance(self, UserBatches) else "rows",
         )
 
-    def recall(self, courses: Sequence[AnyCourse]) -> None:
+    def record_history(self, schedules: Sequence[AnyStepSchedule]) -> None:
         """Record how a run has read its data, if the batches depend on it."""
 
-    def rest(self, begin: Begin) -> Any:
+    def build_rest(self, begin: EpochStart) -> Any:
         """Return the batches from a row of an epoch on."""
         return ShardedBatchSampler(
-            RestOfOrder(self.regroup(begin.group).sampler, begin.row),
+            RemainingRows(self.regroup(begin.group).sampler, begin.row),
             self.batch_size,
             self.rank,
             self.world_size,
@@ -150,11 +152,11 @@ class StreamBatches(Batching):
     """Equal batches of a stream that has a length: `sampler` is the stream itself."""
 
 
-class GivenBatches(Batching):
+class UserBatches(Batching):
     """Batches of the user's, in their own order: batches are counted as if they were rows."""
 
-    def rest(self, begin: Begin) -> Any:
-        rest = RestOfBatches(self.sampler, begin.row)
+    def build_rest(self, begin: EpochStart) -> Any:
+        rest = RemainingBatches(self.sampler, begin.row)
         if self.world_size == 1:
             return rest
         return RoundRobinBatchSampler(
@@ -167,51 +169,53 @@ class GivenBatches(Batching):
         )
 
 
-class BudgetBatches(GivenBatches):
+class BudgetBatches(UserBatches):
     """Batches by number of tokens: each process has one of every step, and steps are counted."""
 
-    def course(self, accumulation: int, *, step: int, epoch: int, row: int, group: int | None) -> AnyCourse:
-        return BudgetCourse(step, epoch, row, accumulation, self.sampler.cut, self.sampler.batches_in)
+    def build_schedule(
+        self, accumulation: int, *, step: int, epoch: int, row: int, group: int | None
+    ) -> AnyStepSchedule:
+        return BudgetStepSchedule(step, epoch, row, accumulation, self.sampler.cut, self.sampler.batches_in)
 
-    def recall(self, courses: Sequence[AnyCourse]) -> None:
-        own = [each for each in courses if isinstance(each, BudgetCourse)]
+    def record_history(self, schedules: Sequence[AnyStepSchedule]) -> None:
+        own = [each for each in schedules if isinstance(each, BudgetStepSchedule)]
         changes = own[:1] + [after for before, after in pairwise(own) if after.cut != before.cut]
-        self.sampler.past = [Past(each.epoch, each.row, each.cut) for each in changes]
+        self.sampler.past = [PastSettings(each.epoch, each.row, each.cut) for each in changes]
 
 
-def batching_of(loader: Any) -> Batching | None:
+def find_batching(loader: Any) -> Batching | None:
     """Return how a loader divides rows into batches; None where the number of batches is not known."""
     if not isinstance(loader, Loader):
-        return _counted(GivenBatches, loader, 1)
+        return _build_batching(UserBatches, loader, 1)
     if is_iterable(loader.dataset):
-        return _stream_batches(loader)
+        return _find_stream_batching(loader)
     batches = loader.batch_sampler
     if isinstance(batches, ShardedBatchSampler):
         cut = batches.batch_size, batches.rank, batches.world_size, batches.drop_last
-        return _counted(Batching, batches.sampler, *cut)
+        return _build_batching(Batching, batches.sampler, *cut)
     if type(batches) is BatchSampler and getattr(batches.sampler, "num_replicas", 1) == 1:
-        return _counted(Batching, batches.sampler, batches.batch_size, 0, 1, batches.drop_last)
+        return _build_batching(Batching, batches.sampler, batches.batch_size, 0, 1, batches.drop_last)
     if isinstance(batches, TokenBudgetBatchSampler):
         return BudgetBatches(batches, 0, 1)
     if isinstance(batches, RoundRobinBatchSampler):
-        return _counted(GivenBatches, batches.batches, 1, batches.rank, batches.world_size, batches.drop_last)
-    return _counted(GivenBatches, batches, 1)
+        return _build_batching(UserBatches, batches.batches, 1, batches.rank, batches.world_size, batches.drop_last)
+    return _build_batching(UserBatches, batches, 1)
 
 
-def _counted(kind: type[Batching], sampler: Any, *cut: Any) -> Batching | None:
+def _build_batching(kind: type[Batching], sampler: Any, *cut: Any) -> Batching | None:
     return kind(sampler, len(sampler), *cut) if has_length(sampler) else None
 
 
-def _stream_batches(loader: Loader) -> Batching | None:
+def _find_stream_batching(loader: Loader) -> Batching | None:
     if loader.batch_size is None:
         return None
     stream = loader.dataset
     rank, world_size = getattr(stream, "rank", 0), getattr(stream, "world_size", 1)
     rows = getattr(stream, "all_rows", stream)
-    return _counted(StreamBatches, rows, loader.batch_size, rank, world_size, loader.drop_last)
+    return _build_batching(StreamBatches, rows, loader.batch_size, rank, world_size, loader.drop_last)
 
 
-def first_course(loader: Any, accumulation: int) -> list[AnyCourse]:
-    """Return the course of a run from its start, where it is known."""
-    batching = batching_of(loader)
-    return [] if batching is None else [batching.course(accumulation, step=0, epoch=0, row=0, group=None)]
+def build_first_schedule(loader: Any, accumulation: int) -> list[AnyStepSchedule]:
+    """Return the schedule of a run from its start, where it is known."""
+    batching = find_batching(loader)
+    return [] if batching is None else [batching.build_schedule(accumulation, step=0, epoch=0, row=0, group=None)]

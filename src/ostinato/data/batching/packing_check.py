@@ -21,15 +21,15 @@ from ...core.random import undisturbed
 from ...core.tree import has_length, tree_map
 from ..columns import list_forward_parameters, unwrap_model
 from ..dataset_errors import RowNames
-from .packing import IGNORED, MARKS, PackingCollator, dtype_of, takes_any_keyword
+from .packing import IGNORED, SEPARATORS, PackingCollator, dtype_of, takes_any_keyword
 
 Pack = Callable[[list[Any]], Any]
 
 IN_BATCH = RowNames()
 # Each row is also computed alone, and logits of a large vocabulary take memory: a few rows are enough to see one row
 # in another.
-MOST_ROWS = 4
-MOST_TOKENS = 128
+MAX_ROWS = 4
+MAX_TOKENS = 128
 
 
 class PackingError(DataError):
@@ -56,7 +56,7 @@ def check_packing(
     _Trial.of(model, rows, pack, collate_one, names).check(pack)
 
 
-def packing_for(
+def choose_packing(
     model: nn.Module,
     rows: Sequence[Mapping[str, Any]],
     collate_one: Pack | None = None,
@@ -70,24 +70,24 @@ def packing_for(
     Raises the `PackingError` of the first one where none is correct. With `shifted=None` a trial shows whether the
     first label of a row counts.
 
-    >>> packing_for(model, rows[:4], max_length=4096)  # doctest: +SKIP
+    >>> choose_packing(model, rows[:4], max_length=4096)  # doctest: +SKIP
     """
-    if not _first_rows(rows)[0]:
+    if not _select_first_rows(rows)[0]:
         raise PackingError(
             what=f"packing=True, and the first {len(rows)} rows of the training set have no tokens",
-            why=f"rows are joined by their 'input_ids', and they have {', '.join(rows[0]) if rows else 'nothing'}",
+            why=f"packing concatenates 'input_ids', and the rows have {', '.join(rows[0]) if rows else 'no columns'}",
             fix="tokenize the rows, or leave packing out: it is for language models",
         )
     plain = PackingCollator.for_model(model, max_length=max_length, shifted=shifted)
     if shifted is None and getattr(unwrap_model(model), "loss_type", None) is None:
         plain = replace(plain, shifted=_ignores_first_label(model, rows, plain))
     trial = _Trial.of(model, rows, plain, collate_one, names)
-    plain = replace(plain, first_position=trial.first_position())
+    plain = replace(plain, first_position=trial.find_first_position())
     try:
         trial.check(plain)
         return plain
     except PackingError as error:
-        masked = replace(plain, mask="full" if trial.looks_ahead() else "causal")
+        masked = replace(plain, mask="full" if trial.is_bidirectional() else "causal")
         if not _takes_masks(model) or not trial.passes(masked):
             raise error
     note_once(
@@ -146,18 +146,18 @@ class _Trial:
     def of(
         cls, model: nn.Module, rows: Sequence[Any], pack: Pack, collate_one: Pack | None, names: RowNames
     ) -> _Trial:
-        places, chosen = _first_rows(rows)
+        places, chosen = _select_first_rows(rows)
         if not chosen:
             pack(list(rows))  # raises if the rows are faulty
         shifted = getattr(pack, "shifted", True)
         if shifted:
-            chosen = [_with_a_target(row) for row in chosen]
-        single = [_unlimited(pack)([row]) for row in chosen]
-        batches = [_bare(each) for each in single]
+            chosen = [_ensure_target(row) for row in chosen]
+        single = [_remove_limit(pack)([row]) for row in chosen]
+        batches = [_remove_separators(each) for each in single]
         if collate_one is not None:
-            batches = [_labelled(collate_one([row]), each) for row, each in zip(chosen, single, strict=True)]
-        with untouched(model):
-            alone = [_compute(model, batch, shifted=shifted) for batch in batches]
+            batches = [_copy_labels(collate_one([row]), each) for row, each in zip(chosen, single, strict=True)]
+        with preserve_state(model):
+            alone = [_run_model(model, batch, shifted=shifted) for batch in batches]
         lengths = [each["input_ids"].shape[-1] for each in single]
         return cls(model, chosen, [names.name(each) for each in places], names.source, lengths, alone, shifted)
 
@@ -166,18 +166,18 @@ class _Trial:
         if sum(each.targets for each in self.alone) == 0:
             note_once("packing could not be checked: the first rows have no label that counts")
             return
-        batch = _unlimited(pack)(list(self.rows))
-        with untouched(self.model):
-            packed = _compute(self.model, batch, shifted=self.shifted)
-            tolerance = _tolerance(self.model)
-            why = self._crossing(batch, packed, tolerance) or self._difference(batch, packed, tolerance)
+        batch = _remove_limit(pack)(list(self.rows))
+        with preserve_state(self.model):
+            packed = _run_model(self.model, batch, shifted=self.shifted)
+            tolerance = _choose_tolerance(self.model)
+            why = self._find_crossing(batch, packed, tolerance) or self._find_difference(batch, packed, tolerance)
         if why is not None:
             rows = f"{', '.join(dict.fromkeys(self.names))} of the {self.source} ({sum(self.lengths)} tokens)"
-            losses = f"{packed.total:.6g} packed, {self._total():.6g} alone"
+            losses = f"{packed.total:.6g} packed, {self._sum_losses():.6g} alone"
             raise PackingError(
                 what=f"{type(unwrap_model(self.model)).__name__} mixes up packed rows: the loss of {rows} is {losses}",
                 why=why,
-                fix=_remedy(self.model, batch),
+                fix=_advise(self.model, batch),
             )
 
     def passes(self, pack: Pack) -> bool:
@@ -188,33 +188,33 @@ class _Trial:
             return False
         return True
 
-    def _total(self) -> float:
+    def _sum_losses(self) -> float:
         return sum(each.total for each in self.alone)
 
     # ---- comparisons ---------------------------------------------------------------------------
 
-    def _difference(self, batch: Mapping[str, Any], packed: _Result, tolerance: Tolerance) -> str | None:
+    def _find_difference(self, batch: Mapping[str, Any], packed: _Result, tolerance: Tolerance) -> str | None:
         """Return why packed rows differ from rows alone although none sees another; None if they do not differ."""
-        for name, ours, theirs in zip(self.names, self._parts(packed.logits), self.alone, strict=False):
+        for name, ours, theirs in zip(self.names, self._split_rows(packed.logits), self.alone, strict=False):
             if theirs.logits is not None and theirs.logits.shape == ours.shape:
-                apart = _apart(ours, theirs.logits)
-                if apart > tolerance.logits:
-                    return f"the logits of {name} differ by {100 * apart:.2g} %: {self._of_positions()}"
-        if packed.token_losses is not None and not _near(packed.total, self._total(), tolerance.loss):
-            return f"the losses of its tokens are others than alone: {self._of_positions()}"
+                distance = _measure_distance(ours, theirs.logits)
+                if distance > tolerance.logits:
+                    return f"the logits of {name} differ by {100 * distance:.2g} %: {self._explain_positions()}"
+        if packed.token_losses is not None and not _is_close(packed.total, self._sum_losses(), tolerance.loss):
+            return f"the losses of its tokens differ from those of the rows alone: {self._explain_positions()}"
         if not self._losses_agree(batch, packed, tolerance.loss):
             return (
-                "its loss is not a sum over the labels: it predicts the first token of a row from the row before, or "
-                "has a part that depends on which rows are together"
+                "its loss is not a sum over the labels: it predicts the first token of a row from the row before, "
+                "or has a part that depends on which rows share a batch"
             )
         return None
 
-    def _of_positions(self) -> str:
+    def _explain_positions(self) -> str:
         takes = "position_ids" in list_forward_parameters(self.model) or takes_any_keyword(self.model)
-        does = "makes no use of position_ids that begin anew" if takes else "takes no position_ids"
-        return f"forward {does}, and numbers the tokens of later rows otherwise than alone"
+        does = "ignores position_ids that start again" if takes else "takes no position_ids"
+        return f"forward {does}, and numbers the tokens of later rows differently than alone"
 
-    def _parts(self, logits: Tensor | None) -> list[Tensor]:
+    def _split_rows(self, logits: Tensor | None) -> list[Tensor]:
         """Return the logits of each row in a packed row."""
         return [] if logits is None or len(logits) != sum(self.lengths) else list(logits.split(self.lengths))
 
@@ -226,8 +226,8 @@ class _Trial:
             return True
         means = sum(loss * each.targets for loss, each in zip(losses, counting, strict=True))
         return (
-            _near(packed.loss * packed.targets, means, tolerance)
-            or _near(packed.loss, sum(losses), tolerance)
+            _is_close(packed.loss * packed.targets, means, tolerance)
+            or _is_close(packed.loss, sum(losses), tolerance)
             or self._sums_agree(batch, packed, tolerance)
         )
 
@@ -239,65 +239,67 @@ class _Trial:
         """
         if packed.token_losses is None or not _takes_num_items(self.model):
             return False
-        one, two = (_loss(self.model(**_placed(self.model, batch), num_items_in_batch=count)) for count in (1, 2))
+        one, two = (
+            _find_loss(self.model(**_move_to_device(self.model, batch), num_items_in_batch=count)) for count in (1, 2)
+        )
         if one is None or two is None or one == two:
             return False
-        return _near(2 * (one - two), float(packed.token_losses.sum()), tolerance)
+        return _is_close(2 * (one - two), float(packed.token_losses.sum()), tolerance)
 
-    def _crossing(self, batch: Mapping[str, Any], packed: _Result, tolerance: Tolerance) -> str | None:
+    def _find_crossing(self, batch: Mapping[str, Any], packed: _Result, tolerance: Tolerance) -> str | None:
         """Return what in the model lets other tokens in the first row change later rows; None if they do not."""
         first = self.lengths[0]
         ids, labels = batch["input_ids"].clone(), batch["labels"].clone()
-        ids[..., :first] = _others(ids, first)
+        ids[..., :first] = _replace_tokens(ids, first)
         labels[..., :first] = IGNORED
-        changed = _compute(self.model, {**batch, "input_ids": ids, "labels": labels}, shifted=self.shifted)
+        changed = _run_model(self.model, {**batch, "input_ids": ids, "labels": labels}, shifted=self.shifted)
         if packed.logits is not None and changed.logits is not None:
-            apart = _apart(changed.logits[first:], packed.logits[first:])
+            distance = _measure_distance(changed.logits[first:], packed.logits[first:])
         else:
-            as_before = _compute(self.model, {**batch, "labels": labels}, shifted=self.shifted)
-            apart = abs(changed.total - as_before.total) / max(abs(as_before.total), 1e-12)
-        if not apart > tolerance.crossing:  # also if it is NaN, which shows nothing
+            as_before = _run_model(self.model, {**batch, "labels": labels}, shifted=self.shifted)
+            distance = abs(changed.total - as_before.total) / max(abs(as_before.total), 1e-12)
+        if not distance > tolerance.crossing:  # also if it is NaN, which shows nothing
             return None
         crosses = "crosses from one row into the next: other tokens in the first change the results of the second"
-        return f"{_carrier(self.model)} {crosses}"
+        return f"{_guess_carrier(self.model)} {crosses}"
 
     # ---- single rows ---------------------------------------------------------------------------
 
-    def first_position(self) -> int:
+    def find_first_position(self) -> int:
         """Return the first position that the model counts from: 0, or the padding's id + 1 as RoBERTa does."""
         config = getattr(unwrap_model(self.model), "config", None)
         padding, most = getattr(config, "pad_token_id", None), getattr(config, "max_position_embeddings", None)
         if "position_ids" not in list_forward_parameters(self.model) or not isinstance(padding, int):
             return 0
-        batch = self._single(-1)
+        batch = self._build_single_row(-1)
         positions = torch.arange(batch["input_ids"].shape[-1])[None]
         if padding < 0 or not isinstance(most, int) or padding + 1 + positions.numel() > most:
             return 0
-        apart = [self._effect(batch, position_ids=positions + start) for start in (0, padding + 1)]
-        return padding + 1 if apart[1] < apart[0] else 0
+        distances = [self._measure_effect(batch, position_ids=positions + start) for start in (0, padding + 1)]
+        return padding + 1 if distances[1] < distances[0] else 0
 
-    def looks_ahead(self) -> bool:
+    def is_bidirectional(self) -> bool:
         """Return whether a token changes what is computed from earlier ones, as in encoders."""
-        batch = self._single(-1)
+        batch = self._build_single_row(-1)
         ids = batch["input_ids"].clone()
-        ids[..., -1:] = _others(ids, ids.shape[-1])[..., -1:]
-        return self._effect(batch, before=-1, input_ids=ids) > _tolerance(self.model).crossing
+        ids[..., -1:] = _replace_tokens(ids, ids.shape[-1])[..., -1:]
+        return self._measure_effect(batch, before=-1, input_ids=ids) > _choose_tolerance(self.model).crossing
 
-    def _single(self, place: int) -> dict[str, Any]:
-        return _bare(PackingCollator(shifted=self.shifted)([self.rows[place]]))  # type: ignore[arg-type]
+    def _build_single_row(self, place: int) -> dict[str, Any]:
+        return _remove_separators(PackingCollator(shifted=self.shifted)([self.rows[place]]))  # type: ignore[arg-type]
 
-    def _effect(self, batch: Mapping[str, Any], before: int | None = None, **changes: Any) -> float:
+    def _measure_effect(self, batch: Mapping[str, Any], before: int | None = None, **changes: Any) -> float:
         """Return how far a change moves the logits, or those of the tokens before the position `before`."""
-        with untouched(self.model):
+        with preserve_state(self.model):
             logits = [
-                _compute(self.model, each, shifted=self.shifted).logits for each in (batch, {**batch, **changes})
+                _run_model(self.model, each, shifted=self.shifted).logits for each in (batch, {**batch, **changes})
             ]
         if logits[0] is None or logits[1] is None:
             return 0.0
-        return _apart(logits[1][:before], logits[0][:before])
+        return _measure_distance(logits[1][:before], logits[0][:before])
 
 
-def _carrier(model: nn.Module) -> str:
+def _guess_carrier(model: nn.Module) -> str:
     """Return what may carry information from token to token."""
     config = getattr(unwrap_model(model), "config", None)
     attends = any(isinstance(each, nn.MultiheadAttention) for each in model.modules())
@@ -307,11 +309,11 @@ def _carrier(model: nn.Module) -> str:
     return "a recurrent state" if recurrent else "something (attention, a state, a convolution)"
 
 
-def _remedy(model: Any, batch: Mapping[str, Any]) -> str:
+def _advise(model: Any, batch: Mapping[str, Any]) -> str:
     """Return what may help this model."""
     inner = unwrap_model(model)
     config = getattr(inner, "config", None)
-    instead = "use split_by_length=True instead of packing, which saves padding and keeps rows apart"
+    instead = "use split_by_length=True instead of packing, which saves padding and keeps rows separate"
     caches = "use_cache" in list_forward_parameters(model) and getattr(config, "use_cache", False)
     if caches and batch.get("use_cache") is not False:
         return f"set model.config.use_cache = False, or pack with PackingCollator.for_model(model); else {instead}"
@@ -329,64 +331,64 @@ def _supports(model: Any, kind: str) -> bool:
 # Rows and batches ----------------------------------------------------------------------------------------------------
 
 
-def _unlimited(pack: Any) -> Any:
+def _remove_limit(pack: Any) -> Any:
     """Return the packing of all rows into one: rows in different batches show nothing."""
     return replace(pack, max_length=None) if isinstance(pack, PackingCollator) else pack
 
 
-def _first_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[dict[str, Any]]]:
+def _select_first_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[dict[str, Any]]]:
     """Return the first rows with tokens, cut short, and their positions; for a single row also its half, in front."""
-    starts = {place: start for place, row in enumerate(rows) if (start := _first_token(row)) is not None}
-    places = list(starts)[:MOST_ROWS]
-    chosen = [_cut(rows[place], starts[place], starts[place] + MOST_TOKENS) for place in places]
+    starts = {place: start for place, row in enumerate(rows) if (start := _find_first_token(row)) is not None}
+    places = list(starts)[:MAX_ROWS]
+    chosen = [_slice_row(rows[place], starts[place], starts[place] + MAX_TOKENS) for place in places]
     if len(chosen) != 1:
         return places, chosen
     half = max(len(chosen[0]["input_ids"]) // 2, 1)
-    return places * 2, [_cut(chosen[0], 0, half), chosen[0]]
+    return places * 2, [_slice_row(chosen[0], 0, half), chosen[0]]
 
 
-def _first_token(row: Mapping[str, Any]) -> int | None:
+def _find_first_token(row: Mapping[str, Any]) -> int | None:
     """Return where a row begins, after padding; None for a row without tokens."""
-    tokens, mask = _length(row.get("input_ids")) or 0, row.get("attention_mask")
-    real = range(tokens) if _length(mask) != tokens else (at for at in range(tokens) if mask[at])  # type: ignore[index]
+    tokens, mask = _find_length(row.get("input_ids")) or 0, row.get("attention_mask")
+    real = range(tokens) if _find_length(mask) != tokens else (at for at in range(tokens) if mask[at])  # type: ignore[index]
     return next(iter(real), None)
 
 
-def _cut(row: Mapping[str, Any], start: int, end: int) -> dict[str, Any]:
+def _slice_row(row: Mapping[str, Any], start: int, end: int) -> dict[str, Any]:
     """Return a part of a row, for all columns that have a value for every token."""
     tokens = len(row["input_ids"])
-    return {name: value[start:end] if _length(value) == tokens else value for name, value in row.items()}
+    return {name: value[start:end] if _find_length(value) == tokens else value for name, value in row.items()}
 
 
-def _with_a_target(row: dict[str, Any]) -> dict[str, Any]:
+def _ensure_target(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row in which something is predicted: a prompt has no targets, so its tokens become its labels."""
     labels = row.get("labels")
-    if _length(labels) is None or any(label != IGNORED for label in labels[1:]):  # type: ignore[index]
+    if _find_length(labels) is None or any(label != IGNORED for label in labels[1:]):  # type: ignore[index]
         return row
     return {**row, "labels": row["input_ids"]}
 
 
-def _length(value: Any) -> int | None:
+def _find_length(value: Any) -> int | None:
     return len(value) if has_length(value) else None
 
 
-def _bare(packed: Mapping[str, Any]) -> dict[str, Any]:
+def _remove_separators(packed: Mapping[str, Any]) -> dict[str, Any]:
     """Return a single row: its tokens, without the inputs that separate it from others."""
-    apart = ("attention_mask", *MARKS)
-    return {name: value for name, value in packed.items() if name not in apart}
+    separators = ("attention_mask", *SEPARATORS)
+    return {name: value for name, value in packed.items() if name not in separators}
 
 
-def _labelled(batch: Mapping[str, Any], packed: Mapping[str, Any]) -> dict[str, Any]:
+def _copy_labels(batch: Mapping[str, Any], packed: Mapping[str, Any]) -> dict[str, Any]:
     """Return a batch of one row, with the labels it has when packed: collators differ in what they leave out.
 
     A padded batch is not used: the side of the padding, and how the model numbers it, are not the subject here.
     """
     if batch["input_ids"].shape != packed["input_ids"].shape:
-        return _bare(packed)
+        return _remove_separators(packed)
     return {**batch, "labels": packed["labels"]}
 
 
-def _others(ids: Tensor, count: int) -> Tensor:
+def _replace_tokens(ids: Tensor, count: int) -> Tensor:
     """Return another token for each of the first tokens, out of those in the row, which the model is sure to know."""
     own = ids[..., :count]
     one = ids.flatten()[0]
@@ -398,7 +400,7 @@ def _others(ids: Tensor, count: int) -> Tensor:
 
 
 @contextmanager
-def untouched(model: nn.Module) -> Iterator[None]:
+def preserve_state(model: nn.Module) -> Iterator[None]:
     """Use evaluation mode without gradients and with copied buffers; restore modes, streams and buffers at the end."""
     modes = [(module, module.training) for module in model.modules()]
     buffers = [(m, name, b) for m in model.modules() for name, b in m._buffers.items() if b is not None]
@@ -415,23 +417,23 @@ def untouched(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def _compute(model: nn.Module, batch: Mapping[str, Any], *, shifted: bool) -> _Result:
+def _run_model(model: nn.Module, batch: Mapping[str, Any], *, shifted: bool) -> _Result:
     """Return the loss and the logits of a batch of one row."""
-    batch = _placed(model, batch)
+    batch = _move_to_device(model, batch)
     outputs = model(**batch)
     labels = batch["labels"][0]
-    loss, logits = _loss(outputs), _logits(outputs, len(labels))
+    loss, logits = _find_loss(outputs), _find_logits(outputs, len(labels))
     if loss is None and logits is None:
         raise ModelOutputError(
             what=f"packing cannot be checked: {type(model).__name__} returns neither loss nor logits for every token",
-            why="rows that are packed are compared with rows that are alone by one of them",
+            why="packed rows and single rows are compared by one of them",
             fix="let forward return {'loss': ..., 'logits': ...}, or use split_by_length=True instead of packing",
         )
     own = labels[1:] if shifted else labels
-    return _Result(loss, int(own.ne(IGNORED).sum()), logits, _token_losses(logits, labels, shifted=shifted))
+    return _Result(loss, int(own.ne(IGNORED).sum()), logits, _compute_token_losses(logits, labels, shifted=shifted))
 
 
-def _token_losses(logits: Tensor | None, labels: Tensor, *, shifted: bool) -> Tensor | None:
+def _compute_token_losses(logits: Tensor | None, labels: Tensor, *, shifted: bool) -> Tensor | None:
     """Return the cross entropy of each token; None where labels are not classes."""
     if logits is None or labels.is_floating_point():
         return None
@@ -442,13 +444,13 @@ def _token_losses(logits: Tensor | None, labels: Tensor, *, shifted: bool) -> Te
     return nn.functional.cross_entropy(logits.float(), labels, ignore_index=IGNORED, reduction="none")
 
 
-def _placed(model: nn.Module, batch: Mapping[str, Any]) -> dict[str, Any]:
+def _move_to_device(model: nn.Module, batch: Mapping[str, Any]) -> dict[str, Any]:
     """Return the batch on the model's device."""
     device = next((each.device for each in model.parameters()), torch.device("cpu"))
     return tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, dict(batch))
 
 
-def _loss(outputs: Any) -> float | None:
+def _find_loss(outputs: Any) -> float | None:
     """Return the loss among a model's outputs, if it is one number."""
     if isinstance(outputs, Mapping):
         loss = outputs.get("loss")
@@ -457,7 +459,7 @@ def _loss(outputs: Any) -> float | None:
     return float(loss) if isinstance(loss, Tensor) and loss.numel() == 1 else None
 
 
-def _logits(outputs: Any, tokens: int) -> Tensor | None:
+def _find_logits(outputs: Any, tokens: int) -> Tensor | None:
     """Return the first output that has numbers for every token, as (tokens, classes)."""
     if isinstance(outputs, Mapping):
         found = [outputs.get("logits")]
@@ -472,14 +474,17 @@ def _logits(outputs: Any, tokens: int) -> Tensor | None:
 def _ignores_first_label(model: nn.Module, rows: Sequence[Mapping[str, Any]], packing: PackingCollator) -> bool:
     """Return whether the first label of a row does not count, as where each position predicts the next."""
     aligned = replace(packing, max_length=None, shifted=False)
-    row = _first_rows(rows)[1][-1]
-    batch = _bare(aligned([{"labels": row["input_ids"], **row}]))  # type: ignore[arg-type]
+    row = _select_first_rows(rows)[1][-1]
+    batch = _remove_separators(aligned([{"labels": row["input_ids"], **row}]))  # type: ignore[arg-type]
     without = batch["labels"].clone()
     without[..., 0] = IGNORED
     if batch["labels"][0, 0] == IGNORED or without.eq(IGNORED).all():
         return True  # the two cases cannot be distinguished
-    with untouched(model):
-        losses = [_loss(model(**_placed(model, {**batch, "labels": labels}))) for labels in (batch["labels"], without)]
+    with preserve_state(model):
+        losses = [
+            _find_loss(model(**_move_to_device(model, {**batch, "labels": labels})))
+            for labels in (batch["labels"], without)
+        ]
     return losses[0] is None or losses[0] == losses[1]
 
 
@@ -494,7 +499,7 @@ def _takes_num_items(model: Any) -> bool:
     return "num_items_in_batch" in list_forward_parameters(model) or takes_any_keyword(model)
 
 
-def _tolerance(model: nn.Module) -> Tolerance:
+def _choose_tolerance(model: nn.Module) -> Tolerance:
     """Return the tolerance that suits the arithmetic in use."""
     device = next((each.device.type for each in model.parameters()), "cpu")
     coarse = torch.is_autocast_enabled(device) or dtype_of(model) not in (torch.float32, torch.float64)
@@ -502,11 +507,11 @@ def _tolerance(model: nn.Module) -> Tolerance:
     return COARSE if coarse or tf32 else EXACT
 
 
-def _near(one: float, other: float, tolerance: float) -> bool:
+def _is_close(one: float, other: float, tolerance: float) -> bool:
     return abs(one - other) <= tolerance * max(abs(one), abs(other))
 
 
-def _apart(one: Tensor, other: Tensor) -> float:
+def _measure_distance(one: Tensor, other: Tensor) -> float:
     """Return the distance of logits, relative to how much they differ from class to class."""
     size = (other.float() - other.float().mean(-1, keepdim=True)).norm()
     return float((one.float() - other.float()).norm() / size.clamp(min=1e-12))

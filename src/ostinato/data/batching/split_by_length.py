@@ -25,7 +25,7 @@ Collate = Callable[[list[Any]], Any]
 # Splitting -----------------------------------------------------------------------------------------------------------
 
 
-def cut(
+def split_into_runs(
     lengths: Sequence[int] | Sequence[Sequence[int]], *, overhead: float = OVERHEAD, max_area: int | None = None
 ) -> list[range]:
     """Divide rows into runs so that padded tokens plus `overhead` tokens for every run are as few as possible.
@@ -34,11 +34,11 @@ def cut(
     several lengths, and a run costs its rows times the sum of its longest in every column. `max_area` limits the
     tokens of a run of more than one row; a run never has more than all rows together.
 
-    >>> cut([100, 98, 20, 19, 18], overhead=64)
+    >>> split_into_runs([100, 98, 20, 19, 18], overhead=64)
     [range(0, 2), range(2, 5)]
-    >>> cut([100, 98, 20, 19, 18], overhead=1000)
+    >>> split_into_runs([100, 98, 20, 19, 18], overhead=1000)
     [range(0, 5)]
-    >>> cut([(50, 50), (49, 2), (48, 1)], overhead=64)
+    >>> split_into_runs([(50, 50), (49, 2), (48, 1)], overhead=64)
     [range(0, 1), range(1, 3)]
     """
     if len(lengths) == 0:
@@ -46,9 +46,9 @@ def cut(
     several = isinstance(lengths[0], Sequence)
     columns: list[Any] = list(zip(*lengths, strict=True)) if several else [lengths]  # type: ignore[arg-type]
     if len(columns) == 1 and max_area is None and _is_descending(columns[0]):
-        ends = _cut_descending(columns[0], overhead)
+        ends = _split_descending(columns[0], overhead)
     else:
-        ends = _cut_any(columns, overhead, max_area)
+        ends = _split_any(columns, overhead, max_area)
     runs, start = [], 0
     while start < len(lengths):
         runs.append(range(start, ends[start]))
@@ -60,7 +60,7 @@ def _is_descending(lengths: Sequence[int]) -> bool:
     return all(map(operator.ge, lengths, lengths[1:]))
 
 
-def _cut_descending(lengths: Sequence[int], overhead: float) -> list[int]:
+def _split_descending(lengths: Sequence[int], overhead: float) -> list[int]:
     """Return, for every row, the end of the run that begins with it. Linear in the number of rows.
 
     The rows are taken from the last to the first. Rows i to j cost (j - i) * length of i, so that each end j is a line
@@ -94,7 +94,7 @@ def _is_above(middle: int, before: int, after: int, cost: list[float]) -> bool:
     return (cost[after] - cost[before]) * (before - middle) <= (cost[middle] - cost[before]) * (before - after)
 
 
-def _cut_any(columns: Sequence[Sequence[int]], overhead: float, max_area: int | None) -> list[int]:
+def _split_any(columns: Sequence[Sequence[int]], overhead: float, max_area: int | None) -> list[int]:
     """Return the same for any order, several columns and a limited area, by a search over all runs."""
     count = len(columns[0])
     cost = np.zeros(count + 1)
@@ -119,7 +119,7 @@ def _cut_any(columns: Sequence[Sequence[int]], overhead: float, max_area: int | 
 # Lengths -------------------------------------------------------------------------------------------------------------
 
 
-def _sized(row: Any) -> list[str]:
+def _find_sized_columns(row: Any) -> list[str]:
     """Return the names of the columns that have a length."""
     return [name for name, value in row.items() if _has_length(value)] if isinstance(row, Mapping) else []
 
@@ -134,29 +134,29 @@ def _has_length(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
 
 
-def _columns(rows: Sequence[Any]) -> list[tuple[int, ...]]:
+def _measure_columns(rows: Sequence[Any]) -> list[tuple[int, ...]]:
     """Return the lengths of every padded column, each once: a mask is as long as what it masks, and costs no more.
 
     The first row decides which columns there are. Empty if other rows lack them: the collator handles that.
     """
     try:
-        found = [tuple([len(row[name]) for row in rows]) for name in _sized(rows[0])] if rows else []
+        found = [tuple([len(row[name]) for row in rows]) for name in _find_sized_columns(rows[0])] if rows else []
     except (KeyError, TypeError, IndexError):
         return []
     return list(dict.fromkeys(found))
 
 
-def _plan(
+def _plan_runs(
     columns: list[tuple[int, ...]], overhead: float, max_area: int | None = None
 ) -> tuple[list[int], list[range]]:
     """Return row numbers from long to short, and the runs into which they are divided."""
     lengths = list(zip(*columns, strict=True))
     if len(columns) == 1:
         order = sorted(range(len(lengths)), key=columns[0].__getitem__, reverse=True)
-        return order, cut([columns[0][row] for row in order], overhead=overhead, max_area=max_area)
+        return order, split_into_runs([columns[0][row] for row in order], overhead=overhead, max_area=max_area)
     totals = [sum(each) for each in lengths]
     order = sorted(range(len(lengths)), key=totals.__getitem__, reverse=True)
-    return order, cut([lengths[row] for row in order], overhead=overhead, max_area=max_area)
+    return order, split_into_runs([lengths[row] for row in order], overhead=overhead, max_area=max_area)
 
 
 # Collating -----------------------------------------------------------------------------------------------------------
@@ -173,15 +173,15 @@ class SplitBatch(list[Any]):
         return f"SplitBatch({super().__repr__()})"
 
 
-def micro_batches(batches: Iterable[Any]) -> list[Any]:
+def flatten_micro_batches(batches: Iterable[Any]) -> list[Any]:
     """Return the batches, each split batch replaced by its micro-batches.
 
-    >>> micro_batches([{"labels": 0}, SplitBatch([{"labels": 1}, SplitBatch([{"labels": 2}])])])
+    >>> flatten_micro_batches([{"labels": 0}, SplitBatch([{"labels": 1}, SplitBatch([{"labels": 2}])])])
     [{'labels': 0}, {'labels': 1}, {'labels': 2}]
     """
     found = []
     for batch in batches:
-        found.extend(micro_batches(batch) if isinstance(batch, SplitBatch) else [batch])
+        found.extend(flatten_micro_batches(batch) if isinstance(batch, SplitBatch) else [batch])
     return found
 
 
@@ -201,7 +201,7 @@ class CountedBatches(Iterator[Any]):
 
     def __next__(self) -> Any:
         batch = next(self.batches)
-        self.sizes.append(len(micro_batches([batch])))
+        self.sizes.append(len(flatten_micro_batches([batch])))
         self.sources += getattr(batch, "sources", ())
         self.skipped += getattr(batch, "skipped", ())
         self.padding_batches.append(getattr(batch, "is_padding_batch", False))
@@ -219,7 +219,7 @@ class SplitCollator:
     SplitBatch([[300, 290], [11, 10]])
     """
 
-    cuts = True
+    splits_batches = True
 
     def __init__(
         self,
@@ -232,7 +232,7 @@ class SplitCollator:
         self.data_collator = data_collator
         self.overhead = overhead
         self.rows_at_once = rows_at_once
-        self.multiple = pad_to_multiple_of or pads_to_multiple_of(data_collator) or 1
+        self.multiple = pad_to_multiple_of or find_pad_multiple(data_collator) or 1
 
     def __call__(self, rows: list[Any]) -> SplitBatch:
         parts = self.split(rows)
@@ -247,37 +247,39 @@ class SplitCollator:
 
     def split(self, rows: list[Any]) -> list[list[Any]]:
         """Return the rows of every micro-batch."""
-        columns = [column for column in _columns(rows) if min(column) != max(column)]  # others are never padded
+        columns = [
+            column for column in _measure_columns(rows) if min(column) != max(column)
+        ]  # others are never padded
         if self.multiple > 1:
             columns = [tuple(-(-length // self.multiple) * self.multiple for length in each) for each in columns]
         if not columns:
-            return self._in_turn(rows)
-        order, runs = _plan(columns, self.overhead, self._largest(columns))
+            return self._split_equal_rows(rows)
+        order, runs = _plan_runs(columns, self.overhead, self._find_max_area(columns))
         return [rows] if len(runs) == 1 else [[rows[order[place]] for place in run] for run in runs]
 
-    def _largest(self, columns: list[tuple[int, ...]]) -> int | None:
+    def _find_max_area(self, columns: list[tuple[int, ...]]) -> int | None:
         """Return the tokens of a micro-batch of `rows_at_once` of the longest rows: what memory must hold."""
         if self.rows_at_once is None or len(columns[0]) <= self.rows_at_once:
             return None
         return self.rows_at_once * sum(map(max, columns))
 
-    def _in_turn(self, rows: list[Any]) -> list[list[Any]]:
+    def _split_equal_rows(self, rows: list[Any]) -> list[list[Any]]:
         """Return rows of equal length in parts of `rows_at_once`."""
         size = self.rows_at_once or len(rows)
         return [rows] if len(rows) <= size else [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
-def cuts_updates(loader: Any) -> bool:
+def splits_steps(loader: Any) -> bool:
     """Return whether the batches of a loader hold the rows of whole optimizer steps, which are split."""
-    return any(isinstance(collator, SplitCollator) for collator in _collators(loader))
+    return any(isinstance(collator, SplitCollator) for collator in _iterate_collators(loader))
 
 
-def cuts_batches(loader: Any) -> bool:
+def splits_batches(loader: Any) -> bool:
     """Return whether the batches of a loader may be split into micro-batches."""
-    return any(getattr(collator, "cuts", False) for collator in _collators(loader))
+    return any(getattr(collator, "splits_batches", False) for collator in _iterate_collators(loader))
 
 
-def _collators(loader: Any) -> Iterator[Any]:
+def _iterate_collators(loader: Any) -> Iterator[Any]:
     """Yield the collator of a loader, the one inside it, and so on."""
     collator = getattr(loader, "collate_fn", None)
     while collator is not None:
@@ -285,7 +287,7 @@ def _collators(loader: Any) -> Iterator[Any]:
         collator = getattr(collator, "data_collator", None)
 
 
-def pads_to_multiple_of(collator: Any) -> int | None:
+def find_pad_multiple(collator: Any) -> int | None:
     """Return the multiple to which a collator, or the one inside it, rounds lengths up."""
     while collator is not None:
         multiple = getattr(collator, "pad_to_multiple_of", None)
@@ -307,7 +309,7 @@ class PaddingMeter:
     >>> meter.add([{"input_ids": range(length)} for length in (10, 300, 11, 290)])
     >>> f"{meter.share_of_padding:.0%}, {meter.saved:.0%}"
     '49%, 48%'
-    >>> meter.advice()
+    >>> meter.advise()
     '49 % of the tokens are padding: split_by_length=True would save 48 % of the tokens'
     """
 
@@ -321,7 +323,7 @@ class PaddingMeter:
     def add(self, rows: Sequence[Any]) -> None:
         """Count a batch that is not collated yet."""
         if self.batches_left > 0:
-            self._count(_columns(rows))
+            self._add_lengths(_measure_columns(rows))
 
     def add_batch(self, batch: Any) -> None:
         """Count a collated batch by its masks; one without masks, or not on the CPU, is not counted."""
@@ -333,7 +335,7 @@ class PaddingMeter:
             for mask in masks
             if isinstance(mask, torch.Tensor) and mask.ndim == 2 and mask.device.type == "cpu"
         ]
-        self._count(list(dict.fromkeys(columns)))
+        self._add_lengths(list(dict.fromkeys(columns)))
 
     @property
     def share_of_padding(self) -> float:
@@ -345,7 +347,7 @@ class PaddingMeter:
         """The share of tokens that `split_by_length` would save."""
         return 1 - self.split / self.padded if self.padded else 0.0
 
-    def advice(self, least: float = 0.2) -> str | None:
+    def advise(self, least: float = 0.2) -> str | None:
         """Return a line of advice, if at least the share `least` would be saved."""
         if self.saved < least:
             return None
@@ -354,15 +356,15 @@ class PaddingMeter:
             f"{self.saved * 100:.0f} % of the tokens"
         )
 
-    def _count(self, columns: list[tuple[int, ...]]) -> None:
+    def _add_lengths(self, columns: list[tuple[int, ...]]) -> None:
         if not columns:
             return
         self.batches_left -= 1
-        order, runs = _plan(columns, self.overhead)
+        order, runs = _plan_runs(columns, self.overhead)
         self.real += sum(map(sum, columns))
-        self.padded += _area(columns, order)
-        self.split += sum(_area(columns, [order[place] for place in run]) for run in runs)
+        self.padded += _compute_area(columns, order)
+        self.split += sum(_compute_area(columns, [order[place] for place in run]) for run in runs)
 
 
-def _area(columns: list[tuple[int, ...]], rows: list[int]) -> int:
+def _compute_area(columns: list[tuple[int, ...]], rows: list[int]) -> int:
     return len(rows) * sum(max(column[row] for row in rows) for column in columns)

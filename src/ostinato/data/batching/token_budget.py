@@ -28,11 +28,11 @@ from ..samplers.buckets import (
 from ..sizes import is_iterable
 from ..step_schedule import Cut
 
-SAMPLE = 512  # rows whose mean length estimates the rows per batch
+SAMPLED_ROWS = 512  # rows whose mean length estimates the rows per batch
 WHOLE_STEPS = 8
 
 
-class Past(NamedTuple):
+class PastSettings(NamedTuple):
     """The settings by which a run made its batches, from batch number `batch` of an epoch on."""
 
     epoch: int
@@ -40,7 +40,7 @@ class Past(NamedTuple):
     cut: Cut
 
 
-class Step(NamedTuple):
+class StepBatches(NamedTuple):
     """One batch for every process; the last `padding_batches` of them are padding batches with rows of others."""
 
     batches: list[Numbers]
@@ -89,7 +89,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         self.multiple = pad_to_multiple_of or 1
         self.window = window
         self.epoch = 0
-        self._past: list[Past] = []
+        self._past: list[PastSettings] = []
         self._steps_in: dict[int, int] = {}
         self._has_padding_batch: dict[int, bool] = {}
 
@@ -97,7 +97,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         return self.batches_in(self.epoch)
 
     def __iter__(self) -> Iterator[list[int]]:
-        return self.batches(self.epoch)
+        return self.iterate_batches(self.epoch)
 
     def set_epoch(self, epoch: int) -> None:
         if epoch != self.epoch and not self.lengths.is_cached:  # rows may have changed
@@ -116,7 +116,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         }
 
     @property
-    def past(self) -> list[Past]:
+    def past(self) -> list[PastSettings]:
         """The settings by which a run has made its batches; the last are the current ones.
 
         An epoch that is finished with another budget or number of processes than it was begun with keeps its batches
@@ -125,24 +125,24 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         return self._past
 
     @past.setter
-    def past(self, past: list[Past]) -> None:
+    def past(self, past: list[PastSettings]) -> None:
         self._past = past
         self._steps_in.clear()
         self._has_padding_batch.clear()
 
     def rows_of(self, epoch: int, batches: range) -> list[int]:
         """Return the rows, over all processes, of some batches of an epoch."""
-        steps = islice(self._steps(epoch), batches.start, batches.stop)
+        steps = islice(self._iterate_steps(epoch), batches.start, batches.stop)
         return [row for step in steps for row in step.rows.tolist()]
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[list[int]]:
+    def iterate_batches(self, epoch: int, start: int = 0) -> Iterator[list[int]]:
         """Yield this process's batches of an epoch from number `start` on. For earlier ones only lengths are read.
 
         >>> sampler = TokenBudgetBatchSampler([4, 4, 4, 4], max_tokens=8, seed=0)
-        >>> list(sampler.batches(3, start=1)) == list(sampler.batches(3))[1:]
+        >>> list(sampler.iterate_batches(3, start=1)) == list(sampler.iterate_batches(3))[1:]
         True
         """
-        for step in islice(self._steps(epoch), start, None):
+        for step in islice(self._iterate_steps(epoch), start, None):
             yield step.batches[self.rank].tolist()
 
     def batches_in(self, epoch: int) -> int:
@@ -154,25 +154,25 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         if epoch not in self._steps_in:
             if self.lengths.is_cached:
                 self.lengths.read_all()  # in the order of the data set, which is fastest
-            self._steps_in[epoch] = sum(1 for _ in self._steps(epoch))
+            self._steps_in[epoch] = sum(1 for _ in self._iterate_steps(epoch))
         return self._steps_in[epoch]
 
     def real_rows(self, batch_number: int) -> int | None:
         """Return 0 if batch `batch_number` (from 0) of the current epoch is a padding batch; None: all rows count."""
         epoch = self.epoch
         if epoch not in self._has_padding_batch:
-            self._has_padding_batch[epoch] = self._is_padding_batch(self._last_step(epoch))
+            self._has_padding_batch[epoch] = self._is_padding_batch(self._find_last_step(epoch))
         return 0 if self._has_padding_batch[epoch] and batch_number == self.batches_in(epoch) - 1 else None
 
-    def _is_padding_batch(self, step: Step | None) -> bool:
+    def _is_padding_batch(self, step: StepBatches | None) -> bool:
         return step is not None and self.rank >= self.world_size - step.padding_batches
 
     # Windows
 
-    def _steps(self, epoch: int) -> Iterator[Step]:
+    def _iterate_steps(self, epoch: int) -> Iterator[StepBatches]:
         rows = permute_rows(len(self.lengths), self.seed, epoch)
-        for cut, count in self._parts(epoch):
-            steps = self._steps_of(rows, epoch, cut)
+        for cut, count in self._iterate_parts(epoch):
+            steps = self._iterate_part(rows, epoch, cut)
             if count is None:
                 yield from steps
                 return
@@ -181,7 +181,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             seen = np.concatenate([step.rows for step in taken]) if taken else rows[:0]
             rows = rows[~np.isin(rows, seen)]
 
-    def _parts(self, epoch: int) -> Iterator[tuple[Cut, int | None]]:
+    def _iterate_parts(self, epoch: int) -> Iterator[tuple[Cut, int | None]]:
         """Yield the settings that make the batches of an epoch, and how many with each; None: all that are left."""
         earlier = [each for each in self._past if (each.epoch, each.batch) <= (epoch, 0)]
         inside = [each for each in self._past if each.epoch == epoch and each.batch > 0]
@@ -191,52 +191,52 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             cut, done = change.cut, change.batch
         yield cut, None
 
-    def _steps_of(self, rows: Numbers, epoch: int, cut: Cut) -> Iterator[Step]:
-        bounds = self._bounds(rows, cut)
+    def _iterate_part(self, rows: Numbers, epoch: int, cut: Cut) -> Iterator[StepBatches]:
+        bounds = self._find_bounds(rows, cut)
         for number in range(len(bounds) - 1):
-            yield from self._window(rows[bounds[number] : bounds[number + 1]], epoch, number, cut)
+            yield from self._build_window(rows[bounds[number] : bounds[number + 1]], epoch, number, cut)
 
-    def _last_step(self, epoch: int) -> Step | None:
-        if len(list(self._parts(epoch))) > 1:
-            return next(reversed(list(self._steps(epoch))), None)
+    def _find_last_step(self, epoch: int) -> StepBatches | None:
+        if len(list(self._iterate_parts(epoch))) > 1:
+            return next(reversed(list(self._iterate_steps(epoch))), None)
         rows = permute_rows(len(self.lengths), self.seed, epoch)
-        bounds = self._bounds(rows, self.cut)
-        return self._window(rows[bounds[-2] :], epoch, len(bounds) - 2, self.cut)[-1] if len(rows) else None
+        bounds = self._find_bounds(rows, self.cut)
+        return self._build_window(rows[bounds[-2] :], epoch, len(bounds) - 2, self.cut)[-1] if len(rows) else None
 
-    def _bounds(self, rows: Numbers, cut: Cut) -> list[int]:
+    def _find_bounds(self, rows: Numbers, cut: Cut) -> list[int]:
         """Return the bounds of windows. All but the last hold a multiple of `world_size` rows: one per process."""
         if len(rows) == 0:
             return [0]
-        max_tokens, world_size, multiple, window = _taken_apart(cut)
-        mean = float(_padded(self.lengths.read_array(rows[:SAMPLE]), multiple).mean())
+        max_tokens, world_size, multiple, window = _unpack_cut(cut)
+        mean = float(_pad_lengths(self.lengths.read_array(rows[:SAMPLED_ROWS]), multiple).mean())
         # Windows are counted in batches; for many processes in several, or few steps of a window would be complete.
         batches = -(-world_size // WHOLE_STEPS)
         unit = -(-max(1, int(batches * max_tokens / mean)) // world_size) * world_size
         bounds = compute_window_bounds(-(-len(rows) // unit), window)
         return [min(bound * unit, len(rows)) for bound in bounds]
 
-    def _window(self, rows: Numbers, epoch: int, number: int, cut: Cut) -> list[Step]:
+    def _build_window(self, rows: Numbers, epoch: int, number: int, cut: Cut) -> list[StepBatches]:
         """Return the steps of one window in the order they are taken."""
-        max_tokens, world_size, multiple, _ = _taken_apart(cut)
+        max_tokens, world_size, multiple, _ = _unpack_cut(cut)
         lengths = self.lengths.read_array(rows)
-        rows, padded = sort_by_length(rows, lengths), _padded(-np.sort(-lengths), multiple)
-        self._tell_of_long_rows(rows, padded)
-        starts = cut_evenly(padded, max_tokens, world_size)
+        rows, padded = sort_by_length(rows, lengths), _pad_lengths(-np.sort(-lengths), multiple)
+        self._report_long_rows(rows, padded)
+        starts = divide_evenly(padded, max_tokens, world_size)
         batches = [rows[start:end] for start, end in zip(starts, [*starts[1:], len(rows)], strict=True)]
-        steps = _steps_of(batches, world_size)
+        steps = _group_batches(batches, world_size)
         order = torch.randperm(len(steps), generator=build_window_generator(self.seed, epoch, number)).tolist()
-        return sorted((steps[place] for place in order), key=_with_stand_ins)
+        return sorted((steps[place] for place in order), key=_count_padding_batches)
 
-    def _tell_of_long_rows(self, rows: Numbers, padded: Numbers) -> None:
+    def _report_long_rows(self, rows: Numbers, padded: Numbers) -> None:
         if padded[0] > self.max_tokens:
             note_once(
-                f"row {rows[0]} takes {padded[0]} tokens, more than max_tokens_per_batch={self.max_tokens}: such rows "
-                "are batches of their own",
+                f"row {rows[0]} has {padded[0]} tokens, more than max_tokens_per_batch={self.max_tokens}: each such "
+                "row is a batch of its own",
                 key="rows longer than max_tokens_per_batch",
             )
 
 
-def token_batches(
+def build_token_budget_sampler(
     dataset: Any, settings: LoaderSettings, *, input_name: str = "input_ids", pad_to_multiple_of: int | None = None
 ) -> TokenBudgetBatchSampler:
     """Return the training batches that `max_tokens_per_batch` selects."""
@@ -244,15 +244,13 @@ def token_batches(
     if is_iterable(dataset):
         raise NotSupportedError(
             what=f"max_tokens_per_batch={settings.max_tokens} with a training set that can only be iterated over",
-            why="how many rows fit into each batch, and so where a step of the run stands in the data, is known only "
-            "once all of them are read",
-            fix="pass a data set with numbered rows; or keep per_device_train_batch_size, and put like lengths "
-            "together with train_sampling_strategy='group_by_length' and length_window=-1, which a stream can do",
+            why="the number of rows in each batch, and so the position of a step in the data, is known only after all "
+            "rows are read",
+            fix="pass a data set with numbered rows; or keep per_device_train_batch_size, and group rows of similar "
+            "length with train_sampling_strategy='group_by_length' and length_window=-1, which works for streams",
         )
     if settings.drop_last:
-        note_once(
-            "dataloader_drop_last=True has no effect: with max_tokens_per_batch no batch is less full than others"
-        )
+        note_once("dataloader_drop_last=True has no effect: with max_tokens_per_batch there are no incomplete batches")
     if settings.skips_bad_rows:
         dataset = SkippingRows(dataset)
     return TokenBudgetBatchSampler(
@@ -266,51 +264,51 @@ def token_batches(
     )
 
 
-def _taken_apart(cut: Cut) -> tuple[int, int, int, int | None]:
+def _unpack_cut(cut: Cut) -> tuple[int, int, int, int | None]:
     """Return the tokens, the processes, the multiple of lengths, and the batches of a window."""
     return cut["max_tokens"] or 1, cut["world_size"] or 1, cut["multiple"] or 1, cut["window"]
 
 
-def _padded(lengths: Numbers, multiple: int) -> Numbers:
+def _pad_lengths(lengths: Numbers, multiple: int) -> Numbers:
     # A row without tokens still takes up a row of the batch.
     return np.maximum(-(-lengths // multiple), 1) * multiple
 
 
-def _with_stand_ins(step: Step) -> int:
+def _count_padding_batches(step: StepBatches) -> int:
     return step.padding_batches
 
 
-def _steps_of(batches: list[Numbers], world_size: int) -> list[Step]:
+def _group_batches(batches: list[Numbers], world_size: int) -> list[StepBatches]:
     """Return steps of batches of similar length: processes that wait for one another should have the same work."""
     steps = []
     for start in range(0, len(batches), world_size):
         together = batches[start : start + world_size]
         lacking = world_size - len(together)
-        steps.append(Step(together + [together[0][:1]] * lacking, lacking))
+        steps.append(StepBatches(together + [together[0][:1]] * lacking, lacking))
     return steps
 
 
 # Division ------------------------------------------------------------------------------------------------------------
 
 
-def cut_evenly(lengths: Numbers, max_tokens: int, multiple: int = 1) -> list[int]:
+def divide_evenly(lengths: Numbers, max_tokens: int, multiple: int = 1) -> list[int]:
     """Return where batches begin among rows sorted from long to short: few batches, and as equal as possible.
 
     Their number is a multiple of `multiple` if there are enough rows.
 
-    >>> cut_evenly(np.array([10, 9, 3, 3, 2]), 20), cut_evenly(np.array([10, 9, 3, 3, 2]), 20, multiple=3)
+    >>> divide_evenly(np.array([10, 9, 3, 3, 2]), 20), divide_evenly(np.array([10, 9, 3, 3, 2]), 20, multiple=3)
     ([0, 2], [0, 1, 2])
     """
-    fewest = len(_cut(lengths, max_tokens))
+    fewest = len(_divide_greedily(lengths, max_tokens))
     wanted = -(-fewest // multiple) * multiple
     low, high = 0, max_tokens  # (low, high] holds the smallest budget that needs no more batches than wanted
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if len(_cut(lengths, middle)) <= wanted else (middle, high)
-    return _split(_cut(lengths, high), lengths, wanted)
+        low, high = (low, middle) if len(_divide_greedily(lengths, middle)) <= wanted else (middle, high)
+    return _halve_largest(_divide_greedily(lengths, high), lengths, wanted)
 
 
-def _cut(lengths: Numbers, max_tokens: int) -> list[int]:
+def _divide_greedily(lengths: Numbers, max_tokens: int) -> list[int]:
     """Return where batches begin if each is as large as the budget allows.
 
     The first row of a batch is its longest, and decides how many rows fit.
@@ -323,7 +321,7 @@ def _cut(lengths: Numbers, max_tokens: int) -> list[int]:
     return starts
 
 
-def _split(starts: list[int], lengths: Numbers, wanted: int) -> list[int]:
+def _halve_largest(starts: list[int], lengths: Numbers, wanted: int) -> list[int]:
     """Halve the largest batches until there are `wanted` or no batch has two rows."""
     if len(starts) >= wanted:
         return starts
