@@ -62,7 +62,7 @@ from .core.world import World
 from .data import build, columns
 from .data.batching.split_by_length import flatten_micro_batches
 from .data.collators.default import default_data_collator
-from .data.collators.padding import DataCollatorWithPadding, pads_rows
+from .data.collators.padding import DataCollatorWithPadding, can_pad_rows
 from .data.dataset_errors import build_empty_source_error
 from .data.epoch_position import build_first_schedule, samples_at
 from .data.mixture import Mixture, MixtureSampler, convert_to_mixture
@@ -336,7 +336,7 @@ class Trainer(metaclass=TrainerType):
         self.create_accelerator_and_postprocess()
 
     def _build_default_collator(self) -> Callable[[list[Any]], dict[str, Any]]:
-        if pads_rows(self.processing_class):
+        if can_pad_rows(self.processing_class):
             return DataCollatorWithPadding(self.processing_class)
         return default_data_collator
 

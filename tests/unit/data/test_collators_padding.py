@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ostinato.data.collators.padding import DataCollatorWithPadding, pads_rows
+from ostinato.data.collators.padding import DataCollatorWithPadding, can_pad_rows
 
 
 class Padder:
@@ -141,8 +141,8 @@ def pad_with_one_option(rows, *, return_tensors, **options): ...
     ],
 )
 def test_a_pad_of_another_kind_is_not_taken_for_one_that_pads_rows(pad: Any, expected: bool) -> None:
-    assert pads_rows(type("Processing", (), {"pad": staticmethod(pad) if callable(pad) else pad})) is expected
+    assert can_pad_rows(type("Processing", (), {"pad": staticmethod(pad) if callable(pad) else pad})) is expected
 
 
 def test_what_has_no_pad_pads_no_rows() -> None:
-    assert not pads_rows(None) and not pads_rows(object())
+    assert not can_pad_rows(None) and not can_pad_rows(object())

@@ -204,7 +204,7 @@ def test_seq2seq_without_labels(transformers: Any, trained: Any) -> None:
 @pytest.mark.parametrize("kind", ["pt", "np"])
 def test_seq2seq_labels_that_do_not_fit(trained: Any, kind: str) -> None:
     rows = [{"input_ids": [5], "labels": [1] * 3}, {"input_ids": [5], "labels": [1] * 9}]
-    with pytest.raises(DataError, match="one length"):
+    with pytest.raises(DataError, match="differ in length after padding"):
         DataCollatorForSeq2Seq(trained, padding="max_length", max_length=5, return_tensors=kind)(rows)
     with pytest.raises(DataError, match="row 1"):
         DataCollatorForSeq2Seq(trained)([rows[0], {"input_ids": [5], "labels": None}], return_tensors=kind)

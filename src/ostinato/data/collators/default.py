@@ -47,7 +47,7 @@ def default_data_collator(features: list[Any], return_tensors: str = "pt") -> di
             why="batches are made of torch tensors or numpy arrays",
             fix="use return_tensors='pt' or return_tensors='np'",
         )
-    rows = _as_mappings(features)
+    rows = _to_mappings(features)
     first = rows[0]
     batch: dict[str, Any] = {}
     name, column = "label", join.column
@@ -61,7 +61,7 @@ def default_data_collator(features: list[Any], return_tensors: str = "pt") -> di
             if value is not None and name not in _LABEL_COLUMNS and not isinstance(value, str):
                 batch[name] = column([row[name] for row in rows])
     except (AttributeError, KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
-        raise _explained(rows, name, error) from error
+        raise _build_column_error(rows, name, error) from error
     return batch
 
 
@@ -82,34 +82,34 @@ class DefaultDataCollator:
         return default_data_collator(features, return_tensors or self.return_tensors)
 
 
-def _as_mappings(features: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
+def _to_mappings(features: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
     """Return the rows as mappings; the attributes of objects are their columns."""
     if len(features) == 0:
         raise build_no_rows_error()
     if isinstance(features[0], (dict, Mapping)):
         return features
     if isinstance(features[0], torch.Tensor):  # its attributes are not columns
-        raise _no_mappings(features)
+        raise _build_not_mappings_error(features)
     try:
         return [vars(row) for row in features]
     except TypeError as error:
-        raise _no_mappings(features) from error
+        raise _build_not_mappings_error(features) from error
 
 
 # torch ---------------------------------------------------------------------------------------------------------------
 
 
-def _torch_column(values: list[Any]) -> torch.Tensor:
+def _join_torch_column(values: list[Any]) -> torch.Tensor:
     """Return one tensor of the values of one column."""
     first = values[0]
     if isinstance(first, torch.Tensor):
         return torch.stack(values)
     if isinstance(first, np.ndarray):
         return torch.from_numpy(np.stack(values))
-    return _torch_numbers(values)
+    return _join_torch_numbers(values)
 
 
-def _torch_numbers(values: list[Any]) -> torch.Tensor:
+def _join_torch_numbers(values: list[Any]) -> torch.Tensor:
     """Return a tensor of numbers or nested lists. numpy reads Python lists several times faster than torch does."""
     leaf = values[0]
     while isinstance(leaf, (list, tuple)) and leaf:
@@ -126,7 +126,7 @@ def _torch_numbers(values: list[Any]) -> torch.Tensor:
     return torch.tensor(values)
 
 
-def _torch_label(values: list[Any]) -> torch.Tensor:
+def _join_torch_label(values: list[Any]) -> torch.Tensor:
     """Return the tensor of `label`: a whole number is a class (int64), anything else a target (float32)."""
     first = values[0]
     if isinstance(first, torch.Tensor):
@@ -136,34 +136,34 @@ def _torch_label(values: list[Any]) -> torch.Tensor:
     return torch.from_numpy(np.array(values)).to(dtype)
 
 
-def _torch_label_ids(values: list[Any]) -> torch.Tensor:
+def _join_torch_label_ids(values: list[Any]) -> torch.Tensor:
     """Return the tensor of `label_ids`, one label per token.
 
     Tensors keep their type; for other sequences the first label decides.
     """
     if isinstance(values[0], torch.Tensor):
         return torch.stack(values)
-    dtype = torch.int64 if _is_whole(_first_of(values[0])) else torch.float32
+    dtype = torch.int64 if _is_whole(_find_first(values[0])) else torch.float32
     return torch.from_numpy(np.array(values)).to(dtype)
 
 
 # numpy ---------------------------------------------------------------------------------------------------------------
 
 
-def _numpy_column(values: list[Any]) -> np.ndarray:
+def _join_numpy_column(values: list[Any]) -> np.ndarray:
     if isinstance(values[0], (np.ndarray, torch.Tensor)):
         return np.stack([np.asarray(value) for value in values])
     return np.array(values)
 
 
-def _numpy_label(values: list[Any]) -> np.ndarray:
+def _join_numpy_label(values: list[Any]) -> np.ndarray:
     return np.array(values, dtype=np.int64 if _is_whole(values[0]) else np.float32)
 
 
-def _numpy_label_ids(values: list[Any]) -> np.ndarray:
+def _join_numpy_label_ids(values: list[Any]) -> np.ndarray:
     if isinstance(values[0], np.ndarray):
         return np.stack(values)
-    return np.array(values, dtype=np.int64 if _is_whole(_first_of(values[0])) else np.float32)
+    return np.array(values, dtype=np.int64 if _is_whole(_find_first(values[0])) else np.float32)
 
 
 def _is_whole(label: Any) -> bool:
@@ -171,7 +171,7 @@ def _is_whole(label: Any) -> bool:
     return isinstance(label[()] if isinstance(label, np.ndarray) and label.ndim == 0 else label, (int, np.integer))
 
 
-def _first_of(labels: Any) -> Any:
+def _find_first(labels: Any) -> Any:
     """Return the first of a sequence of labels; a single label is returned as it is."""
     return labels[0] if isinstance(labels, (Sequence, np.ndarray)) and len(labels) > 0 else labels
 
@@ -186,19 +186,19 @@ class _Joiner:
 
 
 _JOINERS = {
-    "pt": _Joiner(_torch_label, _torch_label_ids, _torch_column),
-    "np": _Joiner(_numpy_label, _numpy_label_ids, _numpy_column),
+    "pt": _Joiner(_join_torch_label, _join_torch_label_ids, _join_torch_column),
+    "np": _Joiner(_join_numpy_label, _join_numpy_label_ids, _join_numpy_column),
 }
 
 
 # Errors --------------------------------------------------------------------------------------------------------------
 
 
-def _no_mappings(features: Sequence[Any]) -> RowsError:
+def _build_not_mappings_error(features: Sequence[Any]) -> RowsError:
     return build_rows_error(lambda rows: build_not_a_row_error(features[0], 0, rows))
 
 
-def _explained(found: Sequence[Any], name: str, error: Exception) -> RowsError:
+def _build_column_error(found: Sequence[Any], name: str, error: Exception) -> RowsError:
     """Return why the column `name` of these rows does not make one tensor."""
 
     def build_error(rows: RowNames) -> RowsError:
@@ -206,12 +206,12 @@ def _explained(found: Sequence[Any], name: str, error: Exception) -> RowsError:
         known = known or find_column_fault(found, rows, [name], collator="default_data_collator")
         return known or WrongValueError(
             what=f"column {name!r} of the {rows.source} does not make one tensor",
-            why=f"its values are of type {_types(found, name)}: {error}",
+            why=f"its values are of type {_format_types(found, name)}: {error}",
             fix=f"leave {name!r} out (remove_unused_columns, remove_columns), or pass a data_collator that knows it",
         )
 
     return build_rows_error(build_error)
 
 
-def _types(found: Sequence[Mapping[str, Any]], name: str) -> str:
+def _format_types(found: Sequence[Mapping[str, Any]], name: str) -> str:
     return " and ".join(dict.fromkeys(type(row[name]).__name__ for row in found))

@@ -13,10 +13,10 @@ from ...core.notices import note_once
 from ..collate_errors import build_misaligned_labels_error
 from ..dataset_errors import MissingColumnError, RowNames, RowsError, build_no_rows_error, build_rows_error
 from .default import DefaultDataCollator
-from .token_rows import checked_kind, label_lists, refuse_other_rows
+from .token_rows import check_kind, check_rows, read_label_lists
 
 _USED = {"input_ids", "labels"}
-_NEEDLESS = {"attention_mask", "position_ids"}  # there is no padding; positions are numbered again
+_UNNEEDED = {"attention_mask", "position_ids"}  # there is no padding; positions are numbered again
 
 
 class DataCollatorWithFlattening(DefaultDataCollator):
@@ -56,23 +56,26 @@ class DataCollatorWithFlattening(DefaultDataCollator):
     def __call__(
         self, features: list[Any], return_tensors: str | None = None, separator_id: int | None = None
     ) -> dict[str, Any]:
-        kind = checked_kind(return_tensors or self.return_tensors)
+        kind = check_kind(return_tensors or self.return_tensors)
         separator = self.separator_id if separator_id is None else separator_id
-        ids = _column(features, "input_ids")
-        _say_what_is_left_out(features[0])
-        batch: dict[str, Any] = {"input_ids": _one_row(ids), "labels": _one_row(_labels(features, ids, separator))}
-        batch |= self._positions([len(row) for row in ids])
+        ids = _read_column(features, "input_ids")
+        _report_left_out(features[0])
+        batch: dict[str, Any] = {
+            "input_ids": _concatenate(ids),
+            "labels": _concatenate(_build_labels(features, ids, separator)),
+        }
+        batch |= self._build_positions([len(row) for row in ids])
         if kind == "np":
             return batch
         return {
             name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in batch.items()
         }
 
-    def _positions(self, lengths: list[int]) -> dict[str, Any]:
+    def _build_positions(self, lengths: list[int]) -> dict[str, Any]:
         """Return where each row begins, in the forms that were requested."""
         found: dict[str, Any] = {}
         if self.return_position_ids:
-            found["position_ids"] = _one_row([np.arange(length) + self.position_ids_start for length in lengths])
+            found["position_ids"] = _concatenate([np.arange(length) + self.position_ids_start for length in lengths])
         if self.return_seq_idx:
             found["seq_idx"] = np.repeat(np.arange(len(lengths)), lengths).astype(np.int32)[None]
         if self.return_flash_attn_kwargs:
@@ -82,44 +85,44 @@ class DataCollatorWithFlattening(DefaultDataCollator):
         return found
 
 
-def _column(rows: Sequence[Mapping[str, Any]], name: str) -> list[np.ndarray]:
+def _read_column(rows: Sequence[Mapping[str, Any]], name: str) -> list[np.ndarray]:
     """Return one column of all rows, each as an array."""
     if len(rows) == 0:
         raise build_no_rows_error()
     if not isinstance(rows[0], Mapping):
-        refuse_other_rows(rows)
+        check_rows(rows)
     for place, row in enumerate(rows):
         if row.get(name) is None:
-            raise build_rows_error(partial(_lacking, name, place))
+            raise build_rows_error(partial(_build_missing_error, name, place))
     return [np.asarray(row[name]) for row in rows]
 
 
-def _lacking(name: str, place: int, rows: RowNames) -> RowsError:
+def _build_missing_error(name: str, place: int, rows: RowNames) -> RowsError:
     return MissingColumnError(
         what=f"{rows.full_name(place)} has no {name!r}",
-        why="the rows of a batch are joined to one, so each of them needs the same columns",
+        why="the rows of a batch are concatenated, so all of them need the same columns",
         fix=f"tokenize the data set so that every row has {name!r}",
     )
 
 
-def _labels(rows: Sequence[Mapping[str, Any]], ids: list[np.ndarray], separator: int) -> list[np.ndarray]:
+def _build_labels(rows: Sequence[Mapping[str, Any]], ids: list[np.ndarray], separator: int) -> list[np.ndarray]:
     """Return the labels, or else the ids, with a separator in place of each row's first."""
-    labels = [np.asarray(own) for own in label_lists(rows, "labels")] if "labels" in rows[0] else ids
+    labels = [np.asarray(own) for own in read_label_lists(rows, "labels")] if "labels" in rows[0] else ids
     for number, (own, row) in enumerate(zip(labels, ids, strict=True)):
         if len(own) != len(row):
-            raise build_rows_error(partial(_uneven, number, len(row), len(own)))
+            raise build_rows_error(partial(_build_misaligned_error, number, len(row), len(own)))
     return [np.concatenate([np.full(min(1, len(own)), separator), own[1:]]) for own in labels]
 
 
-def _uneven(place: int, tokens: int, labels: int, rows: RowNames) -> RowsError:
+def _build_misaligned_error(place: int, tokens: int, labels: int, rows: RowNames) -> RowsError:
     return build_misaligned_labels_error(rows, place, "labels", tokens, labels)
 
 
-def _one_row(parts: list[np.ndarray]) -> np.ndarray:
+def _concatenate(parts: list[np.ndarray]) -> np.ndarray:
     return np.concatenate(parts).astype(np.int64)[None]
 
 
-def _say_what_is_left_out(row: Mapping[str, Any]) -> None:
-    left_out = sorted(set(row) - _USED - _NEEDLESS)
+def _report_left_out(row: Mapping[str, Any]) -> None:
+    left_out = sorted(set(row) - _USED - _UNNEEDED)
     if left_out:
         note_once(f"flattening keeps input_ids and labels; left out: {', '.join(left_out)}", key="flattening left out")

@@ -16,11 +16,11 @@ from ..dataset_errors import RowsError, build_rows_error
 from .token_rows import (
     TokenCollator,
     check_mask_token,
-    filled,
-    padding_side,
-    special_places,
-    stacked_ids,
-    without,
+    find_padding_side,
+    find_special_tokens,
+    pad_list,
+    remove_columns,
+    stack_ids,
 )
 
 _IGNORED = -100
@@ -90,50 +90,50 @@ class DataCollatorForLanguageModeling(TokenCollator):
         if not self.mlm:
             raise ConfigError(
                 what="whole_word_mask=True has no effect with mlm=False",
-                why="causal language modeling hides nothing",
+                why="causal language modeling masks no tokens",
                 fix="set mlm=True, or leave whole_word_mask out",
             )
         if self.mask_replace_prob < 1:
-            note_once("whole_word_mask replaces every hidden token by the mask token: mask_replace_prob is set to 1")
+            note_once("whole_word_mask replaces every chosen token by the mask token: mask_replace_prob is set to 1")
         self.mask_replace_prob, self.random_replace_prob = 1.0, 0.0
 
     def torch_mask_tokens(
         self, inputs: Any, special_tokens_mask: Any = None, offset_mapping: Any = None
     ) -> tuple[Any, Any]:
         """Hide tokens of `inputs` (in place), and return the inputs and the labels."""
-        return self._hide(inputs, special_tokens_mask, offset_mapping, _TorchDice(self._generator("pt")))
+        return self._mask_tokens(inputs, special_tokens_mask, offset_mapping, _TorchRandom(self._get_generator("pt")))
 
     def numpy_mask_tokens(
         self, inputs: Any, special_tokens_mask: Any = None, offset_mapping: Any = None
     ) -> tuple[Any, Any]:
         """Hide tokens of an array (in place), and return the inputs and the labels."""
-        return self._hide(inputs, special_tokens_mask, offset_mapping, _NumpyDice(self._generator("np")))
+        return self._mask_tokens(inputs, special_tokens_mask, offset_mapping, _NumpyRandom(self._get_generator("np")))
 
     # Rows to a batch -------------------------------------------------------------------------------------------------
 
     def _collate(self, rows: Sequence[Any], kind: str) -> Any:
         if not isinstance(rows[0], Mapping):
-            ids, real = stacked_ids(self.tokenizer, rows, kind, self.pad_to_multiple_of)
-            return self._labelled({"input_ids": ids}, self._without_tail(np.asarray(ids), real), None, kind)
+            ids, real = stack_ids(self.tokenizer, rows, kind, self.pad_to_multiple_of)
+            return self._add_labels({"input_ids": ids}, self._exclude_tail(np.asarray(ids), real), None, kind)
         offsets = [row.get("offset_mapping") for row in rows]
-        rows = without(rows, "offset_mapping")  # tokenizers do not pad it, models do not take it
+        rows = remove_columns(rows, "offset_mapping")  # tokenizers do not pad it, models do not take it
         if "labels" in rows[0]:
             note_once(
-                "DataCollatorForLanguageModeling makes labels of the tokens: the labels of the rows are not used "
+                "DataCollatorForLanguageModeling uses the tokens as labels: the labels of the rows are not used "
                 "(DataCollatorForSeq2Seq and DataCollatorForTokenClassification keep them)"
             )
             rows = [{**row, "labels": 0} for row in rows]  # keeps the place of the column; lengths may differ
-        batch = self._padded(rows, kind)
-        return self._labelled(batch, self._real_places(batch, rows), offsets, kind)
+        batch = self._pad(rows, kind)
+        return self._add_labels(batch, self._find_real_positions(batch, rows), offsets, kind)
 
-    def _labelled(self, batch: Any, real: np.ndarray, offsets: Any, kind: str) -> Any:
+    def _add_labels(self, batch: Any, real: np.ndarray, offsets: Any, kind: str) -> Any:
         """Return the batch with labels, and with hidden tokens if there are any."""
         special = batch.pop("special_tokens_mask", None)
         if not self.mlm:
-            batch["labels"] = self._next_tokens(batch["input_ids"], real)
+            batch["labels"] = self._build_causal_labels(batch["input_ids"], real)
             return batch
         if self.whole_word_mask:
-            offsets = _filled_offsets(offsets, batch["input_ids"].shape[1], padding_side(self.tokenizer))
+            offsets = _pad_offsets(offsets, batch["input_ids"].shape[1], find_padding_side(self.tokenizer))
         hide = self.torch_mask_tokens if kind == "pt" else self.numpy_mask_tokens
         batch["input_ids"], batch["labels"] = hide(
             batch["input_ids"], special_tokens_mask=special, offset_mapping=offsets if self.whole_word_mask else None
@@ -142,37 +142,37 @@ class DataCollatorForLanguageModeling(TokenCollator):
 
     # Causal ----------------------------------------------------------------------------------------------------------
 
-    def _real_places(self, batch: Any, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    def _find_real_positions(self, batch: Any, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
         """Return which positions of the batch are not padding."""
         ids = np.asarray(batch["input_ids"])
         if "attention_mask" in batch:
             real = np.asarray(batch["attention_mask"]) != 0
         else:
-            side = padding_side(self.tokenizer)
-            real = np.array([filled([True] * len(row["input_ids"]), ids.shape[1], False, side) for row in rows])
-        return real if "attention_mask" in rows[0] else self._without_tail(ids, real)
+            side = find_padding_side(self.tokenizer)
+            real = np.array([pad_list([True] * len(row["input_ids"]), ids.shape[1], False, side) for row in rows])
+        return real if "attention_mask" in rows[0] else self._exclude_tail(ids, real)
 
-    def _pad_ends_texts(self) -> bool:
+    def _is_pad_end_of_text(self) -> bool:
         pad = getattr(self.tokenizer, "pad_token_id", None)
         return pad is not None and pad == getattr(self.tokenizer, "eos_token_id", None)
 
-    def _without_tail(self, ids: np.ndarray, real: np.ndarray) -> np.ndarray:
+    def _exclude_tail(self, ids: np.ndarray, real: np.ndarray) -> np.ndarray:
         """Remove padding that rows without an attention mask may hold: one of a run of pad tokens ends the text."""
-        if self.mlm or not self._pad_ends_texts():
+        if self.mlm or not self._is_pad_end_of_text():
             return real
-        tail = _tail(ids == self.tokenizer.pad_token_id, padding_side(self.tokenizer))
+        tail = _find_tail(ids == self.tokenizer.pad_token_id, find_padding_side(self.tokenizer))
         if (tail & real).any():
             note_once(
                 "rows without attention_mask end in several pad tokens, which are also the end-of-text token: all but "
-                "one are taken for padding. Keep the attention_mask of the tokenizer to leave no doubt"
+                "one are treated as padding. Keep the attention_mask of the tokenizer to make this explicit"
             )
         return real & ~tail
 
-    def _next_tokens(self, ids: Any, real: np.ndarray) -> Any:
+    def _build_causal_labels(self, ids: Any, real: np.ndarray) -> Any:
         """Return the tokens as labels; padding does not count."""
         ignored = ~real
         pad = getattr(self.tokenizer, "pad_token_id", None)
-        if pad is not None and not self._pad_ends_texts():
+        if pad is not None and not self._is_pad_end_of_text():
             ignored = ignored | (np.asarray(ids) == pad)
         labels = ids.clone() if isinstance(ids, torch.Tensor) else ids.copy()
         labels[torch.from_numpy(ignored) if isinstance(ids, torch.Tensor) else ignored] = _IGNORED
@@ -180,28 +180,30 @@ class DataCollatorForLanguageModeling(TokenCollator):
 
     # Masked ----------------------------------------------------------------------------------------------------------
 
-    def _hide(self, inputs: Any, special: Any, offsets: Any, dice: _TorchDice | _NumpyDice) -> tuple[Any, Any]:
+    def _mask_tokens(
+        self, inputs: Any, special: Any, offsets: Any, draws: _TorchRandom | _NumpyRandom
+    ) -> tuple[Any, Any]:
         """Choose tokens, make labels of them, replace most of them. The order of the draws is that of transformers."""
-        special = special_places(self.tokenizer, inputs) if special is None else np.asarray(special).astype(bool)
-        labels, shape = dice.copy(inputs), tuple(inputs.shape)
+        special = find_special_tokens(self.tokenizer, inputs) if special is None else np.asarray(special).astype(bool)
+        labels, shape = draws.copy(inputs), tuple(inputs.shape)
         if self.whole_word_mask:
-            starts = _word_starts(special, offsets)
-            hidden = dice.adopted(_whole_words(dice.flips(starts, self.mlm_probability), starts, special))
+            starts = _find_word_starts(special, offsets)
+            hidden = draws.convert(_extend_to_words(draws.draw_where(starts, self.mlm_probability), starts, special))
         else:
-            hidden = dice.flips(~special, self.mlm_probability)
+            hidden = draws.draw_where(~special, self.mlm_probability)
         labels[~hidden] = _IGNORED
 
-        masked = dice.flips_everywhere(shape, self.mask_replace_prob) & hidden
+        masked = draws.draw_everywhere(shape, self.mask_replace_prob) & hidden
         inputs[masked] = self.tokenizer.mask_token_id
         if self.mask_replace_prob >= 1 or self.random_replace_prob <= 0:
             return inputs, labels
 
         share = self.random_replace_prob / (1 - self.mask_replace_prob)
-        replaced = dice.flips_everywhere(shape, share) & hidden & ~masked
-        inputs[replaced] = dice.tokens(replaced, len(self.tokenizer))
+        replaced = draws.draw_everywhere(shape, share) & hidden & ~masked
+        inputs[replaced] = draws.draw_tokens(replaced, len(self.tokenizer))
         return inputs, labels
 
-    def _generator(self, kind: str) -> Any:
+    def _get_generator(self, kind: str) -> Any:
         """Return the generator for `seed`, one per process; None for the global one."""
         if self.seed is None:
             return None
@@ -217,12 +219,12 @@ def _check_share(name: str, value: float | None) -> None:
     if value is None or not 0 <= value <= 1:
         raise ConfigError(
             what=f"{name}={value} is not a share",
-            why="it is the share of tokens to which something happens",
+            why="it is a share of the tokens",
             fix=f"use a number from 0 to 1 for {name}",
         )
 
 
-def _tail(pads: np.ndarray, side: str) -> np.ndarray:
+def _find_tail(pads: np.ndarray, side: str) -> np.ndarray:
     """Return the run of pads at the end (or the start) of each row, without the one next to the text."""
     pads = pads[:, ::-1] if side == "right" else pads
     run = np.logical_and.accumulate(pads, axis=1)
@@ -234,21 +236,21 @@ def _tail(pads: np.ndarray, side: str) -> np.ndarray:
 # Whole words ---------------------------------------------------------------------------------------------------------
 
 
-def _filled_offsets(offsets: list[Any] | None, length: int, side: str) -> np.ndarray:
+def _pad_offsets(offsets: list[Any] | None, length: int, side: str) -> np.ndarray:
     """Return the limits of every token in its text; padding has (0, 0)."""
     if offsets is None or any(row is None for row in offsets):
         lacking = 0 if offsets is None else offsets.index(None)
         raise build_rows_error(
             lambda names: RowsError(
                 what=f"{names.full_name(lacking)} has no 'offset_mapping'",
-                why="whole_word_mask=True tells by the offsets which tokens belong to one word",
+                why="whole_word_mask=True finds the tokens of a word by their offsets",
                 fix="tokenize with return_offsets_mapping=True and keep the column (remove_unused_columns=False)",
             )
         )
-    return np.array([filled([tuple(pair) for pair in row], length, (0, 0), side) for row in offsets])
+    return np.array([pad_list([tuple(pair) for pair in row], length, (0, 0), side) for row in offsets])
 
 
-def _word_starts(special: np.ndarray, offsets: Any) -> np.ndarray:
+def _find_word_starts(special: np.ndarray, offsets: Any) -> np.ndarray:
     """Return where words start: after a special token or a gap in the text."""
     limits = np.asarray(offsets)
     after_break = np.ones(special.shape, dtype=bool)
@@ -256,7 +258,7 @@ def _word_starts(special: np.ndarray, offsets: Any) -> np.ndarray:
     return after_break & ~special
 
 
-def _whole_words(chosen: Any, starts: np.ndarray, special: np.ndarray) -> np.ndarray:
+def _extend_to_words(chosen: Any, starts: np.ndarray, special: np.ndarray) -> np.ndarray:
     """Return the draws with the value at the start of a word repeated for the whole word."""
     places = np.arange(starts.shape[1])
     start_of = np.maximum.accumulate(np.where(starts, places, 0), axis=1)
@@ -266,7 +268,7 @@ def _whole_words(chosen: Any, starts: np.ndarray, special: np.ndarray) -> np.nda
 # Random numbers ------------------------------------------------------------------------------------------------------
 
 
-class _TorchDice:
+class _TorchRandom:
     """Draw from a generator of torch."""
 
     def __init__(self, generator: torch.Generator | None) -> None:
@@ -275,25 +277,25 @@ class _TorchDice:
     def copy(self, ids: torch.Tensor) -> torch.Tensor:
         return ids.clone()
 
-    def adopted(self, places: np.ndarray) -> torch.Tensor:
+    def convert(self, places: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(places)
 
-    def flips(self, allowed: np.ndarray, share: Any) -> torch.Tensor:
+    def draw_where(self, allowed: np.ndarray, share: Any) -> torch.Tensor:
         """Return True for a share of the allowed positions."""
         chances = torch.full(allowed.shape, float(share))
         chances[torch.from_numpy(~allowed)] = 0.0
         return torch.bernoulli(chances, generator=self._generator).bool()
 
-    def flips_everywhere(self, shape: tuple[int, ...], share: float) -> torch.Tensor:
+    def draw_everywhere(self, shape: tuple[int, ...], share: float) -> torch.Tensor:
         """Return True for a share of all positions."""
         return torch.bernoulli(torch.full(shape, float(share)), generator=self._generator).bool()
 
-    def tokens(self, places: Any, vocabulary: int) -> torch.Tensor:
+    def draw_tokens(self, places: Any, vocabulary: int) -> torch.Tensor:
         """Return random tokens for some positions; one is drawn for every position of the batch."""
         return torch.randint(vocabulary, tuple(places.shape), dtype=torch.long, generator=self._generator)[places]
 
 
-class _NumpyDice:
+class _NumpyRandom:
     """Draw from a generator of numpy."""
 
     def __init__(self, generator: np.random.Generator | None) -> None:
@@ -303,17 +305,17 @@ class _NumpyDice:
     def copy(self, ids: np.ndarray) -> np.ndarray:
         return ids.copy()
 
-    def adopted(self, places: np.ndarray) -> np.ndarray:
+    def convert(self, places: np.ndarray) -> np.ndarray:
         return places
 
-    def flips(self, allowed: np.ndarray, share: Any) -> np.ndarray:
+    def draw_where(self, allowed: np.ndarray, share: Any) -> np.ndarray:
         """Return True for a share of the allowed positions."""
         return self._binomial(1, np.where(allowed, float(share), 0.0), size=allowed.shape).astype(bool)
 
-    def flips_everywhere(self, shape: tuple[int, ...], share: float) -> np.ndarray:
+    def draw_everywhere(self, shape: tuple[int, ...], share: float) -> np.ndarray:
         """Return True for a share of all positions."""
         return self._binomial(1, float(share), size=shape).astype(bool)
 
-    def tokens(self, places: Any, vocabulary: int) -> np.ndarray:
+    def draw_tokens(self, places: Any, vocabulary: int) -> np.ndarray:
         """Return random tokens for some positions."""
         return self._integers(0, vocabulary, size=int(places.sum()), dtype=np.int64)

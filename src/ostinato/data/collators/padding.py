@@ -53,7 +53,7 @@ class DataCollatorWithPadding:
         return batch
 
 
-def pads_rows(processing_class: Any) -> bool:
+def can_pad_rows(processing_class: Any) -> bool:
     """Return whether `pad` pads rows, as that of a tokenizer or a feature extractor does.
 
     The `pad` of an image processor takes images and sizes, and a `pad` that takes any arguments (`*args`) passes them
@@ -79,7 +79,7 @@ def pad_quietly(
     neighbours make one row of the batch.
     """
     try:
-        with _advice_given(tokenizer):
+        with _suppress_pad_advice(tokenizer):
             return tokenizer.pad(rows, **options)
     except Exception as error:
 
@@ -94,7 +94,7 @@ def pad_quietly(
 
 
 @contextmanager
-def _advice_given(tokenizer: Any) -> Iterator[None]:
+def _suppress_pad_advice(tokenizer: Any) -> Iterator[None]:
     """Mark the tokenizer's advice as given during the call, which suppresses it; restore the mark at the end."""
     notes = getattr(tokenizer, "deprecation_warnings", None)
     if not isinstance(notes, dict):

@@ -12,12 +12,12 @@ from ..collate_errors import build_misaligned_labels_error, find_column_fault
 from ..dataset_errors import RowNames, RowsError
 from .token_rows import (
     TokenCollator,
-    filled,
-    label_column,
-    label_lists,
-    padding_side,
-    whole_numbers,
-    without,
+    find_label_column,
+    find_padding_side,
+    pad_list,
+    read_label_lists,
+    remove_columns,
+    to_int64,
 )
 
 
@@ -44,21 +44,23 @@ class DataCollatorForTokenClassification(TokenCollator):
     return_tensors: str = "pt"
 
     def _collate(self, rows: Any, kind: str) -> Any:
-        name = label_column(rows)
-        labels = label_lists(rows, name) if name in rows[0] else None
-        batch = self._padded(without(rows, name), kind)
+        name = find_label_column(rows)
+        labels = read_label_lists(rows, name) if name in rows[0] else None
+        batch = self._pad(remove_columns(rows, name), kind)
         if labels is not None:
-            length, side = batch["input_ids"].shape[1], padding_side(self.tokenizer)
-            batch[name] = whole_numbers(
-                [filled(row, length, self.label_pad_token_id, side) for row in labels],
+            length, side = batch["input_ids"].shape[1], find_padding_side(self.tokenizer)
+            batch[name] = to_int64(
+                [pad_list(row, length, self.label_pad_token_id, side) for row in labels],
                 kind,
-                build_error=partial(_unfit, rows, labels, name, length),
+                build_error=partial(_build_label_error, rows, labels, name, length),
             )
-            _note_what_was_filled(rows, labels)
+            _report_filled_labels(rows, labels)
         return batch
 
 
-def _unfit(found: Sequence[Any], labels: list[list[Any]], name: str, length: int, rows: RowNames) -> RowsError:
+def _build_label_error(
+    found: Sequence[Any], labels: list[list[Any]], name: str, length: int, rows: RowNames
+) -> RowsError:
     """Return the error for labels that are not numbers, or more than there are tokens."""
     known = find_column_fault(found, rows, [name], collator="DataCollatorForTokenClassification", padded=[name])
     place = max(range(len(labels)), key=lambda number: len(labels[number]))
@@ -67,13 +69,13 @@ def _unfit(found: Sequence[Any], labels: list[list[Any]], name: str, length: int
     )
 
 
-def _note_what_was_filled(rows: Sequence[Any], labels: list[list[Any]]) -> None:
+def _report_filled_labels(rows: Sequence[Any], labels: list[list[Any]]) -> None:
     """Report once that a row has more or fewer labels than tokens, which is accepted."""
     for row, own in zip(rows, labels, strict=True):
         if len(own) != len(row["input_ids"]):
             note_once(
-                f"a row with {len(row['input_ids'])} tokens has {len(own)} labels: they are taken in order and filled "
-                "up with -100. Labels of words have to be spread over their sub-words",
+                f"a row with {len(row['input_ids'])} tokens has {len(own)} labels: they are used in order and padded "
+                "with -100. Labels of words have to be aligned with their sub-words",
                 key="labels filled up",
             )
             return

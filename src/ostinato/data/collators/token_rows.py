@@ -37,7 +37,7 @@ class DataCollatorMixin:
     return_tensors: str = "pt"
 
     def __call__(self, features: Sequence[Any], return_tensors: str | None = None) -> Any:
-        kind = checked_kind(return_tensors or self.return_tensors)
+        kind = check_kind(return_tensors or self.return_tensors)
         if len(features) == 0:
             raise build_no_rows_error()
         return self.torch_call(features) if kind == "pt" else self.numpy_call(features)
@@ -81,7 +81,7 @@ class TokenCollator(DataCollatorMixin):
     def _collate(self, rows: Any, kind: str) -> Any:
         raise NotImplementedError
 
-    def _padded(self, rows: Any, kind: str, **more: Any) -> Any:
+    def _pad(self, rows: Any, kind: str, **more: Any) -> Any:
         """Return the inputs of the rows, padded to one length."""
         return pad_rows(
             self.tokenizer,
@@ -94,7 +94,7 @@ class TokenCollator(DataCollatorMixin):
         )
 
 
-def checked_kind(return_tensors: str) -> str:
+def check_kind(return_tensors: str) -> str:
     """Return 'pt' or 'np'; raise for anything else."""
     if return_tensors not in ("pt", "np"):
         raise NotSupportedError(
@@ -131,69 +131,69 @@ def check_mask_token(tokenizer: Any, *, fix: str) -> None:
     if getattr(tokenizer, "mask_token", None) is None:
         raise ConfigError(
             what=f"{type(tokenizer).__name__} has no mask token",
-            why="hidden tokens are replaced by the mask token",
+            why="tokens to predict are replaced by the mask token",
             fix=fix,
         )
 
 
-def padding_side(tokenizer: Any) -> str:
+def find_padding_side(tokenizer: Any) -> str:
     """Return the side on which the tokenizer pads short rows."""
     return getattr(tokenizer, "padding_side", "right")
 
 
-def filled(values: list[Any], length: int, filler: Any, side: str) -> list[Any]:
+def pad_list(values: list[Any], length: int, filler: Any, side: str) -> list[Any]:
     """Return the values, filled up to a length on one side."""
     gap = [filler] * (length - len(values))
     return values + gap if side == "right" else gap + values
 
 
-def rounded_up(length: int, multiple: int | None) -> int:
+def round_up(length: int, multiple: int | None) -> int:
     """Return the length, or the next multiple above it."""
     return length if not multiple else -(-length // multiple) * multiple
 
 
-def stacked_ids(tokenizer: Any, rows: Sequence[Any], kind: str, multiple: int | None = None) -> tuple[Any, np.ndarray]:
+def stack_ids(tokenizer: Any, rows: Sequence[Any], kind: str, multiple: int | None = None) -> tuple[Any, np.ndarray]:
     """Return plain rows of ids as one matrix, and which of its positions are not padding."""
     try:
         lengths = [len(row) for row in rows]
     except TypeError as error:
-        raise build_rows_error(partial(_no_sequence, rows)) from error
+        raise build_rows_error(partial(_build_no_sequence_error, rows)) from error
     if isinstance(rows[0], str):  # numpy would convert text to a number
-        raise build_rows_error(partial(_no_sequence, rows))
-    length = rounded_up(max(lengths), multiple)
-    side = padding_side(tokenizer)
-    real = np.array([filled([True] * own, length, False, side) for own in lengths])
+        raise build_rows_error(partial(_build_no_sequence_error, rows))
+    length = round_up(max(lengths), multiple)
+    side = find_padding_side(tokenizer)
+    real = np.array([pad_list([True] * own, length, False, side) for own in lengths])
     if not real.all():
         check_pad_token(tokenizer)
-    ids = np.full(real.shape, 0 if real.all() else tokenizer.pad_token_id, dtype=_id_type(rows[0], kind))
+    ids = np.full(real.shape, 0 if real.all() else tokenizer.pad_token_id, dtype=_choose_id_type(rows[0], kind))
     try:
         for line, place, row in zip(ids, real, rows, strict=True):
             line[place] = np.asarray(row)
     except (TypeError, ValueError) as error:
-        raise build_rows_error(partial(_no_sequence, rows)) from error
+        raise build_rows_error(partial(_build_no_sequence_error, rows)) from error
     return (torch.from_numpy(ids) if kind == "pt" else ids), real
 
 
-def ids_of(rows: Sequence[Any], place: int) -> Any:
+def read_ids(rows: Sequence[Any], place: int) -> Any:
     """Return the ids of a row that is a mapping."""
     try:
         return rows[place]["input_ids"]
     except (KeyError, TypeError) as error:
-        raise build_rows_error(partial(_no_ids, rows, place)) from error
+        raise build_rows_error(partial(_build_no_ids_error, rows, place)) from error
 
 
-def _no_ids(found: Sequence[Any], place: int, rows: RowNames) -> RowsError:
+def _build_no_ids_error(found: Sequence[Any], place: int, rows: RowNames) -> RowsError:
     return find_non_row(found, rows) or build_no_input_error(found[place], place, rows, "input_ids")
 
 
-def _no_sequence(found: Sequence[Any], rows: RowNames) -> RowsError:
+def _build_no_sequence_error(found: Sequence[Any], rows: RowNames) -> RowsError:
     """Return the error for the first row that is not a sequence of ids."""
     odd = [place for place, row in enumerate(found) if np.ndim(row) != 1 or find_odd_leaf(row) is not ONLY_NUMBERS]
     place = odd[0] if odd else 0
     return build_not_a_row_error(found[place], place, rows)
 
 
-def _id_type(row: Any, kind: str) -> Any:
+def _choose_id_type(row: Any, kind: str) -> Any:
     """Return the type of ids: int64, but torch tensors keep theirs in a torch batch, and arrays in a numpy batch."""
     if isinstance(row, torch.Tensor) and kind == "pt":
         return row.numpy().dtype
@@ -203,30 +203,30 @@ def _id_type(row: Any, kind: str) -> Any:
 # Labels --------------------------------------------------------------------------------------------------------------
 
 
-def label_column(rows: Sequence[Any]) -> str:
+def find_label_column(rows: Sequence[Any]) -> str:
     """Return the column that holds the labels: `label` where there is one, otherwise `labels`."""
     if not isinstance(rows[0], Mapping):
-        refuse_other_rows(rows)
+        check_rows(rows)
     return "label" if "label" in rows[0] else "labels"
 
 
-def without(rows: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:
+def remove_columns(rows: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:
     """Return the rows without some columns."""
     try:
         return [{name: value for name, value in row.items() if name not in names} for row in rows]
     except AttributeError:
-        refuse_other_rows(rows)
+        check_rows(rows)
         raise
 
 
-def refuse_other_rows(rows: Sequence[Any]) -> None:
+def check_rows(rows: Sequence[Any]) -> None:
     """Raise the error for the first row that is not a dict, if there is one."""
     known = build_rows_error(partial(find_non_row, rows))
     if known is not None:
         raise known
 
 
-def label_lists(rows: Sequence[Mapping[str, Any]], name: str) -> list[list[Any]]:
+def read_label_lists(rows: Sequence[Mapping[str, Any]], name: str) -> list[list[Any]]:
     """Return the labels of every row as lists."""
     labels = []
     for number, row in enumerate(rows):
@@ -237,7 +237,7 @@ def label_lists(rows: Sequence[Mapping[str, Any]], name: str) -> list[list[Any]]
     return labels
 
 
-def whole_numbers(values: list[Any], kind: str, *, build_error: Callable[[RowNames], RowsError]) -> Any:
+def to_int64(values: list[Any], kind: str, *, build_error: Callable[[RowNames], RowsError]) -> Any:
     """Return lists of one length as int64; if they are not, raise the error that `build_error` returns."""
     if len({len(row) for row in values if isinstance(row, list)}) > 1:
         raise build_rows_error(build_error)
@@ -251,9 +251,9 @@ def whole_numbers(values: list[Any], kind: str, *, build_error: Callable[[RowNam
 # Special tokens ------------------------------------------------------------------------------------------------------
 
 
-def special_places(tokenizer: Any, ids: Any) -> np.ndarray:
+def find_special_tokens(tokenizer: Any, ids: Any) -> np.ndarray:
     """Return where the special tokens are, padding included."""
-    ask = getattr(tokenizer, "get_special_tokens_mask", None)
-    if ask is None:
+    get_mask = getattr(tokenizer, "get_special_tokens_mask", None)
+    if get_mask is None:
         return np.isin(np.asarray(ids), list(tokenizer.all_special_ids))
-    return np.array([ask(row, already_has_special_tokens=True) for row in ids.tolist()], dtype=bool)
+    return np.array([get_mask(row, already_has_special_tokens=True) for row in ids.tolist()], dtype=bool)
