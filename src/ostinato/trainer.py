@@ -43,7 +43,7 @@ from .callbacks.handler import CallbackHandler, emit
 from .checkpoint import callback_tensors, save_parts
 from .checkpoint.file_names import TRAINER_STATE_NAME
 from .checkpoint.layouts import open_checkpoint
-from .checkpoint.run_directory import RunHome
+from .checkpoint.run_directory import RunDirectory
 from .compat.accelerator import AcceleratorView
 from .compat.legacy_names import absent, note_overrides_without_effect
 from .core import metrics_text
@@ -212,7 +212,7 @@ class Trainer(metaclass=TrainerType):
     accelerator: AcceleratorView  # a view on the strategy, for subclasses
     _memory_tracker: MemoryTracker
     _run: Run | None  # the current run, or the last
-    _run_home: RunHome  # its directory
+    _run_home: RunDirectory  # its directory
     _train_window: MetricWindow | None
     _publishing: publisher.Publisher | None = None
     _compiled: called_model.Compiled | None = None
@@ -383,7 +383,7 @@ class Trainer(metaclass=TrainerType):
         self._created_lr_scheduler = False
         self._eval_dataloaders = {}
         self._run = None
-        self._run_home = RunHome()
+        self._run_home = RunDirectory()
         self._train_window = None
         self._output_names = OutputNames()
 

@@ -19,7 +19,7 @@ from ostinato.checkpoint import weights
 from ostinato.checkpoint.atomic import verify
 from ostinato.checkpoint.transformers import read
 from ostinato.checkpoint.transformers.convert import convert
-from ostinato.checkpoint.transformers.detect import is_foreign
+from ostinato.checkpoint.transformers.detect import is_from_transformers
 from ostinato.core.errors import CheckpointError
 from tests.support import tiny
 from tests.support.apis import Api, guest
@@ -208,7 +208,7 @@ def test_it_matters_what_is_restored(their_runs: Any, tmp_path: Path, monkeypatc
             patched.setattr(read, part, lambda *args, **kwargs: None)
             assert not outcome(), part
     with monkeypatch.context() as patched:
-        patched.setattr(read, "_place", lambda *args: (1, 0))
+        patched.setattr(read, "_find_position", lambda *args: (1, 0))
         assert not outcome()
 
 
@@ -255,7 +255,7 @@ def test_exported_checkpoints_are_still_ours(tmp_path: Path) -> None:
     whole = run("ostinato", tmp_path, case, exports=True)
     checkpoint = tmp_path / "checkpoint-8"
     verify(checkpoint)
-    assert not is_foreign(checkpoint)
+    assert not is_from_transformers(checkpoint)
     resumed = run("ostinato", tmp_path / "on", case, checkpoint, save_strategy="no")
     assert_same_end(whole, resumed)
     assert resumed.state.log_history[-1]["train_loss"] == whole.state.log_history[-1]["train_loss"]
@@ -335,7 +335,7 @@ def test_our_checkpoint_converted_to_theirs(their_runs: Any, tmp_path: Path) -> 
     for step in (2, 3):
         converted = tmp_path / f"checkpoint-{step}"
         convert(tmp_path / "ours" / converted.name, converted, to="transformers")
-        assert is_foreign(converted)
+        assert is_from_transformers(converted)
         theirs = run("transformers", tmp_path / "theirs", case, converted, save_strategy="no", **sparse)
         assert_same(weights_of(whole), weights_of(theirs), "weights")
         again = run("ostinato", tmp_path / "again", case, converted, save_strategy="no", **sparse)

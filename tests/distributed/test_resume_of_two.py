@@ -18,5 +18,5 @@ def test_two_processes(tmp_path: Path) -> None:
     assert first["noisy"] == "in process 1, the batch of step 4 has other rows, or other values in them: x"
     assert first["from step"] == 4 and first["equal"] is True
     assert first["refused"].startswith("No valid checkpoint found in output directory")
-    passed_over = [line for line in said.splitlines() if "checkpoint-6 is passed over" in line]
+    passed_over = [line for line in said.splitlines() if "checkpoint-6 is skipped" in line]
     assert len(passed_over) == 2, "once by each resumption, and by one process"

@@ -14,7 +14,7 @@ import torch
 
 from ostinato.checkpoint.atomic import find_damage
 from ostinato.checkpoint.identity import read_run_id
-from ostinato.checkpoint.verify import judge
+from ostinato.checkpoint.verify import check_checkpoint
 from ostinato.core.errors import CheckpointError
 from tests.support import tiny
 from tests.support.apis import Api
@@ -122,16 +122,18 @@ def test_the_checkpoint_before_is_taken_and_one_line_says_why(
         capsys.readouterr()
         resumed.train(resume_from_checkpoint=True)
         said = capsys.readouterr().err.splitlines()
-        moved = [line for line in said if "is of another run and is kept as" in line]
+        moved = [line for line in said if "belongs to another run and is moved to" in line]
         assert not moved or name == "run.json", "who cannot say whose it is is nobody's, and never deleted"
         about = [line for line in said if "checkpoint-4" in line and line not in moved]
         assert len(about) == 1, said
-        assert about[0].startswith(f"ostinato: {home}/checkpoint-4 is passed over: ") and name in about[0], said
+        assert about[0].startswith(f"ostinato: {home}/checkpoint-4 is skipped: ") and name in about[0], said
         assert f"ostinato: resuming from {home}/checkpoint-2: step 2 of 5" in said
         for key, weight in unbroken.model.state_dict().items():
             assert torch.equal(weight, resumed.model.state_dict()[key]), (name, key)
         owner = read_run_id(home / "checkpoint-2")
-        assert judge(home / "checkpoint-4").is_whole and read_run_id(home / "checkpoint-4") == owner, "made anew"
+        assert check_checkpoint(home / "checkpoint-4").is_whole and read_run_id(home / "checkpoint-4") == owner, (
+            "made anew"
+        )
         names.append(name)
     expected = {"MANIFEST.json", "model.safetensors", "optimizer.safetensors", "loop.json", "trainer_state.json"}
     assert expected <= set(names)
@@ -222,6 +224,6 @@ def test_several_damaged_ones_in_a_row(whole: tuple[Path, Any], tmp_path: Path, 
     resumed = build(tmp_path, save_steps=1)
     resumed.train(resume_from_checkpoint=True)
     said = capsys.readouterr().err
-    assert said.count("is passed over") == 2 and "checkpoint-2: step 2 of 5" in said
+    assert said.count("is skipped") == 2 and "checkpoint-2: step 2 of 5" in said
     for key, weight in whole[1].model.state_dict().items():
         assert torch.equal(weight, resumed.model.state_dict()[key]), key

@@ -26,7 +26,7 @@ from typing import Any
 from ..core.errors import CheckpointError
 from ..core.notices import warn
 from . import io
-from .disk import Sealed, disk, hash_of
+from .disk import Sealed, disk, hash_rest
 from .file_names import (
     BEST_MODEL_NAME,
     LOOP_NAME,
@@ -37,25 +37,25 @@ from .file_names import (
     SCHEDULER_NAME,
     TRAINER_STATE_NAME,
     TRAINING_ARGS_JSON_NAME,
-    is_plain,
+    is_plain_name,
 )
 
 FORMAT = 1
 
-_DEEPEST = 16  # directories inside directories
+_MAX_DEPTH = 16  # directories inside directories
 _STEP = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
 _LEFTOVER = re.compile(rf"\.({PREFIX_CHECKPOINT_DIR}-\d+|{BEST_MODEL_NAME})\.(partial|replaced|trash)")
 _TOKEN = ".writing-"
 _OUR_PARTS = (OPTIMIZER_NAME, SCHEDULER_NAME, LOOP_NAME, RUN_NAME, TRAINING_ARGS_JSON_NAME, "rng-0.json")
 
 
-def _nobody_to_wait_for() -> None:
+def _skip_barrier() -> None:
     pass
 
 
 @contextmanager
 def atomic_directory(
-    target: Path, *, leader: bool = True, barrier: Callable[[], None] = _nobody_to_wait_for
+    target: Path, *, leader: bool = True, barrier: Callable[[], None] = _skip_barrier
 ) -> Iterator[Path]:
     """Yield a scratch directory that becomes `target` once the block has succeeded in every process.
 
@@ -66,15 +66,15 @@ def atomic_directory(
     ...     _ = (scratch / "trainer_state.json").write_text("{}")
     """
     target = Path(target)
-    scratch = scratch_of(target)
+    scratch = find_scratch(target)
     try:
-        failure = _attempt(lambda: prepare(target)) if leader else None
+        failure = _catch_error(lambda: create_scratch(target)) if leader else None
         barrier()  # the directory exists
         try:
             if failure is not None:
                 raise failure
             if not scratch.is_dir():
-                raise _failed_elsewhere(target)
+                raise _build_other_process_error(target)
             # Each process creates a token here and removes it below. Removing takes no space: a full disk cannot hide
             # a failure.
             token = scratch / f"{_TOKEN}{uuid.uuid4().hex}"
@@ -85,30 +85,30 @@ def atomic_directory(
             failure = error
         barrier()  # all processes have written
         if leader and failure is None:
-            failure = _attempt(lambda: _commit(target))
+            failure = _catch_error(lambda: _commit(target))
         barrier()  # the directory has its name, or the commit failed
         failed_elsewhere = failure is None and scratch.exists()
         barrier()  # all processes have seen the outcome
     finally:
         if leader:
-            discard_unseen(scratch)
+            discard_hidden(scratch)
     if failure is not None:
         raise failure
     if failed_elsewhere:
-        raise _failed_elsewhere(target)
+        raise _build_other_process_error(target)
 
 
-def scratch_of(target: Path) -> Path:
+def find_scratch(target: Path) -> Path:
     """Return the directory in which `target` is written until it is complete."""
-    return _beside(target, "partial")
+    return _build_hidden_path(target, "partial")
 
 
-def prepare(target: Path) -> Path:
+def create_scratch(target: Path) -> Path:
     """Create the empty scratch directory beside `target`, for callers that cannot stay inside `atomic_directory`.
 
     Follow it with `seal` and `publish`, or with `abandon`.
     """
-    scratch = scratch_of(target)
+    scratch = find_scratch(target)
     disk().remove(scratch)
     disk().make_directory(scratch)
     return scratch
@@ -119,19 +119,19 @@ def seal(target: Path, known: Mapping[Path, Sealed] | None = None) -> None:
 
     `known` are files that are on the disk already and were hashed while they were written.
     """
-    with _told_by_name(target):
-        _seal(scratch_of(target), target, known or {})
+    with _name_disk_errors(target):
+        _seal(find_scratch(target), target, known or {})
 
 
 def publish(target: Path) -> Path | None:
     """Give the sealed directory its name. Return the new path of what had the name before, to be deleted."""
-    with _told_by_name(target):
-        return _publish(scratch_of(target), target)
+    with _name_disk_errors(target):
+        return _publish(find_scratch(target), target)
 
 
 def abandon(target: Path) -> None:
     """Remove the scratch directory; `target` stays as it was."""
-    discard_unseen(scratch_of(target))
+    discard_hidden(find_scratch(target))
 
 
 def verify(path: Path, *, contents: bool = True, ignoring: Collection[str] = ()) -> None:
@@ -143,7 +143,7 @@ def verify(path: Path, *, contents: bool = True, ignoring: Collection[str] = ())
     >>> verify(Path("out/checkpoint-20"))
     """
     for damage in find_damage(path, contents=contents, ignoring=ignoring):
-        raise _damaged(Path(path), damage.why)
+        raise _build_damage_error(Path(path), damage.why)
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def find_damage(path: Path, *, contents: bool = True, ignoring: Collection[str] 
     manifest = _read_manifest(path)
     if ignoring and isinstance(manifest.get("files"), dict):
         manifest = {**manifest, "files": {k: v for k, v in manifest["files"].items() if k not in ignoring}}
-    yield from _damage_in(path, manifest, contents=contents)
+    yield from _find_damage_in(path, manifest, contents=contents)
 
 
 def has_manifest(path: Path) -> bool:
@@ -182,10 +182,10 @@ def is_checkpoint(path: Path) -> bool:
     >>> is_checkpoint(Path("out/.checkpoint-20.partial"))
     False
     """
-    return why_not_whole(path) is None
+    return find_defect(path) is None
 
 
-def why_not_whole(path: Path) -> str | None:
+def find_defect(path: Path) -> str | None:
     """Return the reason why `is_checkpoint` is False; None if it is True."""
     path = Path(path)
     if has_manifest(path):
@@ -203,7 +203,7 @@ def why_not_whole(path: Path) -> str | None:
     return f"it has neither {MANIFEST_NAME} nor {TRAINER_STATE_NAME}"
 
 
-def left_out(path: Path) -> str:
+def format_skip_key(path: Path) -> str:
     """Return the key under which a directory that is not whole is reported once: several functions examine it."""
     return f"left out: {os.path.realpath(path)}"
 
@@ -214,11 +214,11 @@ def discard(path: Path) -> None:
     >>> discard(Path("out/checkpoint-10"))
     """
     path = Path(path)
-    trash = _beside(path, "trash")
+    trash = _build_hidden_path(path, "trash")
     disk().remove(trash)
     disk().rename(path, trash)
     io.sync_directory(path.parent)
-    discard_unseen(trash)
+    discard_hidden(trash)
 
 
 def sweep_leftovers(output_dir: Path) -> list[str]:
@@ -238,16 +238,16 @@ def sweep_leftovers(output_dir: Path) -> list[str]:
         if match[2] == "replaced" and not os.path.lexists(target):
             disk().rename(output_dir / name, target)
         else:
-            discard_unseen(output_dir / name)
+            discard_hidden(output_dir / name)
         swept.append(name)
     return swept
 
 
-def _beside(target: Path, purpose: str) -> Path:
+def _build_hidden_path(target: Path, purpose: str) -> Path:
     return target.with_name(f".{target.name}.{purpose}")
 
 
-def _attempt(action: Callable[[], object]) -> Exception | None:
+def _catch_error(action: Callable[[], object]) -> Exception | None:
     """Return the error of an action instead of raising it: the next barrier has to be reached before it is raised."""
     try:
         action()
@@ -256,12 +256,12 @@ def _attempt(action: Callable[[], object]) -> Exception | None:
     return None
 
 
-class FailedElsewhere(CheckpointError):
+class OtherProcessError(CheckpointError):
     """Another process could not write its part."""
 
 
-def _failed_elsewhere(target: Path) -> FailedElsewhere:
-    return FailedElsewhere(
+def _build_other_process_error(target: Path) -> OtherProcessError:
+    return OtherProcessError(
         what=f"{target} was not saved",
         why="another process failed while writing its part",
         fix="see the error of that process",
@@ -269,26 +269,26 @@ def _failed_elsewhere(target: Path) -> FailedElsewhere:
 
 
 @contextmanager
-def _told_by_name(target: Path) -> Iterator[None]:
+def _name_disk_errors(target: Path) -> Iterator[None]:
     """Convert errors of the system into one that names the checkpoint."""
     try:
         yield
     except OSError as error:
         if isinstance(error, CheckpointError):
             raise
-        raise io.cannot_write(target, error) from error
+        raise io.build_write_error(target, error) from error
 
 
 def _commit(target: Path) -> None:
     seal(target)
     replaced = publish(target)
     if replaced is not None:
-        discard_unseen(replaced)
+        discard_hidden(replaced)
 
 
 def _seal(scratch: Path, target: Path, known: Mapping[Path, Sealed]) -> None:
     if any(name.startswith(_TOKEN) for name in os.listdir(scratch)):
-        raise _failed_elsewhere(target)
+        raise _build_other_process_error(target)
     if os.path.lexists(scratch / MANIFEST_NAME):
         raise CheckpointError(
             what=f"{target} was not saved",
@@ -297,18 +297,18 @@ def _seal(scratch: Path, target: Path, known: Mapping[Path, Sealed]) -> None:
         )
     match = _STEP.fullmatch(target.name)
     content = {"format": FORMAT, "step": int(match[1]) if match else None, **_seal_directory(scratch, known, depth=0)}
-    manifest = {**content, "sha256": _own_hash(content)}
-    io.create_plain(scratch / MANIFEST_NAME, json.dumps(manifest, indent=1).encode("ascii"))
+    manifest = {**content, "sha256": _hash_manifest(content)}
+    io.create_file(scratch / MANIFEST_NAME, json.dumps(manifest, indent=1).encode("ascii"))
     io.sync_directory(scratch)
 
 
 def _seal_directory(directory: Path, known: Mapping[Path, Sealed], *, depth: int) -> dict[str, Any]:
     """Flush every file to the disk; return what the manifest says about this directory."""
-    if depth > _DEEPEST:
-        raise CheckpointError(what=f"cannot save {directory}", why=f"more than {_DEEPEST} directories deep")
+    if depth > _MAX_DEPTH:
+        raise CheckpointError(what=f"cannot save {directory}", why=f"more than {_MAX_DEPTH} directories deep")
     sealed: dict[str, Any] = {"files": {}, "directories": {}}
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
-        if not is_plain(entry.name):
+        if not is_plain_name(entry.name):
             raise CheckpointError(what=f"cannot save {entry.name!r}", why="its name has a separator in it")
         if entry.is_dir(follow_symlinks=False):
             sealed["directories"][entry.name] = _seal_directory(Path(entry.path), known, depth=depth + 1)
@@ -317,7 +317,7 @@ def _seal_directory(directory: Path, known: Mapping[Path, Sealed], *, depth: int
         else:
             raise CheckpointError(
                 what=f"cannot save {entry.name}",
-                why="it is a link or a special file, and what it leads to is not part of the checkpoint",
+                why="it is a link or a special file, and its target is not part of the checkpoint",
                 fix="copy the file into the checkpoint instead",
             )
     io.sync_directory(directory)
@@ -325,8 +325,8 @@ def _seal_directory(directory: Path, known: Mapping[Path, Sealed], *, depth: int
 
 
 def _seal_file(path: Path, known: Sealed | None) -> dict[str, Any]:
-    if known is None or not known.still_is(path):
-        descriptor = io.open_plain(path)
+    if known is None or not known.is_unchanged(path):
+        descriptor = io.open_regular(path)
         try:
             known = disk().seal(path, descriptor)
         finally:
@@ -334,14 +334,14 @@ def _seal_file(path: Path, known: Sealed | None) -> dict[str, Any]:
     return {"size": known.size, "sha256": known.sha256}
 
 
-def _own_hash(content: Mapping[str, Any]) -> str:
+def _hash_manifest(content: Mapping[str, Any]) -> str:
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def _publish(scratch: Path, target: Path) -> Path | None:
     """Give the directory its name; if that fails, restore the previous state."""
-    aside = _beside(target, "replaced")
+    aside = _build_hidden_path(target, "replaced")
     replaces = os.path.lexists(target)
     if replaces:
         disk().remove(aside)
@@ -358,7 +358,7 @@ def _publish(scratch: Path, target: Path) -> Path | None:
     return aside if replaces else None
 
 
-def discard_unseen(path: Path) -> None:
+def discard_hidden(path: Path) -> None:
     """Delete a directory that is no longer visible; a failure to delete it does not stop a run."""
     try:
         disk().remove(path)
@@ -366,7 +366,7 @@ def discard_unseen(path: Path) -> None:
         warn(f"could not delete {path}: {error}")
 
 
-def _damaged(path: Path, why: str) -> CheckpointError:
+def _build_damage_error(path: Path, why: str) -> CheckpointError:
     return CheckpointError(
         what=f"checkpoint {path} is damaged",
         why=why,
@@ -376,20 +376,20 @@ def _damaged(path: Path, why: str) -> CheckpointError:
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     if not has_manifest(path):
-        raise _damaged(path, f"{MANIFEST_NAME} is missing")
+        raise _build_damage_error(path, f"{MANIFEST_NAME} is missing")
     try:
         manifest = io.read_json(path / MANIFEST_NAME)
     except CheckpointError as error:
-        raise _damaged(path, error.why) from error
+        raise _build_damage_error(path, error.why) from error
     if not isinstance(manifest, dict):
-        raise _damaged(path, f"{MANIFEST_NAME} is altered: not an object")
+        raise _build_damage_error(path, f"{MANIFEST_NAME} is altered: not an object")
     content = {name: value for name, value in manifest.items() if name != "sha256"}
     try:
-        intact = manifest.get("sha256") == _own_hash(content)
+        intact = manifest.get("sha256") == _hash_manifest(content)
     except (ValueError, RecursionError):
         intact = False
     if not intact:
-        raise _damaged(path, f"{MANIFEST_NAME} is altered: it does not match its own hash")
+        raise _build_damage_error(path, f"{MANIFEST_NAME} is altered: it does not match its own hash")
     if content.get("format") != FORMAT:
         raise CheckpointError(
             what=f"checkpoint {path} cannot be read",
@@ -399,19 +399,19 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     return content
 
 
-def _damage_in(root: Path, listed: Any, *, contents: bool, prefix: str = "", depth: int = 0) -> Iterator[Damage]:
+def _find_damage_in(root: Path, listed: Any, *, contents: bool, prefix: str = "", depth: int = 0) -> Iterator[Damage]:
     entries = listed.get("files") if isinstance(listed, dict) else None
     directories = listed.get("directories") if isinstance(listed, dict) else None
-    if not isinstance(entries, dict) or not isinstance(directories, dict) or depth > _DEEPEST:
-        yield Damage(MANIFEST_NAME, f"{MANIFEST_NAME} does not list its files as it should")
+    if not isinstance(entries, dict) or not isinstance(directories, dict) or depth > _MAX_DEPTH:
+        yield Damage(MANIFEST_NAME, f"{MANIFEST_NAME} has no valid list of files")
         return
     for name in (*entries, *directories):
-        if not is_plain(name):
+        if not is_plain_name(name):
             yield Damage(MANIFEST_NAME, f"{MANIFEST_NAME} names {name!r}, which leads out of the checkpoint")
             return
     for name, entry in entries.items():
         shown = f"{prefix}{name}"
-        why = _damage_of(root, shown, entry, contents=contents)
+        why = _find_file_damage(root, shown, entry, contents=contents)
         if why is not None:
             yield Damage(shown, why)
     for name, inner in directories.items():
@@ -421,12 +421,12 @@ def _damage_in(root: Path, listed: Any, *, contents: bool, prefix: str = "", dep
         elif not stat.S_ISDIR(os.lstat(root / shown).st_mode):
             yield Damage(shown, f"{shown} is altered: not a directory")
         else:
-            yield from _damage_in(root, inner, contents=contents, prefix=f"{shown}/", depth=depth + 1)
+            yield from _find_damage_in(root, inner, contents=contents, prefix=f"{shown}/", depth=depth + 1)
 
 
-def _damage_of(root: Path, name: str, entry: Any, *, contents: bool) -> str | None:
+def _find_file_damage(root: Path, name: str, entry: Any, *, contents: bool) -> str | None:
     if not isinstance(entry, dict) or not isinstance(entry.get("size"), int) or "sha256" not in entry:
-        return f"{MANIFEST_NAME} says neither size nor hash of {name}"
+        return f"{MANIFEST_NAME} has no size and hash of {name}"
     if not os.path.lexists(root / name):
         return f"{name} is missing"
     if (root / name).is_symlink():
@@ -444,8 +444,8 @@ def _damage_of(root: Path, name: str, entry: Any, *, contents: bool) -> str | No
 
 
 def _measure(path: Path, *, contents: bool) -> tuple[int, str | None]:
-    descriptor = io.open_plain(path)
+    descriptor = io.open_regular(path)
     try:
-        return os.fstat(descriptor).st_size, hash_of(descriptor) if contents else None
+        return os.fstat(descriptor).st_size, hash_rest(descriptor) if contents else None
     finally:
         os.close(descriptor)

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ..core.errors import CheckpointError
-from .snapshot import StandingMemory
+from .snapshot import SnapshotMemory
 
 _NICENESS = 5  # where cores are few, training has priority
-_SILENT = 0.2  # seconds of waiting that need no message
-_BETWEEN_LOOKS = 0.1
+_QUIET_SECONDS = 0.2  # seconds of waiting that need no message
+_SECONDS_BETWEEN_UPDATES = 0.1
 
 # What is being written (None: nothing any more), and how many of how many bytes of it are on the disk, where that is
 # known. Called while training waits for it.
@@ -38,7 +38,7 @@ class Saves:
         self.checkpoint: Path | None = None  # the newest: on the disk, or being written
         self.lost_best: CheckpointError | None = None  # the best model so far, if the disk refused it
         self.has_reported_wait = False
-        self.memory = StandingMemory()
+        self.memory = SnapshotMemory()
         self._name = ""
         self._progress: Callable[[], tuple[int, int]] = _report_unknown
         self._thread: threading.Thread | None = None
@@ -88,12 +88,12 @@ class Saves:
     def _join(self, thread: threading.Thread) -> None:
         """Wait for a save, and show its progress if it takes a while."""
         if self.show is not None:
-            thread.join(_SILENT)
+            thread.join(_QUIET_SECONDS)
             if thread.is_alive():
                 with self.show_save(self._name) as show:
                     while thread.is_alive():
                         show(self._name, *self._progress())
-                        thread.join(_BETWEEN_LOOKS)
+                        thread.join(_SECONDS_BETWEEN_UPDATES)
         thread.join()
 
     @contextmanager

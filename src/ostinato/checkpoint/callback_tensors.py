@@ -19,7 +19,7 @@ from . import training_state, weights
 
 
 @contextmanager
-def lent_weights(trainer: CallbackTensorHost) -> Iterator[None]:
+def use_callback_weights(trainer: CallbackTensorHost) -> Iterator[None]:
     """Give the model the weights that a callback provides, inside the block; usually there are none."""
     with ExitStack() as lent:
         for callback in trainer.callback_handler.callbacks:
@@ -28,7 +28,7 @@ def lent_weights(trainer: CallbackTensorHost) -> Iterator[None]:
         yield
 
 
-def tensor_states(trainer: CallbackTensorHost) -> dict[str, list[Any]]:
+def collect_tensor_states(trainer: CallbackTensorHost) -> dict[str, list[Any]]:
     """Return the tensors that callbacks keep, by class name."""
     states: dict[str, list[Any]] = {}
     for callback in trainer.callback_handler.callbacks:
@@ -42,9 +42,9 @@ def load_tensor_states(trainer: CallbackTensorHost, checkpoint: str | Path) -> N
     callbacks = [one for one in trainer.callback_handler.callbacks if isinstance(one, TensorState)]
     if not callbacks:
         return
-    for callback, state in _matched(callbacks, checkpoint):
+    for callback, state in _match_states(callbacks, checkpoint):
         if state is None:
-            note(f"{type(callback).__name__} begins anew: {Path(checkpoint).name} holds nothing of it")
+            note(f"{type(callback).__name__} starts from the beginning: {Path(checkpoint).name} has no state for it")
         else:
             callback.load_tensor_state(state)
 
@@ -53,12 +53,12 @@ def load_best(trainer: CallbackTensorHost, best: Path) -> None:
     """Load the best weights into the model: the evaluated ones, if a callback provided these."""
     weights.load_weights(trainer.model, best, trainer.strategy.load_model_state)
     callbacks = [one for one in trainer.callback_handler.callbacks if isinstance(one, SwapsWeights)]
-    for callback, state in _matched(callbacks, best) if callbacks else ():
+    for callback, state in _match_states(callbacks, best) if callbacks else ():
         if state is not None:
             callback.load_best_weights(trainer.model, state)
 
 
-def _matched(callbacks: list[Any], checkpoint: str | Path) -> list[tuple[Any, Any]]:
+def _match_states(callbacks: list[Any], checkpoint: str | Path) -> list[tuple[Any, Any]]:
     saved = training_state.load_callback_tensors(checkpoint)
     waiting = {name: list(states) for name, states in saved.items()}
     return [(one, next(iter(_taken(waiting.get(type(one).__name__))), None)) for one in callbacks]

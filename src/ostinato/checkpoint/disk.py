@@ -30,7 +30,7 @@ _DIRECT = getattr(os, "O_DIRECT", 0) if fcntl is not None else 0
 _BLOCK = max(mmap.PAGESIZE, 4096)  # addresses, offsets and lengths of direct writes are multiples of it
 
 # The errors of a disk that cannot take a file. Any other error is a mistake elsewhere.
-_REFUSALS = frozenset(
+_DISK_ERRNOS = frozenset(
     getattr(errno, name)
     for name in (
         "ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "EACCES", "EPERM", "ESTALE", "ETIMEDOUT", "EREMOTEIO", "ENODEV",
@@ -44,18 +44,18 @@ class DiskError(CheckpointError):
     """A checkpoint that the disk refused: no space, an I/O error, no permission to write."""
 
 
-def refused_by_disk(error: BaseException | None) -> bool:
+def is_disk_failure(error: BaseException | None) -> bool:
     """Return whether a save failed because of the disk, so that the next one may succeed.
 
-    >>> refused_by_disk(OSError(errno.ENOSPC, "No space left on device"))
+    >>> is_disk_failure(OSError(errno.ENOSPC, "No space left on device"))
     True
     """
     if isinstance(error, DiskError):
-        return error.errno is None or error.errno in _REFUSALS
+        return error.errno is None or error.errno in _DISK_ERRNOS
     if isinstance(error, CheckpointError):
         return False
     if isinstance(error, OSError):
-        return error.errno in _REFUSALS
+        return error.errno in _DISK_ERRNOS
     # safetensors, where a model writes its weights itself, reports it only in the message.
     return type(error).__name__ == "SafetensorError" and "(os error" in str(error)
 
@@ -68,8 +68,8 @@ class Sealed:
     sha256: str
     mark: tuple[int, ...]
 
-    def still_is(self, path: Path) -> bool:
-        return _mark(os.lstat(path)) == self.mark
+    def is_unchanged(self, path: Path) -> bool:
+        return _read_mark(os.lstat(path)) == self.mark
 
 
 class Disk:
@@ -90,7 +90,7 @@ class Disk:
                 size += len(piece)
                 direct = _write_all(descriptor, piece, direct=direct)
             os.fsync(descriptor)
-            return Sealed(size, digest.hexdigest(), _mark(os.fstat(descriptor)))
+            return Sealed(size, digest.hexdigest(), _read_mark(os.fstat(descriptor)))
         finally:
             os.close(descriptor)
 
@@ -98,7 +98,7 @@ class Disk:
         """Flush a file that was written elsewhere to the disk, and read it for its hash."""
         os.fsync(descriptor)
         status = os.fstat(descriptor)
-        return Sealed(status.st_size, hash_of(descriptor), _mark(status))
+        return Sealed(status.st_size, hash_rest(descriptor), _read_mark(status))
 
     def make_directory(self, path: Path) -> None:
         path.mkdir(parents=True)
@@ -147,7 +147,7 @@ def using(other: Disk) -> Iterator[None]:
         _disk = before
 
 
-def hash_of(descriptor: int) -> str:
+def hash_rest(descriptor: int) -> str:
     """Return the hash of what is left to read."""
     digest = hashlib.sha256()
     while chunk := os.read(descriptor, _CHUNK):
@@ -155,7 +155,7 @@ def hash_of(descriptor: int) -> str:
     return digest.hexdigest()
 
 
-def _mark(status: os.stat_result) -> tuple[int, ...]:
+def _read_mark(status: os.stat_result) -> tuple[int, ...]:
     return (status.st_ino, status.st_size, status.st_mtime_ns)
 
 
@@ -175,22 +175,22 @@ def _write_all(descriptor: int, piece: memoryview, *, direct: bool) -> bool:
     """Write all of a piece; return whether what follows may still be written directly."""
     while len(piece):
         if direct and len(piece) < _BLOCK:  # the end of the file
-            direct = _through_cache(descriptor)
+            direct = _use_page_cache(descriptor)
         whole = len(piece) - len(piece) % _BLOCK if direct else len(piece)
         try:
             written = os.write(descriptor, piece[:whole])
         except OSError as error:
             if not direct or error.errno != errno.EINVAL:
                 raise
-            direct = _through_cache(descriptor)  # the file system requires an alignment other than that of pages
+            direct = _use_page_cache(descriptor)  # the file system requires an alignment other than that of pages
             continue
         if direct and written % _BLOCK:
-            direct = _through_cache(descriptor)
+            direct = _use_page_cache(descriptor)
         piece = piece[written:]
     return direct
 
 
-def _through_cache(descriptor: int) -> bool:
+def _use_page_cache(descriptor: int) -> bool:
     assert fcntl is not None
     fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~_DIRECT)
     return False

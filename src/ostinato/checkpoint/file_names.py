@@ -26,10 +26,10 @@ ADAPTER_WEIGHTS_NAME = "adapter_model.safetensors"
 CONFIG_NAME = "config.json"
 
 
-def is_plain(name: object) -> bool:
+def is_plain_name(name: object) -> bool:
     """Return whether a name found in a file is that of a direct child, and so cannot lead out of its directory.
 
-    >>> is_plain("model.safetensors"), is_plain("../model.safetensors")
+    >>> is_plain_name("model.safetensors"), is_plain_name("../model.safetensors")
     (True, False)
     """
     return (

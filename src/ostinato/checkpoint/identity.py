@@ -25,53 +25,53 @@ from typing import Any
 from ..core.errors import CheckpointError, ConfigError
 from ..core.notices import note_once
 from . import io
-from .atomic import is_checkpoint, left_out, why_not_whole
+from .atomic import find_defect, format_skip_key, is_checkpoint
 from .disk import disk
 from .file_names import MANIFEST_NAME, PREFIX_CHECKPOINT_DIR, RUN_NAME, TRAINER_STATE_NAME
-from .space import in_words
+from .space import format_size
 
 FORMAT = 1
 
-_UNKNOWN = "unknown"  # the directory of checkpoints without an owner
+_NO_OWNER = "unknown"  # the directory of checkpoints without an owner
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # it becomes part of a path
-_FAR_AWAY = 1e11  # seconds; a larger time of saving is not valid
+_MAX_TIME = 1e11  # seconds; a larger time of saving is not valid
 _NUMBERED = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
-_HOME = re.compile(rf"run-{_RUN_ID.pattern}")
+_RUN_DIRECTORY = re.compile(rf"run-{_RUN_ID.pattern}")
 
 
-def new_run_id() -> str:
+def create_run_id() -> str:
     """Return an id that no other run has. Ids sort by the time they were made. No random stream of the run is used.
 
-    >>> new_run_id()
+    >>> create_run_id()
     '20260114-093005-4f1c2a'
     """
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
 
 
-def resumed_run_id(checkpoint: str | Path, damaged: Collection[Path] = ()) -> str:
+def choose_run_id(checkpoint: str | Path, damaged: Collection[Path] = ()) -> str:
     """Return the id to continue with after a checkpoint: its own, unless its run has later checkpoints.
 
     Going back to an earlier checkpoint is a new run, so the later ones are kept and never mixed with the new ones.
     Checkpoints that are known to be `damaged` do not count as later ones: a run cannot continue from them.
 
-    >>> resumed_run_id("out/checkpoint-20")
+    >>> choose_run_id("out/checkpoint-20")
     '20260114-093005-4f1c2a'
     """
     checkpoint = Path(checkpoint)
     run_id = read_run_id(checkpoint)
     if run_id is None:
-        return new_run_id()
+        return create_run_id()
     true_path = Path(os.path.realpath(checkpoint))
     step = step_of(true_path.name)
-    own = [found for found in _find(home_of(true_path), damaged) if found.run_id == run_id]
+    own = [found for found in _find_whole(find_run_directory(true_path), damaged) if found.run_id == run_id]
     later = [found for found in own if step is not None and found.step > step]
     if not later:
         return run_id
     note_once(
-        f"{checkpoint} is not the last checkpoint of its run: what follows is a run of its own. "
-        f"Kept as they are: {_listed(found.path.name for found in later)}"
+        f"{checkpoint} is not the last checkpoint of its run: training continues as a new run. "
+        f"Later checkpoints are kept: {_join_names(found.path.name for found in later)}"
     )
-    return new_run_id()
+    return create_run_id()
 
 
 def write_run_id(directory: str | Path, run_id: str) -> None:
@@ -83,7 +83,7 @@ def write_run_id(directory: str | Path, run_id: str) -> None:
         raise ConfigError(
             what=f"{run_id!r} cannot be the id of a run",
             why="it becomes part of a path: up to 64 letters, digits, - and _, the first a letter or digit",
-            fix="use new_run_id()",
+            fix="use create_run_id()",
         )
     io.write_json(Path(directory) / RUN_NAME, {"format": FORMAT, "run_id": run_id, "saved_at": time.time()})
 
@@ -94,37 +94,37 @@ def read_run_id(directory: str | Path) -> str | None:
     >>> read_run_id("out/checkpoint-20")
     '20260114-093005-4f1c2a'
     """
-    run_id = _read(Path(directory)).get("run_id")
+    run_id = _read_record(Path(directory)).get("run_id")
     return run_id if isinstance(run_id, str) and _RUN_ID.fullmatch(run_id) else None
 
 
-def used_by_others(directory: str | Path, run_id: str) -> list[Path]:
+def find_other_runs(directory: str | Path, run_id: str) -> list[Path]:
     """Return the whole checkpoints in a directory that are not of this run, by step; none if there is no directory.
 
-    >>> used_by_others("out", run_id)
+    >>> find_other_runs("out", run_id)
     [PosixPath('out/checkpoint-10'), PosixPath('out/checkpoint-20')]
     """
-    return [found.path for found in _find(Path(directory)) if found.run_id != run_id]
+    return [found.path for found in _find_whole(Path(directory)) if found.run_id != run_id]
 
 
-def describe_others(paths: Sequence[Path]) -> str:
+def describe_other_runs(paths: Sequence[Path]) -> str:
     """Return one line about checkpoints of other runs, for a run that begins beside them.
 
-    >>> describe_others(used_by_others("out", run_id))
-    'here already, of other runs, and kept: 2 checkpoints, 2.7 GB (out/checkpoint-10, out/checkpoint-20)'
+    >>> describe_other_runs(find_other_runs("out", run_id))
+    'checkpoints of other runs are kept: 2 checkpoints, 2.7 GB (out/checkpoint-10, out/checkpoint-20)'
     """
     taken = sum(file.stat().st_size for path in paths for file in path.rglob("*") if file.is_file())
     counted = f"{len(paths)} checkpoints" if len(paths) != 1 else "1 checkpoint"
-    return f"here already, of other runs, and kept: {counted}, {in_words(taken)} ({_listed(map(str, paths))})"
+    return f"checkpoints of other runs are kept: {counted}, {format_size(taken)} ({_join_names(map(str, paths))})"
 
 
-def make_room(target: str | Path, run_id: str) -> Path | None:
+def move_other_run(target: str | Path, run_id: str) -> Path | None:
     """Move another run's checkpoint away from a name that this run needs; return its new path, None if none was moved.
 
     Call it as late as possible, right before the new one gets the name: nothing is lost if the run dies in between,
     but the old one has moved.
 
-    >>> make_room("out/checkpoint-20", run_id)
+    >>> move_other_run("out/checkpoint-20", run_id)
     PosixPath('out/run-20260114-093005-4f1c2a/checkpoint-20')
     """
     target = Path(target)
@@ -133,7 +133,7 @@ def make_room(target: str | Path, run_id: str) -> Path | None:
     owner = read_run_id(target)
     if owner == run_id:
         return None
-    aside = _free_place(target, owner or _UNKNOWN)
+    aside = _find_free_path(target, owner or _NO_OWNER)
     try:
         aside.parent.mkdir(exist_ok=True)
         disk().rename(target, aside)
@@ -146,44 +146,44 @@ def make_room(target: str | Path, run_id: str) -> Path | None:
             fix="move it away, or give this run another output_dir",
         ) from error
     note_once(
-        f"{target} is of another run and is kept as {aside}; more like it move to the same place",
+        f"{target} belongs to another run and is moved to {aside}; its other checkpoints move there too when needed",
         key=f"moved aside: {target.parent} {run_id}",
     )
     return aside
 
 
-def find_own(path: str | Path, run_id: str) -> Path | None:
+def find_own_checkpoint(path: str | Path, run_id: str) -> Path | None:
     """Return the present path of a checkpoint of this run that was recorded under this path; None if it is gone.
 
     Paths are recorded (as that of the best model is), and a later run may have moved what was there.
 
-    >>> find_own("out/checkpoint-20", run_id)
+    >>> find_own_checkpoint("out/checkpoint-20", run_id)
     PosixPath('out/run-20260114-093005-4f1c2a/checkpoint-20')
     """
     path = Path(path)
-    places = (path, *(home / path.name for home in homes_of(path.parent)))
+    places = (path, *(moved / path.name for moved in list_moved_directories(path.parent)))
     return next((place for place in places if place.is_dir() and read_run_id(place) == run_id), None)
 
 
-def latest_run_checkpoint(directory: str | Path) -> Path | None:
+def find_latest_checkpoint(directory: str | Path) -> Path | None:
     """Return the last checkpoint of the run that saved last, from which `resume_from_checkpoint=True` continues.
 
     Steps of different runs are not comparable: a fresh run at step 20 is newer than an old one's step 500.
     In a directory with a single run this is `get_last_checkpoint`. Checkpoints without an owner count as one run.
 
-    >>> latest_run_checkpoint("out")
+    >>> find_latest_checkpoint("out")
     PosixPath('out/checkpoint-20')
     """
-    return next((path for path in newest_first(directory) if is_checkpoint(path)), None)
+    return next((path for path in list_newest_first(directory) if is_checkpoint(path)), None)
 
 
-def newest_first(directory: str | Path) -> list[Path]:
+def list_newest_first(directory: str | Path) -> list[Path]:
     """Return every checkpoint of every run in a directory, whole or not, in the order of preference for resuming.
 
-    >>> newest_first("out")
+    >>> list_newest_first("out")
     [PosixPath('out/checkpoint-20'), PosixPath('out/checkpoint-10')]
     """
-    waiting = _all_in(Path(directory))
+    waiting = _find_all(Path(directory))
     last_save: dict[str | None, float] = {}
     for one in waiting:
         last_save[one.run_id] = max(one.saved_at, last_save.get(one.run_id, 0.0))
@@ -192,56 +192,58 @@ def newest_first(directory: str | Path) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _FoundCheckpoint:
     path: Path
     step: int
     run_id: str | None
     saved_at: float
 
 
-def _find(directory: Path, damaged: Collection[Path] = ()) -> list[_Found]:
+def _find_whole(directory: Path, damaged: Collection[Path] = ()) -> list[_FoundCheckpoint]:
     """Return every whole checkpoint of every run in a directory, by step, including those that were moved aside."""
     found, known = [], set(map(os.path.realpath, damaged))  # these have been reported already
-    for one in _all_in(directory):
+    for one in _find_all(directory):
         if os.path.realpath(one.path) in known:
             continue
-        reason = why_not_whole(one.path)
+        reason = find_defect(one.path)
         if reason is None:
             found.append(one)
         else:
-            note_once(f"{one.path} is left out: {reason}", key=left_out(one.path))
+            note_once(f"{one.path} is left out: {reason}", key=format_skip_key(one.path))
     return sorted(found, key=lambda one: (one.step, str(one.path)))
 
 
-def _all_in(directory: Path) -> list[_Found]:
+def _find_all(directory: Path) -> list[_FoundCheckpoint]:
     """Return every checkpoint of every run in a directory, whole or not."""
     if not directory.is_dir():
         return []
-    places = [home / name for home in (directory, *homes_of(directory)) for name in os.listdir(home)]
+    places = [
+        parent / name for parent in (directory, *list_moved_directories(directory)) for name in os.listdir(parent)
+    ]
     return [
-        _Found(path, step, read_run_id(path), _saved_at(path))
+        _FoundCheckpoint(path, step, read_run_id(path), _read_save_time(path))
         for path in places
         if (step := step_of(path.name)) is not None and path.is_dir()
     ]
 
 
-def home_of(checkpoint: Path) -> Path:
+def find_run_directory(checkpoint: Path) -> Path:
     """Return the directory that a checkpoint was saved in: one that was moved aside is one directory below it."""
-    return checkpoint.parent.parent if _is_home(checkpoint.parent) else checkpoint.parent
+    return checkpoint.parent.parent if _is_moved_directory(checkpoint.parent) else checkpoint.parent
 
 
-def homes_of(directory: Path) -> list[Path]:
+def list_moved_directories(directory: Path) -> list[Path]:
     """Return the directories of runs whose checkpoints were moved aside."""
     if not directory.is_dir():
         return []
-    return [directory / name for name in sorted(os.listdir(directory)) if _is_home(directory / name)]
+    return [directory / name for name in sorted(os.listdir(directory)) if _is_moved_directory(directory / name)]
 
 
-def _is_home(path: Path) -> bool:
-    return _HOME.fullmatch(path.name) is not None and path.is_dir()
+def _is_moved_directory(path: Path) -> bool:
+    return _RUN_DIRECTORY.fullmatch(path.name) is not None and path.is_dir()
 
 
-def _free_place(path: Path, owner: str) -> Path:
+def _find_free_path(path: Path, owner: str) -> Path:
     """Return where `path` can be moved to. Several checkpoints without an owner may have the same name."""
     names = itertools.chain([f"run-{owner}"], (f"run-{owner}-{number}" for number in itertools.count(2)))
     return next(place for name in names if not os.path.lexists(place := path.parent / name / path.name))
@@ -257,10 +259,10 @@ def step_of(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def _saved_at(path: Path) -> float:
+def _read_save_time(path: Path) -> float:
     """Return when a checkpoint was completed: by its own record, since copying changes the times of files."""
-    said = _read(path).get("saved_at")
-    if isinstance(said, (int, float)) and 0 < said < _FAR_AWAY:
+    said = _read_record(path).get("saved_at")
+    if isinstance(said, (int, float)) and 0 < said < _MAX_TIME:
         return float(said)
     for name in (MANIFEST_NAME, TRAINER_STATE_NAME):  # whichever was written last
         try:
@@ -270,7 +272,7 @@ def _saved_at(path: Path) -> float:
     return 0.0
 
 
-def _read(directory: Path) -> dict[str, Any]:
+def _read_record(directory: Path) -> dict[str, Any]:
     try:
         content = io.read_json(directory / RUN_NAME)
     except CheckpointError:  # missing or damaged: then it has no owner, and is kept
@@ -278,6 +280,6 @@ def _read(directory: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) and content.get("format") == FORMAT else {}
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     shown = list(names)
     return ", ".join(shown[:5]) + (f" and {len(shown) - 5} more" if len(shown) > 5 else "")

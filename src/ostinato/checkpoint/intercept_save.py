@@ -1,9 +1,9 @@
 """Intercept the tensors of a model that saves itself, before it writes them.
 
 `save_pretrained` decides about names, tied weights, conversions and shards, and passes the result to `save_file` of
-safetensors, file by file. Inside `handing_over`, a given function receives the tensors instead; configurations and
-indexes are written as usual. The only assumption about `save_pretrained` is that it calls `save_file`: where it does
-not, it writes its weights itself, as it would without this module.
+safetensors, file by file. Inside `intercept_tensors`, a given function receives the tensors instead; configurations
+and indexes are written as usual. The only assumption about `save_pretrained` is that it calls `save_file`: where it
+does not, it writes its weights itself, as it would without this module.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _KNOWN = ("transformers", "peft")  # other libraries may read the file right aft
 
 
 @contextmanager
-def handing_over(save_pretrained: Callable[..., Any], write: TensorWriter) -> Iterator[None]:
+def intercept_tensors(save_pretrained: Callable[..., Any], write: TensorWriter) -> Iterator[None]:
     """Pass the tensors that `save_pretrained` writes in this thread to `write`, inside the block.
 
-    >>> with handing_over(model.save_pretrained, snapshot):
+    >>> with intercept_tensors(model.save_pretrained, snapshot):
     ...     model.save_pretrained("out")
     """
     function = inspect.unwrap(getattr(save_pretrained, "__func__", save_pretrained))

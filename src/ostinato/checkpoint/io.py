@@ -14,21 +14,21 @@ from .disk import DiskError, disk
 LARGEST_JSON = 64 * 2**20  # bytes; reading is bounded, so writing has to be
 
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
-_NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # opening a pipe must not block; it is refused right after
+_NON_BLOCKING = getattr(os, "O_NONBLOCK", 0)  # opening a pipe must not block; it is refused right after
 _CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0)
 _BINARY = getattr(os, "O_BINARY", 0)
 
 
-def open_plain(path: Path) -> int:
+def open_regular(path: Path) -> int:
     """Open a regular file for reading; return its descriptor. Links, pipes and devices are an error."""
-    descriptor = os.open(path, os.O_RDONLY | _NO_FOLLOW | _NO_WAIT | _CLOSE_ON_EXEC | _BINARY)
+    descriptor = os.open(path, os.O_RDONLY | _NO_FOLLOW | _NON_BLOCKING | _CLOSE_ON_EXEC | _BINARY)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(f"{path.name} is not a regular file")
     return descriptor
 
 
-def create_plain(path: Path, content: bytes) -> None:
+def create_file(path: Path, content: bytes) -> None:
     """Write a new file, and return once it is on the disk."""
     disk().write(path, [content])
 
@@ -44,42 +44,42 @@ def write_json(path: Path, content: Any) -> None:
     if len(text) > LARGEST_JSON:
         raise CheckpointError(
             what=f"cannot save {path.name}",
-            why=f"it would take {len(text)} bytes of JSON, more than the {LARGEST_JSON} that are read back",
-            fix="keep large values in tensors or arrays, which are stored apart",
+            why=f"it would take {len(text)} bytes of JSON, more than the limit of {LARGEST_JSON} for reading",
+            fix="keep large values in tensors or arrays, which are stored separately",
         )
     try:
         path.write_text(text + "\n", encoding="ascii")
     except OSError as error:
-        raise cannot_write(path, error) from error
+        raise build_write_error(path, error) from error
 
 
 def read_json(path: Path) -> Any:
     """Read JSON of bounded size and depth."""
     try:
-        with os.fdopen(open_plain(path), "rb") as file:
+        with os.fdopen(open_regular(path), "rb") as file:
             content = file.read(LARGEST_JSON + 2)
     except FileNotFoundError as error:
-        raise missing(path) from error
+        raise build_missing_error(path) from error
     except OSError as error:
-        raise broken(path, f"{path.name} cannot be read: {error}") from error
+        raise build_broken_error(path, f"{path.name} cannot be read: {error}") from error
     if len(content) > LARGEST_JSON + 1:
-        raise broken(path, f"{path.name} is larger than {LARGEST_JSON} bytes")
+        raise build_broken_error(path, f"{path.name} is larger than {LARGEST_JSON} bytes")
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise broken(path, f"{path.name} is not JSON that can be read: {error}") from error
+        raise build_broken_error(path, f"{path.name} is not JSON that can be read: {error}") from error
 
 
-def missing(path: Path) -> CheckpointError:
+def build_missing_error(path: Path) -> CheckpointError:
     """Return the error for a required file that is missing."""
     return CheckpointError(
         what=f"checkpoint {path.parent} has no {path.name}",
         why=f"{path.name} is missing",
-        fix="resume from another checkpoint; continuing without this part would silently be another run",
+        fix="resume from another checkpoint; without this part the run would not continue as it was",
     )
 
 
-def broken(path: Path, why: str) -> CheckpointError:
+def build_broken_error(path: Path, why: str) -> CheckpointError:
     """Return the error for a file that exists and cannot be used."""
     return CheckpointError(
         what=f"checkpoint {path.parent} cannot be read",
@@ -88,12 +88,12 @@ def broken(path: Path, why: str) -> CheckpointError:
     )
 
 
-def cannot_write(path: Path, error: Exception) -> DiskError:
+def build_write_error(path: Path, error: Exception) -> DiskError:
     """Return the error for a file that could not be written."""
     refusal = DiskError(
         what=f"cannot write {path}",
         why=str(error),
-        fix="see that the disk has room and that the directory may be written to",
+        fix="check that the disk has free space and that the directory is writable",
     )
     refusal.errno, refusal.filename = getattr(error, "errno", None), str(path)
     return refusal

@@ -16,30 +16,30 @@ from .file_names import SCALER_NAME, TRAINER_STATE_NAME, TRAINING_ARGS_JSON_NAME
 from .tensors import read_tree
 from .training_state import LoadState
 from .transformers import read, write
-from .transformers.detect import is_foreign
+from .transformers.detect import is_from_transformers
 
 
 class Checkpoint(Protocol):
     """Everything that a run can load from a checkpoint."""
 
-    def state(self) -> TrainerState: ...
-    def arguments(self) -> dict[str, Any]: ...
+    def read_state(self) -> TrainerState: ...
+    def read_arguments(self) -> dict[str, Any]: ...
     def load_weights(self, model: nn.Module, load: LoadState = ...) -> None: ...
     def load_training_parts(self, *, optimizer: Any, scheduler: Any, load: LoadState | None = None) -> None: ...
     def load_optimizer(self, optimizer: Any, load: LoadState | None = None) -> None: ...
     def load_scaler(self, scaler: Any) -> None: ...
     def load_random_state(self, rank: int, world_size: int) -> None: ...
-    def loop_state(self, *, batches_per_epoch: int, accumulation: int, epoch_closed: bool) -> dict[str, Any]: ...
+    def read_loop_state(self, *, batches_per_epoch: int, accumulation: int, epoch_closed: bool) -> dict[str, Any]: ...
 
 
 def open_checkpoint(directory: str | Path, *, verified: bool = False) -> Checkpoint:
     """Return the checkpoint in a directory, in either layout; `verified` means that its bytes were just compared.
 
-    >>> open_checkpoint("out/checkpoint-20").state().global_step  # doctest: +SKIP
+    >>> open_checkpoint("out/checkpoint-20").read_state().global_step  # doctest: +SKIP
     20
     """
     directory = Path(directory)
-    kind = TransformersCheckpoint if is_foreign(directory) else OwnCheckpoint
+    kind = TransformersCheckpoint if is_from_transformers(directory) else OwnCheckpoint
     return kind(directory, verified=verified)
 
 
@@ -51,33 +51,33 @@ class OwnCheckpoint:
         self._verified = verified
         self._edited = False  # the state was edited by a user, and is used as it is
 
-    def state(self) -> TrainerState:
+    def read_state(self) -> TrainerState:
         """Return the trainer's state; the whole checkpoint is verified first."""
         try:
             if not self._verified:
                 verify(self.directory)
         except CheckpointError as damage:
-            self._take_edits(damage)
-        return read.state_in(self.directory)
+            self._accept_edits(damage)
+        return read.read_trainer_state(self.directory)
 
-    def _take_edits(self, damage: CheckpointError) -> None:
+    def _accept_edits(self, damage: CheckpointError) -> None:
         """Accept an edited `trainer_state.json`, where nothing else differs and it is still a valid state.
 
         Only a checkpoint that was given by its path comes here: those found by a search have to be whole.
         """
         try:
             verify(self.directory, ignoring=[TRAINER_STATE_NAME])
-            step = read.state_in(self.directory).global_step
+            step = read.read_trainer_state(self.directory).global_step
         except CheckpointError:
             raise damage from None
         self._edited = True
         warn(
-            f"{TRAINER_STATE_NAME} in {self.directory} was changed after it was written: it is taken at its word, and "
-            f"the place in the data follows from its step {step}"
+            f"{TRAINER_STATE_NAME} in {self.directory} was changed after it was written: the changed values are used, "
+            f"and the position in the data is computed from its step {step}"
         )
 
-    def arguments(self) -> dict[str, Any]:
-        return _arguments_in(self.directory)
+    def read_arguments(self) -> dict[str, Any]:
+        return _read_arguments(self.directory)
 
     def load_weights(self, model: nn.Module, load: LoadState = weights.load_leniently) -> None:
         weights.load_weights(model, self.directory, load)
@@ -93,19 +93,17 @@ class OwnCheckpoint:
         if scaler is not None and saved:
             scaler.load_state_dict(read_tree(self.directory, "scaler"))
         elif scaler is not None:
-            note_once(
-                f"{self.directory} is not of an fp16 run: the scale of gradients begins at {scaler.get_scale():g}"
-            )
+            note_once(f"{self.directory} is not from an fp16 run: the gradient scale starts at {scaler.get_scale():g}")
         elif saved:
             note_once(f"{SCALER_NAME} of {self.directory} is not used: this run has no scaler")
 
     def load_random_state(self, rank: int, world_size: int) -> None:
         training_state.load_random_state(self.directory, rank, world_size)
 
-    def loop_state(self, *, batches_per_epoch: int, accumulation: int, epoch_closed: bool) -> dict[str, Any]:
+    def read_loop_state(self, *, batches_per_epoch: int, accumulation: int, epoch_closed: bool) -> dict[str, Any]:
         progress = dict(training_state.load_loop_state(self.directory))
         if self._edited:
-            step = read.state_in(self.directory).global_step
+            step = read.read_trainer_state(self.directory).global_step
             epoch, updates = divmod(step, max(-(-batches_per_epoch // accumulation), 1))
             place = {"epoch": epoch, "batch": updates * accumulation, "stream": None, "before_read": None}
             progress.update(place=place, last_logged_step=step)
@@ -119,14 +117,14 @@ class TransformersCheckpoint:
         self.directory = directory
         self._verified = verified
 
-    def state(self) -> TrainerState:
+    def read_state(self) -> TrainerState:
         """Return the trainer's state; it is verified only if we converted the checkpoint."""
         if has_manifest(self.directory) and not self._verified:
             verify(self.directory)
         return read.load_foreign_state(self.directory)
 
-    def arguments(self) -> dict[str, Any]:
-        return _arguments_in(self.directory)
+    def read_arguments(self) -> dict[str, Any]:
+        return _read_arguments(self.directory)
 
     def load_weights(self, model: nn.Module, load: LoadState = weights.load_leniently) -> None:
         read.load_foreign_weights(model, self.directory)
@@ -143,8 +141,8 @@ class TransformersCheckpoint:
     def load_random_state(self, rank: int, world_size: int) -> None:
         read.load_foreign_random_state(self.directory, rank, world_size)
 
-    def loop_state(self, *, batches_per_epoch: int, accumulation: int, epoch_closed: bool) -> dict[str, Any]:
-        return read.foreign_loop_state(
+    def read_loop_state(self, *, batches_per_epoch: int, accumulation: int, epoch_closed: bool) -> dict[str, Any]:
+        return read.build_foreign_loop_state(
             self.directory,
             batches_per_epoch=batches_per_epoch,
             accumulation=accumulation,
@@ -152,7 +150,7 @@ class TransformersCheckpoint:
         )
 
 
-def _arguments_in(directory: Path) -> dict[str, Any]:
+def _read_arguments(directory: Path) -> dict[str, Any]:
     """Return the arguments of the run that wrote a checkpoint; empty if they cannot be read without running code."""
     if not (directory / TRAINING_ARGS_JSON_NAME).is_file():
         return {}
@@ -163,7 +161,7 @@ def _arguments_in(directory: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def add_transformers_files(
+def write_transformers_files(
     directory: Path, *, optimizer: Any, scheduler: Any, scaler: Any, rank: int, world_size: int, leads: bool
 ) -> None:
     """Write, beside our own files, those from which transformers resumes."""

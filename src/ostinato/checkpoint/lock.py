@@ -79,10 +79,10 @@ class RunLock:
         key = _identify(self.directory)
         if self._key is not None or _locks.setdefault(key, self) is not self:  # atomic, so threads cannot interleave
             why = "this process is already training there, with this Trainer or another one"
-            raise _refusal(self.path, why, is_own_process=True)
+            raise _build_lock_error(self.path, why, is_own_process=True)
         self._key = key
         try:
-            self._take()
+            self._acquire_file()
         except BaseException:
             self.release()
             raise
@@ -92,7 +92,7 @@ class RunLock:
         """Remove the lock file and unlock it. Do nothing if the lock is not held, or in a forked child."""
         if self._holder is not None and Holder.read(self.path) == self._holder:
             self._remove_file()  # while locked: the next process to lock it sees that it was removed
-        self._forget()
+        self._close_file()
         if self._key is not None:
             _locks.pop(self._key, None)
         self._key = None
@@ -121,7 +121,7 @@ class RunLock:
     ) -> None:
         self.release()
 
-    def _take(self) -> None:
+    def _acquire_file(self) -> None:
         """Take the lock, raise if another run has it, or report that the directory cannot be locked."""
         watch = _Watch(self.path, self._patience)
         for _ in range(_MAX_TRIES + int(self._patience / _POLL_INTERVAL)):
@@ -131,17 +131,17 @@ class RunLock:
                 self._continue_without_lock(error)
                 return
             holder = Holder.read(self.path)
-            if not _is_at(self.path, self._descriptor):
+            if not _has_name(self.path, self._descriptor):
                 continue  # removed by a run that has just ended
             state = self._find_state(holder, watch) if is_free else "alive"
             if state == "alive":
-                raise _refusal(self.path, _describe_run(holder))
+                raise _build_lock_error(self.path, _describe_run(holder))
             if state == "gone":
                 if holder is not None:
                     note(f"{self.directory}: {holder}, which was training there, is gone; its lock is taken over")
                 self._write_file()
                 return
-            self._forget()
+            self._close_file()
             time.sleep(_POLL_INTERVAL)
         self._continue_without_lock(OSError(errno.EAGAIN, "its lock file appears and disappears"))
 
@@ -153,7 +153,7 @@ class RunLock:
 
     def _lock_file(self) -> bool:
         """Lock the file; return False if another process has locked it, True also where there are no locks."""
-        self._forget()
+        self._close_file()
         self._descriptor = os.open(self.path, _OPEN_FLAGS, 0o666)
         if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
             raise OSError(errno.EINVAL, f"{self.path.name} is not a regular file")
@@ -165,7 +165,7 @@ class RunLock:
             return True
         return self._is_locked
 
-    def _forget(self) -> None:
+    def _close_file(self) -> None:
         """Close the file, which unlocks it unless another process has it open, too."""
         if self._descriptor is not None:
             os.close(self._descriptor)
@@ -182,7 +182,7 @@ class RunLock:
 
     def _remove_file(self) -> None:
         if os.name == "nt":  # where an open file cannot be removed
-            self._forget()
+            self._close_file()
         try:
             self.path.unlink()
         except OSError as error:
@@ -190,10 +190,10 @@ class RunLock:
 
     def _continue_without_lock(self, error: OSError) -> None:
         """Report that the directory cannot be locked; raise if a run is known to be in it."""
-        self._forget()
+        self._close_file()
         holder = Holder.read(self.path)
         if holder is not None and holder.find_state(is_unlocked=False) == "alive":
-            raise _refusal(self.path, _describe_run(holder)) from error
+            raise _build_lock_error(self.path, _describe_run(holder)) from error
         note_once(f"{self.directory} cannot be locked ({error}): a second run there would go unnoticed")
 
 
@@ -233,7 +233,7 @@ def _identify(directory: Path) -> str:
     return f"{status.st_dev}:{status.st_ino}"
 
 
-def _is_at(path: Path, descriptor: int | None) -> bool:
+def _has_name(path: Path, descriptor: int | None) -> bool:
     """Return whether an open file still has this name."""
     try:
         return descriptor is not None and os.path.samestat(path.lstat(), os.fstat(descriptor))
@@ -241,23 +241,23 @@ def _is_at(path: Path, descriptor: int | None) -> bool:
         return False
 
 
-def _forget_parent_locks() -> None:
+def _close_parent_locks() -> None:
     """Close the files of the parent's locks in a forked child, which must neither free nor prolong them."""
     for lock in _locks.values():
-        lock._forget()
+        lock._close_file()
         lock._key = None
     _locks.clear()
 
 
 if os.name == "posix":
-    os.register_at_fork(after_in_child=_forget_parent_locks)
+    os.register_at_fork(after_in_child=_close_parent_locks)
 
 
 def _describe_run(holder: Holder | None) -> str:
     return f"{holder} is training there" if holder is not None else "another process has just started to train there"
 
 
-def _refusal(path: Path, why: str, *, is_own_process: bool = False) -> ConfigError:
+def _build_lock_error(path: Path, why: str, *, is_own_process: bool = False) -> ConfigError:
     fix = "wait until it ends, or give this run another output_dir"
     return ConfigError(
         what=f"there is another run in {path.parent}",

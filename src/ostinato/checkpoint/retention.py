@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ..core.notices import note_once, warn
-from .atomic import discard, left_out, why_not_whole
+from .atomic import discard, find_defect, format_skip_key
 from .file_names import PREFIX_CHECKPOINT_DIR
 from .identity import read_run_id
 
@@ -33,11 +33,11 @@ def list_checkpoints(
         path = output_dir / entry
         if not path.is_dir():
             continue
-        reason = why_not_whole(path)
+        reason = find_defect(path)
         if reason is None and (run_id is None or read_run_id(path) == run_id):
             whole.append(path)
         elif reason is not None:
-            note_once(f"{path} is left out: {reason}", key=left_out(path))
+            note_once(f"{path} is left out: {reason}", key=format_skip_key(path))
     return whole
 
 
@@ -70,8 +70,8 @@ def rotate(
     if limit is None or limit <= 0:
         return []
     checkpoints = list_checkpoints(output_dir, run_id=run_id)
-    protected = {_true_path(path) for path in (*keep, *checkpoints[-1:])}
-    removable = [path for path in checkpoints if _true_path(path) not in protected]
+    protected = {_resolve_path(path) for path in (*keep, *checkpoints[-1:])}
+    removable = [path for path in checkpoints if _resolve_path(path) not in protected]
     deleted = []
     for path in removable[: max(len(checkpoints) - limit, 0)]:
         try:
@@ -97,12 +97,12 @@ def sort_checkpoints(
     if use_mtime:
         paths.sort(key=lambda path: path.stat().st_mtime_ns)
     if best_model_checkpoint is not None:
-        best = _true_path(best_model_checkpoint)
-        position = next((index for index, path in enumerate(paths) if _true_path(path) == best), None)
+        best = _resolve_path(best_model_checkpoint)
+        position = next((index for index, path in enumerate(paths) if _resolve_path(path) == best), None)
         if position is not None and position < len(paths) - 2:
             paths.insert(len(paths) - 2, paths.pop(position))
     return [str(path) for path in paths]
 
 
-def _true_path(path: str | Path) -> str:
+def _resolve_path(path: str | Path) -> str:
     return os.path.realpath(path)

@@ -6,40 +6,40 @@ import shutil
 from pathlib import Path
 
 from .disk import DiskError
-from .space import in_words, nearest_existing, reason
+from .space import explain_refusal, find_nearest_existing, format_size
 
 
-def not_saved(target: Path, error: BaseException, *, needed: int) -> DiskError:
+def build_save_error(target: Path, error: BaseException, *, needed: int) -> DiskError:
     """Return the error for a checkpoint that could not be written, with the space it needs and the free space.
 
-    >>> raise not_saved(Path("out/checkpoint-20"), OSError(28, "No space left on device"), needed=1_200_000_000)
+    >>> raise build_save_error(Path("out/checkpoint-20"), OSError(28, "No space left on device"), needed=1_200_000_000)
     Traceback (most recent call last):
     ...
     ostinato.checkpoint.disk.DiskError: out/checkpoint-20 was not saved
       why: the disk of out is full: a checkpoint takes about 1.2 GB, 300.0 MB are free
       fix: free some space there, or give another output_dir
     """
-    system = _system_error(error)
+    system = _find_system_error(error)
     if system is None:
-        why, fix = str(error), "see that the disk has room and that the directory may be written to"
+        why, fix = str(error), "check that the disk has free space and that the directory is writable"
     else:
-        why, fix = reason(target.parent, system)
+        why, fix = explain_refusal(target.parent, system)
     refusal = DiskError(
         what=f"{target} was not saved",
-        why=f"{why}: a checkpoint takes about {in_words(needed)}{_free(target.parent)}",
+        why=f"{why}: a checkpoint takes about {format_size(needed)}{_format_free_space(target.parent)}",
         fix=fix,
     )
     refusal.errno, refusal.filename = getattr(system, "errno", None), str(target)
     return refusal
 
 
-def in_one_line(refusal: DiskError, before: Path | None) -> str:
+def format_warning(refusal: DiskError, before: Path | None) -> str:
     """Return the same as a warning, for a run that continues; `before` is the newest existing checkpoint."""
     kept = f"{before} is intact" if before is not None else "there is no earlier checkpoint"
-    return f"{refusal.what}: {refusal.why}. {kept}; training goes on, and the next save is tried as usual"
+    return f"{refusal.what}: {refusal.why}. {kept}; training continues, and the next save is tried as usual"
 
 
-def _system_error(error: BaseException | None) -> OSError | None:
+def _find_system_error(error: BaseException | None) -> OSError | None:
     """Return the error of the operating system that caused ours."""
     while error is not None:
         if isinstance(error, OSError) and error.errno is not None:
@@ -48,8 +48,8 @@ def _system_error(error: BaseException | None) -> OSError | None:
     return None
 
 
-def _free(directory: Path) -> str:
+def _format_free_space(directory: Path) -> str:
     try:
-        return f", {in_words(shutil.disk_usage(nearest_existing(directory)).free)} are free"
+        return f", {format_size(shutil.disk_usage(find_nearest_existing(directory)).free)} are free"
     except OSError:
         return ""

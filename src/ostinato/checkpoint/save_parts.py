@@ -14,9 +14,9 @@ from ..arguments.settings import SaveSettings, arguments_json
 from ..core.notices import note_once
 from ..core.protocols import SaveHost
 from . import training_state, weights
-from .callback_tensors import lent_weights, tensor_states
+from .callback_tensors import collect_tensor_states, use_callback_weights
 from .file_names import TRAINER_STATE_NAME, TRAINING_ARGS_JSON_NAME
-from .layouts import add_transformers_files
+from .layouts import write_transformers_files
 from .tensors import TensorWriter, write_tensors, write_tree
 from .transformers.write import export_training_args
 
@@ -30,7 +30,7 @@ def write_parts(
 ) -> None:
     """Write everything that a checkpoint holds; without `write`, through the Trainer's hooks."""
     assert trainer._run is not None
-    progress = progress_of(trainer) if progress is None else progress
+    progress = gather_progress(trainer) if progress is None else progress
     write_weights(trainer, directory, write, as_evaluated=settings.only_model)
     if not settings.only_model:
         with trainer._run.updates.use_next_streams():
@@ -55,7 +55,7 @@ def write_training_parts(
         save_for_transformers(trainer, directory)
 
 
-def progress_of(trainer: SaveHost) -> dict[str, Any]:
+def gather_progress(trainer: SaveHost) -> dict[str, Any]:
     """Return the sums over all processes. They are gathered before any process writes, since one alone may fail."""
     assert trainer._run is not None
     return trainer._run.export_progress(trainer.strategy)
@@ -63,7 +63,7 @@ def progress_of(trainer: SaveHost) -> dict[str, Any]:
 
 def write_weights(trainer: SaveHost, directory: Path, write: TensorWriter | None, *, as_evaluated: bool) -> None:
     """Write the model, as it is trained or as it is evaluated; without `write`, through the Trainer's hooks."""
-    with lent_weights(trainer) if as_evaluated else nullcontext():
+    with use_callback_weights(trainer) if as_evaluated else nullcontext():
         if write is None:
             trainer.save_model(str(directory), _internal_call=True)
         else:
@@ -125,7 +125,7 @@ def save_random_state(trainer: SaveHost, directory: Path, write: TensorWriter = 
 def save_for_transformers(trainer: SaveHost, directory: Path) -> None:
     """Write the files from which stock transformers resumes."""
     settings = SaveSettings.of(trainer.args)
-    add_transformers_files(
+    write_transformers_files(
         directory,
         optimizer=trainer._require_optimizer(),
         scheduler=trainer.lr_scheduler,
@@ -144,4 +144,4 @@ def save_progress(
     trainer.state.save_to_json(directory / TRAINER_STATE_NAME)
     training_state.save_loop_state(directory, progress, write)
     if not SaveSettings.of(trainer.args).only_model:
-        training_state.save_callback_tensors(directory, tensor_states(trainer), write)
+        training_state.save_callback_tensors(directory, collect_tensor_states(trainer), write)

@@ -18,13 +18,13 @@ import torch
 from ..core.notices import note_once
 from . import io
 from .disk import Sealed, disk
-from .space import in_words
-from .tensor_file import PIECE, TensorFile, allocate, in_pieces
+from .space import format_size
+from .tensor_file import PIECE, TensorFile, allocate, split_in_pieces
 
-_SPARE = 0.1  # share of the free memory that is left to other programs
+_RESERVED_SHARE = 0.1  # share of the free memory that is left to other programs
 
 
-class StandingMemory:
+class SnapshotMemory:
     """Memory for the files of a checkpoint, allocated once and used by every save.
 
     The first access to new memory takes several times as long as a copy into existing memory: call `reserve`, from
@@ -42,7 +42,7 @@ class StandingMemory:
 
     def reserve(self, size: int) -> None:
         """Allocate so much memory in advance, if it fits beside what is in use."""
-        if self._blocks or not _fits(size):
+        if self._blocks or not _has_room(size):
             return
         self._add(size)
         for block in self._blocks:
@@ -58,7 +58,7 @@ class StandingMemory:
         size += -size % mmap.PAGESIZE
         room = [number for number, block in enumerate(self._blocks) if len(block) - self._taken[number] >= size]
         if not room:
-            if not _fits(size) or not self._add(size):
+            if not _has_room(size) or not self._add(size):
                 return None
             room = [len(self._blocks) - 1]
         begin = self._taken[room[0]]
@@ -79,20 +79,20 @@ class StandingMemory:
         return True
 
 
-def _fits(size: int) -> bool:
-    free = free_memory()
-    return free is None or size <= free * (1 - _SPARE)
+def _has_room(size: int) -> bool:
+    free = find_free_memory()
+    return free is None or size <= free * (1 - _RESERVED_SHARE)
 
 
 class Snapshot:
     """The tensor files of one checkpoint. Call it with a path and tensors; later, `write` what it has kept.
 
-    >>> snapshot = Snapshot(StandingMemory())
+    >>> snapshot = Snapshot(SnapshotMemory())
     >>> snapshot(Path("out/.checkpoint-20.partial/model.safetensors"), model.state_dict())
     >>> snapshot.write()
     """
 
-    def __init__(self, memory: StandingMemory | None) -> None:
+    def __init__(self, memory: SnapshotMemory | None) -> None:
         self._memory = memory  # None: everything is written immediately
         self._kept: dict[Path, memoryview] = {}
         self.sealed: dict[Path, Sealed] = {}
@@ -115,38 +115,38 @@ class Snapshot:
             return
         if self._memory is not None:
             note_once(
-                f"{path.name} is written while training waits: a copy of it takes {in_words(file.size)} of memory, "
-                "and there is not enough",
+                f"{path.name} is written while training waits: a copy of it needs {format_size(file.size)} of memory, "
+                "which is not available",
                 key="no memory for a snapshot",
             )
         bounce = allocate(min(PIECE, file.size))
         try:
             self.sealed[path] = disk().write(path, file.pages(bounce), direct=True)
         except OSError as error:
-            raise io.cannot_write(path, error) from error
+            raise io.build_write_error(path, error) from error
 
     def write(self) -> None:
         """Write to the disk what was kept."""
         for path, content in self._kept.items():
             try:
-                self.sealed[path] = disk().write(path, self._counted(in_pieces(content)), direct=True)
+                self.sealed[path] = disk().write(path, self._count_written(split_in_pieces(content)), direct=True)
             except OSError as error:
-                raise io.cannot_write(path, error) from error
+                raise io.build_write_error(path, error) from error
         self._kept.clear()  # the memory is free for the next snapshot
 
-    def _counted(self, pieces: Iterator[memoryview]) -> Iterator[memoryview]:
+    def _count_written(self, pieces: Iterator[memoryview]) -> Iterator[memoryview]:
         for piece in pieces:
             yield piece
             self.written += len(piece)
 
 
-def free_memory() -> int | None:
+def find_free_memory() -> int | None:
     """Return the bytes that can be allocated without evicting any, here and in the control group; None if unknown."""
-    known = [_available(), _left_in_group()]
+    known = [_read_available(), _read_group_rest()]
     return min((number for number in known if number is not None), default=None)
 
 
-def _available() -> int | None:
+def _read_available() -> int | None:
     with suppress(OSError, ValueError, StopIteration, IndexError):
         with open("/proc/meminfo", "rb") as file:
             line = next(line for line in file if line.startswith(b"MemAvailable:"))
@@ -154,7 +154,7 @@ def _available() -> int | None:
     return None
 
 
-def _left_in_group(root: str = "/sys/fs/cgroup") -> int | None:
+def _read_group_rest(root: str = "/sys/fs/cgroup") -> int | None:
     """Return what a container may still allocate. Its page cache counts as used there, and is released on demand."""
     with suppress(OSError, ValueError, StopIteration, IndexError):
         with open("/proc/self/cgroup", encoding="ascii") as file:

@@ -51,10 +51,10 @@ class TensorFile:
         """
         described: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
         found, end = [], 0
-        for name in sorted(tensors, key=lambda name: (_type(tensors[name], name)[0], name)):
+        for name in sorted(tensors, key=lambda name: (_find_type(tensors[name], name)[0], name)):
             tensor = tensors[name].detach()
             begin, end = end, end + tensor.numel() * tensor.element_size()
-            code = _type(tensor, name)[1]
+            code = _find_type(tensor, name)[1]
             described[name] = {"dtype": code, "shape": list(tensor.shape), "data_offsets": [begin, end]}
             found.append((begin, tensor))
         text = json.dumps(described, separators=(",", ":"), ensure_ascii=False).encode()
@@ -67,7 +67,7 @@ class TensorFile:
         memory[: len(self.header)] = self.header
         for place, tensor in self.places:
             if tensor.numel():
-                _region(memory, place, tensor).copy_(tensor)
+                _view_region(memory, place, tensor).copy_(tensor)
         return memory[: self.size]
 
     def pieces(self) -> Iterator[bytes | memoryview]:
@@ -75,7 +75,7 @@ class TensorFile:
         yield self.header
         for _, tensor in self.places:
             if tensor.numel():
-                yield _bytes_of(tensor)
+                yield _view_bytes(tensor)
 
     def pages(self, memory: mmap.mmap) -> Iterator[memoryview]:
         """Yield the file in pieces that begin at page boundaries, through a small buffer that every piece reuses."""
@@ -104,28 +104,28 @@ def allocate(size: int) -> mmap.mmap:
     return memory
 
 
-def in_pieces(content: memoryview) -> Iterator[memoryview]:
+def split_in_pieces(content: memoryview) -> Iterator[memoryview]:
     """Yield memory that holds a whole file, in pieces for the disk."""
     for begin in range(0, len(content), PIECE):
         yield content[begin : begin + PIECE]
 
 
-def _type(tensor: torch.Tensor, name: str) -> tuple[int, str]:
+def _find_type(tensor: torch.Tensor, name: str) -> tuple[int, str]:
     if tensor.dtype not in _RANKS:
         raise CheckpointError(
             what=f"cannot save {name!r}",
-            why=f"it is a tensor of {tensor.dtype}, which safetensors files have no name for",
+            why=f"it is a tensor of {tensor.dtype}, which the safetensors format does not support",
             fix="convert it to a common type",
         )
     return _RANKS[tensor.dtype]
 
 
-def _region(memory: memoryview, place: int, like: torch.Tensor) -> torch.Tensor:
+def _view_region(memory: memoryview, place: int, like: torch.Tensor) -> torch.Tensor:
     """Return the memory of a tensor in a file. Wider types come first, so every offset is aligned for its type."""
     return torch.frombuffer(memory, dtype=like.dtype, count=like.numel(), offset=place).view(like.shape)
 
 
-def _bytes_of(tensor: torch.Tensor) -> memoryview:
+def _view_bytes(tensor: torch.Tensor) -> memoryview:
     plain = tensor.to("cpu").resolve_conj().resolve_neg().contiguous()
     numbers = torch.view_as_real(plain) if plain.is_complex() else plain
     # torch keeps any stride for a tensor of a single number.

@@ -28,7 +28,7 @@ from .tensor_file import TensorFile
 
 FORMAT = 1
 
-_DEEPEST = 64
+_MAX_DEPTH = 64
 _COMPLEX = (torch.complex64, torch.complex128)
 _INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _NUMPY = (*_INTEGERS, "float16", "float32", "float64")
@@ -67,7 +67,7 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Map
                 while rest:
                     rest = rest[out.write(rest) :]
     except OSError as error:
-        raise io.cannot_write(path, error) from error
+        raise io.build_write_error(path, error) from error
 
 
 def write_tree(tree: Any, directory: Path, name: str, write: TensorWriter = write_tensors) -> None:
@@ -87,19 +87,21 @@ def read_tree(directory: Path, name: str) -> Any:
     path = Path(directory) / f"{name}.json"
     content = io.read_json(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise io.broken(path, f"{path.name} is not in format {FORMAT} of nested state")
+        raise io.build_broken_error(path, f"{path.name} is not in format {FORMAT} of nested state")
     tensor_path = path.with_suffix(".safetensors")
     reader = _Reader(path, read_tensors(tensor_path) if content.get("tensors") else {})
     try:
         tree = reader.decode(content["tree"])
     except RecursionError as error:
-        raise io.broken(path, f"{path.name} is nested too deeply") from error
+        raise io.build_broken_error(path, f"{path.name} is nested too deeply") from error
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
         if isinstance(error, CheckpointError):
             raise
-        raise io.broken(path, f"{path.name} does not describe a tree: {error!r}") from error
+        raise io.build_broken_error(path, f"{path.name} does not describe a tree: {error!r}") from error
     if unused := reader.tensors.keys() - reader.used:
-        raise io.broken(path, f"{tensor_path.name} has tensors that {path.name} does not name: {sorted(unused)}")
+        raise io.build_broken_error(
+            path, f"{tensor_path.name} has tensors that {path.name} does not name: {sorted(unused)}"
+        )
     return tree
 
 
@@ -124,37 +126,39 @@ def write_flat(flat: FlatTree, directory: Path, name: str, write: TensorWriter =
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
     """Return every tensor of a file, on the CPU, in its own memory (not mapped from the file)."""
     if not path.exists():
-        raise io.missing(path)
+        raise io.build_missing_error(path)
     if path.is_symlink():
-        raise io.broken(path, f"{path.name} is a link, which is not followed")
+        raise io.build_broken_error(path, f"{path.name} is a link, which is not followed")
     try:
         with safe_open(path, framework="pt") as file:
             names = file.keys()
             return {name: file.get_tensor(name).clone() for name in names}
     except (OSError, SafetensorError, RuntimeError) as error:
-        raise io.broken(path, f"{path.name} cannot be read: {error}") from error
+        raise io.build_broken_error(path, f"{path.name} cannot be read: {error}") from error
 
 
 def check_storable(tensor: torch.Tensor, where: str) -> None:
     """Raise unless the tensor consists of plain numbers in memory."""
     if tensor.layout != torch.strided or tensor.is_quantized:
-        raise _cannot_save(where, "a sparse or quantized tensor", "convert it to a dense one")
+        raise _build_unstorable_error(where, "a sparse or quantized tensor", "convert it to a dense one")
     if tensor.device.type == "meta":
-        raise _cannot_save(where, "a tensor on the meta device, which has no values", "materialize the model first")
+        raise _build_unstorable_error(
+            where, "a tensor on the meta device, which has no values", "materialize the model first"
+        )
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
-        raise _cannot_save(where, f"a {type(tensor).__name__}", "save its values as plain tensors")
+        raise _build_unstorable_error(where, f"a {type(tensor).__name__}", "save its values as plain tensors")
     if tensor.dtype not in _NAMES:
-        raise _cannot_save(where, f"a tensor of {tensor.dtype}", "convert it to a common type")
+        raise _build_unstorable_error(where, f"a tensor of {tensor.dtype}", "convert it to a common type")
 
 
-def memory_of(tensor: torch.Tensor) -> tuple[Any, ...]:
+def identify_memory(tensor: torch.Tensor) -> tuple[Any, ...]:
     """Return a key that is equal for tensors with the same numbers in the same memory; unique if they have none."""
     if tensor.numel() == 0 or tensor.device.type == "meta":
         return (id(tensor),)
     return (tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.is_conj())
 
 
-def _cannot_save(where: str, what: str, fix: str) -> CheckpointError:
+def _build_unstorable_error(where: str, what: str, fix: str) -> CheckpointError:
     return CheckpointError(
         what=f"cannot save {where}",
         why=f"it is {what}; a checkpoint holds tensors, numbers, strings and containers of them, never code",
@@ -171,8 +175,10 @@ class _Writer:
         self._known: dict[tuple[Any, ...], dict[str, Any]] = {}
 
     def encode(self, value: Any, path: tuple[Any, ...]) -> Any:
-        if len(path) > _DEEPEST:
-            raise _cannot_save(self._where(path), f"nested more than {_DEEPEST} levels deep", "make it flatter")
+        if len(path) > _MAX_DEPTH:
+            raise _build_unstorable_error(
+                self._format_path(path), f"nested more than {_MAX_DEPTH} levels deep", "make it flatter"
+            )
         if value is None or type(value) in (bool, int, str):
             return value
         if type(value) is float:
@@ -182,38 +188,38 @@ class _Writer:
         if isinstance(value, np.generic):
             return self._numpy_scalar(value, path)
         if type(value) is np.ndarray:
-            return self._array(value, path)
+            return self._encode_array(value, path)
         if isinstance(value, torch.dtype) and value in _NAMES:
             return {"dtype": _NAMES[value]}
         if type(value) in (list, tuple, torch.Size):
-            return self._sequence(value, path)
+            return self._encode_sequence(value, path)
         if type(value) in (dict, OrderedDict, Counter):
-            return self._mapping(value, path)
-        raise self._refuse(value, path)
+            return self._encode_mapping(value, path)
+        raise self._build_error(value, path)
 
-    def _sequence(self, value: Any, path: tuple[Any, ...]) -> Any:
+    def _encode_sequence(self, value: Any, path: tuple[Any, ...]) -> Any:
         encoded = [self.encode(item, (*path, index)) for index, item in enumerate(value)]
         if type(value) is list:
             return encoded
         return {"size" if type(value) is torch.Size else "tuple": encoded}
 
-    def _mapping(self, value: Any, path: tuple[Any, ...]) -> Any:
+    def _encode_mapping(self, value: Any, path: tuple[Any, ...]) -> Any:
         for key in value:
             if not (key is None or type(key) in (bool, int, float, str)):
-                raise self._refuse(key, (*path, key))
+                raise self._build_error(key, (*path, key))
         if type(value) is dict and all(type(key) is str for key in value):
             return {"dict": {key: self.encode(item, (*path, key)) for key, item in value.items()}}
         tag = {dict: "items", OrderedDict: "ordered", Counter: "counter"}[type(value)]
         return {tag: [[self.encode(key, path), self.encode(item, (*path, key))] for key, item in value.items()]}
 
     def _tensor(self, value: torch.Tensor, path: tuple[Any, ...]) -> dict[str, Any]:
-        check_storable(value, self._where(path))
-        memory = memory_of(value)
+        check_storable(value, self._format_path(path))
+        memory = identify_memory(value)
         if memory not in self._known:
-            self._known[memory] = self._new_tensor(value.detach(), path)
+            self._known[memory] = self._encode_new_tensor(value.detach(), path)
         return self._known[memory]
 
-    def _new_tensor(self, value: torch.Tensor, path: tuple[Any, ...]) -> dict[str, Any]:
+    def _encode_new_tensor(self, value: torch.Tensor, path: tuple[Any, ...]) -> dict[str, Any]:
         if value.dtype in _COMPLEX:
             return {"tensor": self._store(torch.view_as_real(value.resolve_conj()), path), "complex": True}
         node: dict[str, Any] = {"tensor": self._store(value.resolve_neg(), path)}
@@ -224,14 +230,14 @@ class _Writer:
             node["stride"] = list(value.stride())
         return node
 
-    def _array(self, value: np.ndarray, path: tuple[Any, ...]) -> dict[str, Any]:
+    def _encode_array(self, value: np.ndarray, path: tuple[Any, ...]) -> dict[str, Any]:
         if value.dtype.name not in _NUMPY or not value.dtype.isnative:
-            raise self._refuse(value, path, f"an array of {value.dtype}")
+            raise self._build_error(value, path, f"an array of {value.dtype}")
         return {"array": self._store(torch.from_numpy(np.array(value, order="C")), path)}
 
     def _numpy_scalar(self, value: np.generic, path: tuple[Any, ...]) -> dict[str, Any]:
         if value.dtype.name not in _NUMPY:
-            raise self._refuse(value, path)
+            raise self._build_error(value, path)
         return {"numpy": value.dtype.name, "value": self.encode(value.item(), path)}
 
     def _store(self, tensor: torch.Tensor, path: tuple[Any, ...]) -> str:
@@ -244,13 +250,15 @@ class _Writer:
         self.tensors[name] = tensor
         return name
 
-    def _where(self, path: tuple[Any, ...]) -> str:
+    def _format_path(self, path: tuple[Any, ...]) -> str:
         return self.name + "".join(f"[{key!r}]" for key in path)
 
-    def _refuse(self, value: Any, path: tuple[Any, ...], what: str = "") -> CheckpointError:
+    def _build_error(self, value: Any, path: tuple[Any, ...], what: str = "") -> CheckpointError:
         kind = type(value)
         what = what or f"a {kind.__module__}.{kind.__qualname__}"
-        return _cannot_save(self._where(path), what, "leave it out of state_dict(), or describe it with plain values")
+        return _build_unstorable_error(
+            self._format_path(path), what, "leave it out of state_dict(), or describe it with plain values"
+        )
 
 
 class _Reader:
@@ -266,12 +274,12 @@ class _Reader:
             "tuple": lambda node: tuple(map(self.decode, node["tuple"])),
             "size": lambda node: torch.Size(map(self.decode, node["size"])),
             "dict": lambda node: {key: self.decode(value) for key, value in node["dict"].items()},
-            "items": lambda node: dict(self._pairs(node["items"])),
-            "ordered": lambda node: OrderedDict(self._pairs(node["ordered"])),
-            "counter": lambda node: Counter(dict(self._pairs(node["counter"]))),
+            "items": lambda node: dict(self._decode_pairs(node["items"])),
+            "ordered": lambda node: OrderedDict(self._decode_pairs(node["ordered"])),
+            "counter": lambda node: Counter(dict(self._decode_pairs(node["counter"]))),
             "dtype": lambda node: _DTYPES[node["dtype"]],
             "numpy": self._numpy_scalar,
-            "array": lambda node: self._find(node["array"]).numpy(),
+            "array": lambda node: self._take_tensor(node["array"]).numpy(),
             "tensor": self._tensor,
         }
 
@@ -282,36 +290,36 @@ class _Reader:
             return node
         tag = next(iter(node), "")
         if tag not in self._decoders:
-            raise io.broken(self.path, f"{self.path.name} has an unknown kind of value, {tag!r}")
+            raise io.build_broken_error(self.path, f"{self.path.name} has an unknown kind of value, {tag!r}")
         return self._decoders[tag](node)
 
-    def _pairs(self, pairs: Iterable[Any]) -> list[tuple[Any, Any]]:
+    def _decode_pairs(self, pairs: Iterable[Any]) -> list[tuple[Any, Any]]:
         return [(self.decode(key), self.decode(value)) for key, value in pairs]
 
     def _numpy_scalar(self, node: dict[str, Any]) -> np.generic:
         if node["numpy"] not in _NUMPY:
-            raise io.broken(self.path, f"{self.path.name} has an unknown number type, {node['numpy']!r}")
+            raise io.build_broken_error(self.path, f"{self.path.name} has an unknown number type, {node['numpy']!r}")
         return np.dtype(node["numpy"]).type(self.decode(node["value"]))
 
     def _tensor(self, node: dict[str, Any]) -> torch.Tensor:
         name = node["tensor"]
         if name not in self._made:  # one tensor in two places is restored as one tensor
-            tensor = self._find(name)
+            tensor = self._take_tensor(name)
             if node.get("complex"):
                 tensor = torch.view_as_complex(tensor)
             if stride := node.get("stride"):
-                tensor = _with_stride(tensor, stride)
+                tensor = _restride(tensor, stride)
             self._made[name] = tensor
         return self._made[name]
 
-    def _find(self, name: str) -> torch.Tensor:
+    def _take_tensor(self, name: str) -> torch.Tensor:
         if name not in self.tensors:
-            raise io.broken(self.path, f"{self.path.stem}.safetensors has no tensor {name!r}")
+            raise io.build_broken_error(self.path, f"{self.path.stem}.safetensors has no tensor {name!r}")
         self.used.add(name)
         return self.tensors[name]
 
 
-def _with_stride(tensor: torch.Tensor, stride: list[int]) -> torch.Tensor:
+def _restride(tensor: torch.Tensor, stride: list[int]) -> torch.Tensor:
     """Return the same numbers in the same amount of memory, in another order. A file must not request more."""
     extent = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, stride, strict=True))
     if extent != tensor.numel():

@@ -81,11 +81,11 @@ def save_training_parts(
     >>> save_training_parts("out", optimizer=optimizer, scheduler=scheduler)
     """
     directory = Path(directory)
-    described = {**_described(optimizer, optimizer_state), "parameters": parameters_of(optimizer)}
+    described = {**_describe(optimizer, optimizer_state), "parameters": describe_parameters(optimizer)}
     write_tree(described, directory, _OPTIMIZER, write)
     for name, part in ((_SCHEDULER, scheduler), (_SCALER, scaler)):
         if part is not None:
-            write_tree(_described(part), directory, name, write)
+            write_tree(_describe(part), directory, name, write)
 
 
 def load_training_parts(
@@ -104,7 +104,7 @@ def load_training_parts(
     """
     directory = Path(directory)
     saved_optimizer = _read_part(directory, _OPTIMIZER, optimizer)
-    _check_parameters(directory, saved_optimizer.get("parameters"), parameters_of(optimizer))
+    _check_parameters(directory, saved_optimizer.get("parameters"), describe_parameters(optimizer))
     others = []
     for name, part in ((_SCHEDULER, scheduler), (_SCALER, scaler)):
         if part is not None:
@@ -123,7 +123,7 @@ def load_optimizer_alone(directory: str | Path, optimizer: Stateful, load: LoadS
     """
     directory = Path(directory)
     saved = _read_part(directory, _OPTIMIZER, optimizer)
-    _check_parameters(directory, saved.get("parameters"), parameters_of(optimizer))
+    _check_parameters(directory, saved.get("parameters"), describe_parameters(optimizer))
     load_optimizer(directory, optimizer, saved, load)
 
 
@@ -147,17 +147,17 @@ def load_random_state(directory: str | Path, rank: int, world_size: int) -> None
     saved = read_tree(directory, name)
     path = directory / f"{name}.json"
     if not isinstance(saved, dict) or not isinstance(saved.get("streams"), dict):
-        raise io.broken(path, f"{path.name} does not hold random streams")
+        raise io.build_broken_error(path, f"{path.name} does not hold random streams")
     if saved.get("world_size") != world_size:
         raise CheckpointError(
             what=f"the random streams in {directory} are of another number of processes",
-            why=f"{saved.get('world_size')} saved them, {world_size} want to go on",
-            fix="resume with as many processes, or seed anew",
+            why=f"{saved.get('world_size')} processes saved them, and this run has {world_size}",
+            fix="resume with the same number of processes, or set a new seed",
         )
     try:
-        on_these_devices(RandomState(**saved["streams"]), path).restore()
+        keep_present_devices(RandomState(**saved["streams"]), path).restore()
     except (TypeError, ValueError, KeyError, RuntimeError) as error:
-        raise io.broken(path, f"{path.name} does not hold random streams: {error}") from error
+        raise io.build_broken_error(path, f"{path.name} does not hold random streams: {error}") from error
 
 
 def save_loop_state(directory: str | Path, mapping: Mapping[str, Any], write: TensorWriter = write_tensors) -> None:
@@ -176,7 +176,7 @@ def load_loop_state(directory: str | Path) -> dict[str, Any]:
     """
     state = read_tree(Path(directory), _LOOP)
     if not isinstance(state, dict):
-        raise io.broken(Path(directory) / LOOP_NAME, f"{LOOP_NAME} does not hold a mapping")
+        raise io.build_broken_error(Path(directory) / LOOP_NAME, f"{LOOP_NAME} does not hold a mapping")
     return state
 
 
@@ -202,11 +202,11 @@ def load_callback_tensors(directory: str | Path) -> dict[str, list[Any]]:
         return {}
     states = read_tree(Path(directory), _CALLBACKS)
     if not isinstance(states, dict) or not all(isinstance(each, list) for each in states.values()):
-        raise io.broken(path, f"{path.name} does not hold the states of callbacks")
+        raise io.build_broken_error(path, f"{path.name} does not hold the states of callbacks")
     return states
 
 
-def _described(part: Stateful, state: dict[str, Any] | None = None) -> dict[str, Any]:
+def _describe(part: Stateful, state: dict[str, Any] | None = None) -> dict[str, Any]:
     return {"class": type(part).__name__, "state_dict": part.state_dict() if state is None else state}
 
 
@@ -214,11 +214,11 @@ def _read_part(directory: Path, name: str, part: Stateful) -> dict[str, Any]:
     saved = read_tree(directory, name)
     path = directory / f"{name}.json"
     if not isinstance(saved, dict) or not isinstance(saved.get("state_dict"), dict):
-        raise io.broken(path, f"{path.name} does not hold a state_dict")
+        raise io.build_broken_error(path, f"{path.name} does not hold a state_dict")
     if saved.get("class") != type(part).__name__:
         raise CheckpointError(
             what=f"the {name} of this run is not the one in {directory}",
-            why=f"{saved.get('class')} was saved, {type(part).__name__} wants to go on",
+            why=f"{saved.get('class')} was saved, and this run has {type(part).__name__}",
             fix=f"resume with the same {name}, or start a new run from the weights alone",
         )
     return saved
@@ -231,33 +231,33 @@ def load_part(
         part.load_state_dict(state) if load is None else load(part, state)
     except (ValueError, RuntimeError, KeyError, TypeError, IndexError) as error:
         raise CheckpointError(
-            what=f"the {name} does not take the state in {directory}",
+            what=f"the {name} does not accept the state in {directory}",
             why=str(error) or repr(error),
             fix=f"resume with the same {name} and the same settings, or start a new run from the weights alone",
         ) from error
 
 
-def _params_of(optimizer: Any) -> list[torch.Tensor]:
+def _list_parameters(optimizer: Any) -> list[torch.Tensor]:
     """Return the parameters in the order in which `state_dict` numbers them."""
     return [parameter for group in getattr(optimizer, "param_groups", ()) for parameter in group["params"]]
 
 
-def parameters_of(optimizer: Any) -> list[dict[str, Any]]:
-    return [{"shape": list(p.shape), "dtype": str(p.dtype)} for p in _params_of(optimizer)]
+def describe_parameters(optimizer: Any) -> list[dict[str, Any]]:
+    return [{"shape": list(p.shape), "dtype": str(p.dtype)} for p in _list_parameters(optimizer)]
 
 
 def _check_parameters(directory: Path, saved: Any, present: list[dict[str, Any]]) -> None:
     """Compare shapes. torch compares only the number of parameters, and would load the state of one into another."""
     path = directory / OPTIMIZER_NAME
     if not isinstance(saved, list) or not all(isinstance(p, dict) and "shape" in p and "dtype" in p for p in saved):
-        raise io.broken(path, f"{path.name} does not list its parameters")
+        raise io.build_broken_error(path, f"{path.name} does not list its parameters")
     shapes, expected = [p["shape"] for p in saved], [p["shape"] for p in present]
     if shapes == expected:
         return
     pairs = enumerate(zip(shapes, expected, strict=False))  # up to the shorter one; both lengths are reported anyway
     different = [f"parameter {index}: {was} saved, {now} now" for index, (was, now) in pairs if was != now]
     raise CheckpointError(
-        what=f"the optimizer in {directory} is of another model",
+        what=f"the optimizer in {directory} belongs to another model",
         why="; ".join([f"{len(shapes)} parameters saved, {len(expected)} now", *different[:5]]),
         fix="build the model and its parameter groups as in the run that saved it",
     )
@@ -269,7 +269,7 @@ def load_optimizer(directory: Path, optimizer: Any, saved: dict[str, Any], load:
     states = getattr(optimizer, "state", None)
     if not isinstance(by_index, dict) or not isinstance(states, dict):
         return
-    for index, parameter in enumerate(_params_of(optimizer)):
+    for index, parameter in enumerate(_list_parameters(optimizer)):
         if str(parameter.dtype) != saved["parameters"][index]["dtype"]:
             note_once(f"the optimizer state in {directory} is converted to {parameter.dtype}, as the parameters are")
         elif index in by_index and parameter in states:
@@ -297,7 +297,7 @@ def _undo_casts(loaded: Any, saved: Any) -> None:
             _undo_casts(now, was)
 
 
-def on_these_devices(state: RandomState, path: Path) -> RandomState:
+def keep_present_devices(state: RandomState, path: Path) -> RandomState:
     """Return the state without the streams of accelerators that this machine does not have."""
     here = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if len(state.cuda) > here:

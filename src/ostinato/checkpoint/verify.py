@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 
 from ..core.errors import CheckpointError
 from . import io
-from .atomic import Damage, find_damage, has_manifest, why_not_whole
+from .atomic import Damage, find_damage, find_defect, has_manifest
 from .file_names import (
     ADAPTER_WEIGHTS_NAME,
     BEST_MODEL_NAME,
@@ -28,9 +28,9 @@ from .file_names import (
     TRAINER_STATE_NAME,
     WEIGHTS_INDEX_NAME,
     WEIGHTS_NAME,
-    is_plain,
+    is_plain_name,
 )
-from .identity import homes_of, step_of
+from .identity import list_moved_directories, step_of
 from .transformers.detect import OPTIMIZER_PT, PICKLED_WEIGHTS_NAME, SCHEDULER_PT
 from .transformers.unpickle import check_archive
 
@@ -61,7 +61,7 @@ class Verdict:
         return not self.damage
 
     @property
-    def says_whose(self) -> bool:
+    def has_trusted_owner(self) -> bool:
         """Whether its record of its run can be trusted, damaged or not."""
         return not any(one.file in (MANIFEST_NAME, RUN_NAME) for one in self.damage)
 
@@ -71,20 +71,20 @@ class Verdict:
         return "; ".join(one.why for one in self.damage)
 
 
-def judge(checkpoint: str | Path) -> Verdict:
+def check_checkpoint(checkpoint: str | Path) -> Verdict:
     """Read every byte of a checkpoint and return what is wrong with it, if anything.
 
-    >>> judge("out/checkpoint-20").is_whole
+    >>> check_checkpoint("out/checkpoint-20").is_whole
     True
     """
     path = Path(checkpoint)
     if has_manifest(path):
-        damage, remark = _against_manifest(path), _use_of(path)
-    elif (reason := why_not_whole(path)) is not None:
-        damage, remark = (Damage(_file_in(reason), reason),), ""
+        damage, remark = _compare_with_manifest(path), _describe_use(path)
+    elif (reason := find_defect(path)) is not None:
+        damage, remark = (Damage(_find_file_name(reason), reason),), ""
     else:
-        damage, remark = tuple(_unreadable(path)), "no checksums; files readable"
-    return Verdict(path, _step(path), _size(path), damage, remark)
+        damage, remark = tuple(_find_unreadable(path)), "no checksums; files readable"
+    return Verdict(path, _find_step(path), _count_bytes(path), damage, remark)
 
 
 def verify_run(path: str | Path) -> list[Verdict]:
@@ -100,36 +100,36 @@ def verify_run(path: str | Path) -> list[Verdict]:
             why="it is not a directory",
             fix="name a checkpoint, or the output_dir of a run",
         )
-    inside = sorted(_checkpoints_in(path), key=_order)
-    if not inside and not _looks_like_one(path):
+    inside = sorted(_find_checkpoints(path), key=_build_sort_key)
+    if not inside and not _is_checkpoint_like(path):
         raise CheckpointError(
             what=f"there is nothing to verify in {path}",
-            why="it is no checkpoint, and holds no checkpoint-N",
+            why="it is not a checkpoint and has no checkpoint-N",
             fix="name a checkpoint, or the output_dir of a run",
         )
-    return [judge(one) for one in inside or [path]]
+    return [check_checkpoint(one) for one in inside or [path]]
 
 
 # ---- which ---------------------------------------------------------------------------------------------------------
 
 
-def _checkpoints_in(directory: Path) -> Iterator[Path]:
-    for home in (directory, *homes_of(directory)):
-        for name in os.listdir(home):
-            if (step_of(name) is not None or name == BEST_MODEL_NAME) and (home / name).is_dir():
-                yield home / name
+def _find_checkpoints(directory: Path) -> Iterator[Path]:
+    for parent in (directory, *list_moved_directories(directory)):
+        for name in os.listdir(parent):
+            if (step_of(name) is not None or name == BEST_MODEL_NAME) and (parent / name).is_dir():
+                yield parent / name
 
 
-def _order(path: Path) -> tuple[Any, ...]:
+def _build_sort_key(path: Path) -> tuple[Any, ...]:
     step = step_of(path.name)
     return len(path.parts), str(path.parent), step is None, step or 0
 
 
-def _looks_like_one(path: Path) -> bool:
+def _is_checkpoint_like(path: Path) -> bool:
     return any(os.path.lexists(path / name) for name in (MANIFEST_NAME, TRAINER_STATE_NAME, OPTIMIZER_NAME))
 
 
-def _step(path: Path) -> int | None:
+def _find_step(path: Path) -> int | None:
     step = step_of(path.name)
     if step is not None:
         return step
@@ -141,7 +141,7 @@ def _step(path: Path) -> int | None:
     return step if type(step) is int else None
 
 
-def _size(path: Path) -> int:
+def _count_bytes(path: Path) -> int:
     found = (Path(folder) / name for folder, _, names in os.walk(path) for name in names)
     return sum(os.lstat(file).st_size for file in found if os.path.lexists(file))
 
@@ -149,41 +149,41 @@ def _size(path: Path) -> int:
 # ---- ours ----------------------------------------------------------------------------------------------------------
 
 
-def _against_manifest(path: Path) -> tuple[Damage, ...]:
+def _compare_with_manifest(path: Path) -> tuple[Damage, ...]:
     try:
         return tuple(find_damage(path))
     except CheckpointError as error:  # no manifest to compare with
         return (Damage(MANIFEST_NAME, error.why),)
 
 
-def _use_of(path: Path) -> str:
+def _describe_use(path: Path) -> str:
     resumable = (path / OPTIMIZER_NAME).exists() or (path / OPTIMIZER_PT).exists()
     return "whole" if resumable else "whole; weights only"
 
 
-def _file_in(reason: str) -> str:
+def _find_file_name(reason: str) -> str:
     return MANIFEST_NAME if reason.startswith(MANIFEST_NAME) else ""
 
 
 # ---- of transformers -----------------------------------------------------------------------------------------------
 
 
-def _unreadable(path: Path) -> Iterator[Damage]:
+def _find_unreadable(path: Path) -> Iterator[Damage]:
     """Yield the files that cannot be read, and those that are named but missing."""
     names = sorted(entry.name for entry in os.scandir(path) if not entry.is_dir(follow_symlinks=False))
     for name in names:
-        why = _why_unreadable(path / name)
+        why = _find_read_error(path / name)
         if why is not None:
             yield Damage(name, why)
-    yield from (Damage(name, f"{name} is missing") for name in _missing_from(path, set(names)))
+    yield from (Damage(name, f"{name} is missing") for name in _find_missing(path, set(names)))
 
 
-def _why_unreadable(file: Path) -> str | None:
+def _find_read_error(file: Path) -> str | None:
     try:
         if file.suffix == ".json" and file.lstat().st_size <= io.LARGEST_JSON:
             io.read_json(file)
         elif file.suffix == ".safetensors":
-            os.close(io.open_plain(file))
+            os.close(io.open_regular(file))
             with safe_open(file, framework="pt") as opened:  # reads the header, and compares it with the size
                 opened.keys()
         elif _ARCHIVES.fullmatch(file.name):
@@ -195,7 +195,7 @@ def _why_unreadable(file: Path) -> str | None:
     return None
 
 
-def _missing_from(path: Path, names: set[str]) -> Iterator[str]:
+def _find_missing(path: Path, names: set[str]) -> Iterator[str]:
     """Yield missing files. transformers silently uses a fresh optimizer where one of its two files is missing."""
     if not names & set(_WEIGHTS):
         yield WEIGHTS_NAME
@@ -209,4 +209,4 @@ def _missing_from(path: Path, names: set[str]) -> Iterator[str]:
             continue  # reported already
         table = content.get("weight_map") if isinstance(content, dict) else None
         shards = set(table.values()) if isinstance(table, dict) else set()
-        yield from sorted(str(shard) for shard in shards if not is_plain(shard) or shard not in names)
+        yield from sorted(str(shard) for shard in shards if not is_plain_name(shard) or shard not in names)

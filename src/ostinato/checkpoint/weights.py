@@ -25,14 +25,14 @@ from ..core.errors import CheckpointError, NotSupportedError
 from ..core.notices import note_once
 from ..core.random import undisturbed
 from . import io as files
-from .file_names import ADAPTER_WEIGHTS_NAME, CONFIG_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME, is_plain
-from .intercept_save import handing_over
-from .tensors import TensorWriter, check_storable, memory_of, read_tensors, write_tensors
+from .file_names import ADAPTER_WEIGHTS_NAME, CONFIG_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME, is_plain_name
+from .intercept_save import intercept_tensors
+from .tensors import TensorWriter, check_storable, identify_memory, read_tensors, write_tensors
 from .training_state import LoadState
 
 ALIASES = "ostinato.aliases"
 
-_SHOWN = 10  # names in an error message
+_MAX_SHOWN = 10  # names in an error message
 
 
 def save_model(
@@ -52,15 +52,15 @@ def save_model(
     """
     directory, model = Path(directory), uncompiled(model)
     directory.mkdir(parents=True, exist_ok=True)
-    saves_itself = _method(model, "save_pretrained")
-    with quiet_bars():
+    saves_itself = _find_method(model, "save_pretrained")
+    with hide_progress_bars():
         if saves_itself is None:
             _save_module(model.state_dict() if state_dict is None else state_dict, directory, write)
         else:
             given = {} if state_dict is None else {"state_dict": dict(state_dict)}
-            with nullcontext() if write is write_tensors else handing_over(saves_itself, write):
+            with nullcontext() if write is write_tensors else intercept_tensors(saves_itself, write):
                 saves_itself(directory, **given)
-        save_processing = _method(processing_class, "save_pretrained")
+        save_processing = _find_method(processing_class, "save_pretrained")
         if save_processing is not None:
             save_processing(directory)
 
@@ -90,12 +90,12 @@ def load_weights(model: nn.Module, directory: Path, load: LoadState = load_lenie
         return
     converted = _read_converted(model, directory, found.dtypes.values())
     if converted is None:
-        raise mismatch.error(directory)
+        raise mismatch.build_error(directory)
     model.load_state_dict(converted, strict=True)
 
 
 @contextmanager
-def quiet_bars() -> Iterator[None]:
+def hide_progress_bars() -> Iterator[None]:
     """Disable the progress bars of transformers and of the hub's client, inside the block."""
     transformers = sys.modules.get("transformers.utils.logging")
     hub = sys.modules.get("huggingface_hub.utils")
@@ -118,7 +118,7 @@ def quiet_bars() -> Iterator[None]:
             (hub.enable_progress_bars if hub_shown else hub.disable_progress_bars)()
 
 
-def _method(owner: Any, name: str) -> Callable[..., Any] | None:
+def _find_method(owner: Any, name: str) -> Callable[..., Any] | None:
     method = getattr(owner, name, None)
     return method if callable(method) else None
 
@@ -135,7 +135,7 @@ def _save_module(state: Mapping[str, Any], directory: Path, write: TensorWriter)
                 fix="let get_extra_state() return a tensor",
             )
         check_storable(value, f"{name!r} of the model")
-        owner = first.setdefault(memory_of(value), name)
+        owner = first.setdefault(identify_memory(value), name)
         if owner == name:
             kept[name] = value
         else:
@@ -144,7 +144,7 @@ def _save_module(state: Mapping[str, Any], directory: Path, write: TensorWriter)
 
 
 @dataclass
-class _Found:
+class _FoundWeights:
     """The contents of the headers of the weight files, before any weight is read."""
 
     directory: Path
@@ -168,47 +168,49 @@ _DTYPES = {
 }
 
 
-def _find_weights(directory: Path) -> _Found:
-    found = _Found(directory, {}, {}, {}, {})
-    for path, names in _weight_files(directory).items():
+def _find_weights(directory: Path) -> _FoundWeights:
+    found = _FoundWeights(directory, {}, {}, {}, {})
+    for path, names in _list_weight_files(directory).items():
         _read_header(path, names, found)
     return found
 
 
-def _weight_files(directory: Path) -> dict[Path, set[str] | None]:
+def _list_weight_files(directory: Path) -> dict[Path, set[str] | None]:
     """Return the files to read, each with the names that the index lists for it (None: all that it has)."""
     if (directory / WEIGHTS_NAME).exists():
         return {directory / WEIGHTS_NAME: None}
     index_path = directory / WEIGHTS_INDEX_NAME
     if not index_path.exists():
-        raise _no_weights(directory)
+        raise _build_no_weights_error(directory)
     index = files.read_json(index_path)
     table = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(table, dict) or not table:
-        raise files.broken(index_path, f"{index_path.name} has no weight_map")
+        raise files.build_broken_error(index_path, f"{index_path.name} has no weight_map")
     shards: dict[Path, set[str] | None] = {}
     for name, file_name in table.items():
-        if not is_plain(file_name):
-            raise files.broken(index_path, f"{index_path.name} names {file_name!r}, which leads out of the directory")
+        if not is_plain_name(file_name):
+            raise files.build_broken_error(
+                index_path, f"{index_path.name} names {file_name!r}, which leads out of the directory"
+            )
         names = shards.setdefault(directory / file_name, set())
         assert names is not None
         names.add(name)
     return shards
 
 
-def _no_weights(directory: Path) -> CheckpointError:
+def _build_no_weights_error(directory: Path) -> CheckpointError:
     pickles = sorted(path.name for path in directory.glob("*.bin")) if directory.is_dir() else []
     return CheckpointError(
         what=f"{directory} has no weights that can be read",
-        why=f"neither {WEIGHTS_NAME} nor {WEIGHTS_INDEX_NAME} is there"
-        + (f", only {', '.join(pickles)}, and reading a pickle runs whatever is in it" if pickles else ""),
-        fix="save the weights as safetensors" if pickles else "give the directory that was written while saving",
+        why=f"neither {WEIGHTS_NAME} nor {WEIGHTS_INDEX_NAME} exists"
+        + (f", only {', '.join(pickles)}, and reading a pickle runs the code in it" if pickles else ""),
+        fix="save the weights as safetensors" if pickles else "pass a directory that contains saved weights",
     )
 
 
-def _read_header(path: Path, promised: set[str] | None, found: _Found) -> None:
+def _read_header(path: Path, promised: set[str] | None, found: _FoundWeights) -> None:
     if not path.exists():
-        raise files.missing(path)
+        raise files.build_missing_error(path)
     try:
         with safe_open(path, framework="pt") as file:
             names = set(file.keys())
@@ -219,10 +221,10 @@ def _read_header(path: Path, promised: set[str] | None, found: _Found) -> None:
                 found.files[name] = path
             metadata = file.metadata() or {}
     except (OSError, SafetensorError, RuntimeError) as error:
-        raise files.broken(path, f"{path.name} cannot be read: {error}") from error
+        raise files.build_broken_error(path, f"{path.name} cannot be read: {error}") from error
     if promised is not None and promised != names:
-        wrong = ", ".join(sorted(promised ^ names)[:_SHOWN])
-        raise files.broken(path, f"{WEIGHTS_INDEX_NAME} and {path.name} do not agree about {wrong}")
+        wrong = ", ".join(sorted(promised ^ names)[:_MAX_SHOWN])
+        raise files.build_broken_error(path, f"{WEIGHTS_INDEX_NAME} and {path.name} disagree about {wrong}")
     found.aliases.update(_read_aliases(path, metadata.get(ALIASES), names))
 
 
@@ -232,7 +234,7 @@ def _read_aliases(path: Path, text: str | None, names: set[str]) -> dict[str, st
     except (ValueError, RecursionError):
         aliases = None
     if not isinstance(aliases, dict) or not names.issuperset(map(str, aliases.values())):
-        raise files.broken(path, f"the table of tied weights in {path.name} cannot be read")
+        raise files.build_broken_error(path, f"the table of tied weights in {path.name} cannot be read")
     return aliases
 
 
@@ -249,7 +251,7 @@ class _Mismatch:
     def __bool__(self) -> bool:
         return bool(self.missing or self.unexpected or self.shapes or self.kinds or self.untied)
 
-    def error(self, directory: Path) -> CheckpointError:
+    def build_error(self, directory: Path) -> CheckpointError:
         reasons = (
             ("not in the checkpoint", self.missing),
             ("not in the model", self.unexpected),
@@ -259,26 +261,26 @@ class _Mismatch:
         )
         return CheckpointError(
             what=f"the weights in {directory} do not fit the model",
-            why="; ".join(f"{reason}: {_listed(names)}" for reason, names in reasons if names),
+            why="; ".join(f"{reason}: {_join_names(names)}" for reason, names in reasons if names),
             fix="build the model as in the run that saved it (same class, configuration and tied weights)",
         )
 
 
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(names[:_SHOWN])
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
+def _join_names(names: list[str]) -> str:
+    shown = ", ".join(names[:_MAX_SHOWN])
+    return shown if len(names) <= _MAX_SHOWN else f"{shown} and {len(names) - _MAX_SHOWN} more"
 
 
-def _compare(model: nn.Module, expected: Mapping[str, Any], found: _Found) -> _Mismatch:
+def _compare(model: nn.Module, expected: Mapping[str, Any], found: _FoundWeights) -> _Mismatch:
     absent = [name for name in expected if name not in found.files]
-    covered = _covered_by_ties(expected, found)
+    covered = _find_tied_names(expected, found)
     if any(name not in covered for name in absent):
-        tie = _method(model, "tie_weights")
+        tie = _find_method(model, "tie_weights")
         if tie is not None:  # transformers leaves tied weights out of the file; here they are not tied yet
             with undisturbed():
                 tie()
             expected = model.state_dict()
-            covered = _covered_by_ties(expected, found)
+            covered = _find_tied_names(expected, found)
     mismatch = _Mismatch([], [], [], [], [])
     for name in absent:
         if name in covered or name in (getattr(model, "_keys_to_ignore_on_save", None) or ()):
@@ -291,42 +293,43 @@ def _compare(model: nn.Module, expected: Mapping[str, Any], found: _Found) -> _M
     return mismatch
 
 
-def _covered_by_ties(expected: Mapping[str, Any], found: _Found) -> set[str]:
+def _find_tied_names(expected: Mapping[str, Any], found: _FoundWeights) -> set[str]:
     """Return the names that share their memory with a weight in the checkpoint."""
     tensors = {name: value for name, value in expected.items() if isinstance(value, torch.Tensor)}
-    filled = {memory_of(value) for name, value in tensors.items() if name in found.files}
-    return {name for name, value in tensors.items() if memory_of(value) in filled}
+    filled = {identify_memory(value) for name, value in tensors.items() if name in found.files}
+    return {name for name, value in tensors.items() if identify_memory(value) in filled}
 
 
-def _compare_tensor(name: str, value: torch.Tensor, found: _Found, mismatch: _Mismatch) -> None:
+def _compare_tensor(name: str, value: torch.Tensor, found: _FoundWeights, mismatch: _Mismatch) -> None:
     if tuple(value.shape) != found.shapes[name]:
         mismatch.shapes.append(f"{name} (checkpoint {list(found.shapes[name])}, model {list(value.shape)})")
     saved = found.dtypes[name]
     if saved is None or saved == value.dtype:
         return
     if saved.is_floating_point and value.is_floating_point():
+        dtypes = f"{_format_dtype(saved)} to {_format_dtype(value.dtype)}"
         note_once(
-            f"weights in {found.directory} are {_short(saved)} and the model is {_short(value.dtype)}: converted",
+            f"the weights in {found.directory} are converted from {dtypes}, the type of the model",
             key=f"converted weights {found.directory}",
         )
     else:
-        mismatch.kinds.append(f"{name} (checkpoint {_short(saved)}, model {_short(value.dtype)})")
+        mismatch.kinds.append(f"{name} (checkpoint {_format_dtype(saved)}, model {_format_dtype(value.dtype)})")
 
 
-def _short(dtype: torch.dtype) -> str:
+def _format_dtype(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _check_ties(expected: Mapping[str, Any], found: _Found) -> None:
+def _check_ties(expected: Mapping[str, Any], found: _FoundWeights) -> None:
     """Raise unless weights that are tied in the model are equal in the file: otherwise one of them would be lost."""
     groups: dict[tuple[Any, ...], list[str]] = {}
     for name, value in expected.items():
         if name in found.files and isinstance(value, torch.Tensor):
-            groups.setdefault(memory_of(value), []).append(name)
+            groups.setdefault(identify_memory(value), []).append(name)
     for names in groups.values():
         if len(names) > 1:
             first, *others = (_read_one(found, name) for name in names)
-            if not all(_same_bits(first, other) for other in others):
+            if not all(_has_same_bits(first, other) for other in others):
                 raise CheckpointError(
                     what=f"the weights in {found.directory} do not fit the model",
                     why=f"{', '.join(names)} are tied in the model and different in the checkpoint",
@@ -334,22 +337,22 @@ def _check_ties(expected: Mapping[str, Any], found: _Found) -> None:
                 )
 
 
-def _same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
+def _has_same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
     if left.dtype != right.dtype or left.shape != right.shape:
         return False
     return torch.equal(left.contiguous().view(-1).view(torch.uint8), right.contiguous().view(-1).view(torch.uint8))
 
 
-def _read_one(found: _Found, name: str) -> torch.Tensor:
+def _read_one(found: _FoundWeights, name: str) -> torch.Tensor:
     path = found.files[name]
     try:
         with safe_open(path, framework="pt") as file:
             return file.get_tensor(name)
     except (OSError, SafetensorError, RuntimeError) as error:
-        raise files.broken(path, f"{path.name} cannot be read: {error}") from error
+        raise files.build_broken_error(path, f"{path.name} cannot be read: {error}") from error
 
 
-def _read_all(found: _Found) -> dict[str, torch.Tensor]:
+def _read_all(found: _FoundWeights) -> dict[str, torch.Tensor]:
     state: dict[str, torch.Tensor] = {}
     for path in dict.fromkeys(found.files.values()):
         try:
@@ -357,16 +360,16 @@ def _read_all(found: _Found) -> dict[str, torch.Tensor]:
                 names = file.keys()
                 state.update({name: file.get_tensor(name) for name in names})
         except (OSError, SafetensorError, RuntimeError) as error:
-            raise files.broken(path, f"{path.name} cannot be read: {error}") from error
+            raise files.build_broken_error(path, f"{path.name} cannot be read: {error}") from error
     return state
 
 
-def _fill(model: nn.Module, state: dict[str, torch.Tensor], found: _Found, load: LoadState) -> None:
+def _fill(model: nn.Module, state: dict[str, torch.Tensor], found: _FoundWeights, load: LoadState) -> None:
     """Fill the model through `load_state_dict`, so that the hooks of modules run."""
     try:
         load(model, state)
     except RuntimeError as error:
-        raise files.broken(found.directory / WEIGHTS_NAME, str(error)) from error
+        raise files.build_broken_error(found.directory / WEIGHTS_NAME, str(error)) from error
 
 
 def _read_converted(
@@ -383,7 +386,7 @@ def _read_converted(
     load: Any = type(model)
     # Not in the model's own type, of which it may have several: widening is exact, and so is narrowing back.
     wide = torch.float64 if torch.float64 in dtypes else torch.float32
-    with undisturbed(), quiet_bars(), _quiet_log():
+    with undisturbed(), hide_progress_bars(), _quiet_logging():
         try:
             fresh, report = load.from_pretrained(
                 directory, output_loading_info=True, use_safetensors=True, local_files_only=True, dtype=wide
@@ -393,17 +396,17 @@ def _read_converted(
     if any(report.get(kind) for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")):
         return None
     state, expected = fresh.state_dict(), model.state_dict()
-    return state if _outline(state) == _outline(expected) else None
+    return state if _outline_state(state) == _outline_state(expected) else None
 
 
-def _outline(state: Mapping[str, torch.Tensor]) -> dict[str, tuple[torch.Size, str]]:
+def _outline_state(state: Mapping[str, torch.Tensor]) -> dict[str, tuple[torch.Size, str]]:
     """Return the shape of every weight, and the first name of its memory, which shows the tied ones."""
     first: dict[tuple[Any, ...], str] = {}
-    return {name: (value.shape, first.setdefault(memory_of(value), name)) for name, value in state.items()}
+    return {name: (value.shape, first.setdefault(identify_memory(value), name)) for name, value in state.items()}
 
 
 @contextmanager
-def _quiet_log() -> Iterator[None]:
+def _quiet_logging() -> Iterator[None]:
     """Suppress the report of transformers about weights that did not fit: we raise our own error."""
     log = sys.modules["transformers.utils.logging"]
     level = log.get_verbosity()
@@ -427,13 +430,13 @@ def _load_adapters(model: nn.Module, directory: Path) -> None:
     states = {}
     for name in adapters:
         expected = peft.get_peft_model_state_dict(model, adapter_name=name)
-        path = _adapter_file(directory, name, alone=len(adapters) == 1)
+        path = _find_adapter_file(directory, name, alone=len(adapters) == 1)
         states[name] = _read_adapter(path, expected)
     for name, state in states.items():  # all of them fit: only now is the model changed
         peft.set_peft_model_state_dict(model, state, adapter_name=name)
 
 
-def _adapter_file(directory: Path, adapter: str, *, alone: bool) -> Path:
+def _find_adapter_file(directory: Path, adapter: str, *, alone: bool) -> Path:
     """Return the file of an adapter.
 
     PEFT gives every adapter but `default` a directory; transformers, which saves one adapter, does not.
@@ -461,5 +464,5 @@ def _read_adapter(path: Path, expected: Mapping[str, torch.Tensor]) -> dict[str,
         untied=[],
     )
     if mismatch:
-        raise mismatch.error(path.parent)
+        raise mismatch.build_error(path.parent)
     return state

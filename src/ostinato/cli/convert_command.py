@@ -25,9 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from ..checkpoint.transformers.convert import convert  # noqa: PLC0415
-    from ..checkpoint.transformers.detect import is_foreign  # noqa: PLC0415
+    from ..checkpoint.transformers.detect import is_from_transformers  # noqa: PLC0415
 
-    to = options.to or ("ostinato" if is_foreign(options.source) else "transformers")
+    to = options.to or ("ostinato" if is_from_transformers(options.source) else "transformers")
     convert(options.source, options.target, to=to)
     print(f"{options.target} holds {options.source} in the layout of {to}")
     return 0

@@ -46,14 +46,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _table(verdicts: list[Verdict], directory: str) -> str:
-    from ..checkpoint.space import in_words  # noqa: PLC0415
+    from ..checkpoint.space import format_size  # noqa: PLC0415
 
     rows = []
     for verdict in verdicts:
         step = "" if verdict.step is None else f"step {verdict.step}"
         found = [verdict.remark] if verdict.is_whole else [f"DAMAGED  {one.why}" for one in verdict.damage]
         rows += [
-            (_name(verdict, directory), step, in_words(verdict.size), one) if first else ("", "", "", one)
+            (_name(verdict, directory), step, format_size(verdict.size), one) if first else ("", "", "", one)
             for first, one in zip([True, *[False] * len(found)], found, strict=False)
         ]
     name, step, size = (max(len(row[column]) for row in rows) for column in range(3))

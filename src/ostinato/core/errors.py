@@ -61,12 +61,12 @@ Each error is also the built-in type that transformers or torch raises in its pl
     ├── CheckpointError(ValueError, OSError)                 a checkpoint that is missing, damaged or of another model
     │   ├── StateError(TypeError)                            a state that JSON cannot hold
     │   ├── DiskError                                        a checkpoint that the disk refused
-    │   ├── FailedElsewhere                                  another process could not write its part
-    │   └── HomeError                                        a directory that the run cannot write to
-    │       ├── HomePermissionError(PermissionError)         no permission to write
-    │       ├── HomeNotADirectoryError(NotADirectoryError)   a file in place of a parent directory
-    │       ├── HomeExistsError(FileExistsError)             a file in place of the directory
-    │       └── HomeNotFoundError(FileNotFoundError)         a place where no directory can be made
+    │   ├── OtherProcessError                                another process could not write its part
+    │   └── OutputDirError                                   a directory that the run cannot write to
+    │       ├── OutputDirPermissionError(PermissionError)    no permission to write
+    │       ├── OutputDirParentError(NotADirectoryError)     a file in place of a parent directory
+    │       ├── OutputDirExistsError(FileExistsError)        a file in place of the directory
+    │       └── OutputDirNotFoundError(FileNotFoundError)    a place where no directory can be made
     └── SpillError(OSError)                                  no disk space for what an evaluation keeps
 """
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from ..checkpoint.space import in_words as in_bytes
+from ..checkpoint.space import format_size as in_bytes
 from .render import Page, Printable, Section, counted, listed, percent, small_percent
 
 Stage = Literal["data set", "batch", "forward", "outputs", "loss", "evaluation", "metrics"]

@@ -112,7 +112,7 @@ def describe_training_memory(trainer: BatchHost) -> Memory:
 
 def find_newest_checkpoint(trainer: BatchHost) -> str | None:
     """Return the name of the newest checkpoint of this run that can be resumed from."""
-    own = trainer._run_home.checkpoints(trainer._home) if not SaveSettings.of(trainer.args).only_model else []
+    own = trainer._run_home.list_checkpoints(trainer._home) if not SaveSettings.of(trainer.args).only_model else []
     return own[-1].name if own else None
 
 

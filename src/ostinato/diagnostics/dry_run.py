@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ..arguments.settings import DryRunSettings, SaveSettings
 from ..checkpoint.atomic import atomic_directory, discard
-from ..checkpoint.run_directory import RunHome
+from ..checkpoint.run_directory import RunDirectory
 from ..core.errors import CheckpointError
 from ..core.notices import note
 from ..core.state_guard import can_be_put_back
@@ -66,7 +66,7 @@ def rehearse_alone(trainer: DryRunHost) -> Rehearsal:
     home = Path(trainer._get_output_dir(None))
     was_there = home.is_dir()
     with preserve_trainer(trainer), ExitStack() as while_open:
-        trainer.is_in_train, trainer._run_home = True, RunHome()
+        trainer.is_in_train, trainer._run_home = True, RunDirectory()
         trainer._train_batch_size = settings.train_batch_size
         while_open.enter_context(saver.lock_run_directory(trainer, None))
         trainer._run_home.begin(home, None, writes=False)

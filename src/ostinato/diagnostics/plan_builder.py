@@ -257,8 +257,8 @@ def _remarks(trainer: PlanHost, plan: Plan, intervals: TrainerState, checkpoints
         )
     if checkpoints.free is not None and checkpoints.bytes_at_once and checkpoints.bytes_at_once > checkpoints.free:
         found.append(
-            f"the checkpoints do not fit: {space.in_words(checkpoints.bytes_at_once)} at once, and "
-            f"{space.in_words(checkpoints.free)} are free in {checkpoints.directory}"
+            f"the checkpoints do not fit: {space.format_size(checkpoints.bytes_at_once)} at once, and "
+            f"{space.format_size(checkpoints.free)} are free in {checkpoints.directory}"
         )
     if not any(one.requires_grad for one in trainer.model.parameters()):
         found.append("nothing is trained: no parameter has requires_grad=True")
@@ -337,7 +337,7 @@ def _plan_checkpoints(trainer: PlanHost, plan: Plan, intervals: TrainerState, ev
     else:
         when, count = f"whenever {best} is the best so far (at most {evaluations} times)", None
     size = _checkpoint_bytes(trainer, only_model=settings.only_model)
-    at_once = space.checkpoints_at_once(count if count is not None else evaluations, settings.total_limit)
+    at_once = space.count_coexisting(count if count is not None else evaluations, settings.total_limit)
     return Checkpoints(
         when=when,
         directory=str(directory),
@@ -353,15 +353,15 @@ def _plan_checkpoints(trainer: PlanHost, plan: Plan, intervals: TrainerState, ev
 def _checkpoint_bytes(trainer: PlanHost, *, only_model: bool) -> int:
     """Estimate the size from the optimizer's settings: a rehearsal saves before the optimizer has a state."""
     if only_model:
-        return space.forecast_bytes(trainer.model, None)
+        return space.forecast_size(trainer.model, None)
     if trainer.optimizer is not None:
-        return space.forecast_bytes(trainer.model, space.state_factor(trainer.optimizer))
+        return space.forecast_size(trainer.model, space.estimate_state_factor(trainer.optimizer))
     kind, options = _choose_optimizer(trainer)
     try:
         placeholder = kind([nn.Parameter(torch.zeros(1))], **options)
     except Exception:  # an optimizer that wants to know the model: two numbers for each is what most keep
-        return space.forecast_bytes(trainer.model, 2.0)
-    return space.forecast_bytes(trainer.model, space.state_factor(placeholder))
+        return space.forecast_size(trainer.model, 2.0)
+    return space.forecast_size(trainer.model, space.estimate_state_factor(placeholder))
 
 
 def _free(directory: Path) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..checkpoint.space import in_words as in_bytes
+from ..checkpoint.space import format_size as in_bytes
 from .render import Page, Printable, Section, counted, listed, percent, small_percent
 
 

@@ -26,8 +26,8 @@ from ..arguments.verification import verification_arguments
 from ..callbacks.events import QuietCallback
 from ..callbacks.time_limit import TimeLimitCallback
 from ..checkpoint.atomic import discard
-from ..checkpoint.callback_tensors import tensor_states
-from ..checkpoint.run_directory import RunHome
+from ..checkpoint.callback_tensors import collect_tensor_states
+from ..checkpoint.run_directory import RunDirectory
 from ..core.notices import silenced
 from ..core.random import undisturbed
 from ..core.run_files import VERIFY_DIRECTORY
@@ -116,7 +116,7 @@ def _planned_steps(trainer: VerifyHost) -> int:
         return loader_plan.plan_run(trainer, trainer.get_train_dataloader()).max_steps
 
 
-class _TemporaryRunHome(RunHome):
+class _TemporaryRunHome(RunDirectory):
     """Offers no checkpoints to resume from: they are temporary."""
 
     def checkpoints(self, directory: Path) -> list[Path]:
@@ -142,7 +142,7 @@ class _StepRecorder(QuietCallback):
             parts["the gradient scaler"] = scaler.state_dict()
         callbacks = [one for one in trainer.callback_handler.callbacks if not isinstance(one, _CLOCKS)]
         states = export_callbacks([one for one in callbacks if isinstance(one, ExportableState)])
-        tensors = {f"tensors of {name}": state for name, state in tensor_states(trainer).items()}
+        tensors = {f"tensors of {name}": state for name, state in collect_tensor_states(trainer).items()}
         record = StepRecord(step)
         record.begin(trainer.model, trainer.optimizer, parts, {**states, **tensors})
         self.records.append(record)
@@ -185,7 +185,7 @@ def _temporary_directory(trainer: VerifyHost) -> Iterator[Path]:
     directory, existed = output_dir / VERIFY_DIRECTORY, output_dir.is_dir()
     with ExitStack() as alone:
         if leads:
-            alone.enter_context(RunHome().occupied(output_dir))
+            alone.enter_context(RunDirectory().lock(output_dir))
             _remove(directory)  # of one that was killed
             directory.mkdir(parents=True)
         trainer.strategy.barrier()

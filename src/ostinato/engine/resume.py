@@ -55,12 +55,12 @@ def _find_newest(trainer: CheckpointHost) -> str | None:
     """
     settings, run_home = RunSettings.of(trainer.args), trainer._run_home
     if trainer.strategy.size == 1 or settings.save_on_each_node:
-        found = run_home.newest_whole(trainer._home)
+        found = run_home.find_newest_whole(trainer._home)
         return None if found is None else str(found)
     answer, failure = "-", None
     if trainer.is_world_process_zero():
         try:
-            found = run_home.newest_whole(trainer._home)
+            found = run_home.find_newest_whole(trainer._home)
             answer = "-" if found is None else f"+{found}"
         except Exception as error:  # the other processes are waiting
             failure = error
@@ -81,13 +81,13 @@ def is_fork(mode: ResumeMode) -> bool:
 def read_checkpoint(trainer: ResumeHost, checkpoint: str, plan: Plan, loader: Any) -> Resumed:
     """Return the state of the run in a checkpoint, and its plan from there on."""
     opened = open_checkpoint(checkpoint, verified=trainer._run_home.verified == Path(checkpoint))
-    state = opened.state()
-    progress = opened.loop_state(
+    state = opened.read_state()
+    progress = opened.read_loop_state(
         batches_per_epoch=plan.batches_per_epoch,
         accumulation=plan.accumulation,
         epoch_closed=RunSettings.of(trainer.args).saves_after_epochs,
     )
-    arguments = opened.arguments()
+    arguments = opened.read_arguments()
     resumed = Resumed.build(
         checkpoint,
         state,
@@ -173,7 +173,7 @@ def _describe_other_rate(trainer: ResumeHost, *, at_once: bool) -> list[str]:
 def fork(trainer: ResumeHost, checkpoint: str, run: Run) -> None:
     """Start a new run with the weights of a checkpoint and, if requested, with its optimizer's averages."""
     opened = open_checkpoint(checkpoint, verified=trainer._run_home.verified == Path(checkpoint))
-    step, owner = opened.state().global_step, identity.read_run_id(checkpoint)
+    step, owner = opened.read_state().global_step, identity.read_run_id(checkpoint)
     trainer._load_from_checkpoint(checkpoint)
     with_optimizer = trainer._resume_mode == ResumeMode.FORK_WITH_OPTIMIZER
     if with_optimizer:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from ..checkpoint.run_directory import RunHome
+from ..checkpoint.run_directory import RunDirectory
 from ..core.choices import ResumeMode
 from ..core.protocols import (
     Batch,
@@ -111,7 +111,7 @@ class SaverHost(SaveHost, Protocol):
     optimizer: Any
     is_in_train: bool
     _run: Run | None
-    _run_home: RunHome
+    _run_home: RunDirectory
 
     def is_world_process_zero(self) -> bool: ...
 
@@ -129,7 +129,7 @@ class CheckpointHost(Protocol):
 
     args: Any
     strategy: Strategy
-    _run_home: RunHome
+    _run_home: RunDirectory
 
     @property
     def _home(self) -> Path: ...
@@ -165,7 +165,7 @@ class ResumeHost(LoadHooks, CallbackTensorHost, Protocol):
     _created_lr_scheduler: bool
     _resume_mode: ResumeMode
     _run: Run | None
-    _run_home: RunHome
+    _run_home: RunDirectory
 
     def _require_optimizer(self) -> torch.optim.Optimizer: ...
 

@@ -21,9 +21,9 @@ from ..callbacks.events import IGNORED
 from ..callbacks.handler import CallbackHandler
 from ..checkpoint import atomic, retention, save_errors, space
 from ..checkpoint.background import Saves
-from ..checkpoint.disk import refused_by_disk
+from ..checkpoint.disk import is_disk_failure
 from ..checkpoint.file_names import BEST_MODEL_NAME, TRAINER_STATE_NAME
-from ..checkpoint.save_parts import progress_of, write_parts, write_weights
+from ..checkpoint.save_parts import gather_progress, write_parts, write_weights
 from ..checkpoint.snapshot import Snapshot
 from ..checkpoint.tensors import TensorWriter
 from ..core.choices import SaveStrategy
@@ -61,7 +61,7 @@ def lock_run_directory(trainer: SaverHost, trial: Any) -> Iterator[None]:
         trainer._run.saves.wait_for_forgotten()
     with ExitStack() as stack:
         if is_saving_enabled(trainer) and trainer.is_world_process_zero():
-            stack.enter_context(trainer._run_home.occupied(Path(trainer._get_output_dir(trial))))
+            stack.enter_context(trainer._run_home.lock(Path(trainer._get_output_dir(trial))))
         trainer.strategy.barrier()  # checkpoints must not be looked for while leftovers are deleted
         try:
             yield
@@ -104,7 +104,7 @@ def reserve_memory(trainer: SaverHost) -> None:
 
 
 def _forecast(trainer: SaverHost, *, only_model: bool) -> int:
-    return space.forecast_bytes(trainer.model, None if only_model else space.state_factor(trainer.optimizer))
+    return space.forecast_size(trainer.model, None if only_model else space.estimate_state_factor(trainer.optimizer))
 
 
 # ---- saves ---------------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ def save_checkpoint(trainer: SaverHost, trial: Any) -> None:
     target = run_dir / f"{retention.PREFIX_CHECKPOINT_DIR}-{step}"
     best = str(target) if trainer.state.best_global_step == step else trainer.state.best_model_checkpoint
 
-    progress = progress_of(trainer)
+    progress = gather_progress(trainer)
 
     def parts(directory: Path, write: TensorWriter | None) -> None:
         write_parts(trainer, directory, settings, write, progress)
@@ -256,7 +256,7 @@ def _write_with_hooks(trainer: SaverHost, saves: Saves, save: Save) -> None:
         ):
             save.parts(directory, None)
             if leads:
-                trainer._run_home.stamp(directory, save.target)
+                trainer._run_home.claim(directory, save.target)
     except Exception as error:
         _handle_failure(trainer, saves, save, error)
         return
@@ -269,14 +269,14 @@ def _write_snapshot(trainer: SaverHost, saves: Saves, save: Save, *, later: bool
     run_home, snapshot = trainer._run_home, Snapshot(saves.memory if later else None)
 
     def take() -> None:
-        scratch = atomic.prepare(save.target)
+        scratch = atomic.create_scratch(save.target)
         with _preset_best(trainer.state, save.best):
             save.parts(scratch, snapshot)
 
     def write() -> None:
         with _abandon_on_error(save.target):
             snapshot.write()
-            run_home.sign(atomic.scratch_of(save.target))
+            run_home.sign(atomic.find_scratch(save.target))
             atomic.seal(save.target, snapshot.sealed)
             if saves.is_forgotten:
                 atomic.abandon(save.target)
@@ -285,10 +285,10 @@ def _write_snapshot(trainer: SaverHost, saves: Saves, save: Save, *, later: bool
 
     def publish() -> Path | None:
         """Publish the directory between two steps, not during one: an existing one of that name may be in use."""
-        if not atomic.scratch_of(save.target).exists():
+        if not atomic.find_scratch(save.target).exists():
             return None
         with _abandon_on_error(save.target):
-            run_home.make_room(save.target)
+            run_home.move_other_run(save.target)
             return atomic.publish(save.target)
 
     def finish(error: BaseException | None) -> None:
@@ -322,7 +322,7 @@ def _write_snapshot(trainer: SaverHost, saves: Saves, save: Save, *, later: bool
 
 def _clean_up(save: Save, replaced: Path | None) -> None:
     if replaced is not None:
-        atomic.discard_unseen(replaced)
+        atomic.discard_hidden(replaced)
     if save.tidy is not None:
         save.tidy()
 
@@ -400,7 +400,7 @@ def _handle_failure(trainer: SaverHost, saves: Saves, save: Save, error: BaseExc
     """Report a disk that does not accept a checkpoint, so that training continues; raise any other error."""
     if not _is_refusal_everywhere(trainer, error):
         raise error
-    refusal = save_errors.not_saved(save.target, error, needed=_forecast(trainer, only_model=save.only_model))
+    refusal = save_errors.build_save_error(save.target, error, needed=_forecast(trainer, only_model=save.only_model))
     saves.failure, saves.failed_step = refusal, save.step
     if save.is_best:
         saves.lost_best = refusal
@@ -408,16 +408,16 @@ def _handle_failure(trainer: SaverHost, saves: Saves, save: Save, error: BaseExc
         raise refusal from error
     before = None
     with suppress(OSError):
-        before = next(reversed(trainer._run_home.checkpoints(save.target.parent)), None)
-    warn(save_errors.in_one_line(refusal, before))
+        before = next(reversed(trainer._run_home.list_checkpoints(save.target.parent)), None)
+    warn(save_errors.format_warning(refusal, before))
 
 
 def _is_refusal_everywhere(trainer: SaverHost, error: BaseException) -> bool:
     """Return whether no process failed for another reason than its disk; all processes get the same answer."""
-    refused = refused_by_disk(error)
+    refused = is_disk_failure(error)
     if trainer.strategy.size == 1:
         return refused
-    return not trainer.strategy.any(not refused and not isinstance(error, atomic.FailedElsewhere))
+    return not trainer.strategy.any(not refused and not isinstance(error, atomic.OtherProcessError))
 
 
 def _raise(error: BaseException | None) -> None:

@@ -12,7 +12,7 @@ import torch
 from ..arguments import usage_errors
 from ..arguments.settings import ReportSettings, RunSettings
 from ..checkpoint.background import Saves
-from ..checkpoint.run_directory import best_of_run
+from ..checkpoint.run_directory import find_best_model
 from ..core.logged_numbers import hearing
 from ..core.protocols import Batch
 from ..core.state import TrainerState
@@ -122,7 +122,7 @@ def open_state(trainer: RunHost, plan: Plan, resumed: Resumed | None, trial: Any
     """Return a new state, or the one in a checkpoint."""
     state = TrainerState(stateful_callbacks=trainer._export_callback_states()) if resumed is None else resumed.state
     if resumed is not None and state.best_model_checkpoint is not None:
-        state.best_model_checkpoint = best_of_run(resumed.checkpoint, state.best_model_checkpoint)
+        state.best_model_checkpoint = find_best_model(resumed.checkpoint, state.best_model_checkpoint)
     state.train_batch_size = trainer._train_batch_size
     state.is_hyper_param_search = trial is not None
     state.compute_steps(trainer.args, plan.max_steps)

@@ -92,5 +92,5 @@ def _save_last_step(trainer: StopHost, run: Run) -> str:
 
 def _is_saved(trainer: StopHost, checkpoint: str) -> bool:
     """Return whether the first process finds the checkpoint on disk: all processes have to save, or none."""
-    own = checkpoint in [path.name for path in trainer._run_home.checkpoints(trainer._home)]
+    own = checkpoint in [path.name for path in trainer._run_home.list_checkpoints(trainer._home)]
     return trainer.strategy.broadcast_object(own)

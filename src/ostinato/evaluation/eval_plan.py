@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from ..arguments.settings import EvaluationSettings
-from ..checkpoint.callback_tensors import lent_weights
+from ..checkpoint.callback_tensors import use_callback_weights
 from ..core.notices import note_once
 from ..core.protocols import Batch, EvalHost, LossHost
 from ..core.random import isolate
@@ -119,7 +119,7 @@ def prepare_model(host: EvalHost, model: nn.Module) -> Iterator[None]:
     model.eval()
     with (
         isolate(enabled=settings.isolate_rng),
-        lent_weights(host),
+        use_callback_weights(host),
         half_precision_weights(model, None if host.is_in_train else settings.full_dtype),
         host.precision.forward(host.model),
     ):

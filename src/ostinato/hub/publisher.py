@@ -26,7 +26,7 @@ from ..checkpoint.file_names import (
     SCHEDULER_NAME,
     TRAINER_STATE_NAME,
 )
-from ..checkpoint.identity import homes_of, step_of
+from ..checkpoint.identity import list_moved_directories, step_of
 from ..core.choices import HubStrategy
 from ..core.notices import warn
 from ..core.run_files import JOURNAL_NAME, REPORT_NAME, VERIFY_DIRECTORY
@@ -265,7 +265,7 @@ def _build_commit(trainer: HubHost, publishing: Publisher, settings: HubSettings
 
 
 def _list_output_files(publishing: Publisher) -> Source:
-    left_out = (*_PRIVATE_FILES, *(path.name for path in homes_of(publishing.home)))
+    left_out = (*_PRIVATE_FILES, *(path.name for path in list_moved_directories(publishing.home)))
     return publishing.home, left_out, False
 
 

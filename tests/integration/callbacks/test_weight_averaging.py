@@ -159,7 +159,7 @@ def test_a_failing_evaluation_gives_the_weights_back(tmp_path: Path) -> None:
 def test_a_checkpoint_without_averages_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_trainer(tmp_path).train()
     make_trainer(tmp_path, [EMACallback()]).train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
-    assert "EMACallback begins anew: checkpoint-3 holds nothing of it" in capsys.readouterr().err
+    assert "EMACallback starts from the beginning: checkpoint-3 has no state for it" in capsys.readouterr().err
 
 
 def test_averages_of_another_model_are_refused(tmp_path: Path) -> None:

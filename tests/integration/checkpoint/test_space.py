@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ostinato.checkpoint.space import (
-    forecast_bytes,
-    state_factor,
+    estimate_state_factor,
+    forecast_size,
 )
 from tests.support.encoder import ROWS, Encoder
 
@@ -33,5 +33,5 @@ def test_a_real_run_takes_what_was_forecast(tmp_path: Path, optim: str):
     )
     trainer.train()
     written = (tmp_path / "checkpoint-2").rglob("*")
-    forecast = forecast_bytes(Encoder(), state_factor(trainer.optimizer))
+    forecast = forecast_size(Encoder(), estimate_state_factor(trainer.optimizer))
     assert forecast == pytest.approx(sum(path.stat().st_size for path in written if path.is_file()), rel=0.1)

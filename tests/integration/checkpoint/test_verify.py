@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ostinato.checkpoint.verify import judge, verify_run
+from ostinato.checkpoint.verify import check_checkpoint, verify_run
 from ostinato.core.errors import CheckpointError
 from tests.support import tiny
 from tests.support.apis import Api, guest
@@ -66,24 +66,24 @@ def test_every_damaged_file_is_listed(ours_: Path, tmp_path: Path) -> None:
     shutil.copytree(ours_ / "checkpoint-2", tmp_path / "checkpoint-2")
     flip(tmp_path / "checkpoint-2" / "model.safetensors")
     (tmp_path / "checkpoint-2" / "loop.json").unlink()
-    verdict = judge(tmp_path / "checkpoint-2")
+    verdict = check_checkpoint(tmp_path / "checkpoint-2")
     assert {one.file: one.why for one in verdict.damage} == {
         "loop.json": "loop.json is missing",
         "model.safetensors": "model.safetensors is altered: its contents do not match the hash in MANIFEST.json",
     }
-    assert not verdict.is_whole and verdict.says_whose
+    assert not verdict.is_whole and verdict.has_trusted_owner
     flip(tmp_path / "checkpoint-2" / "run.json")
-    assert not judge(tmp_path / "checkpoint-2").says_whose
+    assert not check_checkpoint(tmp_path / "checkpoint-2").has_trusted_owner
 
 
 def test_a_manifest_that_cannot_be_believed(ours_: Path, tmp_path: Path) -> None:
     shutil.copytree(ours_ / "checkpoint-2", tmp_path / "checkpoint-2")
     flip(tmp_path / "checkpoint-2" / "MANIFEST.json", 40)
-    (one,) = judge(tmp_path / "checkpoint-2").damage
+    (one,) = check_checkpoint(tmp_path / "checkpoint-2").damage
     assert one.file == "MANIFEST.json"
     (tmp_path / "checkpoint-2" / "MANIFEST.json").unlink()
-    verdict = judge(tmp_path / "checkpoint-2")
-    assert str(verdict) == "MANIFEST.json is missing" and not verdict.says_whose
+    verdict = check_checkpoint(tmp_path / "checkpoint-2")
+    assert str(verdict) == "MANIFEST.json is missing" and not verdict.has_trusted_owner
 
 
 def test_all_of_a_run_also_what_was_moved_aside_and_the_best(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_damage_to_what_transformers_wrote(case: str, theirs_: Path, tmp_path: P
     name, damage = DAMAGE_TO_THEIRS[case]
     shutil.copytree(theirs_ / "checkpoint-4", tmp_path / "checkpoint-4")
     damage(tmp_path / "checkpoint-4" / name)
-    (one,) = judge(tmp_path / "checkpoint-4").damage
+    (one,) = check_checkpoint(tmp_path / "checkpoint-4").damage
     assert one.file == name and name in one.why
 
 
@@ -147,7 +147,7 @@ def test_a_shard_that_is_missing(theirs_: Path, tmp_path: Path) -> None:
     (checkpoint / "model.safetensors").rename(checkpoint / "model-00001-of-00002.safetensors")
     table = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
     (checkpoint / "model.safetensors.index.json").write_text(json.dumps({"weight_map": table}))
-    assert [one.why for one in judge(checkpoint).damage] == ["model-00002-of-00002.safetensors is missing"]
+    assert [one.why for one in check_checkpoint(checkpoint).damage] == ["model-00002-of-00002.safetensors is missing"]
 
 
 def test_a_damaged_one_of_theirs_gives_way_to_the_one_before(theirs_: Path, tmp_path: Path, capsys: Any) -> None:
@@ -159,7 +159,7 @@ def test_a_damaged_one_of_theirs_gives_way_to_the_one_before(theirs_: Path, tmp_
     capsys.readouterr()
     trainer.train(resume_from_checkpoint=True)
     said = capsys.readouterr().err
-    assert f"{tmp_path}/checkpoint-4 is passed over: optimizer.pt is not a file that torch saved, or damaged" in said
+    assert f"{tmp_path}/checkpoint-4 is skipped: optimizer.pt is not a file that torch saved, or damaged" in said
     assert "checkpoint-2: step 2 of 4" in said
 
 
@@ -175,5 +175,5 @@ def test_links_are_not_followed(theirs_: Path, tmp_path: Path) -> None:
     shutil.copytree(theirs_ / "checkpoint-4", checkpoint)
     (checkpoint / "model.safetensors").rename(tmp_path / "elsewhere")
     (checkpoint / "model.safetensors").symlink_to(tmp_path / "elsewhere")
-    (one,) = judge(checkpoint).damage
+    (one,) = check_checkpoint(checkpoint).damage
     assert one.file == "model.safetensors"

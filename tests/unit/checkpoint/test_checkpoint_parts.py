@@ -260,8 +260,8 @@ def test_a_missing_part_is_an_error_and_touches_nothing(saved: Path, name: str):
 
 def test_another_optimizer_or_schedule_is_refused(saved: Path):
     for run, reason in (
-        (Run(OPTIMIZERS["sgd"], SCHEDULERS["cosine"]), "AdamW was saved, SGD"),
-        (Run(OPTIMIZERS["adamw"], SCHEDULERS["lambda"]), "CosineAnnealingLR was saved, LambdaLR"),
+        (Run(OPTIMIZERS["sgd"], SCHEDULERS["cosine"]), "AdamW was saved, and this run has SGD"),
+        (Run(OPTIMIZERS["adamw"], SCHEDULERS["lambda"]), "CosineAnnealingLR was saved, and this run has LambdaLR"),
     ):
         before = run.everything()
         with pytest.raises(CheckpointError, match=reason):
@@ -361,7 +361,7 @@ def test_missing_streams_and_other_worlds_are_refused(tmp_path: Path):
     save_random_state(tmp_path, rank=0, world_size=2)
     with pytest.raises(CheckpointError, match=r"rng-1\.json is missing"):
         load_random_state(tmp_path, rank=1, world_size=2)
-    with pytest.raises(CheckpointError, match="2 saved them, 1 want"):
+    with pytest.raises(CheckpointError, match="2 processes saved them, and this run has 1"):
         load_random_state(tmp_path, rank=0, world_size=1)
 
 

@@ -29,7 +29,7 @@ with warnings.catch_warnings():
     )
 
 from ostinato.checkpoint.atomic import atomic_directory, verify
-from ostinato.checkpoint.weights import load_weights, quiet_bars, save_model
+from ostinato.checkpoint.weights import hide_progress_bars, load_weights, save_model
 from ostinato.core.errors import CheckpointError
 from ostinato.core.random import set_seed
 
@@ -75,7 +75,7 @@ def test_saved_by_us_read_by_both(tmp_path: Path, build: Any, dtype: torch.dtype
     with atomic_directory(tmp_path / "checkpoint-1") as scratch:
         save_model(model, scratch)
     verify(tmp_path / "checkpoint-1")
-    with quiet_bars():
+    with hide_progress_bars():
         read = type(model).from_pretrained(tmp_path / "checkpoint-1", dtype=dtype)
     assert equal(model, read)
     load_weights(other, tmp_path / "checkpoint-1")
@@ -107,7 +107,7 @@ def test_a_tied_checkpoint_does_not_fill_an_untied_model(tmp_path: Path):
 
 def test_shards_as_transformers_writes_them(tmp_path: Path):
     model, other = fresh(bert, 1), fresh(bert, 2)
-    with quiet_bars():
+    with hide_progress_bars():
         model.save_pretrained(tmp_path, max_shard_size="1KB")
     assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
     load_weights(other, tmp_path)
@@ -172,7 +172,7 @@ def test_bars_are_silent_and_then_as_before(
         load_weights(model, tmp_path)
         assert "shards" not in capfd.readouterr().err
         assert (bars.is_progress_bar_enabled(), not hub.are_progress_bars_disabled()) == (shown, hub_shown)
-        with pytest.raises(RuntimeError), quiet_bars():
+        with pytest.raises(RuntimeError), hide_progress_bars():
             raise RuntimeError
         assert (bars.is_progress_bar_enabled(), not hub.are_progress_bars_disabled()) == (shown, hub_shown)
     finally:

@@ -12,10 +12,10 @@ import pytest
 from ostinato.checkpoint import atomic
 from ostinato.checkpoint.atomic import (
     atomic_directory,
+    find_defect,
     is_checkpoint,
     sweep_leftovers,
     verify,
-    why_not_whole,
 )
 from ostinato.core.errors import CheckpointError
 
@@ -301,7 +301,7 @@ def test_discovery_sees_what_a_crash_does(checkpoint: Path, name: str, damage):
     (checkpoint / "optimizer.json").write_text("{}")  # ours, so a missing manifest is not taken for transformers'
     damage(checkpoint / name)
     assert not is_checkpoint(checkpoint)
-    assert name in str(why_not_whole(checkpoint))
+    assert name in str(find_defect(checkpoint))
 
 
 def test_every_bit_of_the_manifest_counts(checkpoint: Path):
@@ -346,7 +346,7 @@ def forge(checkpoint: Path, **changes) -> None:
     content = json.loads((checkpoint / "MANIFEST.json").read_text())
     content.pop("sha256")
     content.update(changes)
-    content["sha256"] = atomic._own_hash(content)
+    content["sha256"] = atomic._hash_manifest(content)
     (checkpoint / "MANIFEST.json").write_text(json.dumps(content))
 
 
@@ -362,8 +362,8 @@ def test_names_that_lead_out_are_refused_before_anything_is_opened(
     entry = {"size": 6, "sha256": "0"} if section == "files" else {"files": {}, "directories": {}}
     forge(checkpoint, **{"files": {}, "directories": {}, section: {name: entry}})
     opened: list[Path] = []
-    real = atomic.io.open_plain
-    monkeypatch.setattr(atomic.io, "open_plain", lambda path: opened.append(path) or real(path))
+    real = atomic.io.open_regular
+    monkeypatch.setattr(atomic.io, "open_regular", lambda path: opened.append(path) or real(path))
     with pytest.raises(CheckpointError, match="leads out"):
         verify(checkpoint)
     assert opened == [checkpoint / "MANIFEST.json"]

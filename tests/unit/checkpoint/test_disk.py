@@ -12,8 +12,8 @@ import pytest
 from safetensors import SafetensorError
 
 from ostinato.checkpoint import disk as disk_module
-from ostinato.checkpoint.disk import Disk, disk, refused_by_disk, using
-from ostinato.checkpoint.io import cannot_write
+from ostinato.checkpoint.disk import Disk, disk, is_disk_failure, using
+from ostinato.checkpoint.io import build_write_error
 from ostinato.checkpoint.tensor_file import allocate
 from ostinato.core.errors import CheckpointError
 
@@ -33,7 +33,7 @@ def test_a_file_is_written_and_hashed(tmp_path: Path, size: int, direct: bool):
     sealed = disk().write(tmp_path / "file", [content[: 2 * PAGE], content[2 * PAGE :]], direct=direct)
     assert (tmp_path / "file").read_bytes() == bytes(content)
     assert (sealed.size, sealed.sha256) == (size, hashlib.sha256(content).hexdigest())
-    assert sealed.still_is(tmp_path / "file")
+    assert sealed.is_unchanged(tmp_path / "file")
 
 
 def test_an_existing_file_is_not_written_over(tmp_path: Path):
@@ -85,7 +85,7 @@ def test_a_disk_that_takes_little_at_a_time_gets_all_of_it(
 def test_a_file_that_was_changed_is_not_what_was_sealed(tmp_path: Path):
     sealed = disk().write(tmp_path / "file", [b"content"])
     (tmp_path / "file").write_bytes(b"contents")
-    assert not sealed.still_is(tmp_path / "file")
+    assert not sealed.is_unchanged(tmp_path / "file")
 
 
 def test_another_disk_takes_its_place_and_goes_again():
@@ -98,9 +98,9 @@ def test_another_disk_takes_its_place_and_goes_again():
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EACCES, errno.EDQUOT])
 def test_what_a_disk_says_is_a_refusal(tmp_path: Path, code: int):
     error = OSError(code, os.strerror(code))
-    assert refused_by_disk(error)
-    assert refused_by_disk(cannot_write(tmp_path / "file", error))
-    assert refused_by_disk(SafetensorError(f"I/O error: {os.strerror(code)} (os error {code})"))
+    assert is_disk_failure(error)
+    assert is_disk_failure(build_write_error(tmp_path / "file", error))
+    assert is_disk_failure(SafetensorError(f"I/O error: {os.strerror(code)} (os error {code})"))
 
 
 @pytest.mark.parametrize(
@@ -115,4 +115,4 @@ def test_what_a_disk_says_is_a_refusal(tmp_path: Path, code: int):
     ],
 )
 def test_other_mistakes_are_none(error):
-    assert not refused_by_disk(error)
+    assert not is_disk_failure(error)

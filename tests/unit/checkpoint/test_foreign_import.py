@@ -27,9 +27,9 @@ from ostinato.checkpoint.training_state import load_training_parts, save_loop_st
 from ostinato.checkpoint.transformers import read
 from ostinato.checkpoint.transformers import write as exporter
 from ostinato.checkpoint.transformers.convert import convert
-from ostinato.checkpoint.transformers.detect import is_foreign
+from ostinato.checkpoint.transformers.detect import is_from_transformers
 from ostinato.checkpoint.transformers.read import (
-    foreign_loop_state,
+    build_foreign_loop_state,
     load_foreign_random_state,
     load_foreign_scaler,
     load_foreign_state,
@@ -247,7 +247,7 @@ def test_streams_of_several_processes(theirs: Path) -> None:
         exporter.export_random_state(theirs, rank, 2)
     load_foreign_random_state(theirs, 1, 2)
     assert torch.equal(torch.rand(2), torch.rand(2, generator=torch.Generator().manual_seed(1)))
-    with pytest.raises(CheckpointError, match="2 saved them, 1 want"):
+    with pytest.raises(CheckpointError, match="2 processes saved them, and this run has 1"):
         load_foreign_random_state(theirs, 0, 1)
     (theirs / "rng_state_0.pth").unlink()
     with pytest.raises(CheckpointError, match=r"rng_state"):
@@ -324,19 +324,19 @@ def test_weights_that_do_not_fit(theirs: Path) -> None:
 
 
 def test_is_foreign(theirs: Path, ours: Path, tmp_path: Path) -> None:
-    assert is_foreign(theirs)
-    assert not is_foreign(ours)
-    assert not is_foreign(write_ours(tmp_path / "both", Parts(3), both=True))
-    assert not is_foreign(tmp_path / "nothing")
+    assert is_from_transformers(theirs)
+    assert not is_from_transformers(ours)
+    assert not is_from_transformers(write_ours(tmp_path / "both", Parts(3), both=True))
+    assert not is_from_transformers(tmp_path / "nothing")
     convert(theirs, tmp_path / "a", to="ostinato")
-    assert is_foreign(tmp_path / "a")
+    assert is_from_transformers(tmp_path / "a")
     convert(ours, tmp_path / "b", to="transformers")
-    assert is_foreign(tmp_path / "b")
+    assert is_from_transformers(tmp_path / "b")
     convert(tmp_path / "b", tmp_path / "c", to="ostinato")
-    assert not is_foreign(tmp_path / "c")
+    assert not is_from_transformers(tmp_path / "c")
     with atomic_directory(tmp_path / "best-model") as scratch:
         (scratch / "trainer_state.json").write_text("{}")
-    assert not is_foreign(tmp_path / "best-model")
+    assert not is_from_transformers(tmp_path / "best-model")
 
 
 # -------------------------------------------------------------------------------------------------- no code is run
@@ -437,11 +437,11 @@ def test_the_attack_would_have_worked(tmp_path: Path) -> None:
 def test_the_arguments_are_never_opened(shape: str, theirs: Path, tmp_path: Path) -> None:
     proof = tmp_path / "ran"
     (theirs / "training_args.bin").write_bytes(SHAPES[shape](Attack(proof)))
-    assert is_foreign(theirs)
+    assert is_from_transformers(theirs)
     load_foreign_state(theirs)
     Parts().load(theirs)
     load_foreign_random_state(theirs, 0, 1)
-    foreign_loop_state(theirs, batches_per_epoch=6, accumulation=1)
+    build_foreign_loop_state(theirs, batches_per_epoch=6, accumulation=1)
     convert(theirs, tmp_path / "converted", to="ostinato")
     assert not (tmp_path / "converted" / "training_args.bin").exists()
     assert not proof.exists()
@@ -637,7 +637,7 @@ def test_a_state_that_makes_no_sense(change: dict[str, Any], theirs: Path) -> No
     with pytest.raises(CheckpointError, match=r"trainer_state\.json"):
         load_foreign_state(theirs)
     with pytest.raises(CheckpointError, match=r"trainer_state\.json"):
-        foreign_loop_state(theirs, batches_per_epoch=6, accumulation=1)
+        build_foreign_loop_state(theirs, batches_per_epoch=6, accumulation=1)
 
 
 # -------------------------------------------------------------------------------------------------------- what fits
@@ -665,7 +665,7 @@ def test_another_model(theirs: Path) -> None:
 def test_other_groups(theirs: Path) -> None:
     parts = Parts()
     parts.optimizer = torch.optim.AdamW(parts.model.parameters(), lr=0.1)
-    with pytest.raises(CheckpointError, match=r"groups of \[2, 2\] parameters were saved, \[4\]"):
+    with pytest.raises(CheckpointError, match=r"groups of \[2, 2\] parameters were saved, this run has \[4\]"):
         load_into(theirs, parts)
 
 
@@ -740,11 +740,11 @@ def test_the_place_in_the_data(batches: int, accumulation: int, tmp_path: Path, 
             step += 1
             state = {**STATE, "global_step": step, "epoch": epoch + done / batches, "log_history": []}
             (directory / "trainer_state.json").write_text(json.dumps(state))
-            place = foreign_loop_state(directory, batches_per_epoch=batches, accumulation=accumulation)["place"]
+            place = build_foreign_loop_state(directory, batches_per_epoch=batches, accumulation=accumulation)["place"]
             expected = (epoch, done) if done < batches else (epoch + 1, 0)
             assert (place["epoch"], place["batch"]) == expected
             assert place["stream"] is None and place["before_read"] is None
-            by_steps = foreign_loop_state(
+            by_steps = build_foreign_loop_state(
                 directory, batches_per_epoch=batches, accumulation=accumulation, epoch_closed=False
             )["place"]
             assert (by_steps["epoch"], by_steps["batch"]) == (epoch, done)
@@ -754,24 +754,24 @@ def test_the_place_in_the_data(batches: int, accumulation: int, tmp_path: Path, 
 def test_a_place_among_other_batches(theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Twice as many batches, since they are half as large: the rows seen are what counts."""
     (theirs / "trainer_state.json").write_text(json.dumps({**STATE, "global_step": 10, "epoch": 10 / 6}))
-    place = foreign_loop_state(theirs, batches_per_epoch=12, accumulation=1)["place"]
+    place = build_foreign_loop_state(theirs, batches_per_epoch=12, accumulation=1)["place"]
     assert (place["epoch"], place["batch"]) == (1, 8)
     said = capsys.readouterr().err
-    assert "batch size, accumulation or data are not the same" in said
+    assert "batch size, accumulation or data have changed" in said
     assert "epoch 1, batch 8 of 12" in said
 
 
 def test_a_place_in_a_stream(theirs: Path) -> None:
     """transformers counts a stream of unknown length in steps of the run: the second pass, one batch in."""
     (theirs / "trainer_state.json").write_text(json.dumps({**STATE, "global_step": 4, "epoch": 1 + 1 / 5}))
-    place = foreign_loop_state(theirs, batches_per_epoch=5, accumulation=1)["place"]
+    place = build_foreign_loop_state(theirs, batches_per_epoch=5, accumulation=1)["place"]
     assert (place["epoch"], place["batch"]) == (1, 1)
 
 
 def test_the_losses_so_far(theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def losses(*history: dict[str, Any]) -> tuple[float, int]:
         (theirs / "trainer_state.json").write_text(json.dumps({**STATE, "log_history": list(history)}))
-        loop = foreign_loop_state(theirs, batches_per_epoch=6, accumulation=1)
+        loop = build_foreign_loop_state(theirs, batches_per_epoch=6, accumulation=1)
         assert loop["last_logged_step"] == 3
         assert float(loop["pending_loss"]) == 0.0
         return loop["total_loss"], loop["steps_without_loss"]
@@ -899,7 +899,7 @@ def test_what_was_converted_can_be_found(theirs: Path, ours: Path, tmp_path: Pat
 
 def test_our_progress_goes_along(ours: Path, tmp_path: Path) -> None:
     convert(ours, tmp_path / "theirs", to="transformers")
-    loop = foreign_loop_state(tmp_path / "theirs", batches_per_epoch=6, accumulation=1)
+    loop = build_foreign_loop_state(tmp_path / "theirs", batches_per_epoch=6, accumulation=1)
     assert _comparable(loop) == _comparable(read_tree(ours, "loop"))
 
 
@@ -940,9 +940,9 @@ def test_nothing_is_overwritten(theirs: Path, ours: Path, tmp_path: Path) -> Non
     for source, target, to, why in [
         (theirs, tmp_path / "there", "ostinato", "nothing is overwritten"),
         (theirs, theirs, "ostinato", "nothing is overwritten"),
-        (theirs, theirs / "inside", "ostinato", "the source stays as it is"),
-        (theirs, tmp_path / "new", "transformers", "layout of transformers already"),
-        (ours, tmp_path / "new", "ostinato", "layout of ostinato already"),
+        (theirs, theirs / "inside", "ostinato", "the source is not changed"),
+        (theirs, tmp_path / "new", "transformers", "already has the layout of transformers"),
+        (ours, tmp_path / "new", "ostinato", "already has the layout of ostinato"),
         (ours, tmp_path / "new", "lightning", "two layouts"),
         (tmp_path / "there", tmp_path / "new", "ostinato", "trainer_state.json"),
         (tmp_path / "nowhere", tmp_path / "new", "ostinato", "trainer_state.json"),
@@ -1034,4 +1034,4 @@ def test_errors_say_what_to_do(theirs: Path) -> None:
     with pytest.raises(CheckpointError) as caught:
         load_into(theirs, Parts())
     assert caught.value.why and caught.value.fix
-    assert str(files.missing(theirs / "optimizer.pt")) == str(caught.value)
+    assert str(files.build_missing_error(theirs / "optimizer.pt")) == str(caught.value)

@@ -17,18 +17,18 @@ from ostinato.checkpoint import identity
 from ostinato.checkpoint.atomic import atomic_directory, verify
 from ostinato.checkpoint.file_names import RUN_NAME
 from ostinato.checkpoint.identity import (
-    describe_others,
-    find_own,
-    latest_run_checkpoint,
-    make_room,
-    new_run_id,
+    choose_run_id,
+    create_run_id,
+    describe_other_runs,
+    find_latest_checkpoint,
+    find_other_runs,
+    find_own_checkpoint,
+    move_other_run,
     read_run_id,
-    resumed_run_id,
-    used_by_others,
     write_run_id,
 )
 from ostinato.checkpoint.retention import get_last_checkpoint, list_checkpoints, rotate
-from ostinato.checkpoint.run_directory import best_of_run
+from ostinato.checkpoint.run_directory import find_best_model
 from ostinato.core.errors import CheckpointError, ConfigError
 from ostinato.core.notices import forget_notices
 from tests.support import launcher
@@ -62,7 +62,7 @@ def save(out: Path, step: int | str, run_id: str | None, text: str = "") -> Path
         (scratch / "trainer_state.json").write_text("{}")
         if run_id is not None:
             write_run_id(scratch, run_id)
-            make_room(target, run_id)
+            move_other_run(target, run_id)
     return target
 
 
@@ -83,13 +83,13 @@ def hashes(out: Path) -> set[str]:
 
 def test_ids_differ_sort_by_time_and_leave_random_streams_alone(monkeypatch: pytest.MonkeyPatch):
     before = random.getstate()
-    assert len({new_run_id() for _ in range(100)}) == 100
+    assert len({create_run_id() for _ in range(100)}) == 100
     assert random.getstate() == before
     seconds = [0, 59, 3600, 86400 * 365, 1_768_383_005]
     ids = []
     for second in seconds:
         monkeypatch.setattr(identity.time, "gmtime", lambda second=second: time.struct_time(_utc(second)))
-        ids.append(new_run_id())
+        ids.append(create_run_id())
     assert ids == sorted(ids)
     assert ids[-1].startswith("20260114-093005-") and len(ids[-1]) == 22
 
@@ -159,24 +159,24 @@ def test_a_damaged_checkpoint_is_not_deleted_for_a_run(tmp_path: Path):
 
 
 def test_a_fresh_run_hears_who_was_there(tmp_path: Path):
-    assert used_by_others(tmp_path / "not there", NEW) == []
-    assert used_by_others(tmp_path, NEW) == []
+    assert find_other_runs(tmp_path / "not there", NEW) == []
+    assert find_other_runs(tmp_path, NEW) == []
     for step, run in ((20, OLD), (3, NEW), (10, None)):
         save(tmp_path, step, run)
     (tmp_path / "checkpoint-30").mkdir()
-    assert [path.name for path in used_by_others(tmp_path, NEW)] == ["checkpoint-10", "checkpoint-20"]
+    assert [path.name for path in find_other_runs(tmp_path, NEW)] == ["checkpoint-10", "checkpoint-20"]
     save(tmp_path, 20, NEW)
-    assert used_by_others(tmp_path, NEW) == [tmp_path / "checkpoint-10", tmp_path / f"run-{OLD}" / "checkpoint-20"]
+    assert find_other_runs(tmp_path, NEW) == [tmp_path / "checkpoint-10", tmp_path / f"run-{OLD}" / "checkpoint-20"]
 
 
 def test_the_line_about_others_says_how_many_how_large_and_where(tmp_path: Path):
     paths = [save(tmp_path, step, OLD, "x" * 1000) for step in range(1, 8)]
     size = sum(file.stat().st_size for path in paths for file in path.iterdir())
-    assert describe_others(paths) == (
-        f"here already, of other runs, and kept: 7 checkpoints, {size / 1000:.1f} kB "
+    assert describe_other_runs(paths) == (
+        f"checkpoints of other runs are kept: 7 checkpoints, {size / 1000:.1f} kB "
         f"({', '.join(map(str, paths[:5]))} and 2 more)"
     )
-    assert "kept: 1 checkpoint, " in describe_others(paths[:1])
+    assert "kept: 1 checkpoint, " in describe_other_runs(paths[:1])
 
 
 def test_two_runs_in_one_directory_keep_what_the_first_wrote(tmp_path: Path, capsys: pytest.CaptureFixture):
@@ -193,13 +193,13 @@ def test_two_runs_in_one_directory_keep_what_the_first_wrote(tmp_path: Path, cap
     for path in list_checkpoints(home):
         verify(path)
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"{tmp_path}/checkpoint-2 is of another run and is kept as {home}/checkpoint-2" in line
+    assert f"{tmp_path}/checkpoint-2 belongs to another run and is moved to {home}/checkpoint-2" in line
 
 
 def test_a_run_replaces_its_own(tmp_path: Path):
     path = save(tmp_path, 2, NEW, "first")
-    assert make_room(path, NEW) is None
-    assert make_room(tmp_path / "checkpoint-3", NEW) is None
+    assert move_other_run(path, NEW) is None
+    assert move_other_run(tmp_path / "checkpoint-3", NEW) is None
     save(tmp_path, 2, NEW, "second")
     assert os.listdir(tmp_path) == ["checkpoint-2"]
     assert (path / "model.safetensors").read_text().endswith("second")
@@ -210,9 +210,9 @@ def test_what_is_nobodys_makes_room_too_and_never_takes_anothers_place(tmp_path:
     for number in range(3):
         (tmp_path / "checkpoint-2").mkdir()
         (tmp_path / "checkpoint-2" / "trainer_state.json").write_text(str(number))
-        places.append(make_room(tmp_path / "checkpoint-2", NEW))
+        places.append(move_other_run(tmp_path / "checkpoint-2", NEW))
     (tmp_path / "checkpoint-2").write_text("a file")
-    places.append(make_room(tmp_path / "checkpoint-2", NEW))
+    places.append(move_other_run(tmp_path / "checkpoint-2", NEW))
     assert [place.parent.name for place in places if place] == [
         *("run-unknown", "run-unknown-2", "run-unknown-3", "run-unknown-4"),
     ]
@@ -227,7 +227,7 @@ def test_weights_kept_apart_make_room_as_checkpoints_do(tmp_path: Path):
     save(tmp_path, "best-model", OLD)
     save(tmp_path, "best-model", NEW)
     assert read_run_id(tmp_path / "best-model") == NEW
-    assert find_own(tmp_path / "best-model", OLD) == tmp_path / f"run-{OLD}" / "best-model"
+    assert find_own_checkpoint(tmp_path / "best-model", OLD) == tmp_path / f"run-{OLD}" / "best-model"
 
 
 def test_a_place_that_cannot_be_made_keeps_the_old_one(tmp_path: Path):
@@ -243,12 +243,12 @@ def test_a_place_that_cannot_be_made_keeps_the_old_one(tmp_path: Path):
 
 def test_a_remembered_path_leads_to_the_runs_own(tmp_path: Path):
     remembered = str(save(tmp_path, 2, OLD))
-    assert find_own(remembered, OLD) == Path(remembered)
+    assert find_own_checkpoint(remembered, OLD) == Path(remembered)
     save(tmp_path, 2, NEW)
-    assert find_own(remembered, OLD) == tmp_path / f"run-{OLD}" / "checkpoint-2"
-    assert find_own(remembered, NEW) == Path(remembered)
-    assert find_own(remembered, THIRD) is None
-    assert find_own(tmp_path / "not" / "there", OLD) is None
+    assert find_own_checkpoint(remembered, OLD) == tmp_path / f"run-{OLD}" / "checkpoint-2"
+    assert find_own_checkpoint(remembered, NEW) == Path(remembered)
+    assert find_own_checkpoint(remembered, THIRD) is None
+    assert find_own_checkpoint(tmp_path / "not" / "there", OLD) is None
 
 
 def test_the_best_of_a_run_moves_with_its_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -257,7 +257,7 @@ def test_the_best_of_a_run_moves_with_its_directory(tmp_path: Path, capsys: pyte
     remembered = str(tmp_path / "first" / "checkpoint-2")
 
     def best(checkpoint: Path) -> str | None:
-        return best_of_run(str(checkpoint), remembered)
+        return find_best_model(str(checkpoint), remembered)
 
     copied = Path(shutil.copytree(tmp_path / "first", tmp_path / "second"))
     assert best(copied / "checkpoint-4") == str(copied / "checkpoint-2"), "the copy's own is there"
@@ -273,8 +273,8 @@ def test_the_best_of_a_run_moves_with_its_directory(tmp_path: Path, capsys: pyte
 
 def test_a_best_that_is_gone_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     checkpoint = save(tmp_path, 4, OLD)
-    assert best_of_run(str(checkpoint), str(tmp_path / "checkpoint-2")) is None
-    assert "checkpoint-2, which is not there" in capsys.readouterr().err
+    assert find_best_model(str(checkpoint), str(tmp_path / "checkpoint-2")) is None
+    assert "checkpoint-2, which does not exist" in capsys.readouterr().err
 
 
 def test_killed_at_any_moment_both_are_whole(tmp_path: Path):
@@ -282,7 +282,7 @@ def test_killed_at_any_moment_both_are_whole(tmp_path: Path):
     script = """
 import os, signal, sys
 from pathlib import Path
-from ostinato.checkpoint.identity import make_room, write_run_id
+from ostinato.checkpoint.identity import move_other_run, write_run_id
 from ostinato.checkpoint.atomic import atomic_directory
 assert "torch" not in sys.modules
 target, run_id, kill_at = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -302,7 +302,7 @@ with atomic_directory(target) as scratch:
     write_run_id(scratch, run_id)
     for name in ("fsync", "rename", "mkdir", "unlink"):
         setattr(os, name, dying(getattr(os, name)))
-    make_room(target, run_id)
+    move_other_run(target, run_id)
 """
     (program := tmp_path / "child.py").write_text(script)
     outcomes = []
@@ -311,9 +311,9 @@ with atomic_directory(target) as scratch:
         old = hashes(save(out, 2, OLD))
         child = launcher.run(program, out / "checkpoint-2", NEW, kill_at, imports=("ostinato.checkpoint.atomic",))
         assert child.returncode in (0, -signal.SIGKILL)
-        kept = find_own(out / "checkpoint-2", OLD)
+        kept = find_own_checkpoint(out / "checkpoint-2", OLD)
         assert kept is not None and hashes(kept) == old
-        latest = latest_run_checkpoint(out)
+        latest = find_latest_checkpoint(out)
         assert latest is not None
         verify(latest)
         outcomes.append(read_run_id(latest))
@@ -327,46 +327,46 @@ with atomic_directory(target) as scratch:
 
 
 def test_there_may_be_nothing_to_resume(tmp_path: Path):
-    assert latest_run_checkpoint(tmp_path) is None
-    assert latest_run_checkpoint(tmp_path / "not there") is None
+    assert find_latest_checkpoint(tmp_path) is None
+    assert find_latest_checkpoint(tmp_path / "not there") is None
     (tmp_path / "checkpoint-3").mkdir()
-    assert latest_run_checkpoint(tmp_path) is None
+    assert find_latest_checkpoint(tmp_path) is None
 
 
 @pytest.mark.parametrize("run_id", [None, OLD])
 def test_of_a_single_run_it_is_the_last_one(tmp_path: Path, clock: list[float], run_id: str | None):
     for step in (100, 9, 20):
         save(tmp_path, step, run_id)
-    assert str(latest_run_checkpoint(tmp_path)) == get_last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-100")
+    assert str(find_latest_checkpoint(tmp_path)) == get_last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-100")
 
 
 def test_runs_are_not_mixed(tmp_path: Path, clock: list[float]):
     for step in (100, 200, 500):
         save(tmp_path, step, OLD)
-    assert latest_run_checkpoint(tmp_path) == tmp_path / "checkpoint-500"
+    assert find_latest_checkpoint(tmp_path) == tmp_path / "checkpoint-500"
     for step in (10, 100):
         save(tmp_path, step, NEW)
-        assert latest_run_checkpoint(tmp_path) == tmp_path / f"checkpoint-{step}"
+        assert find_latest_checkpoint(tmp_path) == tmp_path / f"checkpoint-{step}"
     assert get_last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-500"), "as transformers sees it"
     save(tmp_path, 600, OLD)  # the old run goes on
-    assert latest_run_checkpoint(tmp_path) == tmp_path / "checkpoint-600"
+    assert find_latest_checkpoint(tmp_path) == tmp_path / "checkpoint-600"
 
 
 def test_a_damaged_last_one_gives_way_to_the_one_before_of_the_same_run(tmp_path: Path, clock: list[float]):
     for step, run in ((100, OLD), (10, NEW), (20, NEW)):
         save(tmp_path, step, run)
     (tmp_path / "checkpoint-20" / "model.safetensors").write_text("")
-    assert latest_run_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
+    assert find_latest_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
 
 
 def test_one_that_was_moved_aside_is_found_while_it_is_the_last(tmp_path: Path, clock: list[float]):
     path = save(tmp_path, 2, OLD)
-    aside = make_room(path, NEW)  # and the new run died before its own was there
+    aside = move_other_run(path, NEW)  # and the new run died before its own was there
     assert aside is not None
-    assert latest_run_checkpoint(tmp_path) == aside
-    assert resumed_run_id(aside) == OLD
+    assert find_latest_checkpoint(tmp_path) == aside
+    assert choose_run_id(aside) == OLD
     save(tmp_path, 4, OLD)
-    assert latest_run_checkpoint(tmp_path) == tmp_path / "checkpoint-4"
+    assert find_latest_checkpoint(tmp_path) == tmp_path / "checkpoint-4"
 
 
 def test_times_survive_a_copy(tmp_path: Path, clock: list[float]):
@@ -377,18 +377,18 @@ def test_times_survive_a_copy(tmp_path: Path, clock: list[float]):
         shutil.copytree(tmp_path / "a" / name, tmp_path / "b" / name, copy_function=shutil.copyfile)
     later = time.time_ns() + 10**9
     os.utime(tmp_path / "b" / "checkpoint-500" / "MANIFEST.json", ns=(later, later))
-    assert latest_run_checkpoint(tmp_path / "b") == tmp_path / "b" / "checkpoint-10"
+    assert find_latest_checkpoint(tmp_path / "b") == tmp_path / "b" / "checkpoint-10"
 
 
 def test_what_transformers_wrote_counts_by_its_files(tmp_path: Path, clock: list[float]):
     now = clock[0]
     by_transformers(tmp_path, 50, now - 20)
     by_transformers(tmp_path, 60, now - 10)
-    assert latest_run_checkpoint(tmp_path) == tmp_path / "checkpoint-60"
+    assert find_latest_checkpoint(tmp_path) == tmp_path / "checkpoint-60"
     save(tmp_path, 10, NEW)
-    assert latest_run_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
+    assert find_latest_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
     by_transformers(tmp_path, 20, now + 1000)
-    assert latest_run_checkpoint(tmp_path) == tmp_path / "checkpoint-60", "nobody's count as one run"
+    assert find_latest_checkpoint(tmp_path) == tmp_path / "checkpoint-60", "nobody's count as one run"
 
 
 @pytest.mark.parametrize("saved_at", ["soon", None, True, -1, 1e300, float("nan"), 10**400])
@@ -396,27 +396,27 @@ def test_a_time_that_is_none_is_not_believed(tmp_path: Path, clock: list[float],
     path = by_transformers(tmp_path, 50, 1000.0)
     (path / RUN_NAME).write_text(json.dumps({"format": 1, "run_id": OLD, "saved_at": saved_at}))
     save(tmp_path, 10, NEW)
-    assert latest_run_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
+    assert find_latest_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
 
 
 def test_going_on_is_the_same_run_and_going_back_a_new_one(tmp_path: Path, capsys: pytest.CaptureFixture):
     for step in (10, 20, 30):
         save(tmp_path, step, OLD)
     save(tmp_path, 40, NEW)
-    assert resumed_run_id(tmp_path / "checkpoint-30") == OLD
+    assert choose_run_id(tmp_path / "checkpoint-30") == OLD
     assert capsys.readouterr().err == ""
-    assert resumed_run_id(tmp_path / "checkpoint-10") not in (OLD, NEW)
+    assert choose_run_id(tmp_path / "checkpoint-10") not in (OLD, NEW)
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith("Kept as they are: checkpoint-20, checkpoint-30")
+    assert line.endswith("Later checkpoints are kept: checkpoint-20, checkpoint-30")
     (tmp_path / "checkpoint-30" / "model.safetensors").write_text("")
-    assert resumed_run_id(tmp_path / "checkpoint-20") == OLD, "a damaged one is no reason for a new run"
+    assert choose_run_id(tmp_path / "checkpoint-20") == OLD, "a damaged one is no reason for a new run"
     (tmp_path / "link").symlink_to(tmp_path / "checkpoint-10")
-    assert resumed_run_id(tmp_path / "link") not in (OLD, NEW)
+    assert choose_run_id(tmp_path / "link") not in (OLD, NEW)
 
 
 def test_going_on_from_what_is_nobodys_is_a_new_run(tmp_path: Path):
     path = by_transformers(tmp_path, 10, 1000.0)
-    first, second = resumed_run_id(path), resumed_run_id(path)
+    first, second = choose_run_id(path), choose_run_id(path)
     assert first != second
 
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from ostinato.checkpoint import snapshot as snapshot_module
 from ostinato.checkpoint.background import Saves
-from ostinato.checkpoint.snapshot import Snapshot, StandingMemory, free_memory
+from ostinato.checkpoint.snapshot import Snapshot, SnapshotMemory, find_free_memory
 from ostinato.core.notices import forget_notices
 
 PAGE = mmap.PAGESIZE
@@ -23,7 +23,7 @@ PAGE = mmap.PAGESIZE
 
 def test_what_is_written_is_what_was_taken(tmp_path: Path):
     weights = {"a": torch.arange(5.0), "b": torch.ones(3, 2)}
-    snapshot = Snapshot(StandingMemory())
+    snapshot = Snapshot(SnapshotMemory())
     snapshot(tmp_path / "model.safetensors", weights)
     assert not list(tmp_path.iterdir()), "written before it was asked for"
     weights["a"].fill_(-1)
@@ -32,7 +32,7 @@ def test_what_is_written_is_what_was_taken(tmp_path: Path):
     read = load_file(tmp_path / "model.safetensors")
     assert torch.equal(read["a"], torch.arange(5.0))
     assert torch.equal(read["b"], torch.ones(3, 2))
-    assert snapshot.sealed[tmp_path / "model.safetensors"].still_is(tmp_path / "model.safetensors")
+    assert snapshot.sealed[tmp_path / "model.safetensors"].is_unchanged(tmp_path / "model.safetensors")
 
 
 def test_without_memory_it_is_written_at_once(tmp_path: Path):
@@ -46,7 +46,7 @@ def test_without_memory_it_is_written_at_once(tmp_path: Path):
 
 
 def test_memory_stands_from_save_to_save(tmp_path: Path):
-    memory = StandingMemory()
+    memory = SnapshotMemory()
     for step in range(3):
         snapshot = Snapshot(memory)
         snapshot(tmp_path / "model.safetensors", {"a": torch.full((2 * PAGE,), float(step))})
@@ -62,7 +62,7 @@ def test_memory_stands_from_save_to_save(tmp_path: Path):
 
 
 def test_memory_that_was_reserved_is_enough_for_all_files(tmp_path: Path):
-    memory = StandingMemory()
+    memory = SnapshotMemory()
     memory.reserve(10 * PAGE)
     for _ in range(2):
         snapshot = Snapshot(memory)
@@ -76,8 +76,8 @@ def test_memory_that_was_reserved_is_enough_for_all_files(tmp_path: Path):
 
 def test_a_copy_that_does_not_fit_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     forget_notices()
-    monkeypatch.setattr(snapshot_module, "free_memory", lambda: 2 * PAGE)
-    memory = StandingMemory()
+    monkeypatch.setattr(snapshot_module, "find_free_memory", lambda: 2 * PAGE)
+    memory = SnapshotMemory()
     snapshot = Snapshot(memory)
     snapshot(tmp_path / "small.safetensors", {"a": torch.ones(10)})
     snapshot(tmp_path / "large.safetensors", {"a": torch.ones(PAGE)})
@@ -91,7 +91,7 @@ def test_a_copy_that_does_not_fit_is_not_made(tmp_path: Path, monkeypatch: pytes
 
 
 def test_free_memory_is_a_number_or_unknown():
-    free = free_memory()
+    free = find_free_memory()
     assert free is None or free > 2**20
 
 
@@ -148,7 +148,7 @@ def test_what_follows_may_be_written_in_the_background_too():
 
 
 def test_one_that_is_waited_for_is_shown(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("ostinato.checkpoint.background._SILENT", 0.001)
+    monkeypatch.setattr("ostinato.checkpoint.background._QUIET_SECONDS", 0.001)
     gate, seen = threading.Event(), []
 
     def show(name: str | None, done: int, total: int) -> None:
@@ -168,7 +168,7 @@ def test_one_that_is_waited_for_is_shown(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_snapshot_tells_how_much_of_it_is_written(tmp_path: Path):
-    snapshot = Snapshot(StandingMemory())
+    snapshot = Snapshot(SnapshotMemory())
     snapshot(tmp_path / "a.safetensors", {"a": torch.ones(1000)})
     assert snapshot.written == 0 < snapshot.size
     snapshot.write()

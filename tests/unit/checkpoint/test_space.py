@@ -24,15 +24,15 @@ from torch import nn
 
 from ostinato.checkpoint import io, space, training_state, weights
 from ostinato.checkpoint.atomic import atomic_directory, sweep_leftovers
-from ostinato.checkpoint.identity import new_run_id, write_run_id
+from ostinato.checkpoint.identity import create_run_id, write_run_id
 from ostinato.checkpoint.space import (
-    HomeError,
+    OutputDirError,
     check_space,
     check_writable,
-    checkpoints_at_once,
-    forecast_bytes,
-    open_home,
-    state_factor,
+    count_coexisting,
+    estimate_state_factor,
+    forecast_size,
+    open_directory,
 )
 from ostinato.core.errors import CheckpointError
 from ostinato.core.random import RandomState
@@ -55,11 +55,11 @@ except OSError as error:
 """
 
 
-def refused(directory: str | Path) -> HomeError:
+def refused(directory: str | Path) -> OutputDirError:
     with pytest.raises(CheckpointError) as caught:
         check_writable(directory)
     error = caught.value
-    assert isinstance(error, (HomeError, OSError, ValueError))
+    assert isinstance(error, (OutputDirError, OSError, ValueError))
     assert repr(str(directory)) in error.what and error.why and error.fix, "three parts, and which directory"
     assert len(str(error).splitlines()) == 3
     assert error.__cause__ is not None
@@ -134,22 +134,22 @@ space.check_writable(sys.argv[1])
 
 
 def test_a_run_that_fails_before_it_writes_leaves_no_directory(tmp_path: Path):
-    with pytest.raises(ZeroDivisionError), open_home(tmp_path / "a" / "out"):
+    with pytest.raises(ZeroDivisionError), open_directory(tmp_path / "a" / "out"):
         assert os.path.isdir(tmp_path / "a" / "out")
         raise ZeroDivisionError
     assert os.listdir(tmp_path) == []
-    with pytest.raises(ZeroDivisionError), open_home(tmp_path / "a" / "out"):
+    with pytest.raises(ZeroDivisionError), open_directory(tmp_path / "a" / "out"):
         (tmp_path / "a" / "out" / "checkpoint-2").mkdir()
         raise ZeroDivisionError
     assert os.listdir(tmp_path / "a" / "out") == ["checkpoint-2"]
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ZeroDivisionError), open_home(tmp_path / "empty"):
+    with pytest.raises(ZeroDivisionError), open_directory(tmp_path / "empty"):
         raise ZeroDivisionError
-    with open_home(tmp_path / "new"):
+    with open_directory(tmp_path / "new"):
         pass
     assert sorted(os.listdir(tmp_path)) == ["a", "empty", "new"], "what was there stays, and so does what succeeded"
     (tmp_path / "file").touch()
-    with pytest.raises(HomeError), open_home(tmp_path / "file"):
+    with pytest.raises(OutputDirError), open_directory(tmp_path / "file"):
         pytest.fail("not entered")
 
 
@@ -173,14 +173,14 @@ def test_a_link_to_nowhere_is_named(tmp_path: Path):
 def test_names_and_paths_that_are_too_long(tmp_path: Path):
     error = refused(tmp_path / "made first" / ("n" * 300))
     assert error.errno == errno.ENAMETOOLONG
-    assert error.why.startswith("the name nnnnnnnnnnnnnnnnnnnn… has 300 bytes, and 255")
+    assert error.why.startswith("the name nnnnnnnnnnnnnnnnnnnn… has 300 bytes; most file systems allow 255")
     assert "shorter" in error.fix
     assert os.listdir(tmp_path) == [], "what was made on the way is taken back"
     room = 4095 - len(str(tmp_path))  # fits as a directory, but not with what a save puts into it
     deep = tmp_path / "/".join(["d" * 200] * (room // 201))
     deep = deep / ("e" * (4095 - len(str(deep)) - 30))
     if os.uname().sysname == "Linux":
-        assert "more than the system takes" in refused(deep).why
+        assert "more than the system allows" in refused(deep).why
         assert os.listdir(tmp_path) == []
 
 
@@ -188,7 +188,7 @@ def test_a_place_where_nothing_can_be_made():
     if not os.path.isdir("/proc/self"):
         pytest.skip("needs /proc")
     error = refused("/proc/ostinato/out")
-    assert isinstance(error, FileNotFoundError) and "/proc is the last part of it that is there" in error.why
+    assert isinstance(error, FileNotFoundError) and "/proc is the last part of the path that exists" in error.why
 
 
 @pytest.mark.parametrize("name", ["a\0b", "a\ud800"])
@@ -202,7 +202,7 @@ def test_what_is_no_path(tmp_path: Path, name: str):
     [
         (errno.EACCES, PermissionError, "permission denied in {out} (drwx"),
         (errno.EPERM, PermissionError, "permission denied in {out} (drwx"),
-        (errno.EROFS, OSError, "the file system of {out} can only be read"),
+        (errno.EROFS, OSError, "the file system of {out} is read-only"),
         (errno.ENOSPC, OSError, "the disk of {out} is full"),
         (errno.EDQUOT, OSError, "your quota on the disk of {out} is used up"),
     ],
@@ -214,7 +214,7 @@ def test_every_reason_has_its_words(
         assert len(content) > 0, "an empty file fits on a full disk"
         raise OSError(number, os.strerror(number), str(path))
 
-    monkeypatch.setattr(io, "create_plain", refuse)
+    monkeypatch.setattr(io, "create_file", refuse)
     error = refused(tmp_path)
     assert isinstance(error, kind) and isinstance(error, ValueError)
     assert error.errno == number and error.filename == str(tmp_path)
@@ -261,7 +261,7 @@ def test_a_file_system_that_can_only_be_read_for_real(tmp_path: Path):
     for directory in (tmp_path, tmp_path / "new"):
         kind, _, why, _ = child(directory, within=f"mount -t tmpfs -o ro none {tmp_path}")
         assert kind == f"False {errno.EROFS}"
-        assert why.endswith(f"the file system of {tmp_path} can only be read")
+        assert why.endswith(f"the file system of {tmp_path} is read-only")
 
 
 def test_a_full_disk_for_real(tmp_path: Path):
@@ -270,7 +270,7 @@ def test_a_full_disk_for_real(tmp_path: Path):
     assert kind == f"False {errno.ENOSPC}" and why.endswith(f"the disk of {tmp_path} is full")
     fill = f"mount -t tmpfs -o nr_inodes=3 none {tmp_path} && touch {tmp_path}/1 {tmp_path}/2"
     assert child(tmp_path, within=fill)[2].endswith(
-        f"the disk of {tmp_path} cannot hold any more files, however small"
+        f"the disk of {tmp_path} has no free inodes: it cannot hold more files"
     )
 
 
@@ -301,10 +301,10 @@ def test_enough_room_is_not_spoken_of(tmp_path: Path, disk: Callable[..., None])
 def test_room_for_some_is_said(tmp_path: Path, disk: Callable[..., None]):
     disk(3_000_000_000)
     assert check_space(tmp_path, 1_300_000_000, keep=4) == (
-        f"{tmp_path} has room for 2 checkpoints of about 1.3 GB, and there will be 4: "
+        f"{tmp_path} has space for 2 checkpoints of about 1.3 GB, and there will be 4: "
         "free 2.2 GB, or keep fewer with save_total_limit"
     )
-    assert "room for 1 checkpoint of about 2.9 GB" in str(check_space(tmp_path, 2_900_000_000, keep=2))
+    assert "space for 1 checkpoint of about 2.9 GB" in str(check_space(tmp_path, 2_900_000_000, keep=2))
 
 
 def test_no_room_for_one_is_an_error(tmp_path: Path, disk: Callable[..., None]):
@@ -318,11 +318,11 @@ def test_no_room_for_one_is_an_error(tmp_path: Path, disk: Callable[..., None]):
 
 def test_what_might_work_is_not_refused(tmp_path: Path, disk: Callable[..., None]):
     disk(95)
-    assert "room for 0" in str(check_space(tmp_path, 100, keep=1)), "the forecast is not that exact"
+    assert "space for 0" in str(check_space(tmp_path, 100, keep=1)), "the forecast is not that exact"
     disk(0, total=0)
     assert check_space(tmp_path, 100, keep=1) is None, "a file system that does not say"
     disk(0, for_root=200, root=True)
-    assert "room for 0" in str(check_space(tmp_path, 100, keep=1)), "root may use what is kept for it"
+    assert "space for 0" in str(check_space(tmp_path, 100, keep=1)), "root may use what is kept for it"
     disk(0, for_root=200, root=False)
     with pytest.raises(CheckpointError):
         check_space(tmp_path, 100, keep=1)
@@ -330,7 +330,7 @@ def test_what_might_work_is_not_refused(tmp_path: Path, disk: Callable[..., None
 
 def test_a_real_disk_is_asked(tmp_path: Path):
     assert check_space(tmp_path, 1000, keep=1) is None
-    with pytest.raises(OSError, match="no room for a checkpoint"):
+    with pytest.raises(OSError, match="no space for a checkpoint"):
         check_space(tmp_path, 10**18, keep=1)
 
 
@@ -349,7 +349,7 @@ def test_a_real_disk_is_asked(tmp_path: Path):
     ],
 )
 def test_how_many_lie_there_at_once(saves: int | None, limit: int | None, present: int, more: int | None):
-    assert checkpoints_at_once(saves, limit, present=present) == more
+    assert count_coexisting(saves, limit, present=present) == more
 
 
 def taken(out: Path, model: nn.Module, optimizer: torch.optim.Optimizer | None) -> int:
@@ -368,7 +368,7 @@ def taken(out: Path, model: nn.Module, optimizer: torch.optim.Optimizer | None) 
         training_state.save_loop_state(scratch, {"loss_sum": 1.5, "streams": streams})  # where the epoch began
         (scratch / "trainer_state.json").write_text("x" * 800)
         (scratch / "training_args.json").write_text("x" * 3500)
-        write_run_id(scratch, new_run_id())
+        write_run_id(scratch, create_run_id())
     return _bytes_of(out / "checkpoint-2")
 
 
@@ -392,23 +392,23 @@ def test_the_forecast_is_what_a_save_takes(
 ):
     model = Encoder()
     optimizer = kind(model.parameters(), lr=0.1, **options)
-    forecast = forecast_bytes(model, state_factor(optimizer))  # before there is any state
+    forecast = forecast_size(model, estimate_state_factor(optimizer))  # before there is any state
     size = taken(tmp_path, model, optimizer)
-    assert state_factor(optimizer) == factor
+    assert estimate_state_factor(optimizer) == factor
     assert forecast == pytest.approx(size, rel=0.1)
     if factor:
-        assert forecast_bytes(model, factor - 1) < 0.9 * size, "the states of the optimizer are most of it"
+        assert forecast_size(model, factor - 1) < 0.9 * size, "the states of the optimizer are most of it"
 
 
 def test_the_model_alone_takes_less(tmp_path: Path):
-    assert forecast_bytes(Encoder(), None) == pytest.approx(taken(tmp_path, Encoder(), None), rel=0.1)
+    assert forecast_size(Encoder(), None) == pytest.approx(taken(tmp_path, Encoder(), None), rel=0.1)
 
 
 def test_weights_that_are_not_trained_have_no_states(tmp_path: Path):
     model = Encoder(64)
     model.layers.requires_grad_(False)
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
-    assert forecast_bytes(model, 2) == pytest.approx(taken(tmp_path, model, optimizer), rel=0.1)
+    assert forecast_size(model, 2) == pytest.approx(taken(tmp_path, model, optimizer), rel=0.1)
 
 
 def test_a_model_of_transformers_is_forecast_too(tmp_path: Path):
@@ -418,7 +418,7 @@ def test_a_model_of_transformers_is_forecast_too(tmp_path: Path):
     )
     model = transformers.BertForMaskedLM(config)
     optimizer = torch.optim.AdamW(model.parameters())
-    assert forecast_bytes(model, 2) == pytest.approx(taken(tmp_path, model, optimizer), rel=0.1)
+    assert forecast_size(model, 2) == pytest.approx(taken(tmp_path, model, optimizer), rel=0.1)
 
 
 def test_of_an_adapted_model_only_the_adapters_are_saved(tmp_path: Path):
@@ -431,7 +431,7 @@ def test_of_an_adapted_model_only_the_adapters_are_saved(tmp_path: Path):
         transformers.BertForMaskedLM(config), peft.LoraConfig(r=16, target_modules=["query", "value"])
     )
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
-    assert forecast_bytes(model, 2) == pytest.approx(taken(tmp_path, model, optimizer), rel=0.1)
+    assert forecast_size(model, 2) == pytest.approx(taken(tmp_path, model, optimizer), rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -446,5 +446,5 @@ def test_of_an_adapted_model_only_the_adapters_are_saved(tmp_path: Path):
 )
 def test_other_optimizers_keep_what_they_keep(name: str, group: dict[str, Any], factor: float):
     optimizer = type(name, (), {"param_groups": [group]})()
-    assert state_factor(optimizer) == factor
-    assert state_factor(object()) == 0
+    assert estimate_state_factor(optimizer) == factor
+    assert estimate_state_factor(object()) == 0

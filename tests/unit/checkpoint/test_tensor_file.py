@@ -10,7 +10,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from ostinato.checkpoint.tensor_file import PIECE, TensorFile, allocate, in_pieces
+from ostinato.checkpoint.tensor_file import PIECE, TensorFile, allocate, split_in_pieces
 from ostinato.checkpoint.tensors import write_tensors
 from ostinato.core.errors import CheckpointError
 
@@ -97,6 +97,6 @@ def test_a_type_without_a_name_is_refused_by_name():
 
 def test_memory_of_a_large_file_is_handed_out_in_whole_pages():
     memory = allocate(2 * PIECE + 5)
-    pieces = list(in_pieces(memoryview(memory)))
+    pieces = list(split_in_pieces(memoryview(memory)))
     assert [len(piece) for piece in pieces] == [PIECE, PIECE, 5]
     assert PIECE % mmap.PAGESIZE == 0

@@ -30,9 +30,9 @@ from .detect import (
     PICKLED_WEIGHTS_INDEX_NAME,
     SCALER_PT,
     SIDECAR,
-    is_foreign,
-    random_name,
-    random_ranks,
+    find_random_ranks,
+    format_random_name,
+    is_from_transformers,
 )
 
 _OURS = re.compile(r"(optimizer|scheduler|scaler|loop|rng-\d+)\.(json|safetensors)")
@@ -48,26 +48,26 @@ def convert(source: str | Path, target: str | Path, *, to: Literal["ostinato", "
     >>> convert("out/checkpoint-20", "for-transformers/checkpoint-20", to="transformers")
     """
     source, target = Path(source), Path(target)
-    _check(source, target, to)
+    _check_conversion(source, target, to)
     with atomic_directory(target) as scratch:
         if to == "transformers":
-            _to_theirs(source, scratch)
+            _convert_to_transformers(source, scratch)
         else:
-            _to_ours(source, scratch)
+            _convert_to_ostinato(source, scratch)
 
 
-def _check(source: Path, target: Path, to: str) -> None:
+def _check_conversion(source: Path, target: Path, to: str) -> None:
     if to not in ("ostinato", "transformers"):
         raise CheckpointError(
             what=f"cannot convert to {to!r}", why="there are two layouts", fix="use to='ostinato' or to='transformers'"
         )
     if os.path.lexists(target):
         raise CheckpointError(
-            what=f"{target} is there already", why="nothing is overwritten", fix="give another target, or remove it"
+            what=f"{target} already exists", why="nothing is overwritten", fix="give another target, or remove it"
         )
     if source.resolve() in target.resolve().parents:
         raise CheckpointError(
-            what=f"{target} lies in {source}", why="the source stays as it is", fix="give a target outside of it"
+            what=f"{target} is inside {source}", why="the source is not changed", fix="give a target outside of it"
         )
     if not (source / TRAINER_STATE_NAME).is_file():
         raise CheckpointError(
@@ -79,54 +79,54 @@ def _check(source: Path, target: Path, to: str) -> None:
         verify(source)
     has_ours, has_theirs = (source / OPTIMIZER_NAME).exists(), (source / OPTIMIZER_PT).exists()
     if not has_ours and not has_theirs:
-        raise io.missing(source / (OPTIMIZER_NAME if (source / LOOP_NAME).exists() else OPTIMIZER_PT))
+        raise io.build_missing_error(source / (OPTIMIZER_NAME if (source / LOOP_NAME).exists() else OPTIMIZER_PT))
     if (has_ours, has_theirs) == ((True, False) if to == "ostinato" else (False, True)):
         raise CheckpointError(
-            what=f"{source} needs no conversion", why=f"it is in the layout of {to} already", fix="use it as it is"
+            what=f"{source} needs no conversion", why=f"it already has the layout of {to}", fix="use it unchanged"
         )
 
 
 # ---- to transformers -----------------------------------------------------------------------------------------------
 
 
-def _to_theirs(source: Path, target: Path) -> None:
+def _convert_to_transformers(source: Path, target: Path) -> None:
     _copy(source, target, leaving_out=lambda name: _OURS.fullmatch(name) or _THEIRS.fullmatch(name))
-    parts = {name: _part(source, name) for name in ("optimizer", "scheduler", "scaler")}
+    parts = {name: _read_part(source, name) for name in ("optimizer", "scheduler", "scaler")}
     for name, part in parts.items():
         if part is not None:
             write.write_torch_file(target / f"{name}.pt", part.pop("state_dict"))
-    world_size = _our_world_size(source)
+    world_size = _read_world_size(source)
     for rank in range(world_size):
         streams = RandomState(**read_tree(source, f"rng-{rank}")["streams"])
         write.write_random_state(target, streams, rank, world_size)
-    if not is_foreign(source):  # else nothing is known that is not in their files
+    if not is_from_transformers(source):  # else nothing is known that is not in their files
         loop = read_tree(source, LOOP_NAME.removesuffix(".json"))
-        write_tree({"parts": parts, "loop": loop, "streams": _beyond_theirs(source, world_size)}, target, SIDECAR)
+        write_tree({"parts": parts, "loop": loop, "streams": _read_extra_streams(source, world_size)}, target, SIDECAR)
     if (target / TRAINING_ARGS_JSON_NAME).exists():
         (target / TRAINING_ARGS_NAME).unlink(missing_ok=True)
         write.export_training_args(target)
 
 
-def _part(source: Path, name: str) -> dict[str, Any] | None:
+def _read_part(source: Path, name: str) -> dict[str, Any] | None:
     """Return a part as `training_state` describes it; the scaler is stored without a description."""
     if not (source / f"{name}.json").exists():
         return None
     tree = read_tree(source, name)
     if not isinstance(tree, dict):
-        raise io.broken(source / f"{name}.json", f"{name}.json does not hold a state_dict")
+        raise io.build_broken_error(source / f"{name}.json", f"{name}.json does not hold a state_dict")
     return tree if "state_dict" in tree else {"state_dict": tree}
 
 
-def _our_world_size(source: Path) -> int:
+def _read_world_size(source: Path) -> int:
     """Return how many processes saved their random streams."""
     first = read_tree(source, "rng-0")
     world_size = first.get("world_size") if isinstance(first, dict) else None
     if type(world_size) is not int or world_size < 1:
-        raise io.broken(source / "rng-0.json", "rng-0.json does not say how many processes there were")
+        raise io.build_broken_error(source / "rng-0.json", "rng-0.json does not record the number of processes")
     return world_size
 
 
-def _beyond_theirs(source: Path, world_size: int) -> list[dict[str, Any]]:
+def _read_extra_streams(source: Path, world_size: int) -> list[dict[str, Any]]:
     """Return the random streams that their file cannot hold."""
     kept = []
     for rank in range(world_size):
@@ -138,15 +138,15 @@ def _beyond_theirs(source: Path, world_size: int) -> list[dict[str, Any]]:
 # ---- to ostinato ---------------------------------------------------------------------------------------------------
 
 
-def _to_ours(source: Path, target: Path) -> None:
-    foreign = is_foreign(source)  # else both layouts exist side by side
-    weights = {path.name for path in read.pickled_weights(source)} | {PICKLED_WEIGHTS_INDEX_NAME}
+def _convert_to_ostinato(source: Path, target: Path) -> None:
+    foreign = is_from_transformers(source)  # else both layouts exist side by side
+    weights = {path.name for path in read.find_pickled_weights(source)} | {PICKLED_WEIGHTS_INDEX_NAME}
     left_out = {TRAINING_ARGS_NAME, *(weights if foreign else ())}
     _copy(source, target, leaving_out=lambda name: _THEIRS.fullmatch(name) or name in left_out)
     if not foreign:
         return
     if read.has_pickled_weights(source):
-        read.weights_as_safetensors(source, target)
+        read.convert_weights(source, target)
     _translate(source, target)
     if (source / TRAINING_ARGS_NAME).exists() and not (source / TRAINING_ARGS_JSON_NAME).exists():
         note_once(f"{TRAINING_ARGS_NAME} of {source} is left out: it is a pickle, which runs code when it is loaded")
@@ -163,11 +163,11 @@ def _translate(source: Path, target: Path) -> None:
         if state is not None:
             description = known.get(name) or {}
             write_tree({**description, "state_dict": state} if description else state, target, name)
-    world_size = len(random_ranks(source)) or 1
+    world_size = len(find_random_ranks(source)) or 1
     if kept and len(kept["streams"]) != world_size:
-        raise io.broken(source / f"{SIDECAR}.json", f"{SIDECAR}.json is of another number of processes")
+        raise io.build_broken_error(source / f"{SIDECAR}.json", f"{SIDECAR}.json is of another number of processes")
     for rank in range(world_size):
-        state = read.read_random_state(source / random_name(rank, world_size))
+        state = read.read_random_state(source / format_random_name(rank, world_size))
         streams = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
         if kept:
             streams.update(kept["streams"][rank])
@@ -193,12 +193,14 @@ def _copy(source: Path, target: Path, *, leaving_out: Any) -> None:
 
 def _copy_file(original: Path, copy: Path) -> None:
     try:
-        descriptor = io.open_plain(original)
+        descriptor = io.open_regular(original)
     except OSError as error:
-        raise io.broken(original, f"{original.name} cannot be read (links are not followed): {error}") from error
+        raise io.build_broken_error(
+            original, f"{original.name} cannot be read (links are not followed): {error}"
+        ) from error
     with os.fdopen(descriptor, "rb") as content:
         try:
             with open(copy, "xb") as file:
                 shutil.copyfileobj(content, file)
         except OSError as error:
-            raise io.cannot_write(copy, error) from error
+            raise io.build_write_error(copy, error) from error

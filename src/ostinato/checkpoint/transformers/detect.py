@@ -23,13 +23,13 @@ ORIGIN = {"origin": "transformers"}
 _RANDOM = re.compile(r"rng_state(?:_(\d+))?\.pth")
 
 
-def is_foreign(directory: str | Path) -> bool:
+def is_from_transformers(directory: str | Path) -> bool:
     """Return whether stock transformers wrote this checkpoint, so that `read` has to infer what it does not record.
 
     Also true once `convert` has converted it to our files: they still record no more. False where both layouts exist
     side by side: ours is complete.
 
-    >>> is_foreign("out/checkpoint-20")
+    >>> is_from_transformers("out/checkpoint-20")
     False
     """
     directory = Path(directory)
@@ -42,20 +42,20 @@ def is_foreign(directory: str | Path) -> bool:
     return (directory / TRAINER_STATE_NAME).exists()
 
 
-def random_name(rank: int, world_size: int) -> str:
+def format_random_name(rank: int, world_size: int) -> str:
     """Return the name of the file of a process's random streams.
 
-    >>> random_name(0, 1), random_name(1, 2)
+    >>> format_random_name(0, 1), format_random_name(1, 2)
     ('rng_state.pth', 'rng_state_1.pth')
     """
     return "rng_state.pth" if world_size == 1 else f"rng_state_{rank}.pth"
 
 
-def random_ranks(directory: Path) -> list[int]:
+def find_random_ranks(directory: Path) -> list[int]:
     """Return the ranks whose random streams are saved; raise unless they are 0, 1, 2, ... without a gap."""
     found = [match for path in directory.iterdir() if (match := _RANDOM.fullmatch(path.name))]
     ranks = sorted({int(match[1] or 0) for match in found})
     for rank in range(len(ranks)):
         if rank not in ranks:
-            raise io.missing(directory / random_name(rank, len(ranks)))
+            raise io.build_missing_error(directory / format_random_name(rank, len(ranks)))
     return ranks

@@ -21,7 +21,7 @@ from ...core.notices import note_once
 from ...core.random import RandomState
 from ...core.state import TrainerState
 from .. import io, training_state, weights
-from ..file_names import TRAINER_STATE_NAME, TRAINING_ARGS_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME, is_plain
+from ..file_names import TRAINER_STATE_NAME, TRAINING_ARGS_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME, is_plain_name
 from ..tensors import read_tree
 from ..training_state import LoadState, Stateful
 from .detect import (
@@ -31,10 +31,10 @@ from .detect import (
     SCALER_PT,
     SCHEDULER_PT,
     SIDECAR,
-    random_name,
-    random_ranks,
+    find_random_ranks,
+    format_random_name,
 )
-from .unpickle import numpy_words, read_torch_file
+from .unpickle import read_numpy_words, read_torch_file
 
 # ---- what a resumed run loads ----------------------------------------------------------------------------------
 
@@ -49,7 +49,7 @@ def load_foreign_weights(model: nn.Module, directory: str | Path, load: LoadStat
         weights.load_weights(model, directory, load)
         return
     with tempfile.TemporaryDirectory(prefix="ostinato-") as scratch:
-        weights_as_safetensors(directory, Path(scratch))
+        convert_weights(directory, Path(scratch))
         try:
             weights.load_weights(model, Path(scratch), load)
         except CheckpointError as error:  # it names the copy, which is deleted by the time the message is read
@@ -74,10 +74,10 @@ def load_foreign_training_parts(
     _check_optimizer(directory, state, optimizer)
     others = []
     if scheduler is not None:
-        others.append(("scheduler", scheduler, _schedule_for(directory, scheduler)))
+        others.append(("scheduler", scheduler, _read_matching_schedule(directory, scheduler)))
     if scaler is not None:
         others.append(("scaler", scaler, read_scaler(directory)))
-    saved = {"state_dict": state, "parameters": training_state.parameters_of(optimizer)}
+    saved = {"state_dict": state, "parameters": training_state.describe_parameters(optimizer)}
     training_state.load_optimizer(directory, optimizer, saved, load)
     for name, part, its_state in others:
         training_state.load_part(directory, name, part, its_state)
@@ -105,20 +105,20 @@ def load_foreign_random_state(directory: str | Path, rank: int, world_size: int)
     if (directory / f"rng-{rank}.json").exists():
         training_state.load_random_state(directory, rank, world_size)
         return
-    saved = len(random_ranks(directory))
+    saved = len(find_random_ranks(directory))
     if saved not in (0, world_size):
         raise CheckpointError(
             what=f"the random streams in {directory} are of another number of processes",
-            why=f"{saved} saved them, {world_size} want to go on",
-            fix="resume with as many processes, or seed anew",
+            why=f"{saved} processes saved them, and this run has {world_size}",
+            fix="resume with the same number of processes, or set a new seed",
         )
-    path = directory / random_name(rank, world_size)
+    path = directory / format_random_name(rank, world_size)
     streams, before = read_random_state(path), RandomState.capture()
     try:
-        training_state.on_these_devices(streams, path).restore()
+        training_state.keep_present_devices(streams, path).restore()
     except (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
         before.restore()
-        raise _not_streams(path, repr(error)) from error
+        raise _build_streams_error(path, repr(error)) from error
 
 
 def load_foreign_state(directory: str | Path) -> TrainerState:
@@ -128,8 +128,8 @@ def load_foreign_state(directory: str | Path) -> TrainerState:
     20
     """
     directory = Path(directory)
-    state = state_in(directory)
-    state.best_model_checkpoint = best_beside(directory, state.best_model_checkpoint)
+    state = read_trainer_state(directory)
+    state.best_model_checkpoint = find_best_beside(directory, state.best_model_checkpoint)
     if (directory / TRAINING_ARGS_NAME).exists():
         note_once(
             f"{TRAINING_ARGS_NAME} of {directory} is not read: it is a pickle, which runs code when it is loaded. "
@@ -138,7 +138,7 @@ def load_foreign_state(directory: str | Path) -> TrainerState:
     return state
 
 
-def foreign_loop_state(
+def build_foreign_loop_state(
     directory: str | Path, *, batches_per_epoch: int, accumulation: int, epoch_closed: bool = True
 ) -> dict[str, Any]:
     """Return what `Run.restore` needs, as far as a checkpoint of transformers has it: position, sums of the losses.
@@ -149,7 +149,7 @@ def foreign_loop_state(
     The sum of the losses is that of the logs. Losses since the last log are in no file; `steps_without_loss` is the
     number of these steps, so that a mean can leave them out. The next log covers the steps from here on.
 
-    >>> foreign_loop_state("out/checkpoint-20", batches_per_epoch=8, accumulation=1)["place"]["epoch"]
+    >>> build_foreign_loop_state("out/checkpoint-20", batches_per_epoch=8, accumulation=1)["place"]["epoch"]
     2
     """
     directory = Path(directory)
@@ -157,10 +157,10 @@ def foreign_loop_state(
     kept = read_sidecar(directory).get("loop", {})
     if "place" in kept:
         return kept
-    epoch, batch = _place(directory, state, batches_per_epoch, accumulation)
+    epoch, batch = _find_position(directory, state, batches_per_epoch, accumulation)
     if batch == 0 and epoch > 0 and not epoch_closed:
         epoch, batch = epoch - 1, batches_per_epoch
-    total, logged_step = _logged_losses(state["log_history"])
+    total, logged_step = _sum_logged_losses(state["log_history"])
     unknown = max(state["global_step"] - logged_step, 0)
     if unknown:
         note_once(
@@ -181,7 +181,7 @@ def foreign_loop_state(
 # ---- the files ---------------------------------------------------------------------------------------------------
 
 
-def state_in(directory: Path) -> TrainerState:
+def read_trainer_state(directory: Path) -> TrainerState:
     """Return the state as it is stored, by us or by transformers; fields of other versions are left out."""
     content, known = read_state(directory), {field.name for field in dataclasses.fields(TrainerState)}
     return TrainerState(**{name: value for name, value in content.items() if name in known})
@@ -192,18 +192,18 @@ def read_state(directory: Path) -> dict[str, Any]:
     path = directory / TRAINER_STATE_NAME
     state = io.read_json(path)
     if not isinstance(state, dict):
-        raise io.broken(path, f"{path.name} does not hold an object")
+        raise io.build_broken_error(path, f"{path.name} does not hold an object")
     state = {**state, "log_history": state.get("log_history") or [], "epoch": state.get("epoch") or 0}
     state["stateful_callbacks"] = state.get("stateful_callbacks") or {}
     step, history = state.get("global_step"), state["log_history"]
     if type(step) is not int or step < 0:
-        raise io.broken(path, f"{path.name} says no step: global_step is {step!r}")
+        raise io.build_broken_error(path, f"{path.name} says no step: global_step is {step!r}")
     if not _is_number(state["epoch"]) or state["epoch"] < 0:
-        raise io.broken(path, f"{path.name} says no place in the data: epoch is {state['epoch']!r}")
+        raise io.build_broken_error(path, f"{path.name} says no place in the data: epoch is {state['epoch']!r}")
     if not isinstance(history, list) or not all(isinstance(entry, dict) for entry in history):
-        raise io.broken(path, f"log_history of {path.name} is not a list of objects")
+        raise io.build_broken_error(path, f"log_history of {path.name} is not a list of objects")
     if not isinstance(state["stateful_callbacks"], dict):
-        raise io.broken(path, f"stateful_callbacks of {path.name} is not an object")
+        raise io.build_broken_error(path, f"stateful_callbacks of {path.name} is not an object")
     return state
 
 
@@ -212,7 +212,7 @@ def read_optimizer(directory: Path) -> dict[str, Any]:
     state, path = _read_part(directory, OPTIMIZER_PT)
     groups, by_number = state.get("param_groups"), state.get("state")
     if not isinstance(by_number, dict) or not isinstance(groups, list) or not all(map(_is_group, groups)):
-        raise io.broken(path, f"{path.name} does not hold the state of an optimizer")
+        raise io.build_broken_error(path, f"{path.name} does not hold the state of an optimizer")
     return state
 
 
@@ -230,20 +230,20 @@ def read_random_state(path: Path) -> RandomState:
     """Return random streams, of every device that had one."""
     saved = read_torch_file(path)
     if not isinstance(saved, dict):
-        raise _not_streams(path, f"a {type(saved).__name__} was found")
+        raise _build_streams_error(path, f"a {type(saved).__name__} was found")
     for name in sorted(map(str, saved.keys() - {"python", "numpy", "cpu", "cuda", "mps"})):
         note_once(f"{path}: the random stream {name!r} is not used")
     cuda = saved.get("cuda", [])
     try:
         return RandomState(
             python=saved["python"],
-            numpy=_numpy_stream(saved["numpy"]),
+            numpy=_convert_numpy_stream(saved["numpy"]),
             torch=saved["cpu"],
             cuda=[cuda] if isinstance(cuda, torch.Tensor) else list(cuda),
             mps=saved.get("mps"),
         )
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-        raise _not_streams(path, repr(error)) from error
+        raise _build_streams_error(path, repr(error)) from error
 
 
 def read_sidecar(directory: Path) -> dict[str, Any]:
@@ -252,7 +252,9 @@ def read_sidecar(directory: Path) -> dict[str, Any]:
         return {}
     kept, expected = read_tree(directory, SIDECAR), {"loop": dict, "parts": dict, "streams": list}
     if not isinstance(kept, dict) or not all(isinstance(kept.get(name), kind) for name, kind in expected.items()):
-        raise io.broken(directory / f"{SIDECAR}.json", f"{SIDECAR}.json does not hold {', '.join(expected)}")
+        raise io.build_broken_error(
+            directory / f"{SIDECAR}.json", f"{SIDECAR}.json does not hold {', '.join(expected)}"
+        )
     return kept
 
 
@@ -260,10 +262,10 @@ def has_pickled_weights(directory: Path) -> bool:
     """Return whether the weights are in `.bin` files only."""
     if (directory / WEIGHTS_NAME).exists() or (directory / WEIGHTS_INDEX_NAME).exists():
         return False
-    return bool(pickled_weights(directory))
+    return bool(find_pickled_weights(directory))
 
 
-def pickled_weights(directory: Path) -> list[Path]:
+def find_pickled_weights(directory: Path) -> list[Path]:
     """Return the files of `pytorch_model.bin`, of which there may be several."""
     whole, index_path = directory / PICKLED_WEIGHTS_NAME, directory / PICKLED_WEIGHTS_INDEX_NAME
     if whole.exists() or not index_path.exists():
@@ -271,20 +273,22 @@ def pickled_weights(directory: Path) -> list[Path]:
     index = io.read_json(index_path)
     table = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(table, dict) or not table:
-        raise io.broken(index_path, f"{index_path.name} has no weight_map")
+        raise io.build_broken_error(index_path, f"{index_path.name} has no weight_map")
     for name in table.values():
-        if not is_plain(name):
-            raise io.broken(index_path, f"{index_path.name} names {name!r}, which leads out of the directory")
+        if not is_plain_name(name):
+            raise io.build_broken_error(
+                index_path, f"{index_path.name} names {name!r}, which leads out of the directory"
+            )
     return [directory / name for name in sorted(set(table.values()))]
 
 
-def weights_as_safetensors(directory: Path, target: Path) -> None:
+def convert_weights(directory: Path, target: Path) -> None:
     """Write the weights of `pytorch_model.bin` as `model.safetensors`. Only this needs them in memory."""
     state: dict[str, Any] = {}
-    for path in pickled_weights(directory):
+    for path in find_pickled_weights(directory):
         shard = read_torch_file(path)
         if not isinstance(shard, dict) or not all(map(_is_weight, shard.items())):
-            raise io.broken(path, f"{path.name} does not hold weights by name")
+            raise io.build_broken_error(path, f"{path.name} does not hold weights by name")
         state.update(shard)
     weights.save_model(nn.Module(), target, state_dict=state)
 
@@ -303,22 +307,22 @@ def _read_part(directory: Path, name: str) -> tuple[dict[str, Any], Path]:
     else:
         state = read_torch_file(path)
     if not isinstance(state, dict):
-        raise io.broken(path, f"{path.name} does not hold a state_dict")
+        raise io.build_broken_error(path, f"{path.name} does not hold a state_dict")
     return state, path
 
 
-def _not_streams(path: Path, why: str) -> CheckpointError:
-    return io.broken(path, f"{path.name} does not hold random streams: {why}")
+def _build_streams_error(path: Path, why: str) -> CheckpointError:
+    return io.build_broken_error(path, f"{path.name} does not hold random streams: {why}")
 
 
-def _numpy_stream(saved: Any) -> dict[str, Any]:
+def _convert_numpy_stream(saved: Any) -> dict[str, Any]:
     """Convert numpy's older form, a tuple, to the one that we store."""
     name, words, position, has_gauss, gauss = saved
     if name != "MT19937":
         raise ValueError(f"numpy's stream is a {name!r}")
     return {
         "bit_generator": name,
-        "state": {"key": numpy_words(words), "pos": int(position)},
+        "state": {"key": read_numpy_words(words), "pos": int(position)},
         "has_gauss": int(has_gauss),
         "gauss": float(gauss),
     }
@@ -344,13 +348,13 @@ def _check_optimizer(directory: Path, state: Mapping[str, Any], optimizer: Any) 
     saved, present = state["param_groups"], optimizer.param_groups
     sizes, expected = ([len(group["params"]) for group in groups] for groups in (saved, present))
     if sizes != expected:
-        raise _other_model(directory, f"groups of {sizes} parameters were saved, {expected} want to go on")
+        raise _build_model_error(directory, f"groups of {sizes} parameters were saved, this run has {expected}")
     for was, now in zip(saved, present, strict=True):
         _check_group(directory, was, now, optimizer)
     numbers = [number for group in saved for number in group["params"]]
     parameters = [parameter for group in present for parameter in group["params"]]
     if unknown := state["state"].keys() - set(numbers):
-        raise io.broken(
+        raise io.build_broken_error(
             directory / OPTIMIZER_PT, f"{OPTIMIZER_PT} has state of no parameter: {sorted(map(str, unknown))[:5]}"
         )
     for number, parameter in zip(numbers, parameters, strict=True):
@@ -358,7 +362,7 @@ def _check_optimizer(directory: Path, state: Mapping[str, Any], optimizer: Any) 
         for name in _ELEMENTWISE:
             value = own.get(name) if isinstance(own, dict) else None
             if isinstance(value, torch.Tensor) and value.shape != parameter.shape:
-                raise _other_model(
+                raise _build_model_error(
                     directory, f"parameter {number}: {list(value.shape)} saved, {list(parameter.shape)} now"
                 )
 
@@ -376,15 +380,15 @@ def _check_group(directory: Path, was: Mapping[str, Any], now: Mapping[str, Any]
         )
 
 
-def _other_model(directory: Path, why: str) -> CheckpointError:
+def _build_model_error(directory: Path, why: str) -> CheckpointError:
     return CheckpointError(
-        what=f"the optimizer in {directory} is of another model",
+        what=f"the optimizer in {directory} belongs to another model",
         why=why,
         fix="build the model and its parameter groups as in the run that saved it",
     )
 
 
-def _schedule_for(directory: Path, scheduler: Stateful) -> dict[str, Any]:
+def _read_matching_schedule(directory: Path, scheduler: Stateful) -> dict[str, Any]:
     state = read_scheduler(directory)
     different = sorted(map(str, (state.keys() ^ scheduler.state_dict().keys()) - _OPTIONAL_IN_SCHEDULE))
     if different:
@@ -403,7 +407,7 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
 
 
-def best_beside(directory: Path, best: Any) -> str | None:
+def find_best_beside(directory: Path, best: Any) -> str | None:
     """Return the best checkpoint, which moves with the run's directory; the stored path may be of another machine."""
     if not isinstance(best, str) or not best:
         return None
@@ -412,11 +416,13 @@ def best_beside(directory: Path, best: Any) -> str | None:
         return str(beside)
     if Path(best).is_dir():
         return best
-    note_once(f"the best model of {directory} was {best}, which is not there: only its metric is known")
+    note_once(f"the best model of {directory} was {best}, which does not exist: only its metric is known")
     return None
 
 
-def _place(directory: Path, state: Mapping[str, Any], batches_per_epoch: int, accumulation: int) -> tuple[int, int]:
+def _find_position(
+    directory: Path, state: Mapping[str, Any], batches_per_epoch: int, accumulation: int
+) -> tuple[int, int]:
     """Return the epoch, and the number within it of the next batch."""
     step, progress = state["global_step"], float(state["epoch"])
     epoch, updates = divmod(step, max(math.ceil(batches_per_epoch / accumulation), 1))
@@ -429,14 +435,14 @@ def _place(directory: Path, state: Mapping[str, Any], batches_per_epoch: int, ac
         return by_steps
     # Rows are counted in epochs, whatever the batches: this is right for other batch sizes, too.
     note_once(
-        f"{directory} stands at epoch {progress:.6g} after {step} steps, which by the batches of this run would be "
-        f"epoch {by_steps[0]}, batch {by_steps[1]}: batch size, accumulation or data are not the same. Going on at "
-        f"epoch {by_epoch[0]}, batch {by_epoch[1]} of {batches_per_epoch}."
+        f"{directory} is at epoch {progress:.6g} after {step} steps; with the batches of this run that would be "
+        f"epoch {by_steps[0]}, batch {by_steps[1]}: batch size, accumulation or data have changed. Training continues "
+        f"at epoch {by_epoch[0]}, batch {by_epoch[1]} of {batches_per_epoch}."
     )
     return by_epoch
 
 
-def _logged_losses(history: list[dict[str, Any]]) -> tuple[float, int]:
+def _sum_logged_losses(history: list[dict[str, Any]]) -> tuple[float, int]:
     """Return the sum of the losses up to the last log of one, and the step of that log."""
     total, last = 0.0, 0
     for entry in history:

@@ -27,24 +27,26 @@ def read_torch_file(path: Path) -> Any:
     20
     """
     try:
-        file = os.fdopen(io.open_plain(path), "rb")
+        file = os.fdopen(io.open_regular(path), "rb")
     except FileNotFoundError as error:
-        raise io.missing(path) from error
+        raise io.build_missing_error(path) from error
     except OSError as error:
-        raise io.broken(path, f"{path.name} cannot be read (links are not followed): {error}") from error
-    with file, torch.serialization.safe_globals(_STAND_INS):
+        raise io.build_broken_error(path, f"{path.name} cannot be read (links are not followed): {error}") from error
+    with file, torch.serialization.safe_globals(_SUBSTITUTES):
         _check_archive(path, file)
         try:
             content = torch.load(file, map_location="cpu", weights_only=True)
         except Exception as error:  # any error that a damaged or hostile file causes
-            raise io.broken(path, _why_refused(path, file, error)) from error
-    for tensor in _tensors_in(content):
+            raise io.build_broken_error(path, _explain_refusal(path, file, error)) from error
+    for tensor in _find_tensors(content):
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-            raise io.broken(path, f"{path.name} has a tensor of {list(tensor.shape)} that it holds no numbers for")
+            raise io.build_broken_error(
+                path, f"{path.name} has a tensor of {list(tensor.shape)} that it holds no numbers for"
+            )
     return content
 
 
-def numpy_words(saved: Any) -> np.ndarray:
+def read_numpy_words(saved: Any) -> np.ndarray:
     """Return the 624 numbers of numpy's stream, from an array as numpy pickles it or from plain numbers."""
     if isinstance(saved, _Array):
         _, shape, kind, _, raw = saved.words
@@ -88,7 +90,7 @@ def _bytes(text: str, encoding: str = "latin1") -> bytes:
 
 
 # `rng_state.pth` names these. The functions of numpy are not called: the array is made from its bytes afterwards.
-_STAND_INS: list[Any] = [
+_SUBSTITUTES: list[Any] = [
     (_array, "numpy._core.multiarray._reconstruct"),
     (_array, "numpy.core.multiarray._reconstruct"),
     (_Array, "numpy.ndarray"),
@@ -102,7 +104,7 @@ def check_archive(path: Path) -> None:
 
     >>> check_archive(Path("out/checkpoint-20/optimizer.pt"))
     """
-    with os.fdopen(io.open_plain(path), "rb") as file:
+    with os.fdopen(io.open_regular(path), "rb") as file:
         _check_archive(path, file)
 
 
@@ -115,18 +117,20 @@ def _check_archive(path: Path, file: IO[bytes]) -> None:
         with zipfile.ZipFile(file) as archive:
             unpacked = sum(entry.file_size for entry in archive.infolist())
             if unpacked > os.fstat(file.fileno()).st_size:
-                raise io.broken(path, f"{path.name} would unpack to {unpacked} bytes, more than it has")
+                raise io.build_broken_error(path, f"{path.name} would unpack to {unpacked} bytes, more than it has")
             altered = archive.testzip()
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError) as error:
         if isinstance(error, CheckpointError):
             raise
-        raise io.broken(path, f"{path.name} is not a file that torch saved, or damaged: {error}") from error
+        raise io.build_broken_error(
+            path, f"{path.name} is not a file that torch saved, or damaged: {error}"
+        ) from error
     if altered is not None:
-        raise io.broken(path, f"{path.name} is damaged: {altered} does not match its checksum")
+        raise io.build_broken_error(path, f"{path.name} is damaged: {altered} does not match its checksum")
     file.seek(0)
 
 
-def _why_refused(path: Path, file: IO[bytes], error: Exception) -> str:
+def _explain_refusal(path: Path, file: IO[bytes], error: Exception) -> str:
     try:
         file.seek(0)
         names = torch.serialization.get_unsafe_globals_in_checkpoint(file)  # reads the names, and imports none
@@ -137,7 +141,7 @@ def _why_refused(path: Path, file: IO[bytes], error: Exception) -> str:
     return f"{path.name} is damaged or not plain: {str(error).splitlines()[0] if str(error) else error!r}"
 
 
-def _tensors_in(content: Any) -> Iterator[torch.Tensor]:
+def _find_tensors(content: Any) -> Iterator[torch.Tensor]:
     """Yield the tensors of a file. Each container is visited once: it may contain itself, or be in many others."""
     seen: set[int] = set()
     waiting = [content]

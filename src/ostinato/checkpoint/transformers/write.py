@@ -20,7 +20,7 @@ from .. import io
 from ..file_names import TRAINING_ARGS_JSON_NAME, TRAINING_ARGS_NAME
 from ..tensors import flatten
 from ..training_state import Stateful
-from .detect import OPTIMIZER_PT, SCALER_PT, SCHEDULER_PT, random_name
+from .detect import OPTIMIZER_PT, SCALER_PT, SCHEDULER_PT, format_random_name
 
 
 def export_training_parts(
@@ -72,8 +72,8 @@ def write_random_state(directory: Path, state: RandomState, rank: int, world_siz
     if state.cuda:  # of all devices if there are several processes, else of the one in use
         streams["cuda"] = state.cuda if world_size > 1 else state.cuda[0]
     if state.mps is not None:
-        note_once("the random stream of MPS is not in the files for transformers, which keeps none")
-    write_torch_file(directory / random_name(rank, world_size), streams)
+        note_once("the random stream of MPS is not in the files for transformers, which has no place for it")
+    write_torch_file(directory / format_random_name(rank, world_size), streams)
 
 
 def write_torch_file(path: Path, content: Any) -> None:
@@ -83,10 +83,10 @@ def write_torch_file(path: Path, content: Any) -> None:
     """
     flatten(content, path.name)  # raises with the path of a value that is not plain
     try:
-        torch.save(_plain(content), path)
+        torch.save(_to_plain(content), path)
     except (OSError, RuntimeError) as error:  # torch reports a full disk by an error of its own
         path.unlink(missing_ok=True)
-        raise io.cannot_write(path, error) from error
+        raise io.build_write_error(path, error) from error
     if names := torch.serialization.get_unsafe_globals_in_checkpoint(path):
         path.unlink()
         raise CheckpointError(
@@ -96,12 +96,12 @@ def write_torch_file(path: Path, content: Any) -> None:
         )
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """Convert numbers of numpy to those of Python; containers are rebuilt, tensors stay the same."""
     if isinstance(value, np.generic):
         return value.item()
     if type(value) in (dict, OrderedDict):
-        return type(value)((_plain(key), _plain(item)) for key, item in value.items())
+        return type(value)((_to_plain(key), _to_plain(item)) for key, item in value.items())
     if type(value) in (list, tuple):
-        return type(value)(map(_plain, value))
+        return type(value)(map(_to_plain, value))
     return value
