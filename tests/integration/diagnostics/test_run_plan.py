@@ -127,8 +127,8 @@ def test_padding_that_could_be_saved(tmp_path: Path) -> None:
     batch = built.plan().batch
     assert batch.padding is not None and batch.padding > 0.5
     assert batch.saved_by_cutting is not None and 0.5 < batch.saved_by_cutting <= batch.padding
-    told = {row[0]: row[1] for section in built.plan().page().sections for row in section.rows}
-    assert told["padding"] == "74 % of the tokens; cutting by length saves 74 %"
+    told = {row[0]: row[1] for section in built.plan().build_page().sections for row in section.rows}
+    assert told["padding"] == "74 % of the tokens; splitting by length saves 74 %"
 
 
 def test_padding_that_is_left_when_rows_are_cut_by_length(tmp_path: Path) -> None:
@@ -189,6 +189,6 @@ def test_as_data_and_text(tmp_path: Path) -> None:
     assert facts["length"]["steps"] == plan.length.steps
     assert facts["arguments"]["lr_scheduler_type"] == "linear"
     assert "learning_rate=0.01" in str(plan)
-    assert "bf16 where it is safe, float32" in str(plan)
-    assert "Meter may stop it" in str(plan)
+    assert "bf16 under autocast, float32 weights" in str(plan)
+    assert "Meter may stop the run" in str(plan)
     assert all(len(line) <= 100 for line in str(plan).replace(str(tmp_path), "out").splitlines())
