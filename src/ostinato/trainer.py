@@ -684,7 +684,7 @@ class Trainer(metaclass=TrainerType):
         """
         with ShortTraceback():
             self.args.validate()
-            self._rehearsed = dry_run.rehearse_alone(self)
+            self._rehearsed = dry_run.rehearse_new_run(self)
             return self._rehearsed
 
     def verify_resume(self, steps: int = 3) -> verifying.ResumeReport:

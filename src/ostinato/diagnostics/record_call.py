@@ -17,7 +17,7 @@ from ..core.state_guard import unchanged
 from ..core.tracebacks import frames_of, is_ours
 from .batch_report import Finding, Stage
 
-_LONGEST = 300
+_MAX_LENGTH = 300
 
 
 @dataclass
@@ -31,7 +31,7 @@ class RecordedCall:
 
 @contextmanager
 def record_call(model: nn.Module) -> Iterator[RecordedCall]:
-    """Record what the model is called with and returns, whoever calls it.
+    """Record the arguments and the result of the model's calls inside the block.
 
     >>> import torch
     >>> layer = nn.Linear(2, 1)
@@ -78,20 +78,22 @@ def suppress_notices() -> Iterator[None]:
 
 
 def build_finding(error: Exception, stage: Stage) -> Finding:
-    """Return an exception as a finding: what, why and fix of ours; the message and place of another."""
+    """Convert an exception to a finding: ours with what, why and fix, others with their message and origin."""
     notes = [str(note).removeprefix("ostinato: ") for note in getattr(error, "__notes__", ())]
     if isinstance(error, OstinatoError):
         return Finding(stage, error.what, "; ".join([error.why, *notes] if error.why else notes), error.fix)
     message = str(error).strip() or "without a message"
-    shown = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}..."
-    return Finding(stage, f"{type(error).__name__}: {' '.join(shown.split())}", "; ".join([_place(error), *notes]))
+    shown = message if len(message) <= _MAX_LENGTH else f"{message[:_MAX_LENGTH]}..."
+    return Finding(
+        stage, f"{type(error).__name__}: {' '.join(shown.split())}", "; ".join([_describe_origin(error), *notes])
+    )
 
 
-def _place(error: Exception) -> str:
-    """Return where an exception was raised: in the user's own code, if it came through there."""
+def _describe_origin(error: Exception) -> str:
+    """Return where an exception was raised: the innermost frame of the user's own code, if there is one."""
     theirs = [entry for entry in frames_of(error) if not is_ours(entry)]
     own = [entry for entry in theirs if "site-packages" not in entry.tb_frame.f_code.co_filename] or theirs
     if not own:
-        return "raised on the way"
+        return "raised inside the library"
     code = own[-1].tb_frame.f_code
     return f"raised in {code.co_name} ({PurePath(code.co_filename).name}, line {own[-1].tb_lineno})"

@@ -270,7 +270,7 @@ def test_a_subclass_with_a_loss_of_its_own(tmp_path: Path) -> None:
     args = ostinato.TrainingArguments(str(tmp_path), report_to="none", use_cpu=True, disable_tqdm=True)
     built = Own(tiny.regression(), args, train_dataset=tiny.regression_rows())
     journey = built.explain()
-    assert journey.loss.where == "what compute_loss returns"
+    assert journey.loss.where == "the result of compute_loss"
     assert journey.loss.source == "Own.compute_loss"
     assert built.calls == 0
 
@@ -302,7 +302,7 @@ def test_metrics_by_name_and_auto(tmp_path: Path) -> None:
         return trainer(tmp_path, tiny.bert(), tiny.classification_rows(), **asked).explain()
 
     assert told(metrics=["accuracy"]).metrics.in_use == ("accuracy",)
-    assert "batch after batch" in told(metrics=["accuracy"]).evaluation.called
+    assert "batch by batch" in told(metrics=["accuracy"]).evaluation.called
     assert told(compute_metrics="auto").metrics.how == ""
 
 
@@ -341,7 +341,7 @@ class Rewards(nn.Module):
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"compute_metrics": lambda prediction: {}}, "gets numpy arrays of all"),
+        ({"compute_metrics": lambda prediction: {}}, "receives numpy arrays of all"),
         ({"metrics": ["accuracy"]}, "never called, since the batches"),
         ({"compute_metrics": "auto"}, "never called, since the batches"),
     ],
@@ -361,7 +361,7 @@ def first_class(logits: Any, labels: Any) -> Any:
 def test_preprocessed_logits(tmp_path: Path) -> None:
     built = trainer(tmp_path, tiny.bert(), tiny.classification_rows(), preprocess_logits_for_metrics=first_class)
     predictions = built.explain().evaluation.values[0]
-    assert (predictions.shape, predictions.dtype, predictions.note) == ((8,), "int64", "made by first_class")
+    assert (predictions.shape, predictions.dtype, predictions.note) == ((8,), "int64", "returned by first_class")
 
 
 def test_metrics_that_are_never_computed(tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ from ostinato.core.errors import DataError
 from ostinato.core.phrases import plural
 from ostinato.data.nonfinite_inputs import not_finite
 from ostinato.diagnostics.column_errors import find_label_column
-from ostinato.diagnostics.context import FailureContext, column_of, in_words, was_entered
-from ostinato.diagnostics.exception_notes import Memory, get_name, note_function
+from ostinato.diagnostics.context import FailureContext, describe_tree, find_column, was_entered
+from ostinato.diagnostics.exception_notes import MemorySettings, get_callable_name, note_function
 from ostinato.diagnostics.failures import explain_failure, name_mistake
 from tests.support import tiny
 from tests.support.errors import raised
 
-MEMORY = Memory(4, 1)
+MEMORY = MemorySettings(4, 1)
 
 
 class Net(nn.Module):
@@ -101,12 +101,12 @@ def test_explaining_never_fails() -> None:
 
 def test_a_column_is_known_by_its_numbers() -> None:
     columns = {"x": X, "labels": LABELS, "mask": torch.ones(3, 4)}
-    assert column_of(X, columns) == "x"
-    assert column_of(X.clone().view(2, 6), columns) == "x"
-    assert column_of(LABELS.float(), columns) == "labels"
-    assert column_of(X + 1, columns) is None
-    assert column_of(torch.zeros(0), {"empty": torch.zeros(0)}) is None
-    assert column_of("text", columns) is None
+    assert find_column(X, columns) == "x"
+    assert find_column(X.clone().view(2, 6), columns) == "x"
+    assert find_column(LABELS.float(), columns) == "labels"
+    assert find_column(X + 1, columns) is None
+    assert find_column(torch.zeros(0), {"empty": torch.zeros(0)}) is None
+    assert find_column("text", columns) is None
 
 
 def test_a_flattened_picture() -> None:
@@ -115,7 +115,7 @@ def test_a_flattened_picture() -> None:
     error = raised(lambda: model(picture))
     named = name_mistake(error, build_context(model, picture=picture))
     assert named is not None
-    assert named[0].what == "column 'picture' is 12 wide, and layer '1' of Sequential takes 10 numbers"
+    assert named[0].what == "column 'picture' has 12 features, and layer '1' of Sequential takes 10"
 
 
 def test_rows_by_their_number_in_the_data() -> None:
@@ -123,7 +123,7 @@ def test_rows_by_their_number_in_the_data() -> None:
     error = raised(lambda: nn.functional.cross_entropy(torch.randn(3, 3), labels))
     named = name_mistake(error, build_context(x=X, labels=labels))
     assert named is not None
-    assert named[0].why == "it is in rows 10, 20 of the training set; the labels of this batch go from 0 to 8"
+    assert named[0].why == "it is in rows 10, 20 of the training set; the labels of this batch range from 0 to 8"
 
 
 def test_labels_that_torch_finds_wrong_on_the_way_back() -> None:
@@ -170,10 +170,10 @@ class Metric:
 
 
 def test_in_words() -> None:
-    assert in_words({"x": X, "labels": LABELS}) == "x (3, 4) float32, labels (3,) int64"
-    assert in_words((X.numpy(), (LABELS, None))) == "a tuple of (3, 4) float32, a tuple of (3,) int64, None"
-    assert in_words(tuple([X] * 9)).endswith("(3, 4) float32, …")
-    assert in_words(["a"]) == "list"
+    assert describe_tree({"x": X, "labels": LABELS}) == "x (3, 4) float32, labels (3,) int64"
+    assert describe_tree((X.numpy(), (LABELS, None))) == "a tuple of (3, 4) float32, a tuple of (3,) int64, None"
+    assert describe_tree(tuple([X] * 9)).endswith("(3, 4) float32, …")
+    assert describe_tree(["a"]) == "list"
 
 
 def test_plural() -> None:
@@ -183,9 +183,9 @@ def test_plural() -> None:
 
 
 def test_rows_nobody_knows() -> None:
-    assert FailureContext(Net(), {"x": X}).row_numbers([1, 2]) == "rows 1, 2 of the batch"
-    assert FailureContext(Net(), {"x": X}, rows=lambda: [5]).row_numbers([1]) == "row 1 of the batch"
-    assert build_context(x=X).row(1) == "row 10 of the training set"
+    assert FailureContext(Net(), {"x": X}).describe_rows([1, 2]) == "rows 1, 2 of the batch"
+    assert FailureContext(Net(), {"x": X}, rows=lambda: [5]).describe_rows([1]) == "row 1 of the batch"
+    assert build_context(x=X).describe_row(1) == "row 10 of the training set"
 
 
 @pytest.mark.parametrize(
@@ -214,17 +214,17 @@ def test_not_finite() -> None:
 
 
 def test_memory_in_evaluation() -> None:
-    assert Memory(8, None).advice.startswith("per_device_eval_batch_size=4 takes less")
+    assert MemorySettings(8, None).advice.startswith("set per_device_eval_batch_size=4")
 
 
 def test_notes_of_a_function() -> None:
     error = ValueError()
     note_function(error, "compute_metrics", Metric(), {"predictions": (X.numpy(),), "label_ids": LABELS.numpy()})
     assert error.__notes__ == [
-        "ostinato: compute_metrics (Metric) was given predictions a tuple of (3, 4) float32, label_ids (3,) int64",
+        "ostinato: compute_metrics (Metric) received predictions a tuple of (3, 4) float32, label_ids (3,) int64",
         "ostinato: predictions is a tuple of all outputs besides the loss; predictions[0] is the first",
     ]
-    assert get_name(functools.partial(len)) == "partial"
+    assert get_callable_name(functools.partial(len)) == "partial"
 
 
 # -------------------------------------------------------------------------------------- whose exception it is not
