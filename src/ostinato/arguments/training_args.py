@@ -18,7 +18,7 @@ import torch
 
 from ..core.choices import HubStrategy, IntervalStrategy, OptimizerNames, ParallelMode, SaveStrategy, SchedulerType
 from ..core.errors import ConfigError, NotSupportedError
-from ..core.notices import LEVELS, let_replicas_speak, logger
+from ..core.notices import LEVELS, logger, show_notices_of_all_processes
 from ..core.world import World, wait_for_everyone
 from .derive import derive
 from .describe import describe_arguments, format_descriptions
@@ -336,7 +336,7 @@ class TrainingArguments(
         if level is not None and (self.should_log or self._record.origins.get("log_level_replica")):
             logger.setLevel(level)
             if not self.should_log:  # only if given: otherwise every process would print every line
-                let_replicas_speak()
+                show_notices_of_all_processes()
 
     def get_warmup_steps(self, num_training_steps: int) -> int:
         """Return the number of warmup steps.

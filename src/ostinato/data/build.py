@@ -11,7 +11,7 @@ from ..arguments import usage_errors
 from ..arguments.settings import LoaderSettings
 from ..core.notices import note_once
 from ..core.protocols import LoaderHost
-from ..core.random import undisturbed
+from ..core.random import preserve_rng
 from . import columns, loader
 from .bad_rows import Readable, SkippingCollator, SkippingRows
 from .batching.packing_check import packing_for
@@ -112,7 +112,7 @@ def packing_collator(trainer: LoaderHost, dataset: Any, collator: Callable[[list
     """Return the collator that lays rows end to end, after a trial on the first rows of the data set."""
     if is_iterable(dataset):
         raise usage_errors.packing_of_a_stream()
-    with undisturbed():
+    with preserve_rng():
         rows = [dataset[index] for index in range(min(4, len(dataset)))]
     note_once("packing=True: training rows are laid end to end; data_collator is used in evaluation only")
     return packing_for(trainer.model, rows, collator)

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..core.phrases import SHOWN, plural
-from ..core.tracebacks import frames_of
+from ..core.phrases import MAX_LISTED, plural
+from ..core.tracebacks import list_frames
 from ..data.columns import bare_model
 
 
@@ -96,8 +96,8 @@ def describe_tree(tree: Any) -> str:
     if isinstance(tree, (Tensor, np.ndarray)):
         return f"{tuple(tree.shape)} {format_dtype(tree)}"
     if isinstance(tree, (list, tuple)) and any(isinstance(one, (Tensor, np.ndarray, tuple)) for one in tree):
-        parts = [describe_tree(one) for one in tree[:SHOWN]]
-        return f"a {type(tree).__name__} of {', '.join(parts)}{', …' if len(tree) > SHOWN else ''}"
+        parts = [describe_tree(one) for one in tree[:MAX_LISTED]]
+        return f"a {type(tree).__name__} of {', '.join(parts)}{', …' if len(tree) > MAX_LISTED else ''}"
     return "None" if tree is None else type(tree).__name__
 
 
@@ -135,7 +135,7 @@ def _has_same_numbers(one: Tensor, other: Tensor) -> bool:
 
 def _find_locals(error: Exception, file: str, function: str) -> dict[str, Any]:
     """Return the variables of the innermost frame of a function; empty if it is not among the frames."""
-    for entry in reversed(frames_of(error)):
+    for entry in reversed(list_frames(error)):
         code = entry.tb_frame.f_code
         if code.co_name == function and code.co_filename.replace("\\", "/").endswith(file):
             return entry.tb_frame.f_locals
@@ -148,7 +148,7 @@ def find_functional_variables(error: Exception, function: str) -> dict[str, Any]
 
 def find_failing_layer(error: Exception, context: FailureContext) -> tuple[str, nn.Module, Any] | None:
     """Return the name of the torch layer that failed, the layer, and its input."""
-    for entry in reversed(frames_of(error)):
+    for entry in reversed(list_frames(error)):
         values = entry.tb_frame.f_locals
         owner, given = values.get("self"), values.get("input")
         if entry.tb_frame.f_code.co_name == "forward" and isinstance(owner, nn.Module) and isinstance(given, Tensor):
@@ -163,4 +163,4 @@ def was_entered(error: BaseException, function: Callable[..., Any]) -> bool:
     if not inspect.isroutine(function):
         function = type(function).__call__  # a callable object
     code = getattr(getattr(function, "__func__", function), "__code__", None)
-    return code is None or any(entry.tb_frame.f_code is code for entry in frames_of(error))
+    return code is None or any(entry.tb_frame.f_code is code for entry in list_frames(error))

@@ -24,7 +24,7 @@ from ..checkpoint.atomic import atomic_directory, discard
 from ..checkpoint.run_directory import RunHome
 from ..core.errors import CheckpointError
 from ..core.notices import note
-from ..core.state_guard import can_be_put_back
+from ..core.state_guard import can_restore
 from ..core.tree import tree_map
 from ..data import loader as data_loader
 from ..data.batching.split_by_length import micro_batches
@@ -110,7 +110,7 @@ def _try_training(trainer: DryRunHost, run: Run, left_out: list[str]) -> bool:
         trainer.batch_sampler,
         run.updates.loader,
     )
-    if not can_be_put_back(*reading):
+    if not can_restore(*reading):
         left_out.append("no training batch: the data set cannot be rewound, and one batch would be lost")
         return False
     loader = _disable_workers(trainer.get_train_dataloader())
@@ -159,7 +159,7 @@ def _try_evaluation(trainer: DryRunHost, run: Run, left_out: list[str]) -> bool:
             "no evaluation: batch_eval_metrics accumulates over calls, and the last call is not known here"
         )
         return False
-    if not can_be_put_back(*eval_dry_run.list_stateful_objects(trainer, list(sets.values()))):
+    if not can_restore(*eval_dry_run.list_stateful_objects(trainer, list(sets.values()))):
         left_out.append("no evaluation: the evaluation set or the metric function cannot be rewound")
         return False
     check = eval_dry_run.build_metric_check(trainer, sets, run.options.ignore_keys, first=EVALUATION_BATCHES)

@@ -22,11 +22,11 @@ from torch.utils.data import Subset
 
 from ..arguments import usage_errors
 from ..arguments.settings import DryRunSettings
-from ..core.compiled_model import uncompiled
+from ..core.compiled_model import get_uncompiled
 from ..core.errors import MetricError, MetricFunctionError
-from ..core.logged_numbers import hearing
-from ..core.random import undisturbed
-from ..core.state_guard import can_be_put_back, unchanged
+from ..core.logged_numbers import collect_numbers
+from ..core.random import preserve_rng
+from ..core.state_guard import can_restore, preserve_objects
 from ..data.eval_set import EvalSet, rows_in
 from ..data.loader import Loader
 from ..data.sizes import is_iterable
@@ -106,7 +106,7 @@ def can_check(trainer: DryRunHost, sets: list[Any]) -> bool:
         and trainer.state.global_step < trainer.state.max_steps
         and not any(part is None or is_iterable(rows_in(part)) for part in sets)
         and not any(map(trainer._is_overridden, STATEFUL_OVERRIDES))
-        and can_be_put_back(*list_stateful_objects(trainer, sets))
+        and can_restore(*list_stateful_objects(trainer, sets))
     )
 
 
@@ -137,7 +137,7 @@ def attempt(
         must_stop=None,
     )
     plan = replace(plan, emits_events=False)
-    model = uncompiled(trainer._wrap_model(trainer.model, training=False))
+    model = get_uncompiled(trainer._wrap_model(trainer.model, training=False))
     model.eval()
     try:
         with trainer.precision.forward(trainer.model):
@@ -285,7 +285,7 @@ def preserve_state(model: nn.Module, *stateful: Any) -> Iterator[None]:
     """Restore the model, the random streams and these objects on exit."""
     modes = [(module, module.training) for module in model.modules()]
     buffers = [(m, name, b) for m, _ in modes for name, b in m._buffers.items() if b is not None]
-    with undisturbed(), hearing(None), unchanged(*stateful), warnings.catch_warnings():
+    with preserve_rng(), collect_numbers(None), preserve_objects(*stateful), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a warning about one batch need not hold for all
         for module, name, buffer in buffers:
             module._buffers[name] = buffer.clone()

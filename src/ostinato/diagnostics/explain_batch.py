@@ -15,9 +15,10 @@ from torch.utils.data import DataLoader
 
 from ..arguments import usage_errors
 from ..arguments.settings import BatchSettings
-from ..core.compiled_model import uncompiled
+from ..core.compiled_model import get_uncompiled
 from ..core.errors import DataError
-from ..core.state_guard import can_be_put_back
+from ..core.notices import silence_notices
+from ..core.state_guard import can_restore
 from ..core.tree import has_length
 from ..data.batching.split_by_length import micro_batches
 from ..data.columns import choose_columns, forward_parameters, has_columns
@@ -41,7 +42,7 @@ from .failures import explain_failure
 from .hosts import ExplainHost
 from .metric_errors import find_missing_labels
 from .model_heads import find_certain_mistake
-from .record_call import RecordedCall, build_finding, record_call, suppress_notices
+from .record_call import RecordedCall, build_finding, record_call
 
 _READ_ONCE = "its rows can be read only once, and training needs them"
 
@@ -74,7 +75,7 @@ def preserve_everything(trainer: ExplainHost, dataset: Any = None) -> Iterator[N
     ]
     evaluated = sets.values() if isinstance(sets, dict) else [sets]
     data = [rows_in(dataset), trainer.train_dataset, *map(rows_in, evaluated)]
-    with suppress_notices(), preserve_state(trainer.model, *functions, *orders, trainer.objective, trainer, *data):
+    with silence_notices(), preserve_state(trainer.model, *functions, *orders, trainer.objective, trainer, *data):
         yield
 
 
@@ -212,7 +213,7 @@ class _BatchExplainer:
         """Return the loss of training or evaluation; an evaluation may have none."""
         trainer = self.trainer
         inputs = trainer._prepare_inputs(dict(self.batch))
-        model = uncompiled(trainer._wrap_model(trainer.model, training=False))
+        model = get_uncompiled(trainer._wrap_model(trainer.model, training=False))
         model.eval()
         with torch.no_grad(), trainer.precision.forward(trainer.model):
             if self.source.is_training:
@@ -378,7 +379,7 @@ def can_reread(dataset: Any) -> bool:
         return True
     if callable(getattr(dataset, "load_state_dict", None)):
         return True  # every pass starts at the beginning, unless a state is loaded
-    return can_be_put_back(dataset)
+    return can_restore(dataset)
 
 
 def read_first_batch(loader: Any) -> Any:

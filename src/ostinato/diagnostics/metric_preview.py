@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..arguments.settings import MetricInputSettings
-from ..core.compiled_model import uncompiled
+from ..core.compiled_model import get_uncompiled
 from ..core.eval_prediction import has_labels
 from ..core.tree import first_dimension, numpify
 from ..data.columns import bare_model
@@ -38,7 +38,7 @@ class EvaluatedBatch:
 
 def evaluate_batch(trainer: ExplainHost, batch: Mapping[str, Any]) -> EvaluatedBatch:
     """Evaluate one batch."""
-    model = uncompiled(trainer._wrap_model(trainer.model, training=False))
+    model = get_uncompiled(trainer._wrap_model(trainer.model, training=False))
     model.eval()
     with torch.no_grad(), trainer.precision.forward(trainer.model):
         loss, logits, labels = trainer.prediction_step(model, dict(batch), False)

@@ -1,8 +1,7 @@
-"""Record a call of a model, suppress notices, and turn exceptions into findings."""
+"""Record a call of a model, and convert exceptions to findings."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,10 +10,8 @@ from typing import Any
 
 from torch import nn
 
-from ..core import notices
 from ..core.errors import OstinatoError
-from ..core.state_guard import unchanged
-from ..core.tracebacks import frames_of, is_ours
+from ..core.tracebacks import is_ours, list_frames
 from .batch_report import Finding, Stage
 
 _MAX_LENGTH = 300
@@ -62,21 +59,6 @@ def record_call(model: nn.Module) -> Iterator[RecordedCall]:
             hook.remove()
 
 
-@contextmanager
-def suppress_notices() -> Iterator[None]:
-    """Suppress notices; those given once can be given again later."""
-
-    def reject_all(record: logging.LogRecord) -> bool:
-        return False
-
-    notices.logger.addFilter(reject_all)
-    try:
-        with unchanged(notices._said), notices.unheard():
-            yield
-    finally:
-        notices.logger.removeFilter(reject_all)
-
-
 def build_finding(error: Exception, stage: Stage) -> Finding:
     """Convert an exception to a finding: ours with what, why and fix, others with their message and origin."""
     notes = [str(note).removeprefix("ostinato: ") for note in getattr(error, "__notes__", ())]
@@ -91,7 +73,7 @@ def build_finding(error: Exception, stage: Stage) -> Finding:
 
 def _describe_origin(error: Exception) -> str:
     """Return where an exception was raised: the innermost frame of the user's own code, if there is one."""
-    theirs = [entry for entry in frames_of(error) if not is_ours(entry)]
+    theirs = [entry for entry in list_frames(error) if not is_ours(entry)]
     own = [entry for entry in theirs if "site-packages" not in entry.tb_frame.f_code.co_filename] or theirs
     if not own:
         return "raised inside the library"

@@ -22,17 +22,17 @@ from torch import nn
 
 from ..arguments import usage_errors
 from ..arguments.settings import SaveSettings
-from ..arguments.verification import verification_arguments
+from ..arguments.verification import build_verification_arguments
 from ..callbacks.events import QuietCallback
 from ..callbacks.time_limit import TimeLimitCallback
 from ..checkpoint.atomic import discard
 from ..checkpoint.callback_tensors import tensor_states
 from ..checkpoint.run_directory import RunHome
-from ..core.notices import silenced
-from ..core.random import undisturbed
+from ..core.notices import silence_notices
+from ..core.random import preserve_rng
 from ..core.run_files import VERIFY_DIRECTORY
 from ..core.state import ExportableState, TrainerControl, TrainerState, export_callbacks
-from ..core.state_guard import can_be_put_back, unchanged
+from ..core.state_guard import can_restore, preserve_objects
 from ..engine import loader_plan
 from ..journal.journal_callback import JournalCallback
 from ..progress.callback import ProgressCallback
@@ -70,7 +70,7 @@ def verify_resume(trainer: VerifyHost, steps: int) -> ResumeReport:
     """Train `steps`, save, train as many more; load, train these again, compare, and restore everything."""
     if steps < 1:
         raise usage_errors.no_steps_to_verify(steps)
-    if not can_be_put_back(trainer.train_dataset, trainer.data_collator, trainer.sampler, trainer.batch_sampler):
+    if not can_restore(trainer.train_dataset, trainer.data_collator, trainer.sampler, trainer.batch_sampler):
         raise usage_errors.cannot_be_verified()
     started = time.perf_counter()
     with _temporary_directory(trainer) as directory:
@@ -96,9 +96,9 @@ def _agree_on_difference(trainer: VerifyHost, own: Difference | None) -> str | N
 
 def _train_once(trainer: VerifyHost, directory: Path, steps: int, checkpoint: Path | None) -> list[StepRecord]:
     """Train to the end of the comparison, from the start or the checkpoint; return the records since then."""
-    with _preserve_run(trainer), silenced():
+    with _preserve_run(trainer), silence_notices():
         longest = max(_count_planned_steps(trainer), 2 * steps)
-        trainer.args = verification_arguments(trainer.args, directory, steps, longest)
+        trainer.args = build_verification_arguments(trainer.args, directory, steps, longest)
         trainer._run_home = _TemporaryRunHome()
         recorder = _StepRecorder(trainer, first=steps + 1)
         others = [one for one in trainer.callback_handler.callbacks if not isinstance(one, _REPORTERS)]
@@ -112,7 +112,7 @@ _CLOCKS = (TimeLimitCallback,)  # the duration of a run is never the same
 
 
 def _count_planned_steps(trainer: VerifyHost) -> int:
-    with undisturbed():
+    with preserve_rng():
         return loader_plan.plan_run(trainer, trainer.get_train_dataloader()).max_steps
 
 
@@ -212,7 +212,7 @@ def _preserve_run(trainer: VerifyHost) -> Iterator[None]:
     modules = list(trainer.model.modules())
     numbers = [(module, _list_attributes(module, _PLAIN_TYPES)) for module in modules]
     generators = [one for module in modules for one in _list_attributes(module, _GENERATOR_TYPES).values()]
-    with preserve_trainer(trainer), unchanged(*callbacks, *containers, *generators, trainer.compute_loss_func):
+    with preserve_trainer(trainer), preserve_objects(*callbacks, *containers, *generators, trainer.compute_loss_func):
         try:
             yield
         finally:

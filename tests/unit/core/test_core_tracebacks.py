@@ -10,7 +10,7 @@ from types import CodeType
 import pytest
 
 from ostinato.core import tracebacks
-from ostinato.core.tracebacks import ShortTraceback, frames_of, is_ours, shorten
+from ostinato.core.tracebacks import ShortTraceback, is_ours, list_frames, shorten_traceback
 
 OURS = str(Path(tracebacks.__file__).parents[1] / "somewhere.py")
 THEIRS = "/home/somebody/script.py"
@@ -124,7 +124,7 @@ def test_what_it_came_from_is_shortened_as_well() -> None:
 def test_errors_that_refer_to_one_another() -> None:
     one, other = ValueError(), KeyError()
     one.__context__, other.__context__ = other, one
-    shorten(one)
+    shorten_traceback(one)
 
 
 def test_without_an_error_nothing_happens() -> None:
@@ -135,4 +135,4 @@ def test_without_an_error_nothing_happens() -> None:
 def test_is_ours() -> None:
     with pytest.raises(ValueError) as caught:
         chain(*ours("a"), *theirs("b"))()
-    assert [is_ours(entry) for entry in frames_of(caught.value)] == [False, True, False, False]
+    assert [is_ours(entry) for entry in list_frames(caught.value)] == [False, True, False, False]

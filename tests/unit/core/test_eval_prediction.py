@@ -29,7 +29,7 @@ def test_outputs_by_name_and_by_place() -> None:
     assert prediction.outputs["hidden"] is prediction.outputs[0] is hidden
     assert prediction.logits is logits
     assert prediction.labels is prediction.label_ids
-    with pytest.raises(KeyError, match="called 'hidden', 'logits'"):
+    with pytest.raises(KeyError, match="kept are 'hidden', 'logits'"):
         prediction.outputs["hidden_states"]
 
 
@@ -169,7 +169,7 @@ def test_pairs_that_do_not_exist() -> None:
         EvalPrediction(np.zeros((2, 5, 3)), np.zeros((2, 4), dtype=int)).aligned()
     with pytest.raises(MetricError, match="here are 2"):
         EvalPrediction((np.zeros(2), np.zeros(2)), (np.zeros(2), np.zeros(2))).aligned()
-    with pytest.raises(MetricError, match="here are none"):
+    with pytest.raises(MetricError, match="there are no labels"):
         EvalPrediction(np.zeros(2), ()).aligned()
 
 

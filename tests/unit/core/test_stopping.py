@@ -49,7 +49,7 @@ def test_the_exit_code_says_which_signal(number: signal.Signals, code: int) -> N
     with StopSignals() as stop:
         send(number)
     with pytest.raises(SystemExit) as left:
-        stop.leave()
+        stop.end_program()
     assert left.value.code == code
 
 
@@ -57,13 +57,13 @@ def test_ctrl_c_leaves_as_ever() -> None:
     with StopSignals() as stop:
         send(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        stop.leave()
+        stop.end_program()
 
 
 def test_without_a_signal_nobody_leaves() -> None:
     with StopSignals() as stop:
         pass
-    stop.leave()
+    stop.end_program()
 
 
 def test_what_is_ignored_stays_ignored() -> None:
@@ -86,7 +86,7 @@ def test_a_handler_of_the_users_is_called_when_all_is_saved() -> None:
             send(signal.SIGUSR1)
             assert heard == []
         with pytest.raises(SystemExit):
-            stop.leave()
+            stop.end_program()
         assert heard == [signal.SIGUSR1]
     finally:
         signal.signal(signal.SIGUSR1, before)
