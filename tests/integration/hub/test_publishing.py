@@ -129,7 +129,7 @@ def test_saves_stay_in_the_background(ours: Api, hub: Hub) -> None:
 
 
 def test_checkpoints_that_are_rotated_away_arrive_whole(ours: Api, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "_LINK_BYTES", 1)
+    monkeypatch.setattr(staging, "_MIN_LINK_BYTES", 1)
     home = ours.output_dir
 
     def gone(request: str) -> None:
@@ -154,7 +154,7 @@ def test_checkpoints_that_are_rotated_away_arrive_whole(ours: Api, hub: Hub, mon
 def test_a_model_that_is_saved_again_does_not_reach_an_upload(
     ours: Api, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staging, "_LINK_BYTES", 1)
+    monkeypatch.setattr(staging, "_MIN_LINK_BYTES", 1)
     trainer = build(ours, push_to_hub=False)
     trainer.train()
     with Held(hub, lambda request: "/preupload/" in request) as held:
@@ -311,9 +311,9 @@ def test_a_hub_that_never_answers(
         assert nothing_aside(trainer)
         assert not held.was_forgotten, "it was waited for until the hub gave up"
     said = capsys.readouterr().err
-    assert "no answer for too long" in said
+    assert "did not answer within the time limit" in said
     assert len(commands(said)) == 2  # of the last checkpoint, and of the end
-    assert "by hand, after training: hf upload it" in said
+    assert "to upload after training: hf upload it" in said
     assert_unharmed(trainer, tmp_path)
 
 
