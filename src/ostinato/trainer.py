@@ -45,7 +45,7 @@ from .checkpoint.file_names import TRAINER_STATE_NAME
 from .checkpoint.layouts import open_checkpoint
 from .checkpoint.run_directory import RunHome
 from .compat.accelerator import AcceleratorView
-from .compat.legacy_names import absent, note_overrides_without_effect
+from .compat.legacy_names import note_overrides_without_effect, resolve_missing_attribute
 from .core import metrics_text
 from .core.choices import ResumeMode, SaveStrategy
 from .core.logged_numbers import collect_numbers, track
@@ -310,7 +310,7 @@ class Trainer(metaclass=TrainerType):
 
         def __getattr__(self, name: str) -> Any:
             """Return an attribute under a name of transformers' older or other parts (compat/legacy_names.py)."""
-            return absent(self, name)
+            return resolve_missing_attribute(self, name)
 
     def create_accelerator_and_postprocess(self) -> None:
         """Create `self.accelerator`, which subclasses use for devices, gathering and unwrapping."""

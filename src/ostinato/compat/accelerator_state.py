@@ -9,7 +9,7 @@ from ..arguments.process_state import ProcessFacts
 from ..core.tree import has_length
 
 
-def introduce_to_accelerate(*, use_cpu: bool) -> None:
+def initialize_accelerate(*, use_cpu: bool) -> None:
     """Make accelerate's own functions work (`gather_object`, its loggers): they need the state of an Accelerator.
 
     Does nothing if accelerate is not imported, or already has its state.

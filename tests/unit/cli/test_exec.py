@@ -133,7 +133,7 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "which script?"),
+        ([], "no script is named"),
         (["nothing.py"], "there is no script 'nothing.py'"),
         (["."], "why: it is a directory"),
         (["--set", "isolate_rg=false", __file__], "did you mean 'isolate_rng'?"),

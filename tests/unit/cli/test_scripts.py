@@ -123,7 +123,7 @@ def test_the_trainer_is_as_it_was(tmp_path: Path) -> None:
 
 def test_a_script_without_a_trainer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", write(tmp_path, "make()")]) == 3
-    assert "ended before any ostinato Trainer was asked to train" in capsys.readouterr().err
+    assert "ended before an ostinato Trainer started to train" in capsys.readouterr().err
 
 
 def test_a_script_that_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
