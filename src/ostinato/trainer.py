@@ -128,7 +128,7 @@ def _write_report(*args: Any, **kwargs: Any) -> None:
 
 def _take_tokenizer(tokenizer: Any, processing_class: Any) -> Any:
     if processing_class is not None:
-        raise usage_errors.tokenizer_twice()
+        raise usage_errors.duplicate_tokenizer()
     note_once("tokenizer= is now processing_class=")
     return tokenizer
 
@@ -529,7 +529,7 @@ class Trainer(metaclass=TrainerType):
         assert self.model_init is not None
         count = len(inspect.signature(self.model_init).parameters)
         if count > 1:
-            raise usage_errors.model_init_takes(count)
+            raise usage_errors.wrong_model_init_signature(count)
         model = self.model_init() if count == 0 else self.model_init(trial)
         if model is None:
             raise usage_errors.model_init_returns_nothing()
@@ -1766,7 +1766,7 @@ class Trainer(metaclass=TrainerType):
         Raises:
             NotSupportedError: Always.
         """
-        raise usage_errors.no_search()
+        raise usage_errors.no_hyperparameter_search()
 
     def get_tp_size(self) -> int:
         """Return the number of processes that share one copy of each layer."""

@@ -31,7 +31,7 @@ from .fields.hardware import DeviceArguments, MemoryArguments, ParallelismArgume
 from .fields.optimization import GradientArguments, OptimizerArguments, RunArguments, ScheduleArguments
 from .fields.reporting import LoggingArguments, ScriptArguments
 from .metaclass import ArgumentsType
-from .process_state import ProcessFacts
+from .process_state import ProcessState
 from .provenance import Record
 from .renamed_arguments import OLD_ARGUMENTS, read_old, write_old
 from .secrets import is_secret, redact
@@ -244,9 +244,9 @@ class TrainingArguments(
         return World.from_environment().local_rank
 
     @property
-    def distributed_state(self) -> ProcessFacts:
+    def distributed_state(self) -> ProcessState:
         """Return the same facts under the names of accelerate's state."""
-        return ProcessFacts(self)
+        return ProcessState(self)
 
     @property
     def place_model_on_device(self) -> bool | None:

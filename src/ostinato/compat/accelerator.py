@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from ..arguments.process_state import ProcessFacts
+from ..arguments.process_state import ProcessState
 from ..arguments.settings import LoaderSettings
 from ..core.errors import NotSupportedError
 from ..core.notices import note_once
@@ -26,7 +26,7 @@ from .legacy_names import NoSuchNameError
 from .prepare_loader import shard_loader
 
 
-class AcceleratorView(ProcessFacts):
+class AcceleratorView(ProcessState):
     """A view that offers accelerate's names; it owns nothing.
 
     >>> trainer.accelerator.gather_for_metrics(scores)  # doctest: +SKIP
@@ -61,7 +61,7 @@ class AcceleratorView(ProcessFacts):
     def is_local_main_process(self) -> bool:
         return self._trainer.is_local_process_zero()
 
-    multi_device = ProcessFacts.use_distributed
+    multi_device = ProcessState.use_distributed
 
     def wait_for_everyone(self) -> None:
         self._trainer.strategy.barrier()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ..arguments.process_state import ProcessFacts
+from ..arguments.process_state import ProcessState
 from ..core.tree import has_length
 
 
@@ -19,7 +19,7 @@ def initialize_accelerate(*, use_cpu: bool) -> None:
         accelerate.Accelerator(cpu=use_cpu)  # the state outlives the object
 
 
-class StateView(ProcessFacts):
+class StateView(ProcessState):
     """Facts about processes and devices."""
 
     # Plugins configure accelerate's backends, and none is in use.

@@ -42,7 +42,7 @@ def build_loader(
         dataset = dataset.dataset
     if isinstance(dataset, DataLoader):
         if skips:
-            raise usage_errors.skipping_inside_a_loader()
+            raise usage_errors.skip_bad_rows_with_loader()
         check_loader(dataset, settings, description, training=is_training)
         return dataset
     collator = trainer.data_collator if own_collator is None else own_collator
@@ -111,7 +111,7 @@ def mixture_with_used_columns(
 def packing_collator(trainer: LoaderHost, dataset: Any, collator: Callable[[list[Any]], Any]) -> Any:
     """Return the collator that lays rows end to end, after a trial on the first rows of the data set."""
     if is_iterable(dataset):
-        raise usage_errors.packing_of_a_stream()
+        raise usage_errors.packing_with_stream()
     with preserve_rng():
         rows = [dataset[index] for index in range(min(4, len(dataset)))]
     note_once("packing=True: training rows are laid end to end; data_collator is used in evaluation only")
@@ -125,7 +125,7 @@ def own_batches(trainer: LoaderHost, dataset: Any, collator: Any, settings: Load
     if settings.max_tokens is None:
         return None
     if trainer._is_overridden("_get_train_sampler"):
-        raise usage_errors.budget_and_own_order(settings.max_tokens, type(trainer).__name__)
+        raise usage_errors.token_budget_with_own_sampler(settings.max_tokens, type(trainer).__name__)
     return token_batches(
         dataset,
         settings,

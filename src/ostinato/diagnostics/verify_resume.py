@@ -71,12 +71,12 @@ def verify_resume(trainer: VerifyHost, steps: int) -> ResumeReport:
     if steps < 1:
         raise usage_errors.no_steps_to_verify(steps)
     if not can_restore(trainer.train_dataset, trainer.data_collator, trainer.sampler, trainer.batch_sampler):
-        raise usage_errors.cannot_be_verified()
+        raise usage_errors.resume_not_verifiable()
     started = time.perf_counter()
     with _temporary_directory(trainer) as directory:
         whole = _train_once(trainer, directory, steps, checkpoint=None)
         if len(whole) < 2:
-            raise usage_errors.ended_too_early(steps)
+            raise usage_errors.training_ended_early(steps)
         repeated = _train_once(trainer, directory, steps, checkpoint=directory / f"checkpoint-{steps}")
     difference = _agree_on_difference(trainer, find_first_difference(whole, repeated))
     return ResumeReport(difference is None, len(whole) - 1, difference, time.perf_counter() - started)

@@ -150,7 +150,7 @@ class FakeGpus:
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
         monkeypatch.setattr(torch.cuda, "set_device", self.use)
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
-        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Old GPU")
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "OldArgument GPU")
         # recorded here and not in torch: its flags are global
         monkeypatch.setattr(torch.backends.cuda, "matmul", self)
         self.allow_tf32 = None
@@ -233,7 +233,7 @@ def test_tf32_is_set_where_there_is_a_gpu(monkeypatch):
 
 def test_bf16_is_refused_on_a_gpu_without_it(monkeypatch):
     FakeGpus(monkeypatch)
-    with pytest.raises(ConfigError, match="Old GPU has no bfloat16"):
+    with pytest.raises(ConfigError, match="OldArgument GPU has no bfloat16"):
         TrainingArguments("out", bf16=True)
     assert TrainingArguments("out", bf16=True, use_cpu=True).bf16
 
