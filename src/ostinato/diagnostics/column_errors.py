@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..core.errors import DataError, ForwardCallError, MissingLabelsError, ModelOutputError
-from ..core.phrases import listed
+from ..core.phrases import join_names
 from ..data.collate_errors import absent_columns
 from ..data.dataset_errors import missing_inputs
 from ..loss.model_outputs import NoLossError
@@ -32,7 +32,8 @@ def explain_unexpected_columns(context: FailureContext) -> DataError | None:
     if labels:
         return ForwardCallError(
             what=f"{context.name}.forward does not take {labels[0]!r}",
-            why=f"the batch has {listed(given)}; forward takes {listed(context.list_parameters())}: there is no loss",
+            why=f"the batch has {join_names(given)}; forward takes {join_names(context.list_parameters())}: "
+            "there is no loss",
             fix=f"pass {_LOSS_FUNC}, or let forward take {labels[0]}=None and return {{'loss': ..., 'logits': ...}}",
         )
     return explain_missing_inputs(context) or _explain_extra_columns(context, given)
@@ -59,10 +60,10 @@ def _explain_extra_columns(context: FailureContext, given: list[str]) -> Forward
     extra = [name for name in given if not context.takes(name)]
     if not extra:
         return None
-    names = listed(map(repr, extra))
+    names = join_names(map(repr, extra))
     return ForwardCallError(
         what=f"{context.name}.forward does not take {names}",
-        why=f"the batch has {listed(given)}; forward takes {listed(context.list_parameters())}",
+        why=f"the batch has {join_names(given)}; forward takes {join_names(context.list_parameters())}",
         fix=f"drop {names} in the data_collator"
         if context.drops_columns
         else f"set remove_unused_columns=True, which drops {names}",
@@ -86,12 +87,13 @@ def explain_missing_loss(context: FailureContext, returned: Sequence[str]) -> Mo
     if candidate is not None and not context.label_names:
         return NoLossError(
             what=what,
-            why=f"it received {listed(context.columns)}; column {candidate!r} is dropped: forward does not take it",
+            why=f"it received {join_names(context.columns)}; column {candidate!r} is dropped: forward does not "
+            "take it",
             fix=f"let forward take {candidate}=None and return {{'loss': ..., 'logits': ...}}",
         )
     return NoLossError(
         what=what,
-        why=f"it received {listed(context.columns)}, and its output has no 'loss'",
+        why=f"it received {join_names(context.columns)}, and its output has no 'loss'",
         fix=f"let forward return {{'loss': ..., 'logits': ...}}, or pass {_LOSS_FUNC}",
     )
 
@@ -107,7 +109,7 @@ def explain_missing_labels(context: FailureContext, what: str) -> MissingLabelsE
             fix=f"set label_names=[{wanted[0]!r}], which keeps it",
         )
     candidate = find_label_column([*context.columns, *left_out], wanted) if len(wanted) == 1 else None
-    why = f"the batch has {listed(context.columns)}, and not {listed(map(repr, wanted))}"
+    why = f"the batch has {join_names(context.columns)}, and not {join_names(map(repr, wanted))}"
     if candidate in left_out:
         why += f"; column {candidate!r} is dropped: forward does not take it"
     return MissingLabelsError(
@@ -124,7 +126,7 @@ def _suggest_labels(context: FailureContext, wanted: list[str]) -> str:
         return "pass data_collator=DataCollatorForLanguageModeling(tokenizer), which creates the labels"
     if getattr(context.config, "is_encoder_decoder", False):
         return "add labels to every row, the tokens of its target: tokenizer(text_target=...)['input_ids']"
-    return f"add {listed(map(repr, wanted))} to every row"
+    return f"add {join_names(map(repr, wanted))} to every row"
 
 
 # Names of label columns in data sets that do not use the model's name.

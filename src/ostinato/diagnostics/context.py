@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..core.phrases import MAX_LISTED, plural
+from ..core.phrases import MAX_LISTED, format_items
 from ..core.tracebacks import list_frames
 from ..data.columns import bare_model
 
@@ -71,8 +71,8 @@ class FailureContext:
         chosen = list(indices)
         known = self.rows()
         if known is not None and chosen and max(chosen) < len(known):
-            return f"{plural('row', [known[index] for index in chosen])} of the {self.data}"
-        return f"{plural('row', chosen)} of the batch"
+            return f"{format_items('row', [known[index] for index in chosen])} of the {self.data}"
+        return f"{format_items('row', chosen)} of the batch"
 
 
 def _list_parameters(model: Any) -> list[inspect.Parameter]:

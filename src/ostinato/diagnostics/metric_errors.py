@@ -8,7 +8,7 @@ from typing import Any
 
 from ..core.errors import MetricFunctionError, OstinatoError
 from ..core.notices import note_once
-from ..core.phrases import listed
+from ..core.phrases import join_names
 from .column_errors import find_label_column
 from .context import FailureContext, was_entered
 from .exception_notes import MemorySettings, note_function
@@ -93,9 +93,9 @@ def find_missing_labels(context: FailureContext, *, by_name: bool = False) -> Me
     candidate = find_label_column([*context.columns, *context.left_out()], context.label_names)
     if candidate is None:
         return None
-    why = f"they have {listed(context.columns)}; "
+    why = f"they have {join_names(context.columns)}; "
     if context.label_names:
-        why += f"the labels are expected in {listed(map(repr, context.label_names))}"
+        why += f"the labels are expected in {join_names(map(repr, context.label_names))}"
     else:
         why += f"no parameter of {context.name}.forward is named like labels"
     if candidate not in context.columns:
