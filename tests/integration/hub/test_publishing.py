@@ -219,7 +219,7 @@ def test_saving_while_training_does_not_wait_for_the_hub(ours: Api, hub: Hub) ->
     assert hub.repos[f"{OWNER}/it"].messages == ["Model save"]
 
 
-def test_the_others_do_nothing(ours: Api, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_processes_do_not_upload(ours: Api, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trainer, "is_world_process_zero", lambda self: False)
     trainer = build(ours)
     trainer._push_from_checkpoint(str(ours.output_dir))
@@ -229,7 +229,7 @@ def test_the_others_do_nothing(ours: Api, hub: Hub, monkeypatch: pytest.MonkeyPa
     assert not (ours.output_dir / "README.md").exists()
 
 
-def test_trying_out_uploads_nothing(ours: Api, hub: Hub) -> None:
+def test_rehearse_and_verify_resume_upload_nothing(ours: Api, hub: Hub) -> None:
     trainer = build(ours)
     assert trainer.verify_resume(2).equal
     trainer.rehearse()
@@ -252,7 +252,7 @@ def test_nothing_is_uploaded_that_is_not_the_models(ours: Api, hub: Hub) -> None
 # ---- a hub that does not -------------------------------------------------------------------------------------------
 
 
-def test_a_hub_that_is_not_there(
+def test_an_unreachable_hub(
     ours: Api, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with socket.socket() as unused:
@@ -341,7 +341,7 @@ def test_the_next_save_tries_again(ours: Api, hub: Hub, capsys: pytest.CaptureFi
     assert not commands(said)
 
 
-def test_the_command_finishes_it(ours: Api, hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_printed_command_completes_the_upload(ours: Api, hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
     (ours.output_dir / "_private").mkdir(parents=True)
     (ours.output_dir / "_private" / "a").write_text("x")
     hub.refuse = lambda request: 500 if "/preupload/" in request else None

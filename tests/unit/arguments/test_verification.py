@@ -20,7 +20,7 @@ def test_a_run_is_made_longer_and_never_shorter(max_steps: int, longest: int, ex
     assert build_verification_arguments(args, Path("elsewhere"), 3, longest).max_steps == expected
 
 
-def test_it_saves_once_elsewhere_and_the_original_stays() -> None:
+def test_verification_saves_once_in_another_directory() -> None:
     args = TrainingArguments("out", save_strategy="no", rehearse=True, use_cpu=True)
     changed = build_verification_arguments(args, Path("elsewhere"), 3, 6)
     assert (changed.output_dir, changed.save_strategy, changed.save_steps) == ("elsewhere", "steps", 3)

@@ -125,7 +125,7 @@ def test_all_names_at_once(script) -> None:
     assert out == ["trainer_utils runs", "ostinato.core.choices 1", "True"]
 
 
-def test_a_name_that_is_gone_is_answered(script) -> None:
+def test_a_removed_name_is_noted(script) -> None:
     out, said = script("""
         import ostinato.dropin
         for line in ("from transformers import AdamW", "from transformers.optimization import AdamW"):
@@ -155,7 +155,7 @@ def test_a_module_that_cannot_be_loaded_says_so_every_time_but_has_our_names(scr
     assert out == ["ostinato.core.choices", "cannot be loaded", "cannot be loaded"]
 
 
-def test_late(script) -> None:
+def test_install_after_transformers_was_imported(script) -> None:
     out, said = script("""
         import transformers
         from transformers import IntervalStrategy, SaveStrategy as Saves
@@ -179,7 +179,7 @@ def test_late(script) -> None:
     assert "__main__.Mine: defined before ostinato.dropin was imported" in said
 
 
-def test_taken_away_and_put_in_place_again(script) -> None:
+def test_remove_and_install_again(script) -> None:
     out, said = script("""
         import ostinato.dropin as dropin
         import transformers

@@ -112,7 +112,7 @@ def test_iterators(values) -> None:
     assert list(left) == list(values)[1:]
 
 
-def test_what_can_only_go_on(tmp_path) -> None:
+def test_generators_cannot_be_restored(tmp_path) -> None:
     numbers = (number for number in range(3))
     with open(tmp_path / "log", "w") as file:
         assert not can_restore(lambda: file)
@@ -138,7 +138,7 @@ def test_a_model_is_left_alone() -> None:
     assert model.extra == 3
 
 
-def test_what_has_not_changed_is_not_touched() -> None:
+def test_unchanged_objects_are_not_written() -> None:
     class Watched(dict):
         def clear(self):
             raise AssertionError("touched")
@@ -149,7 +149,7 @@ def test_what_has_not_changed_is_not_touched() -> None:
     assert watched == {"a": 1}
 
 
-def test_put_back_after_an_error() -> None:
+def test_restored_after_an_error() -> None:
     seen = []
 
     def metric():
@@ -161,7 +161,7 @@ def test_put_back_after_an_error() -> None:
     assert seen == []
 
 
-def test_circles_and_large_things() -> None:
+def test_cycles_and_large_containers() -> None:
     circle: list = []
     circle.append(circle)
     large = [{"x": i} for i in range(5_000)]

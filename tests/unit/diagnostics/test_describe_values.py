@@ -37,7 +37,7 @@ load_library("transformers")
         ([], "unknown"),
     ],
 )
-def test_types_in_words(values: list[Any], words: str) -> None:
+def test_describe_type(values: list[Any], words: str) -> None:
     assert describe_values.describe_type(values) == words
 
 
@@ -53,7 +53,7 @@ def test_why_a_column_is_kept() -> None:
     }
 
 
-def test_a_batch() -> None:
+def test_describe_batch() -> None:
     batch = {
         "input_ids": torch.ones(2, 3, dtype=torch.long),
         "attention_mask": torch.tensor([[1, 1, 1], [1, 0, 0]]),
@@ -80,7 +80,7 @@ def test_a_batch() -> None:
         (torch.zeros(0), ""),
     ],
 )
-def test_numbers_of_labels(labels: torch.Tensor, note: str) -> None:
+def test_range_of_labels(labels: torch.Tensor, note: str) -> None:
     assert describe_values.describe_value("labels", labels, is_label=True).note == note
 
 
@@ -139,7 +139,7 @@ def test_a_row_of_several_labels() -> None:
         (np.zeros((1, 2, 4, 4)), np.zeros((1, 4, 4), dtype=int), (("label", "0, " * 12 + "..."),)),  # pictures
     ],
 )
-def test_other_rows(predictions: Any, labels: Any, told: Any) -> None:
+def test_rows_of_other_kinds(predictions: Any, labels: Any, told: Any) -> None:
     assert describe_row({}, predictions, labels, RowDecoder()) == told
 
 
@@ -152,10 +152,10 @@ def test_a_tokenizer_that_fails_leaves_numbers() -> None:
     assert told == (("input", "1, 2"),)
 
 
-# ---- doubts ---------------------------------------------------------------------------------------------------------
+# ---- warnings -------------------------------------------------------------------------------------------------------
 
 
-def doubts(batch: dict[str, Any], *, shifts: bool = True, model: Any = None) -> list[str]:
+def find_warnings(batch: dict[str, Any], *, shifts: bool = True, model: Any = None) -> list[str]:
     context = FailureContext(model or tiny.tied(), batch)
     return [found.what for found in lint_batch(context, shifts=shifts, tokenizer=None)]
 
@@ -165,42 +165,46 @@ NEXT = torch.cat([IDS[:, 1:], torch.full((2, 1), -100)], dim=1)
 
 
 def test_labels_shifted_twice() -> None:
-    assert doubts({"input_ids": IDS, "labels": NEXT}) == [
+    assert find_warnings({"input_ids": IDS, "labels": NEXT}) == [
         "the labels are already shifted by one position, and the model shifts them again"
     ]
 
 
-def test_labels_that_are_right_raise_no_doubt() -> None:
-    assert doubts({"input_ids": IDS, "labels": IDS}) == []
-    assert doubts({"input_ids": IDS, "labels": NEXT}, shifts=False) == []  # a loss of one's own that does not shift
+def test_correct_labels_have_no_findings() -> None:
+    assert find_warnings({"input_ids": IDS, "labels": IDS}) == []
+    assert (
+        find_warnings({"input_ids": IDS, "labels": NEXT}, shifts=False) == []
+    )  # a loss of one's own that does not shift
     same = torch.full((2, 6), 7)  # shifted or not, who could tell
-    assert doubts({"input_ids": same, "labels": same}) == []
+    assert find_warnings({"input_ids": same, "labels": same}) == []
     few = torch.full_like(IDS, -100)
     few[0, 0] = IDS[0, 1]  # may be by chance
-    assert doubts({"input_ids": IDS, "labels": few}) == []
-    assert doubts({"x": torch.ones(2, 4), "labels": torch.tensor([0, 1])}) == []
+    assert find_warnings({"input_ids": IDS, "labels": few}) == []
+    assert find_warnings({"x": torch.ones(2, 4), "labels": torch.tensor([0, 1])}) == []
 
 
 def test_labels_of_padding() -> None:
     mask = torch.tensor([[1, 1, 1, 0, 0, 0], [1] * 6])
-    assert doubts({"input_ids": IDS, "labels": IDS, "attention_mask": mask}) == [
+    assert find_warnings({"input_ids": IDS, "labels": IDS, "attention_mask": mask}) == [
         "25 % of the labels that are not -100 belong to padding"
     ]
     right = IDS.masked_fill(mask == 0, -100)
-    assert doubts({"input_ids": IDS, "labels": right, "attention_mask": mask}) == []
+    assert find_warnings({"input_ids": IDS, "labels": right, "attention_mask": mask}) == []
 
 
-def test_a_translation_has_masks_of_its_source() -> None:
+def test_encoder_decoder_masks_are_those_of_the_source() -> None:
     mask = torch.tensor([[1, 1, 1, 0, 0, 0], [1] * 6])
-    assert doubts({"input_ids": IDS, "labels": IDS, "attention_mask": mask}, shifts=False, model=tiny.t5()) == []
+    assert (
+        find_warnings({"input_ids": IDS, "labels": IDS, "attention_mask": mask}, shifts=False, model=tiny.t5()) == []
+    )
 
 
-def test_nothing_to_learn() -> None:
-    assert doubts({"labels": torch.full((2, 3), -100)}) == [
+def test_all_labels_ignored() -> None:
+    assert find_warnings({"labels": torch.full((2, 3), -100)}) == [
         "all labels of this batch are -100, so it does not train the model"
     ]
 
 
 @pytest.mark.parametrize(("loss", "is_odd"), [(1.0, False), (None, False), (float("nan"), True), (float("inf"), True)])
-def test_a_loss_that_is_no_number(loss: float | None, is_odd: bool) -> None:
+def test_a_loss_that_is_not_finite(loss: float | None, is_odd: bool) -> None:
     assert (lint_loss(loss) is not None) is is_odd

@@ -55,7 +55,7 @@ def test_a_word_that_is_too_long_stays_whole() -> None:
     assert word in render_text(Page("t", (Section("s", "", (("path", word),)),)))
 
 
-def test_markdown_has_tables_and_no_accidents() -> None:
+def test_markdown_has_tables_and_escapes_text() -> None:
     page = Page("t", (Section("s", "a_b * c", (("n", "x | y"), ("m", "<b>", "more")), ("note_1",)),))
     text = render_markdown(page)
     assert "| `n` | x \\| y |  |" in text
@@ -71,7 +71,7 @@ def test_html_is_escaped() -> None:
     assert "&amp;" in text
 
 
-def test_a_tree_says_the_same() -> None:
+def test_a_tree_has_the_same_text() -> None:
     from rich.console import Console
 
     console = Console(width=WIDTH, file=open("/dev/null", "w"), record=True)  # noqa: SIM115
