@@ -1,19 +1,19 @@
-"""`import ostinato.dropin`, as the first line of a script: its transformers Trainer is then ours.
+"""`import ostinato.dropin`, as the first line of a script, replaces transformers' Trainer by Ostinato's.
 
     import ostinato.dropin
 
     from transformers import Trainer, TrainingArguments  # Ostinato's
 
-It holds for every module of the process, so libraries that make subclasses of `transformers.Trainer` train on ours.
-`ostinato exec SCRIPT` does the same for a script one does not want to touch; `ostinato exec --list` shows the names.
+It applies to every module of the process, so libraries that subclass `transformers.Trainer` use Ostinato's.
+`ostinato exec SCRIPT` does the same without a change to the script; `ostinato exec --list` shows the names.
 
-Some part of transformers may have been imported before: names are then corrected wherever they were imported to.
-Classes that were already made from transformers' stay what they are, and a line says so.
+If parts of transformers were imported before, names are replaced in all modules that imported them. Classes that were
+already derived from transformers' are not changed, which is reported.
 """
 
 from __future__ import annotations
 
-from .compat.install import is_in_place, put_in_place, take_away
+from .compat.install import are_names_installed, install_names, remove_names
 from .compat.name_map import MODULES
 from .core.notices import note
 
@@ -21,26 +21,26 @@ __all__ = ["install", "is_installed", "remove"]
 
 
 def install() -> None:
-    """Put our names in place; `import ostinato.dropin` has done so. A second time changes nothing.
+    """Install Ostinato's names, as `import ostinato.dropin` does. A second call has no effect.
 
     >>> ostinato.dropin.install()
     ostinato: transformers' Trainer, TrainingArguments and 73 other names are Ostinato's (ostinato exec --list)
     """
-    if is_in_place():
+    if are_names_installed():
         return
-    put_in_place()
+    install_names()
     count = len({name for names in MODULES.values() for name in names})
     note(f"transformers' Trainer, TrainingArguments and {count - 2} other names are Ostinato's (ostinato exec --list)")
 
 
 def remove() -> None:
-    """Give transformers its names back, for what is imported from now on; what was made with ours stays."""
-    take_away()
+    """Restore transformers' names for later imports; objects made with Ostinato's stay as they are."""
+    remove_names()
 
 
 def is_installed() -> bool:
-    """Whether our names are in place."""
-    return is_in_place()
+    """Return whether Ostinato's names are installed."""
+    return are_names_installed()
 
 
 install()

@@ -45,15 +45,15 @@ from .checkpoint.file_names import TRAINER_STATE_NAME
 from .checkpoint.layouts import open_checkpoint
 from .checkpoint.run_directory import RunDirectory
 from .compat.accelerator import AcceleratorView
-from .compat.legacy_names import absent, note_overrides_without_effect
+from .compat.legacy_names import note_overrides_without_effect, resolve_missing_attribute
 from .core import metrics_text
 from .core.choices import ResumeMode, SaveStrategy
-from .core.logged_numbers import hearing, track
+from .core.logged_numbers import collect_numbers, track
 from .core.memory_tracker import MemoryTracker
 from .core.notices import note, note_once
 from .core.outputs import EvalLoopOutput, PredictionOutput, TrainOutput
 from .core.protocols import Batch, Precision, Strategy
-from .core.random import enable_full_determinism, set_seed, undisturbed
+from .core.random import enable_full_determinism, preserve_rng, set_seed
 from .core.state import TrainerControl, TrainerState, export_callbacks
 from .core.timing import speed_metrics
 from .core.tracebacks import ShortTraceback
@@ -128,7 +128,7 @@ def _write_report(*args: Any, **kwargs: Any) -> None:
 
 def _take_tokenizer(tokenizer: Any, processing_class: Any) -> Any:
     if processing_class is not None:
-        raise usage_errors.tokenizer_twice()
+        raise usage_errors.duplicate_tokenizer()
     note_once("tokenizer= is now processing_class=")
     return tokenizer
 
@@ -310,7 +310,7 @@ class Trainer(metaclass=TrainerType):
 
         def __getattr__(self, name: str) -> Any:
             """Return an attribute under a name of transformers' older or other parts (compat/legacy_names.py)."""
-            return absent(self, name)
+            return resolve_missing_attribute(self, name)
 
     def create_accelerator_and_postprocess(self) -> None:
         """Create `self.accelerator`, which subclasses use for devices, gathering and unwrapping."""
@@ -529,7 +529,7 @@ class Trainer(metaclass=TrainerType):
         assert self.model_init is not None
         count = len(inspect.signature(self.model_init).parameters)
         if count > 1:
-            raise usage_errors.model_init_takes(count)
+            raise usage_errors.wrong_model_init_signature(count)
         model = self.model_init() if count == 0 else self.model_init(trial)
         if model is None:
             raise usage_errors.model_init_returns_nothing()
@@ -562,7 +562,7 @@ class Trainer(metaclass=TrainerType):
             ConfigError: The arguments contradict one another, or `resume_mode` does not fit.
             CheckpointError: There is no such checkpoint, or none that is whole.
         """
-        with ShortTraceback(), self._memory_tracker.guarded():
+        with ShortTraceback(), self._memory_tracker.end_stage_on_error():
             self._resume_mode = ResumeMode(resume_mode)
             self.args.validate()  # arguments may have been changed since they were created
             request.check_best_metric(self)
@@ -684,7 +684,7 @@ class Trainer(metaclass=TrainerType):
         """
         with ShortTraceback():
             self.args.validate()
-            self._rehearsed = dry_run.rehearse_alone(self)
+            self._rehearsed = dry_run.rehearse_new_run(self)
             return self._rehearsed
 
     def verify_resume(self, steps: int = 3) -> verifying.ResumeReport:
@@ -766,7 +766,7 @@ class Trainer(metaclass=TrainerType):
         """
         run = self._run
         if run is None:
-            with undisturbed():
+            with preserve_rng():
                 loader = self.get_train_dataloader()
             plan = plan_run(self, loader)
             return samples_at(loader, build_first_schedule(loader, plan.accumulation), step, plan.max_steps)
@@ -862,7 +862,7 @@ class Trainer(metaclass=TrainerType):
         compute = self.compute_loss if self._train_window is None else partial(measuring_training.compute_loss, self)
         parallel, inputs = self._prepare_context_parallel_inputs(model, inputs)
         # A batch that only keeps a process in step with the others has nothing to report.
-        unheard = hearing(None) if loss_scale.weighs_nothing else nullcontext()
+        unheard = collect_numbers(None) if loss_scale.weighs_nothing else nullcontext()
         with parallel(), self.compute_loss_context_manager(), unheard:
             if loss_scale.is_scale_needed(num_items_in_batch):
                 loss = loss_scale.settle_scale(
@@ -1007,7 +1007,7 @@ class Trainer(metaclass=TrainerType):
         """Return the runtime, the tokens per second of training, and the share of the devices' peak, if known."""
         run, now = self._run, time.time()
         tokens = self.state.num_input_tokens_seen - self._initial_num_input_tokens_seen
-        speed = tokens / max(now - start_time - (0.0 if run is None else run.ledger.resting), 1e-6)
+        speed = tokens / max(now - start_time - (0.0 if run is None else run.ledger.outside_training), 1e-6)
         share = None if run is None else utilization.compute_utilization(self.model, run, speed)
         measured = {**speed_metrics("train", start_time, now=now), "train_tokens_per_second": round(speed, 3)}
         return measured if share is None else {**measured, "train_mfu": round(share, 4)}
@@ -1081,7 +1081,7 @@ class Trainer(metaclass=TrainerType):
             if macro and eval_dry_run.find_best_metric(self) in ("loss", "eval_loss"):
                 self._report_metrics(macro)  # it selects the best model; else events are those of transformers
             return {**merged, **macro}
-        with ShortTraceback(), self._memory_tracker.guarded(), self._stop_progress_on_error():
+        with ShortTraceback(), self._memory_tracker.end_stage_on_error(), self._stop_progress_on_error():
             self._memory_tracker.start()
             wanted = request.resolve_request(self, eval_dataset, only_metrics=True)
             loader = request.attach_request(self.get_eval_dataloader(eval_dataset), wanted)
@@ -1118,7 +1118,7 @@ class Trainer(metaclass=TrainerType):
         Raises:
             DataError: The set has no rows.
         """
-        with ShortTraceback(), self._memory_tracker.guarded(), self._stop_progress_on_error():
+        with ShortTraceback(), self._memory_tracker.end_stage_on_error(), self._stop_progress_on_error():
             self._memory_tracker.start()
             wanted = request.resolve_request(self, test_dataset, only_metrics=False)
             loader = request.attach_request(self.get_test_dataloader(test_dataset), wanted)
@@ -1675,7 +1675,7 @@ class Trainer(metaclass=TrainerType):
             metrics: The metrics by name.
         """
         if self.is_world_process_zero():
-            print(metrics_text.metrics_table(split, metrics))  # noqa: T201
+            print(metrics_text.format_metrics_table(split, metrics))  # noqa: T201
 
     def save_metrics(self, split: str, metrics: dict[str, Any], combined: bool = True) -> None:
         """Write `{split}_results.json`, and add the metrics to `all_results.json`.
@@ -1766,7 +1766,7 @@ class Trainer(metaclass=TrainerType):
         Raises:
             NotSupportedError: Always.
         """
-        raise usage_errors.no_search()
+        raise usage_errors.no_hyperparameter_search()
 
     def get_tp_size(self) -> int:
         """Return the number of processes that share one copy of each layer."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ostinato.compat.name_map import GONE, MODULES, VALUES, home_of, ours
+from ostinato.compat.name_map import MODULES, REMOVED, VALUES, get_module_name, load_own
 from tests.support.apis import load_library
 
 pytest.importorskip("transformers")
@@ -20,9 +20,9 @@ ROWS = [(module, name) for module, names in MODULES.items() for name in names]
 
 @pytest.mark.parametrize("name", sorted({name for _, name in ROWS}))
 def test_ours_is_there(name: str) -> None:
-    thing = ours(name)
+    thing = load_own(name)
     assert thing is not None
-    assert home_of(name).startswith("ostinato.")
+    assert get_module_name(name).startswith("ostinato.")
 
 
 def test_every_name_is_one_that_transformers_has() -> None:
@@ -33,7 +33,10 @@ def test_every_name_is_one_that_transformers_has() -> None:
         for name, value in values.items():
             assert getattr(import_module(module), name) == value
     there = [
-        f"{module}.{name}" for module, names in GONE.items() for name in names if hasattr(import_module(module), name)
+        f"{module}.{name}"
+        for module, names in REMOVED.items()
+        for name in names
+        if hasattr(import_module(module), name)
     ]
     assert not there
 
@@ -57,7 +60,7 @@ warnings.simplefilter("ignore")
 sys.modules["accelerate"] = None  # our trainer does not need it
 import ostinato.dropin
 from importlib import import_module
-from ostinato.compat.name_map import MODULES, ours
+from ostinato.compat.name_map import MODULES, load_own
 from transformers import Trainer, TrainingArguments
 loaded = sorted(name for name in sys.modules if name.startswith("transformers.train"))
 ran = [name for name in loaded if vars(sys.modules[name]).get("_their_names") is not None]
@@ -66,7 +69,7 @@ wrong = [
     f"{module}.{name}"
     for module, names in MODULES.items()
     for name in names
-    if getattr(import_module(module), name) is not ours(name)
+    if getattr(import_module(module), name) is not load_own(name)
 ]
 from transformers.integrations import CodeCarbonCallback, TensorBoardCallback
 from transformers.trainer_utils import speed_metrics
@@ -76,7 +79,7 @@ print(json.dumps({
     "trainer": Trainer.__module__,
     "ran": ran,
     "wrong": wrong,
-    "their callbacks are ours": issubclass(CodeCarbonCallback, TrainerCallback),
+    "their callbacks are load_own": issubclass(CodeCarbonCallback, TrainerCallback),
     "trackers": TensorBoardCallback.__module__,
     "default callbacks": DEFAULT_CALLBACKS == [DefaultFlowCallback],
     "their own": speed_metrics.__module__,
@@ -93,7 +96,7 @@ def test_in_the_real_package() -> None:
         "trainer": "ostinato.trainer",
         "ran": [],
         "wrong": [],
-        "their callbacks are ours": True,
+        "their callbacks are load_own": True,
         "trackers": "ostinato.trackers.tensorboard",
         "default callbacks": True,
         "their own": "transformers.trainer_utils",

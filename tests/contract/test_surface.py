@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import ostinato
-from ostinato.compat.legacy_names import ATTRIBUTES, INSTEAD, METHODS
-from ostinato.compat.name_map import GONE, MODULES, VALUES, ours
+from ostinato.compat.legacy_names import ATTRIBUTES, METHODS, REPLACEMENTS
+from ostinato.compat.name_map import MODULES, REMOVED, VALUES, load_own
 from ostinato.core.errors import OstinatoError
 from tests.support import tiny
 from tests.support.apis import QUIET, Api, guest, load_library
@@ -139,8 +139,8 @@ def test_names_that_are_imported() -> None:
         module, _, name = f"transformers.{dotted}".rpartition(".")
         is_ours = name in MODULES.get(module, ()) or name in VALUES.get(module, {})
         if is_ours:
-            assert name in VALUES.get(module, {}) or ours(name) is not None
-        elif name not in GONE.get(module, {}) and name != "*" and dotted not in OF_OTHER_PARTS:
+            assert name in VALUES.get(module, {}) or load_own(name) is not None
+        elif name not in REMOVED.get(module, {}) and name != "*" and dotted not in OF_OTHER_PARTS:
             assert hasattr(import_module(module), name), dotted
 
 
@@ -149,7 +149,7 @@ def test_names_that_are_imported() -> None:
 
 def test_a_trainers_own_names_are_not_shadowed() -> None:
     """The tables are asked only for what is not there: a row for something that is would never be read."""
-    tables = {*ATTRIBUTES, *METHODS, *INSTEAD}
+    tables = {*ATTRIBUTES, *METHODS, *REPLACEMENTS}
     assert not [name for name in tables if hasattr(ostinato.Trainer, name)]
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import IterableDataset
 
 from ostinato import Trainer, TrainingArguments, default_data_collator, track
-from ostinato.core.notices import heard_by
+from ostinato.core.notices import listen_to_notices
 
 
 class Classifier(nn.Module):
@@ -187,7 +187,7 @@ def main(scenario: str, out: Path) -> None:
     if scenario == "empty_in_one":  # the second micro-batch of the second process has no rows left
         collator.dropped = frozenset(trainer.samples_at(1)[12:])
     told: list[str] = []
-    with heard_by(lambda kind, text: told.append(text)):
+    with listen_to_notices(lambda kind, text: told.append(text)):
         trainer.train()
     collator.dropped = frozenset()
     predicted = trainer.predict(data[:11])

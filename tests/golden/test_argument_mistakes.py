@@ -362,7 +362,7 @@ def arguments_as_a_path():
 
 @mistake(
     """
-model='bert-base-uncased' is a text
+model='bert-base-uncased' is a string
   why: the trainer needs a torch.nn.Module, and does not load models by name
   fix: pass AutoModelForSequenceClassification.from_pretrained('bert-base-uncased'), or the class of your task
 """,
@@ -398,7 +398,7 @@ def no_model():
 
 @mistake(
     """
-train_dataset='train.csv' is a text
+train_dataset='train.csv' is a string
   why: it would be read character by character
   fix: load it first, for instance datasets.load_dataset('csv', data_files='train.csv')['train']
 """,
@@ -543,7 +543,7 @@ def two_things_of_the_wrong_type():
 
 @mistake(
     """
-gradient_checkpointing=True, but Regression cannot do it
+gradient_checkpointing=True, but Regression does not support it
   why: the model has no gradient_checkpointing_enable()
   fix: wrap its blocks in torch.utils.checkpoint.checkpoint yourself, or unset the argument
 """

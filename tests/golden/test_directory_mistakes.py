@@ -71,8 +71,8 @@ def test_resuming_with_nothing_there(tmp_path: Path) -> None:
     error = refused(lambda: trainer(tmp_path, callbacks=[NoStep()]).train(resume_from_checkpoint=True))
     assert text_of(error, tmp_path) == (
         "No valid checkpoint found in output directory (HOME)\n"
-        "  why: resume_from_checkpoint=True takes the newest whole checkpoint-N directory, and there is none\n"
-        "  fix: check output_dir, or start afresh with resume_from_checkpoint=None"
+        "  why: resume_from_checkpoint=True takes the newest complete checkpoint-N directory, and there is none\n"
+        "  fix: check output_dir, or start a new run with resume_from_checkpoint=None"
     )
 
 

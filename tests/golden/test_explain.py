@@ -54,12 +54,12 @@ NAMED = {
     "labels_under_another_name": ("did not return a loss", "rename 'target' to 'labels'"),
     "no_column_left": ("looks like raw text", "tokenizer(row"),
     "labels_out_of_range": ("label 3 in column 'labels' is out of range", "num_labels=4"),
-    "floats_for_classes": ("labels are floats", "make them integers"),
+    "floats_for_classes": ("labels are floats", "convert them to integers"),
     "language_model_without_labels": ("did not return a loss", "DataCollatorForLanguageModeling"),
-    "labels_shifted_twice": ("shifted by one place already", "copy of input_ids"),
+    "labels_shifted_twice": ("already shifted by one position", "copy of input_ids"),
     "ragged_without_padding": ("different lengths", "DataCollatorWithPadding"),
     "tokens_beyond_the_table": ("token 40 in column 'input_ids'", "resize_token_embeddings"),
-    "tokenizer_larger_than_the_model": ("knows 42 tokens", "resize_token_embeddings"),
+    "tokenizer_larger_than_the_model": ("has 42 tokens", "resize_token_embeddings"),
 }
 
 

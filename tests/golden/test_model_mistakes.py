@@ -140,7 +140,7 @@ def our_frames(error: BaseException) -> list[str]:
 @mistake(
     """
     label 2 in column 'labels' is out of range: BertForSequenceClassification has 2 classes, 0 to 1
-      why: it is in rows 0, 1 of the training set; the labels of this batch go from 0 to 2
+      why: it is in rows 0, 1 of the training set; the labels of this batch range from 0 to 2
       fix: load the model with num_labels=3 or more, or map the labels to 0..1
     """,
     IndexError,
@@ -152,8 +152,8 @@ def more_classes_than_num_labels(shop):
 @mistake(
     """
     label 3 in column 'labels' is out of range: BertForSequenceClassification has 3 classes, 0 to 2
-      why: it is in rows 0, 1 of the training set; the labels of this batch go from 1 to 3
-      fix: load the model with num_labels=4 or more, or map the labels to 0..2 (counted from 1? subtract 1)
+      why: it is in rows 0, 1 of the training set; the labels of this batch range from 1 to 3
+      fix: load the model with num_labels=4 or more, or map the labels to 0..2 (subtract 1 if they start at 1)
     """,
     IndexError,
 )
@@ -165,8 +165,8 @@ def classes_counted_from_one(shop):
 @mistake(
     """
     label -1 in column 'labels' is out of range: BertForSequenceClassification has 3 classes, 0 to 2
-      why: it is in row 6 of the training set; the labels of this batch go from -1 to 2
-      fix: mark what is to be ignored with -100, and count the classes from 0
+      why: it is in row 6 of the training set; the labels of this batch range from -1 to 2
+      fix: use -100 for labels to ignore, and count classes from 0
     """,
     IndexError,
     steps=1,
@@ -178,8 +178,8 @@ def a_negative_label_in_the_second_batch(shop):
 @mistake(
     """
     labels are floats (float32), and BertForSequenceClassification has 3 classes
-      why: one float per row is a regression, which has one output; one class per row is an integer
-      fix: make the labels integers, or load the model with num_labels=1 for a regression
+      why: one float per row is a regression, which has one output; a class is an integer
+      fix: convert the labels to integers, or load the model with num_labels=1 for a regression
     """,
     ValueError,
     RuntimeError,
@@ -190,9 +190,9 @@ def float_labels_for_classes(shop):
 
 @mistake(
     """
-    labels are floats (float32), and must be the numbers of classes
+    labels are floats (float32), and must be class indices
       why: problem_type='single_label_classification': one of 3 classes per row
-      fix: make them integers; for a regression load the model with num_labels=1
+      fix: convert them to integers; for a regression, load the model with num_labels=1
     """,
     RuntimeError,
 )
@@ -205,7 +205,7 @@ def float_labels_for_a_single_label_problem(shop):
     """
     labels are integers (int64), and must be floats
       why: problem_type='multi_label_classification' compares each class with 0.0 or 1.0
-      fix: make them floats, for instance [1.0, 0.0, 0.0]
+      fix: convert them to floats, for instance [1.0, 0.0, 0.0]
     """,
     RuntimeError,
 )
@@ -217,8 +217,8 @@ def integer_labels_for_several_classes(shop):
 @mistake(
     """
     labels have shape (4, 2), and BertForSequenceClassification computes 3 logits per row
-      why: problem_type='multi_label_classification' compares each logit with a label of its own
-      fix: give every row 3 floats, for instance [1.0, 0.0, 0.0]
+      why: problem_type='multi_label_classification' compares each logit with its own label
+      fix: use 3 floats per row, for instance [1.0, 0.0, 0.0]
     """,
     ValueError,
 )
@@ -230,8 +230,8 @@ def too_few_labels_for_several_classes(shop):
 @mistake(
     """
     labels have shape (4, 3), and BertForSequenceClassification predicts one of 3 classes per row
-      why: the batch has 4 rows, so it needs as many labels, not 12
-      fix: give the number of the class, or floats with problem_type='multi_label_classification'
+      why: the batch has 4 rows and 12 labels
+      fix: use the index of the class, or floats with problem_type='multi_label_classification'
     """,
     ValueError,
 )
@@ -242,7 +242,7 @@ def one_hot_integers(shop):
 @mistake(
     """
     labels have shape (4, 8), and BertForSequenceClassification predicts one of 3 classes per row
-      why: the batch has 4 rows, so it needs as many labels, not 32
+      why: the batch has 4 rows and 32 labels
       fix: use BertForTokenClassification for one label per token
     """,
     ValueError,
@@ -253,8 +253,8 @@ def token_labels_for_a_sequence_model(shop):
 
 @mistake(
     """
-    labels have shape (4,), input_ids (4, 8): BertForTokenClassification wants a label for every token
-      why: a row has one label
+    labels have shape (4,), input_ids (4, 8): BertForTokenClassification expects one label per token
+      why: there is one label per row
       fix: use a SequenceClassification model for one label per row
     """,
     ValueError,
@@ -265,9 +265,9 @@ def a_sequence_label_for_a_token_model(shop):
 
 @mistake(
     """
-    labels have shape (4, 6), input_ids (4, 8): BertForTokenClassification wants a label for every token
-      why: are they labels of words, or not padded?
-      fix: align them by word_ids(), -100 for special tokens; DataCollatorForTokenClassification pads them
+    labels have shape (4, 6), input_ids (4, 8): BertForTokenClassification expects one label per token
+      why: they may be labels of words instead of tokens, or not padded
+      fix: align them with word_ids(), -100 for special tokens; DataCollatorForTokenClassification pads them
     """,
     ValueError,
 )
@@ -278,7 +278,7 @@ def labels_of_words_instead_of_tokens(shop):
 @mistake(
     """
     label 3 in column 'labels' is out of range: BertForTokenClassification has 3 classes, 0 to 2
-      why: it is in row 2 of the training set; the labels of this batch go from 0 to 3
+      why: it is in row 2 of the training set; the labels of this batch range from 0 to 3
       fix: load the model with num_labels=4 or more, or map the labels to 0..2
     """,
     IndexError,
@@ -291,9 +291,9 @@ def a_tag_out_of_range(shop):
 
 @mistake(
     """
-    token 45 in column 'input_ids' is out of range: GPT2LMHeadModel knows 40 tokens, 0 to 39
+    token 45 in column 'input_ids' is out of range: GPT2LMHeadModel has 40 tokens, 0 to 39
       why: it is in rows 1, 3 of the training set
-      fix: use the tokenizer the model was made for, or call model.resize_token_embeddings(len(tokenizer))
+      fix: use the model's own tokenizer, or call model.resize_token_embeddings(len(tokenizer))
     """,
     IndexError,
 )
@@ -303,9 +303,9 @@ def another_tokenizer(shop):
 
 @mistake(
     """
-    token 45 in column 'input_ids' is out of range: GPT2LMHeadModel knows 40 tokens, 0 to 39
+    token 45 in column 'input_ids' is out of range: GPT2LMHeadModel has 40 tokens, 0 to 39
       why: it is in row 1 of the training set
-      fix: use the tokenizer the model was made for, or call model.resize_token_embeddings(len(tokenizer))
+      fix: use the model's own tokenizer, or call model.resize_token_embeddings(len(tokenizer))
     """,
     IndexError,
 )
@@ -315,9 +315,9 @@ def another_tokenizer_for_a_model_that_does_not_state_its_loss(shop):
 
 @mistake(
     """
-    token -100 in column 'input_ids' is out of range: BertForSequenceClassification knows 40 tokens, 0 to 39
+    token -100 in column 'input_ids' is out of range: BertForSequenceClassification has 40 tokens, 0 to 39
       why: it is in row 0 of the training set
-      fix: -100 belongs into labels; give padding the tokenizer's pad_token_id
+      fix: use -100 in labels only; pad input_ids with the tokenizer's pad_token_id
     """,
     IndexError,
 )
@@ -328,8 +328,8 @@ def padding_input_with_minus_hundred(shop):
 @mistake(
     """
     label 40 in column 'labels' is out of range: T5ForConditionalGeneration predicts 40 tokens, 0 to 39
-      why: it is in row 0 of the training set; the labels of this batch go from 3 to 40
-      fix: use the tokenizer the model was made for, or call model.resize_token_embeddings(len(tokenizer))
+      why: it is in row 0 of the training set; the labels of this batch range from 3 to 40
+      fix: use the model's own tokenizer, or call model.resize_token_embeddings(len(tokenizer))
     """,
     IndexError,
 )
@@ -339,9 +339,9 @@ def labels_beyond_the_vocabulary(shop):
 
 @mistake(
     """
-    labels have shape (4, 11), input_ids (4, 12): GPT2LMHeadModel wants a label for every token
-      why: labels are compared with what the model predicts at each place of input_ids
-      fix: make labels a copy of input_ids, with -100 where nothing is to be learnt; the model shifts them
+    labels have shape (4, 11), input_ids (4, 12): GPT2LMHeadModel expects one label per token
+      why: labels are compared with the prediction at each position of input_ids
+      fix: make labels a copy of input_ids, with -100 at positions to ignore; the model shifts them
     """,
     ValueError,
 )
@@ -354,7 +354,7 @@ def labels_shifted_by_hand(shop):
     """
     rows of 40 tokens in column 'input_ids' are too long: GPT2LMHeadModel has 32 positions
       why: the batch is input_ids (4, 40) int64, attention_mask (4, 40) int64, labels (4, 40) int64
-      fix: cut them when they are made: tokenizer(..., truncation=True, max_length=32)
+      fix: truncate them in the tokenizer: tokenizer(..., truncation=True, max_length=32)
     """,
     IndexError,
 )
@@ -366,7 +366,7 @@ def rows_too_long_for_gpt2(shop):
     """
     rows of 40 tokens in column 'input_ids' are too long: BertForSequenceClassification has 32 positions
       why: the batch is input_ids (4, 40) int64, attention_mask (4, 40) int64, labels (4,) int64
-      fix: cut them when they are made: tokenizer(..., truncation=True, max_length=32)
+      fix: truncate them in the tokenizer: tokenizer(..., truncation=True, max_length=32)
     """,
     RuntimeError,
 )
@@ -376,9 +376,9 @@ def rows_too_long_for_bert(shop):
 
 @mistake(
     """
-    column 'input_ids' is float32, and embeddings are looked up by integers
+    column 'input_ids' is float32, and embeddings are indexed by integers
       why: row 0 of the training set has [3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0]
-      fix: write integers into the data, or call input_ids.long() in forward
+      fix: store integers in the data, or call input_ids.long() in forward
     """,
     RuntimeError,
 )
@@ -392,8 +392,8 @@ def tokens_as_floats(shop):
 @mistake(
     """
     label 7 in column 'labels' is out of range: Net has 3 classes, 0 to 2
-      why: it is in row 2 of the training set; the labels of this batch go from 0 to 7
-      fix: give the last layer one output per class, or map the labels to the classes it has
+      why: it is in row 2 of the training set; the labels of this batch range from 0 to 7
+      fix: set the outputs of the last layer to the number of classes, or map the labels to the classes it has
     """,
     IndexError,
 )
@@ -403,9 +403,9 @@ def a_label_beyond_the_last_layer(shop):
 
 @mistake(
     """
-    column 'labels' holds floats (float32), and must hold numbers of classes (int64)
+    column 'labels' holds floats (float32), and must hold class indices (int64)
       why: cross_entropy in Net compares the predictions with them
-      fix: write int64 into the data (row 0 of the training set has 1.0), or call labels.long() in forward
+      fix: store int64 in the data (row 0 of the training set has 1.0), or call labels.long() in forward
     """,
     RuntimeError,
 )
@@ -423,7 +423,7 @@ class Scores(Net):
     """
     column 'labels' holds integers (int64), and must hold floats
       why: binary_cross_entropy_with_logits in Scores compares the predictions with them
-      fix: write floats into the data (row 0 of the training set has [1, 0, 1]), or call labels.float() in forward
+      fix: store floats in the data (row 0 of the training set has [1, 0, 1]), or call labels.float() in forward
     """,
     RuntimeError,
 )
@@ -439,9 +439,9 @@ class Flattened(Net):
 
 @mistake(
     """
-    column 'labels' and the predictions do not match in number
+    the shapes of column 'labels' and the predictions do not match
       why: cross_entropy compares logits (12, 1) with labels (4,)
-      fix: make them logits (rows, classes) and labels (rows,): see what view, reshape or squeeze does to them
+      fix: pass logits (rows, classes) and labels (rows,): check view, reshape and squeeze
     """,
     ValueError,
 )
@@ -451,9 +451,9 @@ def logits_flattened_too_far(shop):
 
 @mistake(
     """
-    column 'x' is 3 wide, and layer 'layer' of Net takes 4 numbers
+    column 'x' has 3 features, and layer 'layer' of Net takes 4
       why: the batch is x (4, 3) float32, labels (4,) int64
-      fix: make the layer nn.Linear(3, ...), or the rows of 'x' 4 wide
+      fix: use nn.Linear(3, ...), or rows of 'x' with 4 features
     """,
     RuntimeError,
 )
@@ -465,7 +465,7 @@ def features_of_another_width(shop):
     """
     column 'x' is int64, and layer 'layer' of Net computes in float32
       why: the batch is x (4, 4) int64, labels (4,) int64
-      fix: write float32 into the data, or call x.float() in forward
+      fix: store float32 in the data, or call x.float() in forward
     """,
     RuntimeError,
 )
@@ -477,7 +477,7 @@ def features_as_integers(shop):
     """
     column 'x' is float64, and layer 'layer' of Net computes in float32
       why: the batch is x (4, 4) float64, labels (4,) int64
-      fix: write float32 into the data, or call x.float() in forward
+      fix: store float32 in the data, or call x.float() in forward
     """,
     RuntimeError,
 )
@@ -499,7 +499,7 @@ class Picture(nn.Module):
     """
     column 'pixel_values' has 8 channels, and layer 'conv' of Picture takes 3
       why: it has shape (4, 8, 8, 3), read as (rows, channels, ...)
-      fix: bring the channels to the front: pixel_values.permute(0, 3, 1, 2)
+      fix: move the channels to dimension 1: pixel_values.permute(0, 3, 1, 2)
     """,
     RuntimeError,
 )
@@ -522,7 +522,7 @@ class Words(nn.Module):
     """
     12 in column 'word' is out of range: layer 'words' of Words has 10 embeddings, 0 to 9
       why: it is in row 3 of the training set
-      fix: map 'word' to 0..9, or make the layer larger
+      fix: map 'word' to 0..9, or enlarge the layer
     """,
     IndexError,
 )
@@ -534,7 +534,7 @@ def a_word_beyond_the_embeddings(shop):
     """
     Net.forward does not take 'extra'
       why: the batch has x, labels, extra; forward takes x, labels
-      fix: set remove_unused_columns=True, which leaves out 'extra'
+      fix: set remove_unused_columns=True, which drops 'extra'
     """,
     TypeError,
 )
@@ -566,7 +566,7 @@ class Silent(nn.Module):
 @mistake(
     """
     Silent.forward does not take 'labels'
-      why: the batch has labels, x; forward takes x, so there is no loss
+      why: the batch has labels, x; forward takes x: there is no loss
       fix: pass compute_loss_func=my_loss, or let forward take labels=None and return {'loss': ..., 'logits': ...}
     """,
     TypeError,
@@ -578,8 +578,8 @@ def a_model_without_labels_or_loss(shop):
 @mistake(
     """
     Net has no weights: its parameters are on the meta device
-      why: there are shapes, and no numbers, in layer.weight, layer.bias
-      fix: make it outside of torch.device('meta'), or fill it: model.to_empty(device='cpu'), load_state_dict
+      why: these parameters have shapes and no values: layer.weight, layer.bias
+      fix: create it outside of torch.device('meta'), or call model.to_empty(device='cpu') and load_state_dict
     """,
     NotImplementedError,
 )
@@ -615,9 +615,9 @@ class Tagger(nn.Module):
 
 @mistake(
     """
-    column 'labels' and the predictions do not match in number
+    the shapes of column 'labels' and the predictions do not match
       why: cross_entropy compares logits (4, 5, 3) with labels (4, 5)
-      fix: flatten both: logits.flatten(0, 1) and labels.flatten(); or put classes second: logits.transpose(1, 2)
+      fix: flatten both, logits.flatten(0, 1) and labels.flatten(), or move the classes: logits.transpose(1, 2)
     """,
     RuntimeError,
 )
@@ -627,9 +627,9 @@ def classes_in_the_last_dimension(shop):
 
 @mistake(
     """
-    column 'labels' and the predictions do not match in number
+    the shapes of column 'labels' and the predictions do not match
       why: cross_entropy compares logits (4, 3) with labels (4, 1)
-      fix: make them logits (rows, classes) and labels (rows,): see what view, reshape or squeeze does to them
+      fix: pass logits (rows, classes) and labels (rows,): check view, reshape and squeeze
     """,
     RuntimeError,
 )
@@ -640,8 +640,8 @@ def labels_in_a_column_of_one(shop):
 @mistake(
     """
     label 5 in column 'labels' is out of range: BertForSequenceClassification has 3 classes, 0 to 2
-      why: it is in row 1 of the training set; the labels of this batch go from 0 to 5
-      fix: give the model 6 classes or more, or map the labels to 0..2
+      why: it is in row 1 of the training set; the labels of this batch range from 0 to 5
+      fix: use a model with 6 classes or more, or map the labels to 0..2
     """,
     IndexError,
     RuntimeError,
@@ -666,7 +666,7 @@ def a_model_in_half_precision(shop):
     """
     column 'x' is a list, and must be a tensor
       why: the data_collator returned x list, labels (4,) int64
-      fix: let it make tensors of numbers: torch.tensor(...), and leave out 'x' if it holds none
+      fix: convert it in the data_collator: torch.tensor(...); drop 'x' if it holds no numbers
     """,
     TypeError,
 )
@@ -687,7 +687,7 @@ class Probabilities(Net):
     """
     ...
     ostinato: at step 1 of 4, rows 0, 1, 2, 3 of the training set: x (4, 4) float32, labels (4, 3) float32
-    ostinato: binary_cross_entropy takes probabilities; of logits, use binary_cross_entropy_with_logits
+    ostinato: binary_cross_entropy takes probabilities; for logits, use binary_cross_entropy_with_logits
     """,
     RuntimeError,
 )
@@ -708,7 +708,7 @@ class Normalised(Net):
     """
     ...
     ostinato: at step 3 of 4, row 8 of the training set: x (1, 4) float32, labels (1,) int64
-    ostinato: batch normalisation needs two rows: dataloader_drop_last=True leaves out a last batch of one
+    ostinato: batch normalization needs two rows: dataloader_drop_last=True drops a last batch of one row
     """,
     ValueError,
     steps=2,
@@ -731,7 +731,7 @@ class Recurrent(Net):
     """
     ...
     ostinato: at step 2 of 4, rows 4, 5, 6, 7 of the training set: x (4, 4) float32, labels (4,) int64
-    ostinato: something in the model is kept from the batch before: .detach() it
+    ostinato: the model keeps a tensor of the previous batch: call .detach() on it
     """,
     RuntimeError,
     steps=1,
@@ -746,7 +746,7 @@ def a_state_that_is_not_detached(shop):
 @mistake(
     """
     The model did not return a loss from the inputs, only the following keys: logits
-      why: the batch holds input_ids, attention_mask, and not 'labels'; column 'target' is left out: forward does not take it
+      why: the batch has input_ids, attention_mask, and not 'labels'; column 'target' is dropped: forward does not take it
       fix: rename 'target' to 'labels'
     """,  # noqa: E501
     ValueError,
@@ -758,7 +758,7 @@ def labels_called_target(shop):
 @mistake(
     """
     The model did not return a loss from the inputs, only the following keys: logits
-      why: the batch holds input_ids, attention_mask, and not 'labels'; column 'lables' is left out: forward does not take it
+      why: the batch has input_ids, attention_mask, and not 'labels'; column 'lables' is dropped: forward does not take it
       fix: rename 'lables' to 'labels'
     """,  # noqa: E501
     ValueError,
@@ -772,8 +772,8 @@ def labels_misspelt(shop):
 @mistake(
     """
     The model did not return a loss from the inputs, only the following keys: logits
-      why: the batch holds x, and not 'labels'
-      fix: give every row 'labels'
+      why: the batch has x, and not 'labels'
+      fix: add 'labels' to every row
     """,
     ValueError,
 )
@@ -784,8 +784,8 @@ def no_labels_at_all(shop):
 @mistake(
     """
     The model did not return a loss from the inputs, only the following keys: logits
-      why: the batch holds input_ids, attention_mask, and not 'labels'
-      fix: pass data_collator=DataCollatorForLanguageModeling(tokenizer, mlm=False), which makes the labels
+      why: the batch has input_ids, attention_mask, and not 'labels'
+      fix: pass data_collator=DataCollatorForLanguageModeling(tokenizer, mlm=False), which creates the labels
     """,
     ValueError,
 )
@@ -795,9 +795,9 @@ def no_labels_for_a_language_model(shop):
 
 @mistake(
     """
-    T5ForConditionalGeneration was given no labels, from which it makes its decoder's input
-      why: the batch holds input_ids, attention_mask, and not 'labels'
-      fix: give every row labels, the tokens of its target: tokenizer(text_target=...)['input_ids']
+    T5ForConditionalGeneration received no labels, from which it creates the decoder inputs
+      why: the batch has input_ids, attention_mask, and not 'labels'
+      fix: add labels to every row, the tokens of its target: tokenizer(text_target=...)['input_ids']
     """,
     ValueError,
 )
@@ -808,8 +808,8 @@ def no_labels_for_a_translation(shop):
 @mistake(
     """
     The model did not return a loss from the inputs, only the following keys: start_logits,end_logits
-      why: the batch holds input_ids, attention_mask, and not 'start_positions', 'end_positions'
-      fix: give every row 'start_positions', 'end_positions'
+      why: the batch has input_ids, attention_mask, and not 'start_positions', 'end_positions'
+      fix: add 'start_positions', 'end_positions' to every row
     """,
     ValueError,
 )
@@ -820,7 +820,7 @@ def no_spans_for_question_answering(shop):
 @mistake(
     """
     The model did not return a loss from the inputs, only the following keys: last_hidden_state,pooler_output
-      why: BertModel is a body without a head: it takes no labels and computes no loss
+      why: BertModel has no head: it takes no labels and computes no loss
       fix: use a model with a head, such as BertForSequenceClassification, or pass compute_loss_func=
     """,
     ValueError,
@@ -833,8 +833,8 @@ def a_body_without_a_head(shop):
 
 @mistake(
     """
-    compute_loss_func got labels=None: the batch has no labels
-      why: the batch holds x, and not 'labels'; column 'target' is left out: forward does not take it
+    compute_loss_func received labels=None: the batch has no labels
+      why: the batch has x, and not 'labels'; column 'target' is dropped: forward does not take it
       fix: rename 'target' to 'labels'
     """,
     TypeError,
@@ -848,8 +848,8 @@ def no_labels_for_a_loss_function(shop):
 
 @mistake(
     """
-    compute_loss_func got labels=None: the batch has no labels
-      why: column 'labels' is left out: Silent.forward does not take it
+    compute_loss_func received labels=None: the batch has no labels
+      why: column 'labels' is dropped: Silent.forward does not take it
       fix: set label_names=['labels'], which keeps it
     """,
     TypeError,
@@ -864,7 +864,7 @@ def labels_that_only_the_loss_function_takes(shop):
 @mistake(
     """
     The model did not return a loss from the inputs, only the following keys: logits
-      why: it received x; column 'labels' is left out: forward does not take it
+      why: it received x; column 'labels' is dropped: forward does not take it
       fix: let forward take labels=None and return {'loss': ..., 'logits': ...}
     """,
     ValueError,
@@ -880,7 +880,7 @@ def a_dict_without_a_loss_and_a_forward_without_labels(shop):
 @mistake(
     """
     compute_metrics would never be called: the batches of the evaluation set have no labels
-      why: they hold x; no parameter of Silent.forward is called after labels; column 'labels' is left out
+      why: they have x; no parameter of Silent.forward is named like labels; column 'labels' is dropped
       fix: set label_names=['labels']
     """,
     TypeError,
@@ -972,7 +972,7 @@ def a_loss_per_row(shop):
     """
     the loss does not depend on any trainable parameter
       why: it was computed inside torch.no_grad(), from .detach() or .item(), or from argmax, which has no gradient
-      fix: compute the loss from the logits themselves, where gradients are on
+      fix: compute the loss from the logits, with gradients enabled
     """,
     RuntimeError,
 )
@@ -984,7 +984,7 @@ def a_detached_loss(shop):
     """
     nothing to train: no parameter of Net is trainable
       why: all 2 have requires_grad=False
-      fix: unfreeze those that shall learn: for parameter in model.<part>.parameters(): parameter.requires_grad_(True)
+      fix: unfreeze the parameters to train: for parameter in model.<part>.parameters(): parameter.requires_grad_(True)
     """,
     RuntimeError,
 )
@@ -998,7 +998,7 @@ def everything_frozen(shop):
 @mistake(
     """
     the loss does not depend on any trainable parameter
-      why: gradient checkpointing cuts the graph when the embeddings it starts from are frozen
+      why: gradient checkpointing detaches the graph if the embeddings it starts from are frozen
       fix: call model.enable_input_require_grads(), or set gradient_checkpointing_kwargs={'use_reentrant': False}
     """,
     RuntimeError,
@@ -1079,7 +1079,7 @@ def training_step_returns_nothing(shop):
 @mistake(
     """
     compute_loss_func cannot be called: got an unexpected keyword argument 'num_items_in_batch'
-      why: it is called with (outputs, labels, num_items_in_batch=...), and is defined with (outputs, labels)
+      why: it is called with (outputs, labels, num_items_in_batch=...), and its signature is (outputs, labels)
       fix: define it as def loss(outputs, labels, num_items_in_batch=None): ...
     """,
     TypeError,
@@ -1092,7 +1092,7 @@ def a_loss_function_without_num_items(shop):
     """
     'dict' object has no attribute 'logits'
     ostinato: at step 1 of 4, rows 0, 1, 2, 3 of the training set: x (4, 4) float32, labels (4,) int64
-    ostinato: a model of your own returns a dict: write outputs['logits'] for outputs.logits
+    ostinato: the model returns a dict: use outputs['logits'] instead of outputs.logits
     """,
     AttributeError,
 )
@@ -1122,8 +1122,8 @@ def missing_values_in_the_data(shop):
 @mistake(
     """
     label 9 in column 'labels' is out of range: Net has 3 classes, 0 to 2
-      why: it is in row 5 of the evaluation set; the labels of this batch go from 0 to 9
-      fix: give the last layer one output per class, or map the labels to the classes it has
+      why: it is in row 5 of the evaluation set; the labels of this batch range from 0 to 9
+      fix: set the outputs of the last layer to the number of classes, or map the labels to the classes it has
     """,
     IndexError,
 )
@@ -1134,8 +1134,8 @@ def a_label_out_of_range_in_evaluation(shop):
 @mistake(
     """
     label 9 in column 'labels' is out of range: Net has 3 classes, 0 to 2
-      why: it is in row 5 of the evaluation set 'bad'; the labels of this batch go from 0 to 9
-      fix: give the last layer one output per class, or map the labels to the classes it has
+      why: it is in row 5 of the evaluation set 'bad'; the labels of this batch range from 0 to 9
+      fix: set the outputs of the last layer to the number of classes, or map the labels to the classes it has
     """,
     IndexError,
 )
@@ -1178,7 +1178,7 @@ def predictions_of_different_shapes(shop):
 @mistake(
     """
     compute_metrics would never be called: the batches of the evaluation set have no labels
-      why: they hold x, target; no parameter of Own.forward is called after labels
+      why: they have x, target; no parameter of Own.forward is named like labels
       fix: set label_names=['target']
     """,
     TypeError,
@@ -1195,7 +1195,7 @@ def evaluating_without_labels_although_there_are_some(shop):
 @mistake(
     """
     compute_metrics would never be called: the batches of the evaluation set have no labels
-      why: they hold x, labels; labels are looked for under 'lable'
+      why: they have x, labels; the labels are expected in 'lable'
       fix: set label_names=['labels']
     """,
     TypeError,
@@ -1211,7 +1211,7 @@ def label_names_that_name_nothing(shop):
 @mistake(
     """
     compute_metrics cannot be called: takes 0 positional arguments but 1 was given
-      why: it is given one EvalPrediction (predictions, label_ids), and defined with ()
+      why: it is called with one EvalPrediction (predictions, label_ids), and its signature is ()
       fix: define it as def compute_metrics(prediction): logits, labels = prediction; return {"accuracy": ...}
     """,
     TypeError,
@@ -1226,7 +1226,7 @@ def a_metric_without_arguments(shop):
 @mistake(
     """
     compute_metrics cannot be called: missing 1 required positional argument: 'labels'
-      why: it is given one EvalPrediction (predictions, label_ids), and defined with (predictions, labels)
+      why: it is called with one EvalPrediction (predictions, label_ids), and its signature is (predictions, labels)
       fix: define it as def compute_metrics(prediction): logits, labels = prediction; return {"accuracy": ...}
     """,
     TypeError,
@@ -1289,7 +1289,7 @@ def a_metric_with_numbers_for_names(shop):
 @mistake(
     """
     'tuple' object has no attribute 'argmax'
-    ostinato: compute_metrics (accuracy) was given predictions a tuple of (4, 3) float32, (4, 3) float32, label_ids (4,) int64
+    ostinato: compute_metrics (accuracy) received predictions a tuple of (4, 3) float32, (4, 3) float32, label_ids (4,) int64
     ostinato: predictions is a tuple of all outputs besides the loss; predictions[0] is the first
     """,  # noqa: E501
     AttributeError,
@@ -1304,7 +1304,7 @@ def a_metric_that_does_not_expect_a_tuple(shop):
 @mistake(
     """
     division by zero
-    ostinato: compute_metrics (ratio) was given predictions (6, 3) float32, label_ids (6,) int64
+    ostinato: compute_metrics (ratio) received predictions (6, 3) float32, label_ids (6,) int64
     """,
     ZeroDivisionError,
 )
@@ -1330,7 +1330,7 @@ def no_return_in_preprocess_logits(shop):
 @mistake(
     """
     preprocess_logits_for_metrics cannot be called: takes 1 positional argument but 2 were given
-      why: it is given (logits, labels) of each batch, and defined with (logits)
+      why: it is called with (logits, labels) of each batch, and its signature is (logits)
       fix: define it as def preprocess_logits_for_metrics(logits, labels): return logits.argmax(-1)
     """,
     TypeError,
@@ -1345,7 +1345,7 @@ def preprocess_logits_of_one_argument(shop):
 @mistake(
     """
     compute_metrics would never be called: the batches of the evaluation set have no labels
-      why: they hold x; labels are looked for under 'labels'; column 'target' is left out
+      why: they have x; the labels are expected in 'labels'; column 'target' is dropped
       fix: rename 'target' to 'labels'
     """,
     TypeError,
@@ -1396,7 +1396,7 @@ def a_metric_without_the_name_of_its_set(shop):
 @mistake(
     """
     metric_for_best_model='f1' is a list, and must be a number
-      why: compute_metrics returned [0.5, 0.25], which cannot be the best or the worst
+      why: compute_metrics returned [0.5, 0.25], which cannot be compared
       fix: return a float under this name, or name another metric
     """,
     TypeError,
@@ -1434,7 +1434,7 @@ def early_stopping_without_evaluation(shop):
 @mistake(
     """
     compute_metrics cannot be called: got an unexpected keyword argument 'compute_result'
-      why: it is given one EvalPrediction and compute_result=True or False (batch_eval_metrics=True), and defined with (prediction)
+      why: it is called with one EvalPrediction and compute_result=True or False (batch_eval_metrics=True), and its signature is (prediction)
       fix: define it as def compute_metrics(prediction, compute_result): ..., or set batch_eval_metrics=False
     """,  # noqa: E501
     TypeError,
@@ -1448,7 +1448,7 @@ def a_metric_that_does_not_expect_batches(shop):
     """
     metric_for_best_model='loss' is not among the evaluation's metrics
       why: an evaluation computes a loss from labels, and its batches have none, or the model returns none
-      fix: give the evaluation set labels, or name another metric
+      fix: add labels to the evaluation set, or name another metric
     """,
     KeyError,
 )
@@ -1530,7 +1530,7 @@ def test_what_is_safe_is_said(workshop: Workshop) -> None:
     assert said(caught.value).splitlines() == [
         "the cat pulled the plug",
         "ostinato: at step 4 of 8, rows 4, 5, 6, 7 of the training set: x (4, 4) float32, labels (4,) int64",
-        "ostinato: checkpoint-2 is whole: train(resume_from_checkpoint=True) goes on from there",
+        "ostinato: checkpoint-2 is complete: train(resume_from_checkpoint=True) resumes from it",
     ]
 
 
@@ -1548,7 +1548,7 @@ def test_a_mistake_after_hours_names_the_checkpoint_too(workshop: Workshop) -> N
     with pytest.raises(IndexError) as caught:
         workshop.fit(net(), data, save_strategy="steps", save_steps=1)
     assert said(caught.value).splitlines()[-1] == (
-        "ostinato: checkpoint-2 is whole: train(resume_from_checkpoint=True) goes on from there"
+        "ostinato: checkpoint-2 is complete: train(resume_from_checkpoint=True) resumes from it"
     )
 
 
@@ -1557,17 +1557,17 @@ def test_a_mistake_after_hours_names_the_checkpoint_too(workshop: Workshop) -> N
     [
         (
             {},
-            "per_device_train_batch_size=2 with gradient_accumulation_steps=2 gives the same updates with half the "
-            "batch in memory; gradient_checkpointing=True and bf16=True save more",
+            "per_device_train_batch_size=2 with gradient_accumulation_steps=2 computes the same updates with half the "
+            "rows in memory; gradient_checkpointing=True and bf16=True save more",
         ),
         (
             {"gradient_accumulation_steps": 4, "bf16": True},
-            "per_device_train_batch_size=2 with gradient_accumulation_steps=8 gives the same updates with half the "
-            "batch in memory; gradient_checkpointing=True saves more",
+            "per_device_train_batch_size=2 with gradient_accumulation_steps=8 computes the same updates with half the "
+            "rows in memory; gradient_checkpointing=True saves more",
         ),
         (
             {"per_device_train_batch_size": 1},
-            "a batch is one row already; gradient_checkpointing=True and bf16=True save more",
+            "the batch has only one row; gradient_checkpointing=True and bf16=True save more",
         ),
     ],
 )
@@ -1590,8 +1590,8 @@ def test_a_second_mistake_in_a_running_evaluation(workshop: Workshop) -> None:
         workshop.measured(metric, save_strategy="steps", save_steps=1)
     assert calls == [6, 6], "the rehearsal is not remembered"
     assert said(caught.value).splitlines()[1:] == [
-        "ostinato: compute_metrics (metric) was given predictions (6, 3) float32, label_ids (6,) int64",
-        "ostinato: checkpoint-2 is whole: train(resume_from_checkpoint=True) goes on from there",
+        "ostinato: compute_metrics (metric) received predictions (6, 3) float32, label_ids (6,) int64",
+        "ostinato: checkpoint-2 is complete: train(resume_from_checkpoint=True) resumes from it",
     ]
     assert len(our_frames(caught.value)) <= LIMIT
 

@@ -107,17 +107,17 @@ def _convert_accelerator_config(args: TrainingArguments) -> Iterator[ConfigError
 
 def _derive_output_dir(args: TrainingArguments) -> None:
     if args.output_dir is None:
-        args._record.derived(args, "output_dir", DEFAULT_OUTPUT_DIR, "it is not set")
+        args._record.set_derived(args, "output_dir", DEFAULT_OUTPUT_DIR, "it is not set")
         note_once(f"output_dir is not set: writing to {DEFAULT_OUTPUT_DIR!r}")
     args.output_dir = os.path.expanduser(str(args.output_dir))
 
 
 def _derive_evaluation(args: TrainingArguments) -> None:
     if args.eval_strategy != IntervalStrategy.NO and not args.do_eval:
-        args._record.derived(args, "do_eval", True, f"eval_strategy={str(args.eval_strategy)!r} evaluates")
+        args._record.set_derived(args, "do_eval", True, f"eval_strategy={str(args.eval_strategy)!r} evaluates")
     if args.eval_strategy == IntervalStrategy.STEPS and not args.eval_steps and args.logging_steps:
         because = "eval_strategy='steps' without eval_steps takes logging_steps"
-        args._record.derived(args, "eval_steps", args.logging_steps, because)
+        args._record.set_derived(args, "eval_steps", args.logging_steps, because)
         note_once(f"eval_steps is not set: evaluating every logging_steps={args.logging_steps}")
     if args.eval_delay is None:
         args.eval_delay = 0
@@ -135,12 +135,14 @@ def _convert_whole_steps(args: TrainingArguments) -> None:
 def _derive_best_metric(args: TrainingArguments) -> None:
     needs_metric = args.load_best_model_at_end or args.lr_scheduler_type in NEED_EVALUATION
     if needs_metric and args.metric_for_best_model is None:
-        args._record.derived(args, "metric_for_best_model", "loss", "a best model is requested without a metric")
+        args._record.set_derived(args, "metric_for_best_model", "loss", "a best model is requested without a metric")
         note_once("metric_for_best_model is not set: the evaluation loss is used")
     metric = args.metric_for_best_model
     if metric is not None and args.greater_is_better is None:
         ends = "ends" if metric.endswith("loss") else "does not end"
-        args._record.derived(args, "greater_is_better", not metric.endswith("loss"), f"{metric!r} {ends} in 'loss'")
+        args._record.set_derived(
+            args, "greater_is_better", not metric.endswith("loss"), f"{metric!r} {ends} in 'loss'"
+        )
         if args.greater_is_better:
             note_once(f"greater_is_better is not set: a higher {metric!r} counts as better")
 
@@ -161,7 +163,7 @@ def _derive_precision(args: TrainingArguments) -> None:
     """Read what `accelerate launch --mixed_precision bf16` sets in the environment."""
     requested = os.environ.get("ACCELERATE_MIXED_PRECISION", "no").lower()
     if requested in ("bf16", "fp16") and not (args.bf16 or args.fp16):
-        args._record.derived(args, requested, True, f"the launcher sets ACCELERATE_MIXED_PRECISION={requested}")
+        args._record.set_derived(args, requested, True, f"the launcher sets ACCELERATE_MIXED_PRECISION={requested}")
         note_once(f"ACCELERATE_MIXED_PRECISION={requested} is set: {requested}=True")
 
 
@@ -170,12 +172,12 @@ def _derive_compilation(args: TrainingArguments) -> None:
     requested = os.environ.get("ACCELERATE_DYNAMO_BACKEND", "no").lower()
     if requested != "no" and not args.torch_compile_backend:
         why = f"the launcher sets ACCELERATE_DYNAMO_BACKEND={requested}"
-        args._record.derived(args, "torch_compile_backend", requested, why)
+        args._record.set_derived(args, "torch_compile_backend", requested, why)
         note_once(f"ACCELERATE_DYNAMO_BACKEND={requested} is set: torch_compile=True")
     if (args.torch_compile_backend or args.torch_compile_mode) and not args.torch_compile:
-        args._record.derived(args, "torch_compile", True, "a backend or a mode is given")
+        args._record.set_derived(args, "torch_compile", True, "a backend or a mode is given")
     if args.torch_compile and not args.torch_compile_backend:
-        args._record.derived(args, "torch_compile_backend", "inductor", "torch's own compiler")
+        args._record.set_derived(args, "torch_compile_backend", "inductor", "torch's own compiler")
 
 
 def _derive_token_counting(args: TrainingArguments) -> None:
@@ -186,9 +188,9 @@ def _derive_token_counting(args: TrainingArguments) -> None:
 def _derive_progress(args: TrainingArguments) -> None:
     if args.disable_tqdm is None:
         quiet = logger.getEffectiveLevel() > logging.WARNING
-        args._record.derived(args, "disable_tqdm", quiet, "bars, unless the log level is above warning")
+        args._record.set_derived(args, "disable_tqdm", quiet, "bars, unless the log level is above warning")
 
 
 def _derive_pinning(args: TrainingArguments) -> None:
     if args.device.type == "cpu" and args.dataloader_pin_memory:
-        args._record.derived(args, "dataloader_pin_memory", False, "there is no device to copy to")
+        args._record.set_derived(args, "dataloader_pin_memory", False, "there is no device to copy to")

@@ -17,7 +17,7 @@ from .extras import EXTRAS, PREFIX, ArgumentFields, take_extras
 from .fields.extensions import Extras
 from .name_suggestion import suggest_name
 from .provenance import GIVEN, Origin, Record
-from .renamed_arguments import OLD_ARGUMENTS, Old, translate
+from .renamed_arguments import OLD_ARGUMENTS, OldArgument, translate
 from .secrets import format_argument
 
 
@@ -105,7 +105,7 @@ def _accepts_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
     return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
-def _get_old_names(parameters: Mapping[str, inspect.Parameter]) -> dict[str, Old]:
+def _get_old_names(parameters: Mapping[str, inspect.Parameter]) -> dict[str, OldArgument]:
     """Return the old names, without those that a subclass uses for arguments of its own."""
     return {name: old for name, old in OLD_ARGUMENTS.items() if name not in parameters}
 

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 # Names in other libraries that are too different from ours to be found by similarity.
-_ELSEWHERE = {
+_OTHER_LIBRARY_NAMES = {
     "batch_size": "per_device_train_batch_size",
     "train_batch_size": "per_device_train_batch_size",
     "per_device_batch_size": "per_device_train_batch_size",
@@ -39,7 +39,7 @@ def suggest_name(name: str, names: Iterable[str]) -> str | None:
     ('learning_rate', 'num_train_epochs', None)
     """
     known, lower = list(names), name.lower()
-    if _ELSEWHERE.get(lower) in known:
-        return _ELSEWHERE[lower]
+    if _OTHER_LIBRARY_NAMES.get(lower) in known:
+        return _OTHER_LIBRARY_NAMES[lower]
     near = difflib.get_close_matches(lower, known, n=1)
     return near[0] if near else None

@@ -32,7 +32,7 @@ DataClassType = type[Any]
 
 _ABSENT: Any = type("Absent", (), {"__repr__": lambda self: "<not given>"})()
 _EXTRAS_HELP = f"Arguments that transformers does not have. Each can be written with the prefix {PREFIX} too."
-_PASSED_ON = ("choices", "metavar", "nargs", "const", "action")
+_ARGPARSE_KEYWORDS = ("choices", "metavar", "nargs", "const", "action")
 
 
 class NotADataclassError(ConfigError, TypeError):
@@ -348,7 +348,7 @@ class HfArgumentParser(argparse.ArgumentParser):
                 continue
             option = self._options[field.name]
             value = self._get_option_default(option)
-            if _has_no_default(field) or not _same(value, option.default):
+            if _has_no_default(field) or not _is_same(value, option.default):
                 keywords[field.name] = value
         return keywords
 
@@ -534,7 +534,7 @@ def _has_no_default(field: dataclasses.Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
-def _same(value: Any, default: Any) -> bool:
+def _is_same(value: Any, default: Any) -> bool:
     return value is default or (type(value) is type(default) and value == default)
 
 
@@ -557,7 +557,7 @@ def _list_spellings(name: str) -> list[str]:
 
 def _build_keywords(metadata: Mapping[str, Any], reading: Reading, default: Any) -> dict[str, Any]:
     """Return the keywords of `add_argument` for one field."""
-    keywords: dict[str, Any] = {name: metadata[name] for name in _PASSED_ON if name in metadata}
+    keywords: dict[str, Any] = {name: metadata[name] for name in _ARGPARSE_KEYWORDS if name in metadata}
     keywords["type"] = reading.read
     if reading.choices is not None:
         keywords["choices"] = reading.choices

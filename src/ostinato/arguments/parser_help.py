@@ -13,8 +13,8 @@ from typing import Any
 from .parser_types import string_to_bool
 
 _DEFAULT_ALONE = "(default: %(default)s)"
-_FEW = 20  # options: with more, the usage would fill the screen
-_SHORT = 60  # characters of choices beside an option; longer ones are listed in its text
+_MAX_USAGE_OPTIONS = 20  # options: with more, the usage would fill the screen
+_MAX_CHOICES_LENGTH = 60  # characters of choices beside an option; longer ones are listed in its text
 _PERCENT = re.compile(r"%%|%(?!\((prog|default|type|choices|dest|metavar|nargs|const)\)s)")
 
 
@@ -22,7 +22,7 @@ class OptionHelp(argparse.ArgumentDefaultsHelpFormatter):
     """A formatter that shows one spelling of every option with its default, and required options in the usage."""
 
     def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: Any = None) -> None:
-        if usage is None and len(actions) > _FEW:
+        if usage is None and len(actions) > _MAX_USAGE_OPTIONS:
             needed = [
                 f"{action.option_strings[0]} ..." for action in actions if action.option_strings and action.required
             ]
@@ -66,7 +66,7 @@ class OptionHelp(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def _has_many_choices(action: argparse.Action) -> bool:
-    return action.choices is not None and len(",".join(map(str, action.choices))) > _SHORT
+    return action.choices is not None and len(",".join(map(str, action.choices))) > _MAX_CHOICES_LENGTH
 
 
 def _drop_dashed(options: Sequence[str]) -> list[str]:

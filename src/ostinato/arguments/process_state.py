@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .training_args import TrainingArguments
 
 
-class ProcessFacts:
+class ProcessState:
     """A view of the arguments, without state of its own.
 
     >>> TrainingArguments("out", use_cpu=True).distributed_state.num_processes  # doctest: +SKIP

@@ -45,7 +45,7 @@ class Record:
         for name in self._find_differing(args, self.settled):
             self.origins[name] = CHANGED
 
-    def derived(self, args: TrainingArguments, name: str, value: Any, because: str) -> None:
+    def set_derived(self, args: TrainingArguments, name: str, value: Any, because: str) -> None:
         """Set an argument to what follows from others."""
         setattr(args, name, value)
         self.origins[name] = Origin("derived", because)
@@ -55,7 +55,7 @@ class Record:
         self.settled = get_values(args)
         self.problems = []
 
-    def origin(self, args: TrainingArguments, name: str) -> Origin:
+    def get_origin(self, args: TrainingArguments, name: str) -> Origin:
         """Return where the present value of an argument comes from."""
         return CHANGED if name in self._find_differing(args, self.settled) else self.origins.get(name, DEFAULT)
 
@@ -67,7 +67,7 @@ class Record:
     @staticmethod
     def _find_differing(args: TrainingArguments, before: Mapping[str, Any]) -> list[str]:
         now = get_values(args)
-        return [name for name, value in before.items() if not _same(now[name], value)]
+        return [name for name, value in before.items() if not _is_same(now[name], value)]
 
 
 def get_values(args: TrainingArguments) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def get_values(args: TrainingArguments) -> dict[str, Any]:
     return {one.name: getattr(args, one.name, None) for one in fields(args) if one.init}
 
 
-def _same(one: Any, other: Any) -> bool:
+def _is_same(one: Any, other: Any) -> bool:
     if one is other:
         return True
     try:

@@ -24,7 +24,7 @@ Given = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Old:
+class OldArgument:
     """One old argument."""
 
     kind: Any  # its type, for the parser
@@ -43,7 +43,7 @@ class Translation:
     problems: list[ConfigError]
 
 
-def translate(given: Mapping[str, Any], old_names: Mapping[str, Old]) -> Translation:
+def translate(given: Mapping[str, Any], old_names: Mapping[str, OldArgument]) -> Translation:
     """Translate the old names of a call.
 
     >>> translation = translate({"evaluation_strategy": "epoch", "no_cuda": True}, OLD_ARGUMENTS)
@@ -84,7 +84,7 @@ def read_old(args: TrainingArguments, name: str) -> Any:
 # --- kinds of translations ------------------------------------------------------------------------------------------
 
 
-def _set(given: Given, name: str, value: Any, *, old: str) -> None:
+def _set_present(given: Given, name: str, value: Any, *, old: str) -> None:
     """Set the present argument; raise if it was given another value."""
     if name in given and given[name] != value:
         raise ConfigError(
@@ -95,43 +95,47 @@ def _set(given: Given, name: str, value: Any, *, old: str) -> None:
     given[name] = value
 
 
-def _renamed(old: str, new: str, kind: Any, default: Any = None, *, reads: bool = True) -> tuple[str, Old]:
+def _declare_renamed(
+    old: str, new: str, kind: Any, default: Any = None, *, reads: bool = True
+) -> tuple[str, OldArgument]:
     def put(value: Any, given: Given) -> str:
-        _set(given, new, value, old=old)
+        _set_present(given, new, value, old=old)
         return f"{old} is now {new}"
 
     def read(args: TrainingArguments) -> Any:
         return getattr(args, new) if reads else default
 
-    return old, Old(kind, default, put, read)
+    return old, OldArgument(kind, default, put, read)
 
 
-def _switch(old: str, new: str, value: Any, read: Callable[[TrainingArguments], bool]) -> tuple[str, Old]:
+def _declare_switch(
+    old: str, new: str, value: Any, read: Callable[[TrainingArguments], bool]
+) -> tuple[str, OldArgument]:
     """Translate `adafactor=True` to `optim="adafactor"`; False has no effect."""
 
     def put(on: Any, given: Given) -> str:
-        _set(given, new, value, old=f"{old}=True")
+        _set_present(given, new, value, old=f"{old}=True")
         return f"{old}=True is now {new}={value!r}"
 
-    return old, Old(bool, False, put, read)
+    return old, OldArgument(bool, False, put, read)
 
 
-def _refused(old: str, kind: Any, default: Any, why: str, fix: str) -> tuple[str, Old]:
+def _declare_refused(old: str, kind: Any, default: Any, why: str, fix: str) -> tuple[str, OldArgument]:
     def put(value: Any, given: Given) -> str:
         raise NotSupportedError(f"{old}={value!r} is not supported", why, fix)
 
-    return old, Old(kind, default, put)
+    return old, OldArgument(kind, default, put)
 
 
-def _needless(old: str, kind: Any, default: Any, line: str) -> tuple[str, Old]:
+def _declare_ineffective(old: str, kind: Any, default: Any, line: str) -> tuple[str, OldArgument]:
     """Accept an old name that has no effect any more, with a notice."""
-    return old, Old(kind, default, lambda value, given: f"{old}={value!r}: {line}")
+    return old, OldArgument(kind, default, lambda value, given: f"{old}={value!r}: {line}")
 
 
 # --- single translations --------------------------------------------------------------------------------------------
 
 
-def _warmup_ratio(share: Any, given: Given) -> str:
+def _translate_warmup_ratio(share: Any, given: Given) -> str:
     if not isinstance(share, (int, float)) or not 0 <= share <= 1:
         raise ConfigError(
             what=f"warmup_ratio={share!r} is not a number from 0 to 1",
@@ -145,25 +149,25 @@ def _warmup_ratio(share: Any, given: Given) -> str:
     return f"warmup_ratio={share} is now warmup_steps={share} (below 1 it is a fraction of all steps)"
 
 
-def _include_inputs(on: Any, given: Given) -> str:
+def _translate_include_inputs(on: Any, given: Given) -> str:
     wanted = given.get("include_for_metrics") or []
     given["include_for_metrics"] = wanted if "inputs" in wanted else [*wanted, "inputs"]
     return "include_inputs_for_metrics=True is now include_for_metrics=['inputs']"
 
 
-def _hub_name(value: Any, given: Given) -> str:
+def _translate_hub_name(value: Any, given: Given) -> str:
     organization = (given.get("hub_model_id") or "").rpartition("/")[0]  # which an old name may have set before
     given["hub_model_id"] = f"{organization}/{value}" if organization and "/" not in value else value
     return "push_to_hub_model_id is now hub_model_id"
 
 
-def _hub_organization(value: Any, given: Given) -> str:
+def _translate_hub_organization(value: Any, given: Given) -> str:
     name = given.get("hub_model_id") or Path(given.get("output_dir") or "model").name
     given["hub_model_id"] = f"{value}/{name.rpartition('/')[2]}"
     return "push_to_hub_organization is now part of hub_model_id: 'organization/name'"
 
 
-def _into_accelerator_config(old: str) -> tuple[str, Old]:
+def _declare_accelerator_option(old: str) -> tuple[str, OldArgument]:
     def put(value: Any, given: Given) -> str:
         config = given.get("accelerator_config") or {}
         if not isinstance(config, dict):
@@ -175,10 +179,10 @@ def _into_accelerator_config(old: str) -> tuple[str, Old]:
         given["accelerator_config"] = {**config, old: value}
         return f"{old} is now part of accelerator_config"
 
-    return old, Old(bool | None, None, put)
+    return old, OldArgument(bool | None, None, put)
 
 
-def _backend(old: str) -> tuple[str, Old]:
+def _declare_backend(old: str) -> tuple[str, OldArgument]:
     """Accept the names of torch's autocast, and refuse apex."""
 
     def put(value: Any, given: Given) -> str:
@@ -196,10 +200,10 @@ def _backend(old: str) -> tuple[str, Old]:
             )
         return f"{old}={value!r}: mixed precision always uses torch's autocast"
 
-    return old, Old(str, "auto", put)
+    return old, OldArgument(str, "auto", put)
 
 
-def _logging_dir(value: Any, given: Given) -> str:
+def _translate_logging_dir(value: Any, given: Given) -> str:
     return f"logging_dir={str(value)!r} is used by report_to='tensorboard', as is TENSORBOARD_LOGGING_DIR"
 
 
@@ -208,29 +212,29 @@ def get_given_logging_dir(args: Any) -> str | None:
     return getattr(args, "_record", None) and args._record.kept.get("logging_dir")
 
 
-def _logging_dir_of(args: TrainingArguments) -> str:
+def _get_logging_dir(args: TrainingArguments) -> str:
     return args._record.kept.get("logging_dir") or os.path.join(args.output_dir or "", "runs")
 
 
-def _tokens_per_second(on: Any, given: Given) -> str:
+def _translate_tokens_per_second(on: Any, given: Given) -> str:
     if given.get("include_num_input_tokens_seen", "no") in ("no", False):
         given["include_num_input_tokens_seen"] = "all"
     return "include_tokens_per_second=True is now include_num_input_tokens_seen='all'"
 
 
-_XLA = "TPUs are not supported: nothing is compiled by XLA"
+_NO_TPUS = "TPUs are not supported: nothing is compiled by XLA"
 
-OLD_ARGUMENTS: dict[str, Old] = dict(
+OLD_ARGUMENTS: dict[str, OldArgument] = dict(
     [
-        _renamed("evaluation_strategy", "eval_strategy", IntervalStrategy | str),
-        _renamed("no_cuda", "use_cpu", bool, False),
-        _renamed("per_gpu_train_batch_size", "per_device_train_batch_size", int | None, reads=False),
-        _renamed("per_gpu_eval_batch_size", "per_device_eval_batch_size", int | None, reads=False),
-        _renamed("push_to_hub_token", "hub_token", str | None),
-        _renamed("xpu_backend", "ddp_backend", str | None),
-        _renamed("torchdynamo", "torch_compile_backend", str | None),
-        _switch("adafactor", "optim", "adafactor", lambda args: args.optim == "adafactor"),
-        _switch(
+        _declare_renamed("evaluation_strategy", "eval_strategy", IntervalStrategy | str),
+        _declare_renamed("no_cuda", "use_cpu", bool, False),
+        _declare_renamed("per_gpu_train_batch_size", "per_device_train_batch_size", int | None, reads=False),
+        _declare_renamed("per_gpu_eval_batch_size", "per_device_eval_batch_size", int | None, reads=False),
+        _declare_renamed("push_to_hub_token", "hub_token", str | None),
+        _declare_renamed("xpu_backend", "ddp_backend", str | None),
+        _declare_renamed("torchdynamo", "torch_compile_backend", str | None),
+        _declare_switch("adafactor", "optim", "adafactor", lambda args: args.optim == "adafactor"),
+        _declare_switch(
             "group_by_length",
             "train_sampling_strategy",
             "group_by_length",
@@ -238,64 +242,77 @@ OLD_ARGUMENTS: dict[str, Old] = dict(
         ),
         (
             "warmup_ratio",
-            Old(float | None, 0.0, _warmup_ratio, lambda a: a.warmup_steps if a.warmup_steps < 1 else 0.0),
+            OldArgument(
+                float | None, 0.0, _translate_warmup_ratio, lambda a: a.warmup_steps if a.warmup_steps < 1 else 0.0
+            ),
         ),
         (
             "include_inputs_for_metrics",
-            Old(bool, False, _include_inputs, lambda args: "inputs" in args.include_for_metrics),
+            OldArgument(bool, False, _translate_include_inputs, lambda args: "inputs" in args.include_for_metrics),
         ),
         (
             "include_tokens_per_second",
-            Old(bool, False, _tokens_per_second, lambda args: args.include_num_input_tokens_seen != "no"),
-        ),
-        ("push_to_hub_model_id", Old(str | None, None, _hub_name, lambda args: args.hub_model_id)),
-        (
-            "push_to_hub_organization",
-            Old(
-                str | None, None, _hub_organization, lambda args: (args.hub_model_id or "").rpartition("/")[0] or None
+            OldArgument(
+                bool, False, _translate_tokens_per_second, lambda args: args.include_num_input_tokens_seen != "no"
             ),
         ),
-        _into_accelerator_config("dispatch_batches"),
-        _into_accelerator_config("split_batches"),
-        _backend("fp16_backend"),
-        _backend("half_precision_backend"),
-        ("logging_dir", Old(str | None, None, _logging_dir, _logging_dir_of)),
-        _needless("fp16_opt_level", str, "O1", "no effect; it was a setting of apex"),
-        _needless("use_mps_device", bool, False, "an Apple GPU is used if there is one"),
-        _needless("overwrite_output_dir", bool, False, "the content of output_dir is kept; leave it out"),
-        _needless("save_safetensors", bool, True, "weights are always saved as safetensors, tied ones included"),
-        _needless("use_legacy_prediction_loop", bool, False, "there is only one evaluation loop"),
-        _refused("jit_mode_eval", bool, False, "nothing is traced by TorchScript", "set torch_compile=True"),
-        _refused("use_ipex", bool, False, "Intel's extension is not used", "leave it out; use bf16=True"),
-        _refused("tpu_num_cores", int | None, None, _XLA, "leave it out, and train on CPU, CUDA, XPU or MPS"),
-        _refused("tpu_metrics_debug", bool, False, _XLA, "leave it out, and train on CPU, CUDA, XPU or MPS"),
-        _refused(
+        ("push_to_hub_model_id", OldArgument(str | None, None, _translate_hub_name, lambda args: args.hub_model_id)),
+        (
+            "push_to_hub_organization",
+            OldArgument(
+                str | None,
+                None,
+                _translate_hub_organization,
+                lambda args: (args.hub_model_id or "").rpartition("/")[0] or None,
+            ),
+        ),
+        _declare_accelerator_option("dispatch_batches"),
+        _declare_accelerator_option("split_batches"),
+        _declare_backend("fp16_backend"),
+        _declare_backend("half_precision_backend"),
+        ("logging_dir", OldArgument(str | None, None, _translate_logging_dir, _get_logging_dir)),
+        _declare_ineffective("fp16_opt_level", str, "O1", "no effect; it was a setting of apex"),
+        _declare_ineffective("use_mps_device", bool, False, "an Apple GPU is used if there is one"),
+        _declare_ineffective("overwrite_output_dir", bool, False, "the content of output_dir is kept; leave it out"),
+        _declare_ineffective(
+            "save_safetensors", bool, True, "weights are always saved as safetensors, tied ones included"
+        ),
+        _declare_ineffective("use_legacy_prediction_loop", bool, False, "there is only one evaluation loop"),
+        _declare_refused("jit_mode_eval", bool, False, "nothing is traced by TorchScript", "set torch_compile=True"),
+        _declare_refused("use_ipex", bool, False, "Intel's extension is not used", "leave it out; use bf16=True"),
+        _declare_refused(
+            "tpu_num_cores", int | None, None, _NO_TPUS, "leave it out, and train on CPU, CUDA, XPU or MPS"
+        ),
+        _declare_refused(
+            "tpu_metrics_debug", bool, False, _NO_TPUS, "leave it out, and train on CPU, CUDA, XPU or MPS"
+        ),
+        _declare_refused(
             "past_index",
             int,
             -1,
             "no state is passed from one batch to the next",
             "override compute_loss and keep outputs[past_index] there",
         ),
-        _refused("sharded_ddp", str, "", DATA_PARALLEL_ONLY, f"leave it out and {USE_DATA_PARALLEL}"),
-        _refused("fsdp_min_num_params", int, 0, DATA_PARALLEL_ONLY, f"leave it out and {USE_DATA_PARALLEL}"),
-        _refused(
+        _declare_refused("sharded_ddp", str, "", DATA_PARALLEL_ONLY, f"leave it out and {USE_DATA_PARALLEL}"),
+        _declare_refused("fsdp_min_num_params", int, 0, DATA_PARALLEL_ONLY, f"leave it out and {USE_DATA_PARALLEL}"),
+        _declare_refused(
             "fsdp_transformer_layer_cls_to_wrap",
             str | None,
             None,
             DATA_PARALLEL_ONLY,
             f"leave it out and {USE_DATA_PARALLEL}",
         ),
-        _refused(
+        _declare_refused(
             "tp_size", int | None, 0, "models are not divided among processes", f"leave it out and {USE_DATA_PARALLEL}"
         ),
-        _refused(
+        _declare_refused(
             "mp_parameters",
             str,
             "",
             "SageMaker's model parallelism is not supported",
             f"leave it out and {USE_DATA_PARALLEL}",
         ),
-        _refused(
+        _declare_refused(
             "ray_scope",
             str | None,
             "last",

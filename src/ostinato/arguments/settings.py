@@ -81,12 +81,12 @@ class LoaderSettings:
     seed: int | None  # `data_seed`; None: the current global seed, as in transformers
     rank: int
     world_size: int
-    by_windows: bool = False  # group_by_length sorts window by window, without a look at all lengths
+    by_windows: bool = False  # group_by_length sorts window by window, without reading all lengths
     window: int | None = None  # how many batches are sorted at a time; None: chosen
     max_tokens: int | None = None  # of a training batch, padding included; None: batches are counted in rows
     skips_bad_rows: bool = False  # training rows that cannot be read are left out
-    splits_by_length: bool = False  # the rows of an optimizer step are cut into micro-batches by length
-    packs: bool = False  # training rows are laid end to end
+    splits_by_length: bool = False  # the rows of an optimizer step are split into micro-batches by length
+    packs: bool = False  # training rows are concatenated
     accumulation: int = 1  # micro-batches per optimizer step
 
     @classmethod
@@ -288,8 +288,8 @@ class SaveSettings:
     only_model: bool
     total_limit: int | None
     writes_here: bool  # this process writes the files that exist once
-    for_transformers: bool  # also the files by which transformers goes on
-    errors: str  # of the disk: warn goes on, raise ends the run
+    for_transformers: bool  # also the files from which transformers resumes
+    errors: str  # of the disk: "warn" continues, "raise" ends the run
     rank: int = 0
     world_size: int = 1
     load_best_at_end: bool = False
@@ -365,7 +365,7 @@ class JournalSettings:
 
 @dataclass(frozen=True)
 class BatchSettings:
-    """What decides how a batch is made and computed, for explaining one."""
+    """The settings that determine how a batch is made and computed, for explaining one."""
 
     removes_columns: bool
     packs: bool
@@ -423,7 +423,7 @@ class DryRunSettings:
 
     evaluates: bool  # during training
     evaluates_first: bool
-    batch_metrics: bool  # metrics are summed up over calls, which cannot be taken back
+    batch_metrics: bool  # metrics accumulate over calls, which cannot be undone
     best_metric: str | None
     train_batch_size: int
     eval_batch_size: int
@@ -446,7 +446,7 @@ class DryRunSettings:
 
 @dataclass(frozen=True)
 class RunPlanSettings:
-    """What decides the length, the schedule and the events of a run."""
+    """The settings that determine the length, the schedule and the events of a run."""
 
     train_batch_size: int
     eval_batch_size: int
@@ -466,7 +466,7 @@ class RunPlanSettings:
     report_to: tuple[str, ...]
     best_metric: str
     loads_best: bool
-    arguments: Mapping[str, Any]  # those that a plan names, as they stand
+    arguments: Mapping[str, Any]  # those that a plan names, with their present values
 
     @classmethod
     def of(cls, args: TrainingArguments) -> RunPlanSettings:
@@ -489,11 +489,11 @@ class RunPlanSettings:
             report_to=(args.report_to,) if isinstance(args.report_to, str) else tuple(args.report_to or ()),
             best_metric=args.metric_for_best_model or "loss",
             loads_best=args.load_best_model_at_end,
-            arguments={name: _plain(getattr(args, name)) for name in _NAMED_IN_PLANS},
+            arguments={name: _to_plain(getattr(args, name)) for name in _PLAN_ARGUMENTS},
         )
 
 
-_NAMED_IN_PLANS = (
+_PLAN_ARGUMENTS = (
     "max_steps", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps",
     "train_sampling_strategy", "split_by_length", "optim", "learning_rate", "lr_scheduler_type", "warmup_steps",
     "weight_decay", "max_grad_norm", "bf16", "fp16", "gradient_checkpointing", "torch_compile", "eval_strategy",
@@ -503,17 +503,17 @@ _NAMED_IN_PLANS = (
 )  # fmt: skip
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
-def arguments_json(args: TrainingArguments) -> str:
+def format_arguments_json(args: TrainingArguments) -> str:
     """Return every argument as JSON text, as it is saved beside a model."""
     return args.to_json_string()
 
 
 def _parse_options(text: str | None) -> dict[str, str]:
-    """`"a=1, b=x"` as a dict; values stay strings, the optimizer knows their types."""
+    """Return `"a=1, b=x"` as a dict; values stay strings, the optimizer knows their types."""
     if not text:
         return {}
     options = {}

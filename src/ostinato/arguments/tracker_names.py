@@ -25,7 +25,7 @@ KNOWN: dict[str, tuple[str | None, str]] = {
     "swanlab": ("swanlab", "swanlab"),
 }
 # Trackers of transformers that are not supported.
-ELSEWHERE = ("azure_ml", "codecarbon", "dagshub", "flyte", "kubeflow")
+UNSUPPORTED = ("azure_ml", "codecarbon", "dagshub", "flyte", "kubeflow")
 
 
 class TrackerMissing(ConfigError, RuntimeError):
@@ -58,7 +58,7 @@ def find_problem(name: object) -> ConfigError | None:
     """Return what is wrong with a name in `report_to`; None if there is such a tracker, installed or not."""
     if name in KNOWN or name in find_third_party():
         return None
-    if name in ELSEWHERE:
+    if name in UNSUPPORTED:
         return NotSupportedError(
             what=f"report_to={name!r} is not supported",
             why="there is no callback for it",

@@ -18,7 +18,7 @@ import torch
 
 from ..core.choices import HubStrategy, IntervalStrategy, OptimizerNames, ParallelMode, SaveStrategy, SchedulerType
 from ..core.errors import ConfigError, NotSupportedError
-from ..core.notices import LEVELS, let_replicas_speak, logger
+from ..core.notices import LEVELS, logger, show_notices_of_all_processes
 from ..core.world import World, wait_for_everyone
 from .derive import derive
 from .describe import describe_arguments, format_descriptions
@@ -31,7 +31,7 @@ from .fields.hardware import DeviceArguments, MemoryArguments, ParallelismArgume
 from .fields.optimization import GradientArguments, OptimizerArguments, RunArguments, ScheduleArguments
 from .fields.reporting import LoggingArguments, ScriptArguments
 from .metaclass import ArgumentsType
-from .process_state import ProcessFacts
+from .process_state import ProcessState
 from .provenance import Record
 from .renamed_arguments import OLD_ARGUMENTS, read_old, write_old
 from .secrets import is_secret, redact
@@ -244,9 +244,9 @@ class TrainingArguments(
         return World.from_environment().local_rank
 
     @property
-    def distributed_state(self) -> ProcessFacts:
+    def distributed_state(self) -> ProcessState:
         """Return the same facts under the names of accelerate's state."""
-        return ProcessFacts(self)
+        return ProcessState(self)
 
     @property
     def place_model_on_device(self) -> bool | None:
@@ -336,7 +336,7 @@ class TrainingArguments(
         if level is not None and (self.should_log or self._record.origins.get("log_level_replica")):
             logger.setLevel(level)
             if not self.should_log:  # only if given: otherwise every process would print every line
-                let_replicas_speak()
+                show_notices_of_all_processes()
 
     def get_warmup_steps(self, num_training_steps: int) -> int:
         """Return the number of warmup steps.

@@ -42,7 +42,7 @@ def processes_missing(ranks: Sequence[int], seconds: float) -> ProcessesMissingE
     )
 
 
-def tokenizer_twice() -> WrongTypeError:
+def duplicate_tokenizer() -> WrongTypeError:
     return WrongTypeError(
         what="processing_class and tokenizer are both given",
         why="tokenizer is the old name of processing_class",
@@ -50,7 +50,7 @@ def tokenizer_twice() -> WrongTypeError:
     )
 
 
-def model_init_takes(count: int) -> ConfigError:
+def wrong_model_init_signature(count: int) -> ConfigError:
     return ConfigError(
         what="model_init should have 0 or 1 argument",
         why=f"it has {count}; it is called without arguments, or with the trial of a search",
@@ -66,7 +66,7 @@ def model_init_returns_nothing() -> ConfigError:
 
 def no_gradient_checkpointing(model: Any) -> ConfigError:
     return ConfigError(
-        what=f"gradient_checkpointing=True, but {type(model).__name__} cannot do it",
+        what=f"gradient_checkpointing=True, but {type(model).__name__} does not support it",
         why="the model has no gradient_checkpointing_enable()",
         fix="wrap its blocks in torch.utils.checkpoint.checkpoint yourself, or unset the argument",
     )
@@ -107,15 +107,15 @@ def no_such_metric(name: str, metrics: Mapping[str, Any]) -> NoSuchMetricError:
 def no_checkpoint(directory: Path, damaged: Sequence[str] = ()) -> CheckpointError:
     return CheckpointError(
         what=f"No valid checkpoint found in output directory ({directory})",
-        why="resume_from_checkpoint=True takes the newest whole checkpoint-N directory, and "
+        why="resume_from_checkpoint=True takes the newest complete checkpoint-N directory, and "
         + (f"all are damaged: {'; '.join(damaged)}" if damaged else "there is none"),
-        fix="name another checkpoint: resume_from_checkpoint=PATH; or start afresh with resume_from_checkpoint=None"
+        fix="name another checkpoint: resume_from_checkpoint=PATH; or start a new run: resume_from_checkpoint=None"
         if damaged
-        else "check output_dir, or start afresh with resume_from_checkpoint=None",
+        else "check output_dir, or start a new run with resume_from_checkpoint=None",
     )
 
 
-def mode_without_checkpoint(mode: str) -> ConfigError:
+def resume_mode_without_checkpoint(mode: str) -> ConfigError:
     return ConfigError(
         what=f"resume_mode={str(mode)!r} without a checkpoint",
         why="it decides what is restored from a checkpoint, and resume_from_checkpoint is not set",
@@ -127,23 +127,23 @@ def nothing_to_extend(checkpoint: str, *, planned: int, now: int) -> ConfigError
     return ConfigError(
         what=f"resume_mode='extend', but the run of {checkpoint} does not become longer",
         why=f"it was planned for {planned} steps, and the arguments make {now}",
-        fix=f"set max_steps above {planned}, or a larger num_train_epochs; to go on as planned, leave resume_mode out",
+        fix=f"set max_steps above {planned}, or a larger num_train_epochs; or leave resume_mode out",
     )
 
 
 def no_such_checkpoint(wanted: str, home: Path) -> CheckpointError:
     """Return the error for a path that is not a directory, with checkpoints that exist."""
-    near = sorted({*_checkpoints_in(Path(wanted).parent), *_checkpoints_in(home)})
+    near = sorted({*_list_checkpoints(Path(wanted).parent), *_list_checkpoints(home)})
     return CheckpointError(
         what=f"there is no checkpoint {wanted}",
         why="it is not a directory",
         fix=f"there is {', '.join(near[:3])}; or resume_from_checkpoint=True for the newest in output_dir"
         if near
-        else "check the path, or start afresh with resume_from_checkpoint=None",
+        else "check the path, or start a new run with resume_from_checkpoint=None",
     )
 
 
-def _checkpoints_in(directory: Path) -> list[str]:
+def _list_checkpoints(directory: Path) -> list[str]:
     return [str(found) for found in directory.glob("checkpoint-*") if found.is_dir()]
 
 
@@ -155,7 +155,7 @@ def no_steps_to_verify(steps: int) -> ConfigError:
     )
 
 
-def cannot_be_verified() -> NotSupportedError:
+def resume_not_verifiable() -> NotSupportedError:
     return NotSupportedError(
         what="verify_resume cannot undo its steps here",
         why="the training set, the sampler or the collator holds an iterator, which cannot be rewound",
@@ -163,11 +163,11 @@ def cannot_be_verified() -> NotSupportedError:
     )
 
 
-def ended_too_early(steps: int) -> ConfigError:
+def training_ended_early(steps: int) -> ConfigError:
     return ConfigError(
         what=f"training ended within {steps} steps, before anything could be compared",
         why="the data ran out, or a callback stopped it",
-        fix="verify_resume(steps=1), or give it more rows",
+        fix="call verify_resume(steps=1), or use more rows",
     )
 
 
@@ -200,12 +200,12 @@ def no_generation_config(given: Any) -> NoGenerationError:
 def unreadable_generation_config(given: Any, reason: Exception) -> UnreadableGenerationError:
     return UnreadableGenerationError(
         what=f"generation_config={str(given)!r} cannot be read",
-        why=_not_found(given) or next(iter(str(reason).splitlines()), type(reason).__name__),
+        why=_describe_missing(given) or next(iter(str(reason).splitlines()), type(reason).__name__),
         fix="name a directory or file with a generation config, or a model of the hub; or pass GenerationConfig(...)",
     )
 
 
-def _not_found(given: Any) -> str | None:
+def _describe_missing(given: Any) -> str | None:
     """Return what is missing, if the path is on this machine."""
     path = Path(given)
     if path.is_dir():
@@ -216,10 +216,12 @@ def _not_found(given: Any) -> str | None:
 
 def invalid_generation_config(reason: Exception) -> ConfigError:
     lines = [line.removeprefix("- ") for line in str(reason).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(("GenerationConfig is invalid", "Fix these", "If you're"))]
+    problems = [
+        line for line in lines if not line.startswith(("GenerationConfig is invalid", "Fix these", "If you're"))
+    ]
     return ConfigError(
         what="generation_config contradicts itself",
-        why="; ".join(told),
+        why="; ".join(problems),
         fix="correct it: generation or saving a checkpoint would fail",
     )
 
@@ -232,7 +234,7 @@ def several_texts_per_row(rows: int, texts: int) -> NotSupportedError:
     )
 
 
-def packing_of_a_stream() -> NotSupportedError:
+def packing_with_stream() -> NotSupportedError:
     return NotSupportedError(
         what="packing=True with a training set that can only be iterated over",
         why="its first rows are checked before training starts, and a stream cannot be read twice",
@@ -240,7 +242,7 @@ def packing_of_a_stream() -> NotSupportedError:
     )
 
 
-def no_number_of_batches(loader: Any) -> ConfigError:
+def unknown_number_of_batches(loader: Any) -> ConfigError:
     return ConfigError(
         what="the number of batches per epoch is not known: max_steps has to be specified",
         why=f"the {type(loader).__name__} of the training set has no length, perhaps because its sampler has none",
@@ -248,7 +250,7 @@ def no_number_of_batches(loader: Any) -> ConfigError:
     )
 
 
-def budget_and_own_order(tokens: int, name: str) -> ConfigError:
+def token_budget_with_own_sampler(tokens: int, name: str) -> ConfigError:
     return ConfigError(
         what=f"max_tokens_per_batch={tokens} with {name}._get_train_sampler",
         why="rows are grouped by length, so that a sampler cannot decide their order",
@@ -256,7 +258,7 @@ def budget_and_own_order(tokens: int, name: str) -> ConfigError:
     )
 
 
-def skipping_inside_a_loader() -> NotSupportedError:
+def skip_bad_rows_with_loader() -> NotSupportedError:
     return NotSupportedError(
         what="skip_bad_rows=True with a DataLoader as train_dataset",
         why="it reads its rows itself, and does not report which of them failed",
@@ -264,7 +266,7 @@ def skipping_inside_a_loader() -> NotSupportedError:
     )
 
 
-def no_search() -> NotSupportedError:
+def no_hyperparameter_search() -> NotSupportedError:
     return NotSupportedError(
         what="hyperparameter_search is not supported yet",
         why="no search backend is implemented",

@@ -43,7 +43,7 @@ def _check_model_type(name: str, value: Any) -> Iterator[ConfigError]:
         return
     if isinstance(value, str):
         yield WrongTypeError(
-            what=f"model={value!r} is a text",
+            what=f"model={value!r} is a string",
             why="the trainer needs a torch.nn.Module, and does not load models by name",
             fix=f"pass AutoModelForSequenceClassification.from_pretrained({value!r}), or the class of your task",
         )
@@ -89,7 +89,7 @@ _EXAMPLES = {
 def _check_data_type(name: str, value: Any) -> Iterator[ConfigError]:
     if isinstance(value, str):
         yield WrongTypeError(
-            what=f"{name}={value!r} is a text",
+            what=f"{name}={value!r} is a string",
             why="it would be read character by character",
             fix=f"load it first, for instance datasets.load_dataset('csv', data_files={value!r})['train']",
         )
@@ -274,19 +274,19 @@ def check_metric_name(args: TrainingArguments, measured: Mapping[str | None, Ite
         )
 
 
-def settle_direction(args: TrainingArguments, directions: Mapping[str, bool]) -> None:
-    """Let the best value of a metric be what the metric means, where `greater_is_better` was derived from its name.
+def set_direction(args: TrainingArguments, directions: Mapping[str, bool]) -> None:
+    """Set `greater_is_better` to the direction of the metric, if it was derived from the metric's name.
 
     Args:
-        args: the arguments.
-        directions: by the name of each metric, whether more of it is better.
+        args: The arguments.
+        directions: Whether a higher value is better, by the name of each metric.
     """
     wanted = (args.metric_for_best_model or "").removeprefix("eval_")
     better = directions.get(wanted)
     if better is None or args.greater_is_better is better:
         return
-    if args._record.origin(args, "greater_is_better").kind == "derived":
-        args._record.derived(args, "greater_is_better", better, f"that is how {wanted!r} is meant")
+    if args._record.get_origin(args, "greater_is_better").kind == "derived":
+        args._record.set_derived(args, "greater_is_better", better, f"the metric {wanted!r} defines it")
         args._record.settle(args)
         note_once(f"metric_for_best_model={wanted!r}: the {'highest' if better else 'lowest'} counts as best")
 

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from .training_args import TrainingArguments
 
 
-def verification_arguments(args: TrainingArguments, directory: Path, steps: int, longest: int) -> TrainingArguments:
+def build_verification_arguments(
+    args: TrainingArguments, directory: Path, steps: int, longest: int
+) -> TrainingArguments:
     """Return a copy of `args` that saves once, after `steps`, into `directory`.
 
     The planned length stays what it was, since schedules depend on it; only a run shorter than twice `steps` is

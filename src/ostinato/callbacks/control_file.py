@@ -21,7 +21,7 @@ from typing import Any
 
 from ..core.choices import IntervalStrategy, SaveStrategy
 from ..core.notices import note, note_once, warn
-from ..core.pauses import count_pause
+from ..core.pauses import add_pause
 from ..core.state import TrainerControl, TrainerState
 from ..core.stop_request import ask_to_stop, is_stopping
 from .events import QuietCallback
@@ -198,7 +198,7 @@ class ControlFileCallback(QuietCallback):
             with suppress(OSError):
                 paused.unlink(missing_ok=True)
         seconds = time.monotonic() - began
-        count_pause(seconds)
+        add_pause(seconds)
         self._processes.exclude_wait(seconds)
         note(f"going on with step {state.global_step + 1} after a pause of {seconds:.0f} s")
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..core.notices import warn
 from ..core.protocols import EventHost
-from ..core.random import undisturbed
+from ..core.random import preserve_rng
 from ..core.state import TrainerControl, TrainerState
 from .events import CLEARED_BY, EVENTS, IGNORED, Event, QuietCallback, TrainerCallback
 
@@ -158,7 +158,7 @@ class CallbackHandler(TrainerCallback):
         if not known.listeners:
             return control
         if self.isolate_rng and not known.is_quiet:
-            with undisturbed():
+            with preserve_rng():
                 return self._deliver(known.listeners, args, state, control, details)
         return self._deliver(known.listeners, args, state, control, details)
 

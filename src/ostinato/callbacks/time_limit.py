@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any
 
 from ..core.errors import ConfigError
-from ..core.pauses import seconds_paused
+from ..core.pauses import get_paused_seconds
 from ..core.state import ExportableState, TrainerControl, TrainerState
 from ..core.stop_request import ask_to_stop
 from .events import QuietCallback
@@ -99,7 +99,7 @@ class TimeLimitCallback(QuietCallback, ExportableState):
     @staticmethod
     def _read_clock() -> float:
         """Return the time of a clock that stops during a pause, which does not make a step longer."""
-        return time.monotonic() - seconds_paused()
+        return time.monotonic() - get_paused_seconds()
 
     def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.seconds_before = self._measure_used()

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from ..arguments.settings import SaveSettings, arguments_json
+from ..arguments.settings import SaveSettings, format_arguments_json
 from ..core.notices import note_once
 from ..core.protocols import SaveHost
 from . import training_state, weights
@@ -81,7 +81,7 @@ def save_weights(
     processing_class = _find_processing_class(trainer)
     state = trainer.strategy.model_state(trainer.model) if state_dict is None else state_dict
     weights.save_model(trainer.model, directory, state_dict=state, processing_class=processing_class, write=write)
-    (directory / TRAINING_ARGS_JSON_NAME).write_text(arguments_json(trainer.args) + "\n", encoding="utf-8")
+    (directory / TRAINING_ARGS_JSON_NAME).write_text(format_arguments_json(trainer.args) + "\n", encoding="utf-8")
     if SaveSettings.of(trainer.args).for_transformers:
         export_training_args(directory)
 

@@ -20,10 +20,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
-from ..core.compiled_model import uncompiled
+from ..core.compiled_model import get_uncompiled
 from ..core.errors import CheckpointError, NotSupportedError
 from ..core.notices import note_once
-from ..core.random import undisturbed
+from ..core.random import preserve_rng
 from . import io as files
 from .file_names import ADAPTER_WEIGHTS_NAME, CONFIG_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME, is_plain_name
 from .intercept_save import intercept_tensors
@@ -50,7 +50,7 @@ def save_model(
 
     >>> save_model(model, Path("out"), processing_class=tokenizer)
     """
-    directory, model = Path(directory), uncompiled(model)
+    directory, model = Path(directory), get_uncompiled(model)
     directory.mkdir(parents=True, exist_ok=True)
     saves_itself = _find_method(model, "save_pretrained")
     with hide_progress_bars():
@@ -77,7 +77,7 @@ def load_weights(model: nn.Module, directory: Path, load: LoadState = load_lenie
 
     >>> load_weights(model, Path("out/checkpoint-20"))
     """
-    directory, model = Path(directory), uncompiled(model)
+    directory, model = Path(directory), get_uncompiled(model)
     if getattr(model, "peft_config", None):
         _load_adapters(model, directory)
         return
@@ -277,7 +277,7 @@ def _compare(model: nn.Module, expected: Mapping[str, Any], found: _FoundWeights
     if any(name not in covered for name in absent):
         tie = _find_method(model, "tie_weights")
         if tie is not None:  # transformers leaves tied weights out of the file; here they are not tied yet
-            with undisturbed():
+            with preserve_rng():
                 tie()
             expected = model.state_dict()
             covered = _find_tied_names(expected, found)
@@ -386,7 +386,7 @@ def _read_converted(
     load: Any = type(model)
     # Not in the model's own type, of which it may have several: widening is exact, and so is narrowing back.
     wide = torch.float64 if torch.float64 in dtypes else torch.float32
-    with undisturbed(), hide_progress_bars(), _quiet_logging():
+    with preserve_rng(), hide_progress_bars(), _quiet_logging():
         try:
             fresh, report = load.from_pretrained(
                 directory, output_loading_info=True, use_safetensors=True, local_files_only=True, dtype=wide

@@ -47,10 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ostinato: there is no command 'plann'; did you mean 'plan'?
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    parser = _parser()
+    parser = _build_parser()
     unknown = next((word for word in given if not word.startswith("-")), None) if given else None
     if unknown is not None and unknown not in COMMANDS:
-        print(_no_such_command(unknown), file=sys.stderr)
+        print(_describe_unknown_command(unknown), file=sys.stderr)
         return WRONG_COMMAND_LINE
     try:
         options = parser.parse_args(given)
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return WRONG_COMMAND_LINE
     try:
         code = COMMANDS[options.command].run(options)
-        sys.stdout.flush()  # here, where a reader that has closed the pipe is not an error
+        sys.stdout.flush()  # here, where a closed pipe is handled
         return code
     except BrokenPipeError:  # `ostinato report a b | head -1`
         if options.command == "exec":  # errors of a script are not caught
@@ -73,8 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("ostinato", description="The Trainer API of transformers, written anew.")
+def _build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("ostinato", description="A re-implementation of the Trainer API of transformers.")
     parser.add_argument("--version", action="version", version=f"ostinato {ostinato.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, command in COMMANDS.items():
@@ -89,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _no_such_command(word: str) -> str:
+def _describe_unknown_command(word: str) -> str:
     near = difflib.get_close_matches(word, COMMANDS, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(COMMANDS)}"
     return f"ostinato: there is no command {word!r}; {hint}"

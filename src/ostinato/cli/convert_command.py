@@ -3,14 +3,14 @@
   ostinato convert out/checkpoint-500 for-transformers/checkpoint-500
   ostinato convert old/checkpoint-500 out/checkpoint-500 --to ostinato
 
-The source is not changed; the target appears whole or not at all.
+The source is not changed. The target is written completely or not at all.
 """
 
 from __future__ import annotations
 
 import argparse
 
-SUMMARY = "write a checkpoint in transformers' layout, or in ours"
+SUMMARY = "convert a checkpoint to the layout of transformers, or to that of Ostinato"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,5 +29,5 @@ def run(options: argparse.Namespace) -> int:
 
     to = options.to or ("ostinato" if is_from_transformers(options.source) else "transformers")
     convert(options.source, options.target, to=to)
-    print(f"{options.target} holds {options.source} in the layout of {to}")
+    print(f"written: {options.target} ({options.source} in the layout of {to})")
     return 0

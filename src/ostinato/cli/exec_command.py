@@ -1,7 +1,7 @@
 """Run a script that was written for transformers' Trainer on Ostinato's, unchanged.
 
   ostinato exec run_glue.py --model_name_or_path bert-base-cased --do_train ...
-  ostinato exec --explain run_glue.py ...         explain its first batch, and train nothing
+  ostinato exec --explain run_glue.py ...         explain its first batch instead of training
   ostinato exec --set isolate_rng=false train.py  other defaults for Ostinato's own arguments
   ostinato exec -m package.train ...              a module
   torchrun --nproc_per_node 2 -m ostinato exec train.py ...
@@ -23,26 +23,28 @@ from pathlib import Path
 from .script_runner import (
     FORMATS,
     WRONG_COMMAND_LINE,
-    complain,
-    no_script,
+    describe_missing_script,
+    refuse,
+    report_on_program,
     run_module,
     run_script,
-    tell_of,
 )
 
-SUMMARY = "run a script of transformers' Trainer on ours, unchanged"
+SUMMARY = "run a script written for transformers' Trainer on Ostinato's, unchanged"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--explain", action="store_true", help="explain one batch in place of training")
-    parser.add_argument("--format", choices=FORMATS, default="text", help="of --explain")
-    parser.add_argument("--list", action="store_true", help="show which names of transformers are which of ours")
+    parser.add_argument("--explain", action="store_true", help="explain one batch instead of training")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="the format of --explain")
+    parser.add_argument(
+        "--list", action="store_true", help="list the names of transformers that are replaced, and by what"
+    )
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="another default for one of our own arguments; may be repeated",
+        help="set the default of one of Ostinato's own arguments; may be repeated",
     )
     parser.add_argument("-m", dest="is_module", action="store_true", help="SCRIPT is the name of a module")
     parser.add_argument("script", nargs="?", help="a Python file, or with -m a module")
@@ -51,14 +53,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.list:
-        return _list()
+        return _print_names()
     if options.script is None:
-        return complain("which script? ostinato exec SCRIPT ARGUMENTS...", WRONG_COMMAND_LINE)
+        return refuse("no script is named: ostinato exec SCRIPT ARGUMENTS...", WRONG_COMMAND_LINE)
     script = Path(options.script)
     if not options.is_module and not script.is_file():
-        return complain(no_script(options.script), WRONG_COMMAND_LINE)
+        return refuse(describe_missing_script(options.script), WRONG_COMMAND_LINE)
     if options.set and (wrong := _set_defaults(options.set)):
-        return complain(wrong, WRONG_COMMAND_LINE)
+        return refuse(wrong, WRONG_COMMAND_LINE)
 
     from .. import dropin  # noqa: F401, PLC0415
 
@@ -69,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
 
     if not options.explain:
         return start()
-    return tell_of(
+    return report_on_program(
         start,
         options.script,
         lambda trainer: trainer.explain(),
@@ -79,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _set_defaults(given: list[str]) -> str | None:
-    """Pass the values to the arguments through the environment; return what is wrong with them, or None."""
+    """Set the defaults through the environment; return what is wrong with them, or None."""
     from ..arguments.env_defaults import VARIABLE, read_env_defaults  # noqa: PLC0415
 
     before = os.environ.get(VARIABLE)
@@ -94,10 +96,10 @@ def _set_defaults(given: list[str]) -> str | None:
     return str(problems[0]).replace(VARIABLE, "--set")
 
 
-def _list() -> int:
-    from ..compat.name_map import table  # noqa: PLC0415
+def _print_names() -> int:
+    from ..compat.name_map import list_rows  # noqa: PLC0415
 
-    for module, rows in groupby(table(), key=itemgetter(0)):
+    for module, rows in groupby(list_rows(), key=itemgetter(0)):
         print(module)
         for _, name, what in rows:
             print(f"  {name:<52} {what}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 
-from .script_runner import add_script, tell
+from .script_runner import add_script, report_on_script
 
 SUMMARY = "explain one batch of a script's trainer"
 
@@ -21,5 +21,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Return the exit code: 1 if the batch fails on its way."""
-    return tell(options, lambda trainer: trainer.explain(), failed=lambda report: bool(report.mistakes))
+    """Return the exit code: 1 if the batch fails."""
+    return report_on_script(options, lambda trainer: trainer.explain(), failed=lambda report: bool(report.mistakes))

@@ -1,12 +1,12 @@
 """Generate text with a trained model: continue a prompt, or summarize or translate it.
 
-  ostinato generate --sample                                        see it work, offline
+  ostinato generate --sample                                        a small example, offline
   ostinato generate --model_name_or_path out --prompt "Once upon a time" --length 50 --stream
   ostinato generate --model_name_or_path out --prompt_file texts.txt --num_beams 4 > answers.txt
   echo "Once upon a time" | ostinato generate --model_name_or_path out --output answers.jsonl
 
-A language model samples its words, unless there are beams; an encoder-decoder model searches for the likeliest text.
-The same --seed makes the same texts.
+A language model samples its tokens, unless --num_beams is set; an encoder-decoder model decodes the most likely text.
+The same --seed generates the same texts.
 """
 
 from __future__ import annotations
@@ -22,46 +22,52 @@ import ostinato
 
 from ..core.errors import ConfigError, DataError
 
-SUMMARY = "let a trained model write: go on with a prompt, summarize or translate it"
+SUMMARY = "generate text with a trained model: continue, summarize or translate a prompt"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    model = parser.add_argument_group("which model")
+    model = parser.add_argument_group("model")
+    model.add_argument("--model_name_or_path", metavar="DIR", help="the output_dir of a run, or a model on the hub")
     model.add_argument(
-        "--model_name_or_path", metavar="DIR", help="the output_dir of a training, or a name on the hub"
+        "--model_type", help=argparse.SUPPRESS
+    )  # accepted for run_generation.py; the config contains it
+    model.add_argument("--tokenizer_name", metavar="DIR", help="another tokenizer than the model's")
+    model.add_argument("--source_lang", metavar="CODE", help="for multilingual models: the language of the prompt")
+    model.add_argument("--target_lang", metavar="CODE", help="for multilingual models: the language to generate")
+    model.add_argument("--use_cpu", action="store_true", help="use the CPU even if there is a GPU")
+    model.add_argument("--fp16", action="store_true", help="compute in float16, on a GPU")
+    model.add_argument(
+        "--sample", action="store_true", help="use a small sample model, which is trained first if it does not exist"
     )
-    model.add_argument("--model_type", help=argparse.SUPPRESS)  # accepted for run_generation.py; the config has it
-    model.add_argument("--tokenizer_name", metavar="DIR", help="a tokenizer other than the model's")
-    model.add_argument("--source_lang", metavar="CODE", help="of a model of many languages: the prompt's")
-    model.add_argument("--target_lang", metavar="CODE", help="of a model of many languages: the one to write")
-    model.add_argument("--use_cpu", action="store_true", help="even if there is a GPU")
-    model.add_argument("--fp16", action="store_true", help="with half the precision, on a GPU")
-    model.add_argument("--sample", action="store_true", help="a small model, trained on the spot if it is not there")
     prompts = parser.add_argument_group("prompts")
-    prompts.add_argument("--prompt", action="append", metavar="TEXT", help="what to read; may be given several times")
-    prompts.add_argument("--prompt_file", metavar="FILE", help="a prompt on each line; - is standard input")
-    prompts.add_argument("--prefix", metavar="TEXT", help="stands before every prompt, as T5 wants it")
-    writing = parser.add_argument_group("how it writes")
+    prompts.add_argument("--prompt", action="append", metavar="TEXT", help="a prompt; may be repeated")
+    prompts.add_argument("--prompt_file", metavar="FILE", help="a file with one prompt per line; - is standard input")
+    prompts.add_argument("--prefix", metavar="TEXT", help="text to put before every prompt, as T5 needs it")
+    writing = parser.add_argument_group("generation")
     writing.add_argument(
-        "--length", "--max_new_tokens", type=_count, dest="max_new_tokens", metavar="N",
-        help="at most so many tokens (20; 128 of a model that answers)",
+        "--length", "--max_new_tokens", type=_parse_count, dest="max_new_tokens", metavar="N",
+        help="maximum number of new tokens (20; 128 for an encoder-decoder model)",
     )  # fmt: skip
-    writing.add_argument("--stop_token", metavar="TEXT", help="the text ends before it")
-    writing.add_argument("--do_sample", type=_yes, nargs="?", const=True, metavar="BOOL", help="draw the words")
+    writing.add_argument("--stop_token", metavar="TEXT", help="end the text before this token")
+    writing.add_argument("--do_sample", type=_parse_bool, nargs="?", const=True, metavar="BOOL", help="sample tokens")
     writing.add_argument(
-        "--temperature", type=float, metavar="T", help="below 1 bolder to the likely, above 1 wilder (1)"
+        "--temperature", type=float, metavar="T", help="sampling temperature: below 1 favours likely tokens (1)"
     )
-    writing.add_argument("--k", type=int, metavar="N", help="draw from the N likeliest tokens (0: from all)")
-    writing.add_argument("--p", type=float, metavar="P", help="draw from the likeliest that make P together (0.9)")
-    writing.add_argument("--repetition_penalty", type=float, metavar="R", help="above 1: repeats less")
-    writing.add_argument("--num_beams", type=_count, metavar="N", help="keep so many candidates, and draw nothing")
+    writing.add_argument("--k", type=int, metavar="N", help="sample from the N most likely tokens (0: from all)")
     writing.add_argument(
-        "--num_return_sequences", type=_count, default=1, metavar="N", help="texts for each prompt (1)"
+        "--p", type=float, metavar="P", help="sample from the most likely tokens with total probability P (0.9)"
     )
-    writing.add_argument("--seed", type=int, default=42, metavar="N", help="of what is drawn (42)")
-    output = parser.add_argument_group("where it goes")
-    output.add_argument("--stream", action="store_true", help="show every token when it is written")
-    output.add_argument("--output", metavar="FILE", help="also write JSON Lines: prompt, text")
+    writing.add_argument("--repetition_penalty", type=float, metavar="R", help="above 1: repeat less")
+    writing.add_argument(
+        "--num_beams", type=_parse_count, metavar="N", help="number of beams in beam search, which does not sample"
+    )
+    writing.add_argument(
+        "--num_return_sequences", type=_parse_count, default=1, metavar="N", help="texts for each prompt (1)"
+    )
+    writing.add_argument("--seed", type=int, default=42, metavar="N", help="seed of the sampling (42)")
+    output = parser.add_argument_group("output")
+    output.add_argument("--stream", action="store_true", help="print every token as it is generated")
+    output.add_argument("--output", metavar="FILE", help="also write JSON Lines with prompt and text")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -72,12 +78,12 @@ def run(options: argparse.Namespace) -> int:
     elif options.model_name_or_path is None:
         raise ConfigError(
             what="no model is named",
-            why="something has to write",
-            fix="add --model_name_or_path DIR with the output_dir of a training, or --sample",
+            why="text is generated by a model",
+            fix="add --model_name_or_path DIR with the output_dir of a run, or --sample",
         )
     if options.output is not None and not Path(options.output).parent.is_dir():
-        raise ConfigError(f"--output {options.output}", "there is no such directory", "make it, or name another")
-    prompts = _prompts(options)
+        raise ConfigError(f"--output {options.output}", "its directory does not exist", "create it, or name another")
+    prompts = _read_prompts(options)
     if not sys.stderr.isatty():  # a pipe would get every redraw
         generation.import_transformers().utils.logging.disable_progress_bar()
     source = options.model_name_or_path or generation.prepare_sample_model()
@@ -90,7 +96,9 @@ def run(options: argparse.Namespace) -> int:
     writing = generation.GenerationOptions(**{name: getattr(options, name) for name in names})
     ostinato.set_seed(options.seed)
     written = [
-        (prompt, text) for prompt in prompts for text in _write(generator, prompt, writing, stream=options.stream)
+        (prompt, text)
+        for prompt in prompts
+        for text in _generate_texts(generator, prompt, writing, stream=options.stream)
     ]
     if options.output is not None:
         lines = (json.dumps({"prompt": prompt, "text": text}, ensure_ascii=False) for prompt, text in written)
@@ -99,8 +107,8 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _write(generator: Any, prompt: str, writing: Any, *, stream: bool) -> list[str]:
-    """Return the texts for one prompt, printed as they come. A continuation is printed after the prompt."""
+def _generate_texts(generator: Any, prompt: str, writing: Any, *, stream: bool) -> list[str]:
+    """Return the texts for one prompt, and print them. A continuation is printed after its prompt."""
     before = "" if generator.is_encoder_decoder else prompt
     if stream:
         print(before, end="", flush=True)
@@ -113,10 +121,10 @@ def _write(generator: Any, prompt: str, writing: Any, *, stream: bool) -> list[s
     return texts
 
 
-def _prompts(options: argparse.Namespace) -> list[str]:
+def _read_prompts(options: argparse.Namespace) -> list[str]:
     """Return the prompts of the command line, of a file, or of standard input if it is redirected."""
     if options.prompt and options.prompt_file:
-        raise ConfigError("--prompt and --prompt_file", "prompts come from one of them", "leave one out")
+        raise ConfigError("--prompt and --prompt_file", "prompts are read from one of them", "leave one out")
     if options.prompt:
         given, where = options.prompt, "--prompt"
     elif options.prompt_file not in (None, "-"):
@@ -130,21 +138,27 @@ def _prompts(options: argparse.Namespace) -> list[str]:
     else:
         given, where = sys.stdin.read().splitlines(), "standard input"
     if not given:
-        raise DataError(f"{where} holds no prompt", "something has to be read", "--prompt TEXT, or a line for each")
+        raise DataError(
+            f"{where} holds no prompt",
+            "at least one prompt is needed",
+            "pass --prompt TEXT, or write one prompt per line",
+        )
     for number, prompt in enumerate(given, start=1):
         if not prompt.strip():
             place = f"{where}, line {number}" if len(given) > 1 else where
-            raise DataError(f"{place}: the prompt is empty", "nothing can follow nothing", "write a word at least")
+            raise DataError(
+                f"{place}: the prompt is empty", "a prompt needs at least one word", "remove it, or write a prompt"
+            )
     return list(given)
 
 
-def _count(word: str) -> int:
+def _parse_count(word: str) -> int:
     if not word.isdecimal() or int(word) < 1:
         raise argparse.ArgumentTypeError(f"{word!r} is not a whole number of at least 1")
     return int(word)
 
 
-def _yes(word: str) -> bool:
+def _parse_bool(word: str) -> bool:
     if word.lower() not in ("true", "false", "yes", "no", "1", "0"):
         raise argparse.ArgumentTypeError(f"{word!r} is neither true nor false")
     return word.lower() in ("true", "yes", "1")

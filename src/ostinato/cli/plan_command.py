@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 
-from .script_runner import add_script, tell
+from .script_runner import add_script, report_on_script
 
 SUMMARY = "show what a script's train() will do"
 
@@ -21,4 +21,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    return tell(options, lambda trainer: trainer.plan())
+    return report_on_script(options, lambda trainer: trainer.plan())

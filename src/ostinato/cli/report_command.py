@@ -1,4 +1,4 @@
-"""Write a page of a run, or one that compares several, from their journals.
+"""Write a report page of a run, or one that compares several, from their journals.
 
   ostinato report out                      writes out/report.html
   ostinato report out --out page.html
@@ -16,7 +16,7 @@ import argparse
 import sys
 from pathlib import Path
 
-SUMMARY = "make a page of a run, or one that compares several"
+SUMMARY = "write a report page of a run, or one that compares several"
 NOTHING_TO_REPORT = 2
 COMPARISON = "comparison.html"
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--run",
         metavar="ID",
         action="append",
-        help="which run, if a journal tells of several; the last by default. Given twice, these two are compared",
+        help="the run to report, if a journal holds several; by default the last. Several are compared",
     )
 
 
@@ -39,32 +39,33 @@ def run(options: argparse.Namespace) -> int:
     ids = options.run or [None] * len(options.runs)
     places = options.runs * len(ids) if len(options.runs) == 1 else options.runs
     if len(places) > compare.MAX_RUNS:
-        return _refused(f"at most {compare.MAX_RUNS} runs can be compared, and {len(places)} are named")
+        return _refuse(f"at most {compare.MAX_RUNS} runs can be compared, not {len(places)}")
     if len(ids) != len(places):
-        return _refused(f"{len(places)} journals are named, and {len(ids)} times --run: give one for each, or none")
+        return _refuse(f"{len(places)} journals with {len(ids)} --run options: pass one for each, or none")
     try:
         records = [journal_reader.read_run(place, run_id) for place, run_id in zip(places, ids, strict=True)]
-        said = []
+        lines = []
         if len(records) == 1:
             path = Path(options.out) if options.out else run_page.choose_page_path(places[0])
             text = run_page.render_run(records[0])
         else:
             path, differences = Path(options.out or COMPARISON), compare.find_differences(records)
             text = compare.render_comparison(records, differences)
-            said.extend(compare.summarize_comparison(records, differences))
+            lines.extend(compare.summarize_comparison(records, differences))
     except journal_reader.JournalError as error:
-        return _refused(str(error))
+        return _refuse(str(error))
     try:
         html.write_page(text, path)
     except OSError as error:
         print(
-            f"ostinato: {path} could not be written: {error.strerror or error}; --out names another", file=sys.stderr
+            f"ostinato: {path} could not be written: {error.strerror or error}; name another with --out",
+            file=sys.stderr,
         )
         return 1
-    print("\n".join([*said, f"written: {path}"]))
+    print("\n".join([*lines, f"written: {path}"]))
     return 0
 
 
-def _refused(why: str) -> int:
+def _refuse(why: str) -> int:
     print(f"ostinato: {why}", file=sys.stderr)
     return NOTHING_TO_REPORT

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from ..trainer import Trainer
 
 FORMATS = ("text", "markdown", "json")
-STARTS = ("train", "evaluate", "predict", "hyperparameter_search")
+STARTING_METHODS = ("train", "evaluate", "predict", "hyperparameter_search")
 FAILED, WRONG_COMMAND_LINE, NEVER_STARTED = 1, 2, 3
-_THEIR_TRAINERS = {"Trainer", "Seq2SeqTrainer"}
+_TRANSFORMERS_TRAINERS = {"Trainer", "Seq2SeqTrainer"}
 
 
-class Reached(BaseException):
+class TrainerStarted(BaseException):
     """Raised when the script's trainer starts. Not an `Exception`: scripts catch those and continue."""
 
 
@@ -34,61 +34,63 @@ def add_script(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own arguments")
 
 
-def tell(
+def report_on_script(
     options: argparse.Namespace,
-    ask: Callable[[Trainer], Printable],
+    build_report: Callable[[Trainer], Printable],
     *,
-    failed: Callable[[Any], bool] = lambda account: False,
+    failed: Callable[[Any], bool] = lambda report: False,
 ) -> int:
-    """Run the script until its trainer starts, and print the report that `ask` makes of the trainer."""
+    """Run the script until its trainer starts, and print the report that `build_report` returns."""
     script = Path(options.script)
     if not script.is_file():
-        return complain(no_script(options.script), WRONG_COMMAND_LINE)
-    if _uses_theirs(script):
-        return complain(
-            f"{script} uses transformers' Trainer, which would train: write `from ostinato import Trainer`, or leave "
-            f"it as it is and run `ostinato exec --explain {script}`",
+        return refuse(describe_missing_script(options.script), WRONG_COMMAND_LINE)
+    if _uses_transformers(script):
+        return refuse(
+            f"{script} uses transformers' Trainer, which would train: write `from ostinato import Trainer`, or run "
+            f"the unchanged script with `ostinato exec --explain {script}`",
             WRONG_COMMAND_LINE,
         )
-    return tell_of(lambda: run_script(script, options.arguments), str(script), ask, options.format, failed=failed)
+    return report_on_program(
+        lambda: run_script(script, options.arguments), str(script), build_report, options.format, failed=failed
+    )
 
 
-def tell_of(
+def report_on_program(
     start: Callable[[], int],
     name: str,
-    ask: Callable[[Trainer], Printable],
+    build_report: Callable[[Trainer], Printable],
     form: str,
     *,
-    failed: Callable[[Any], bool] = lambda account: False,
+    failed: Callable[[Any], bool] = lambda report: False,
 ) -> int:
-    """Run `start`, called `name` in messages, until its trainer starts, and print the report that `ask` makes."""
-    told: list[Printable] = []
-    with _stopping_at_start(lambda trainer: told.append(ask(trainer))), contextlib.redirect_stdout(sys.stderr):
+    """Run `start` until its trainer starts, and print the report of `build_report`; `name` is used in messages."""
+    reports: list[Printable] = []
+    with _stop_at_start(lambda trainer: reports.append(build_report(trainer))), contextlib.redirect_stdout(sys.stderr):
         code = start()
-    if not told:
-        return code if code else complain(_never_started(name), NEVER_STARTED)
-    _print(told[0], form)
-    return FAILED if failed(told[0]) else 0
+    if not reports:
+        return code if code else refuse(_describe_unstarted(name), NEVER_STARTED)
+    _print_report(reports[0], form)
+    return FAILED if failed(reports[0]) else 0
 
 
-def complain(text: str, code: int) -> int:
+def refuse(text: str, code: int) -> int:
     """Print what is wrong with the command line, and return the exit code."""
     print(f"ostinato: {text}", file=sys.stderr)
     return code
 
 
-def no_script(given: str) -> str:
+def describe_missing_script(given: str) -> str:
     """Return what is wrong with the name of a script."""
     path = Path(given)
     why = "it is a directory" if path.is_dir() else f"{path.absolute()} does not exist"
-    return f"there is no script {given!r}\n  why: {why}\n  fix: name a file of Python, from the directory you are in"
+    return f"there is no script {given!r}\n  why: {why}\n  fix: name a Python file, relative to the current directory"
 
 
-def _never_started(script: str) -> str:
+def _describe_unstarted(script: str) -> str:
     return (
-        f"{script} ended before any ostinato Trainer was asked to train, evaluate or predict\n"
-        "  why: only then is there something to tell\n"
-        "  fix: let the script call trainer.train(), and give it the arguments it needs to get there"
+        f"{script} ended before an ostinato Trainer started to train, evaluate or predict\n"
+        "  why: the report is made when a trainer starts\n"
+        "  fix: call trainer.train() in the script, and pass the arguments that it needs"
     )
 
 
@@ -118,10 +120,10 @@ def _run(start: Callable[[], Any], arguments: list[str], directory: str, script:
     sys.argv, sys.path[:] = arguments, [directory, *sys.path]
     try:
         start()
-    except Reached:
+    except TrainerStarted:
         pass
     except SystemExit as end:
-        return _code_of(end)
+        return _get_exit_code(end)
     except Exception as error:
         _print_error(error, script)
         return FAILED
@@ -130,7 +132,7 @@ def _run(start: Callable[[], Any], arguments: list[str], directory: str, script:
     return 0
 
 
-def _code_of(end: SystemExit) -> int:
+def _get_exit_code(end: SystemExit) -> int:
     if end.code is None or isinstance(end.code, int):
         return end.code or 0
     print(end.code, file=sys.stderr)  # sys.exit("a message")
@@ -140,25 +142,25 @@ def _code_of(end: SystemExit) -> int:
 def _print_error(error: Exception, script: str | None) -> None:
     """Print the traceback from the script's first frame: the frames of the runner are irrelevant."""
     entry = error.__traceback__
-    while entry is not None and not _is_users(entry.tb_frame.f_code.co_filename, script):
+    while entry is not None and not _is_user_file(entry.tb_frame.f_code.co_filename, script):
         entry = entry.tb_next
     traceback.print_exception(type(error), error, entry or error.__traceback__)
 
 
-def _is_users(file: str, script: str | None) -> bool:
+def _is_user_file(file: str, script: str | None) -> bool:
     return file == script if script is not None else file != __file__ and "runpy" not in file
 
 
 @contextlib.contextmanager
-def _stopping_at_start(reached: Callable[[Trainer], None]) -> Iterator[None]:
+def _stop_at_start(reached: Callable[[Trainer], None]) -> Iterator[None]:
     """Make every trainer call `reached` and stop the script instead of starting."""
     from ..trainer import Trainer  # noqa: PLC0415
 
     def start(trainer: Trainer, *args: Any, **kwargs: Any) -> Any:
         reached(trainer)  # now, while the script's files and directories exist
-        raise Reached
+        raise TrainerStarted
 
-    methods = {name: vars(Trainer)[name] for name in STARTS}
+    methods = {name: vars(Trainer)[name] for name in STARTING_METHODS}
     for name in methods:
         setattr(Trainer, name, start)
     try:
@@ -168,7 +170,7 @@ def _stopping_at_start(reached: Callable[[Trainer], None]) -> Iterator[None]:
             setattr(Trainer, name, method)
 
 
-def _uses_theirs(script: Path) -> bool:
+def _uses_transformers(script: Path) -> bool:
     """Return whether a script imports transformers' Trainer, and nothing of Ostinato's."""
     try:
         tree = ast.parse(script.read_bytes())
@@ -182,7 +184,7 @@ def _uses_theirs(script: Path) -> bool:
         return False
     theirs = (node for node in imports if isinstance(node, ast.ImportFrom))
     return any(
-        (node.module or "").split(".")[0] == "transformers" and alias.name in _THEIR_TRAINERS
+        (node.module or "").split(".")[0] == "transformers" and alias.name in _TRANSFORMERS_TRAINERS
         for node in theirs
         for alias in node.names
     )
@@ -191,14 +193,14 @@ def _uses_theirs(script: Path) -> bool:
 # ---- printing -------------------------------------------------------------------------------------------------------
 
 
-def _print(account: Printable, form: str) -> None:
+def _print_report(report: Printable, form: str) -> None:
     if form == "json":
-        print(account.to_json())
+        print(report.to_json())
     elif form == "markdown":
-        print(account.to_markdown(), end="")
+        print(report.to_markdown(), end="")
     elif sys.stdout.isatty():
         from rich.console import Console  # noqa: PLC0415
 
-        Console().print(account)
+        Console().print(report)
     else:
-        print(account)
+        print(report)

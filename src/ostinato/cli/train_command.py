@@ -1,10 +1,10 @@
 """Train a model for a task, with the flags of transformers' example scripts.
 
-  ostinato train text-classification --sample            see it work, in less than a minute, offline
+  ostinato train text-classification --sample            an example that takes less than a minute, offline
   ostinato train glue --task_name mrpc --model_name_or_path bert-base-cased --do_train --do_eval --output_dir out
   ostinato train text-classification --train_file train.csv --validation_file dev.csv --do_train --do_eval ...
   ostinato train text-classification --config run.yaml --learning_rate 1e-4
-  ostinato train text-classification --plan ...          what would happen; nothing is trained
+  ostinato train text-classification --plan ...          show what would happen; nothing is trained
   ostinato train text-classification --help              every flag, by subject
   torchrun --nproc_per_node 2 -m ostinato train ...
 
@@ -23,7 +23,7 @@ SUMMARY = "train a model for a task: classification, question answering, transla
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("task", nargs="?", metavar="TASK", help="which task; without one, a list of them")
+    parser.add_argument("task", nargs="?", metavar="TASK", help="the task; without one, the tasks are listed")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the flags of the task: TASK --help lists them")
 
 
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     from ..tasks.command import parse_command, run_command  # noqa: PLC0415
 
     if options.task is None:
-        return _list()
+        return _print_tasks()
     try:
         request = parse_command(options.task, options.arguments)
     except SystemExit as end:  # --help, or argparse has printed what is wrong
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _list() -> int:
+def _print_tasks() -> int:
     from ..tasks import ALIASES, RECIPES, find_recipe  # noqa: PLC0415
 
     width = max(map(len, RECIPES)) + 2
@@ -52,5 +52,5 @@ def _list() -> int:
         print(f"{name:<{width}}{find_recipe(name).summary}")
         if also:
             print(f"{'':<{width}}also: {also}")
-    print("\nostinato train TASK --sample shows one at work; ostinato train TASK --help lists its flags.")
+    print("\nostinato train TASK --sample runs an example; ostinato train TASK --help lists its flags.")
     return 0

@@ -1,4 +1,4 @@
-"""Check whether a checkpoint, or all checkpoints in the directory of a run, are as they were written.
+"""Check that a checkpoint, or all checkpoints in the directory of a run, are as they were written.
 
   ostinato verify out
   ostinato verify out/checkpoint-500 --json
@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..checkpoint.verify import Verdict
 
-SUMMARY = "check a checkpoint, or all of a run, against their checksums"
+SUMMARY = "verify a checkpoint, or all checkpoints of a run, against their checksums"
 DAMAGED, NOTHING_TO_VERIFY = 1, 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", help="a checkpoint, or the output_dir of a run")
-    parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -39,13 +39,13 @@ def run(options: argparse.Namespace) -> int:
         print(f"ostinato: {error}", file=sys.stderr)
         return NOTHING_TO_VERIFY
     if options.json:
-        print(json.dumps([_as_json(verdict, options.directory) for verdict in verdicts], indent=2))
+        print(json.dumps([_to_json(verdict, options.directory) for verdict in verdicts], indent=2))
     else:
-        print(_table(verdicts, options.directory))
+        print(_format_table(verdicts, options.directory))
     return 0 if all(verdict.is_whole for verdict in verdicts) else DAMAGED
 
 
-def _table(verdicts: list[Verdict], directory: str) -> str:
+def _format_table(verdicts: list[Verdict], directory: str) -> str:
     from ..checkpoint.space import format_size  # noqa: PLC0415
 
     rows = []
@@ -53,7 +53,7 @@ def _table(verdicts: list[Verdict], directory: str) -> str:
         step = "" if verdict.step is None else f"step {verdict.step}"
         found = [verdict.remark] if verdict.is_whole else [f"DAMAGED  {one.why}" for one in verdict.damage]
         rows += [
-            (_name(verdict, directory), step, format_size(verdict.size), one) if first else ("", "", "", one)
+            (_format_name(verdict, directory), step, format_size(verdict.size), one) if first else ("", "", "", one)
             for first, one in zip([True, *[False] * len(found)], found, strict=False)
         ]
     name, step, size = (max(len(row[column]) for row in rows) for column in range(3))
@@ -63,13 +63,13 @@ def _table(verdicts: list[Verdict], directory: str) -> str:
     return "\n".join([*lines, f"{counted}: {f'{damaged} damaged' if damaged else 'nothing is damaged'}"])
 
 
-def _name(verdict: Verdict, directory: str) -> str:
+def _format_name(verdict: Verdict, directory: str) -> str:
     return verdict.path.name if verdict.path == Path(directory) else str(verdict.path.relative_to(directory))
 
 
-def _as_json(verdict: Verdict, directory: str) -> dict[str, Any]:
+def _to_json(verdict: Verdict, directory: str) -> dict[str, Any]:
     return {
-        "name": _name(verdict, directory),
+        "name": _format_name(verdict, directory),
         "step": verdict.step,
         "bytes": verdict.size,
         "whole": verdict.is_whole,

@@ -14,19 +14,19 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from ..arguments.process_state import ProcessFacts
+from ..arguments.process_state import ProcessState
 from ..arguments.settings import LoaderSettings
 from ..core.errors import NotSupportedError
 from ..core.notices import note_once
 from ..core.tree import tree_map
 from ..strategies.placement import is_placed
-from .accelerator_state import GradientStateView, StateView, introduce_to_accelerate
-from .install import is_in_place
+from .accelerator_state import GradientStateView, StateView, initialize_accelerate
+from .install import are_names_installed
 from .legacy_names import NoSuchNameError
-from .prepare_loader import shared_loader
+from .prepare_loader import shard_loader
 
 
-class AcceleratorView(ProcessFacts):
+class AcceleratorView(ProcessState):
     """A view that offers accelerate's names; it owns nothing.
 
     >>> trainer.accelerator.gather_for_metrics(scores)  # doctest: +SKIP
@@ -44,8 +44,8 @@ class AcceleratorView(ProcessFacts):
         self._trainer = trainer
         self.state = StateView(trainer.args)
         self.gradient_state = GradientStateView(trainer)
-        if is_in_place():  # client code may expect that the trainer has made an Accelerator
-            introduce_to_accelerate(use_cpu=trainer.args.use_cpu)
+        if are_names_installed():  # client code may expect that the trainer has created an Accelerator
+            initialize_accelerate(use_cpu=trainer.args.use_cpu)
 
     # ---- processes -----------------------------------------------------------------------------------
 
@@ -61,7 +61,7 @@ class AcceleratorView(ProcessFacts):
     def is_local_main_process(self) -> bool:
         return self._trainer.is_local_process_zero()
 
-    multi_device = ProcessFacts.use_distributed
+    multi_device = ProcessState.use_distributed
 
     def wait_for_everyone(self) -> None:
         self._trainer.strategy.barrier()
@@ -70,10 +70,10 @@ class AcceleratorView(ProcessFacts):
         """Wrap `function` so that it runs on the main process alone."""
 
         @wraps(function)
-        def there_alone(*args: Any, **kwargs: Any) -> Any:
+        def run_on_main(*args: Any, **kwargs: Any) -> Any:
             return function(*args, **kwargs) if self.is_main_process else None
 
-        return there_alone
+        return run_on_main
 
     # ---- a step --------------------------------------------------------------------------------------
 
@@ -142,10 +142,10 @@ class AcceleratorView(ProcessFacts):
         if self.num_processes == 1:
             return tensor
         return tree_map(
-            lambda leaf: self._padded(leaf, dim, pad_index, pad_first) if isinstance(leaf, Tensor) else leaf, tensor
+            lambda leaf: self._pad(leaf, dim, pad_index, pad_first) if isinstance(leaf, Tensor) else leaf, tensor
         )
 
-    def _padded(self, tensor: Tensor, dim: int, pad_index: int, pad_first: bool) -> Tensor:
+    def _pad(self, tensor: Tensor, dim: int, pad_index: int, pad_first: bool) -> Tensor:
         if not -tensor.ndim <= dim < tensor.ndim:
             return tensor
         own = tensor.shape[dim]
@@ -167,10 +167,10 @@ class AcceleratorView(ProcessFacts):
 
     def prepare(self, *parts: Any, **kwargs: Any) -> Any:
         """Move models to the device and replicate them, shard loaders; return optimizers and schedules unchanged."""
-        prepared = tuple(self._prepared(part) for part in parts)
+        prepared = tuple(self._prepare(part) for part in parts)
         return prepared[0] if len(prepared) == 1 else prepared
 
-    def _prepared(self, part: Any) -> Any:
+    def _prepare(self, part: Any) -> Any:
         if isinstance(part, nn.Module):
             return self.prepare_model(part)
         return self.prepare_data_loader(part) if isinstance(part, DataLoader) else part
@@ -183,7 +183,7 @@ class AcceleratorView(ProcessFacts):
         return model if evaluation_mode else self._trainer.strategy.place(model)
 
     def prepare_data_loader(self, data_loader: DataLoader[Any], *args: Any, **kwargs: Any) -> DataLoader[Any]:
-        return shared_loader(data_loader, LoaderSettings.of(self._trainer.args))
+        return shard_loader(data_loader, LoaderSettings.of(self._trainer.args))
 
     def prepare_optimizer(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         return optimizer
@@ -246,13 +246,13 @@ class AcceleratorView(ProcessFacts):
             raise NotSupportedError(
                 what="accelerator.save writes tensors by name only",
                 why="anything else would have to be pickled, and reading a pickle runs code",
-                fix="give it a dict of tensors, or call torch.save yourself",
+                fix="pass a dict of tensors, or call torch.save yourself",
             )
         if self.is_main_process:
             save_file({name: value.contiguous() for name, value in obj.items()}, str(f))
 
     def init_trackers(self, project_name: str, config: Any = None, init_kwargs: Any = None) -> None:
-        note_once("accelerator.init_trackers does nothing: trackers are the callbacks that report_to names")
+        note_once("accelerator.init_trackers has no effect: report_to selects the trackers, which are callbacks")
 
     def log(self, values: dict[str, Any], step: int | None = None, log_kwargs: Any = None) -> None:
         """Log through the trainer."""
@@ -266,23 +266,23 @@ class AcceleratorView(ProcessFacts):
             raise AttributeError(name)
         raise NoSuchNameError(
             what=f"trainer.accelerator has no {name!r}",
-            why="it is a view on Ostinato's own parts and offers the names in common use, not all of accelerate's",
-            fix=_INSTEAD.get(
+            why="it is a view on Ostinato's own parts, with the names in common use and not all of accelerate's",
+            fix=_REPLACEMENTS.get(
                 name, "use trainer.strategy (device, place, gather, sum, mean, barrier) or trainer.precision instead"
             ),
         )
 
 
-_INSTEAD = {
+_REPLACEMENTS = {
     "_prepare_deepspeed": "DeepSpeed is not supported: train with torchrun",
     "mpu": "sequences are not split over processes: trainer.get_sp_size() is 1",
-    "load_state": "trainer.train(resume_from_checkpoint=…) goes on from a checkpoint",
+    "load_state": "trainer.train(resume_from_checkpoint=…) resumes from a checkpoint",
     "save_state": "trainer._save_checkpoint(model, trial=None) writes a checkpoint",
     "save_model": "trainer.save_model(directory) writes the model",
-    "register_for_checkpointing": "a callback that is an ExportableState has its state saved",
-    "skip_first_batches": "trainer.train(resume_from_checkpoint=…) goes on at the right row",
+    "register_for_checkpointing": "the state of a callback that inherits from ExportableState is saved",
+    "skip_first_batches": "trainer.train(resume_from_checkpoint=…) resumes at the next row",
     "get_tracker": "trackers are callbacks: trainer.callback_handler.callbacks",
     "trackers": "trackers are callbacks: trainer.callback_handler.callbacks",
-    "split_between_processes": "take part[trainer.args.process_index :: trainer.args.world_size]",
+    "split_between_processes": "use rows[trainer.args.process_index :: trainer.args.world_size]",
     "profile": "use torch.profiler in a callback",
 }  # fmt: skip

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ..arguments.process_state import ProcessFacts
+from ..arguments.process_state import ProcessState
 from ..core.tree import has_length
 
 
-def introduce_to_accelerate(*, use_cpu: bool) -> None:
+def initialize_accelerate(*, use_cpu: bool) -> None:
     """Make accelerate's own functions work (`gather_object`, its loggers): they need the state of an Accelerator.
 
     Does nothing if accelerate is not imported, or already has its state.
@@ -19,7 +19,7 @@ def introduce_to_accelerate(*, use_cpu: bool) -> None:
         accelerate.Accelerator(cpu=use_cpu)  # the state outlives the object
 
 
-class StateView(ProcessFacts):
+class StateView(ProcessState):
     """Facts about processes and devices."""
 
     # Plugins configure accelerate's backends, and none is in use.

@@ -25,7 +25,7 @@ class NoSuchNameError(NotSupportedError, AttributeError):
 # ---- attributes -----------------------------------------------------------------------------------------------------
 
 
-def _scaler(trainer: Any) -> Any:
+def _get_scaler(trainer: Any) -> Any:
     return getattr(trainer.precision, "scaler", None)
 
 
@@ -53,10 +53,10 @@ ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
         lambda trainer: False,
     ),
     **dict.fromkeys(("_past", "deepspeed", "fsdp", "sharded_ddp", "compute_objective"), lambda trainer: None),
-    "do_grad_scaling": lambda trainer: _scaler(trainer) is not None,
+    "do_grad_scaling": lambda trainer: _get_scaler(trainer) is not None,
     "gather_function": lambda trainer: trainer.accelerator.gather_for_metrics,
     "is_model_parallel": _is_model_parallel,
-    "scaler": _scaler,
+    "scaler": _get_scaler,
 }
 
 
@@ -99,7 +99,7 @@ def _issue_warnings_after_load(trainer: Any, load_result: Any) -> None:
             warn(f"the checkpoint {what} {', '.join(map(str, names))}")
 
 
-def _num_tokens(trainer: Any, train_dl: Any, max_steps: int | None = None) -> int:
+def _count_tokens(trainer: Any, train_dl: Any, max_steps: int | None = None) -> int:
     tokens = 0
     for batch in train_dl:
         amount = batch["input_ids"].numel()
@@ -113,7 +113,7 @@ def _compare_arguments(trainer: Any, training_args: Any, trainer_state: Any) -> 
     for name in ("logging_steps", "eval_steps", "save_steps"):
         now, before = getattr(training_args, name, None), getattr(trainer_state, name, None)
         if now != before and before is not None:
-            note_once(f"{name}={now} now, and {before} in the checkpoint: the present value holds")
+            note_once(f"{name}={now} now, and {before} in the checkpoint: the present value is used")
 
 
 def _get_grad_norm(trainer: Any, model: nn.Module, grad_norm: Any = None) -> float | None:
@@ -137,36 +137,36 @@ METHODS: dict[str, Callable[..., Any]] = {
     "_validate_args": lambda trainer: trainer.args.validate(),
     "compare_trainer_and_checkpoint_args": _compare_arguments,
     "end": lambda trainer: trainer.accelerator.end_training(),
-    "num_tokens": _num_tokens,
+    "num_tokens": _count_tokens,
 }
 
 
 # ---- names without a replacement of the same shape ------------------------------------------------------------------
 
-_LOOP = "the loop is the functions of ostinato.engine.loop"
+_LOOP = "the loop consists of the functions of ostinato.engine.loop"
 _NO_DEEPSPEED = "DeepSpeed is not supported"
-INSTEAD: dict[str, tuple[str, str]] = {
-    "_activate_neftune": ("train() disturbs the embeddings while it runs", "set neftune_noise_alpha"),
+REPLACEMENTS: dict[str, tuple[str, str]] = {
+    "_activate_neftune": ("train() adds the noise to the embeddings", "set neftune_noise_alpha"),
     "_add_sm_patterns_to_gitignore": ("no git repository is kept", "use push_to_hub()"),
-    "_build_accelerator_args": ("there is no accelerator to be made", "pass Trainer(strategy=…)"),
-    "_deactivate_neftune": ("train() takes the noise away when it ends", "set neftune_noise_alpha"),
+    "_build_accelerator_args": ("no Accelerator is created", "pass Trainer(strategy=…)"),
+    "_deactivate_neftune": ("train() removes the noise at its end", "set neftune_noise_alpha"),
     "_finalize_training": (_LOOP, "override train(), or use the callback event on_train_end"),
     "_init_training_state": (_LOOP, "read trainer.state, or use the callback event on_train_begin"),
     "_mixed_mesh_grad_norm": ("parameters are on one mesh", "override _clip_grad_norm"),
     "_prepare_for_training": (_LOOP, "override create_optimizer, create_scheduler or _wrap_model"),
     "_run_epoch": (_LOOP, "override get_batch_samples, training_step or _maybe_log_save_evaluate"),
     "_save_tpu": ("TPUs are not supported", "override _save"),
-    "_tune_save_checkpoint": ("Ray's own checkpoints are not written", "override _save_checkpoint"),
+    "_tune_save_checkpoint": ("checkpoints of Ray are not written", "override _save_checkpoint"),
     "_update_auto_batch_size": (_LOOP, "set auto_find_batch_size"),
     "init_git_repo": ("no git repository is kept", "use push_to_hub()"),
-    "ipex_optimize_model": ("Intel's extension is gone from transformers too", "set torch_compile=True"),
+    "ipex_optimize_model": ("transformers has removed Intel's extension", "set torch_compile=True"),
     "propagate_args_to_deepspeed": (_NO_DEEPSPEED, "train with torchrun"),
-    "set_initial_training_values": (_LOOP, "trainer.plan() tells steps, epochs and rows"),
-    "torch_jit_model_eval": ("tracing is gone from transformers too", "set torch_compile=True"),
+    "set_initial_training_values": (_LOOP, "call trainer.plan(), which returns steps, epochs and rows"),
+    "torch_jit_model_eval": ("transformers has removed tracing", "set torch_compile=True"),
 }
 
 # Steps of transformers' own loop. An override of one in a subclass is never called.
-_STEPS_OF_THEIR_LOOP = (
+_TRANSFORMERS_LOOP_METHODS = (
     "_build_accelerator_args",
     "_finalize_training",
     "_init_training_state",
@@ -178,14 +178,14 @@ _STEPS_OF_THEIR_LOOP = (
 )
 
 
-def absent(trainer: Any, name: str) -> Any:
+def resolve_missing_attribute(trainer: Any, name: str) -> Any:
     """Return the value of an attribute that a trainer does not have, or raise an error that names its replacement."""
     if name in ATTRIBUTES:
         return ATTRIBUTES[name](trainer)
     if name in METHODS:
         return partial(METHODS[name], trainer)
-    if name in INSTEAD:
-        why, fix = INSTEAD[name]
+    if name in REPLACEMENTS:
+        why, fix = REPLACEMENTS[name]
         raise NoSuchNameError(what=f"{type(trainer).__name__} has no {name!r}", why=why, fix=fix)
     raise AttributeError(f"{type(trainer).__name__!r} object has no attribute {name!r}", name=name, obj=trainer)
 
@@ -193,6 +193,6 @@ def absent(trainer: Any, name: str) -> Any:
 def note_overrides_without_effect(kind: type, base: type) -> None:
     """Note each step of transformers' loop that a class between `kind` and `base` overrides, one line for each."""
     for cls in kind.__mro__[: kind.__mro__.index(base)]:
-        for name in _STEPS_OF_THEIR_LOOP:
+        for name in _TRANSFORMERS_LOOP_METHODS:
             if name in vars(cls):
-                note_once(f"{cls.__name__}.{name} has no effect: {_LOOP}; {INSTEAD[name][1]}")
+                note_once(f"{cls.__name__}.{name} has no effect: {_LOOP}; {REPLACEMENTS[name][1]}")

@@ -1,6 +1,6 @@
 """Map from names of transformers to Ostinato's, which `ostinato exec` and `import ostinato.dropin` install.
 
-A name that is in no table stays transformers' own: models, tokenizers and pipelines, but also the helpers of its
+A name that is in no list_rows stays transformers' own: models, tokenizers and pipelines, but also the helpers of its
 trainer that only compute (`nested_detach`, `find_executable_batch_size`, `TrainerMemoryTracker`) or that query the
 machine (`is_deepspeed_zero3_enabled`, which returns False). Tracker callbacks that Ostinato does not have stay
 transformers' own too (`CodeCarbonCallback`); they then derive from Ostinato's `TrainerCallback`.
@@ -115,7 +115,7 @@ _SCHEDULES = """get_constant_schedule get_constant_schedule_with_warmup get_cosi
     get_cosine_with_hard_restarts_schedule_with_warmup get_cosine_with_min_lr_schedule_with_warmup
     get_inverse_sqrt_schedule get_linear_schedule_with_warmup get_polynomial_decay_schedule_with_warmup
     get_reduce_on_plateau_schedule get_scheduler get_wsd_schedule"""
-_OUTCOMES = """BestRun EvalLoopOutput EvalPrediction HPSearchBackend HubStrategy PREFIX_CHECKPOINT_DIR PredictionOutput
+_RESULTS = """BestRun EvalLoopOutput EvalPrediction HPSearchBackend HubStrategy PREFIX_CHECKPOINT_DIR PredictionOutput
     RemoveColumnsCollator SaveStrategy TrainOutput enable_full_determinism get_last_checkpoint has_length seed_worker
     set_seed sort_checkpoints"""
 
@@ -137,7 +137,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "transformers.optimization": f"""Adafactor AdafactorSchedule GreedyLR SchedulerType StreamingAverage
             {_SCHEDULES} get_adafactor_schedule get_cosine_with_min_lr_schedule_with_warmup_lr_rate
             get_greedy_schedule""",
-        "transformers.trainer": f"""Trainer {_CALLBACKS} {_OUTCOMES} DataCollator DataCollatorWithPadding DebugOption
+        "transformers.trainer": f"""Trainer {_CALLBACKS} {_RESULTS} DataCollator DataCollatorWithPadding DebugOption
             GreedyLR LabelSmoother LengthGroupedSampler OptimizerNames ParallelMode TRAINER_STATE_NAME
             TRAINING_ARGS_NAME TrainingArguments default_data_collator get_parameter_names
             get_reporting_integration_callbacks get_scheduler""",
@@ -146,7 +146,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "transformers.trainer_pt_utils": """AcceleratorConfig LabelSmoother LengthGroupedSampler
             get_length_grouped_indices get_parameter_names""",
         "transformers.trainer_seq2seq": "Seq2SeqTrainer Trainer",
-        "transformers.trainer_utils": f"{_OUTCOMES} FSDPOption IntervalStrategy SchedulerType",
+        "transformers.trainer_utils": f"{_RESULTS} FSDPOption IntervalStrategy SchedulerType",
         "transformers.training_args": """AcceleratorConfig DebugOption FSDPOption HubStrategy IntervalStrategy
             OptimizerNames ParallelMode SaveStrategy SchedulerType TrainingArguments""",
         "transformers.training_args_seq2seq": "Seq2SeqTrainingArguments TrainingArguments",
@@ -163,25 +163,25 @@ VALUES: dict[str, dict[str, Any]] = {
     },
 }
 
-# Names that scripts for transformers 4 import, that transformers 5 does not have, and that are not brought back.
-_FROM_TORCH_NORMS = "use torch.nn.LayerNorm, or trainer.get_decay_parameter_names(model)"
-GONE: dict[str, dict[str, str]] = {
+# Names that scripts for transformers 4 import, and that neither transformers 5 nor Ostinato has.
+_USE_TORCH_NORMS = "use torch.nn.LayerNorm, or trainer.get_decay_parameter_names(model)"
+REMOVED: dict[str, dict[str, str]] = {
     "transformers": {"AdamW": "use torch.optim.AdamW"},
     "transformers.optimization": {"AdamW": "use torch.optim.AdamW"},
-    "transformers.trainer": {"ALL_LAYERNORM_LAYERS": _FROM_TORCH_NORMS},
+    "transformers.trainer": {"ALL_LAYERNORM_LAYERS": _USE_TORCH_NORMS},
     "transformers.trainer_pt_utils": {
-        "DistributedTensorGatherer": "trainer.predict gathers every row once, in order, on any number of processes",
-        "SequentialDistributedSampler": "trainer.get_eval_dataloader shares rows among processes by itself",
+        "DistributedTensorGatherer": "use trainer.predict, which gathers every row once, in order, from all processes",
+        "SequentialDistributedSampler": "use trainer.get_eval_dataloader, which shards rows among processes",
         "smp_forward_backward": "SageMaker's model parallelism is not supported: train with torchrun",
     },
-    "transformers.trainer_utils": {"ShardedDDPOption": "sharding by fairscale is gone: see the argument fsdp"},
+    "transformers.trainer_utils": {"ShardedDDPOption": "sharding by fairscale was removed: see the argument fsdp"},
 }
 
 
-def ours(name: str) -> Any:
-    """Return what replaces a name of transformers.
+def load_own(name: str) -> Any:
+    """Import and return the object that replaces a name of transformers.
 
-    >>> ours("set_seed").__module__
+    >>> load_own("set_seed").__module__
     'ostinato.core.random'
     """
     root = __name__.split(".")[0]
@@ -192,17 +192,17 @@ def ours(name: str) -> Any:
     return getattr(import_module(f"{root}.{home}"), name)
 
 
-def home_of(name: str) -> str:
+def get_module_name(name: str) -> str:
     """Return the module of Ostinato's object, such as `ostinato.trainer`."""
     return f"{__name__.split('.')[0]}.{_OWN[name]}"
 
 
-def table() -> Iterator[tuple[str, str, str]]:
-    """Yield every row: the module of transformers, the name, and what it is now."""
+def list_rows() -> Iterator[tuple[str, str, str]]:
+    """Yield every row of the map: the module of transformers, the name, and its replacement."""
     for module, names in MODULES.items():
         for name in sorted(names):
-            yield module, name, home_of(name)
+            yield module, name, get_module_name(name)
         for name, value in VALUES.get(module, {}).items():
             yield module, name, repr(value)
-        for name, instead in GONE.get(module, {}).items():
-            yield module, name, f"gone: {instead}"
+        for name, instead in REMOVED.get(module, {}).items():
+            yield module, name, f"removed: {instead}"

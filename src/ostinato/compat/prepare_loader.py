@@ -1,4 +1,4 @@
-"""Loaders that a subclass made and passes to `accelerator.prepare`: their order by epochs, their batches sharded."""
+"""Loaders that a subclass passes to `accelerator.prepare`: they are ordered by epoch, and their batches sharded."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ..data.samplers.epoch_sampler import EpochSampler
 from ..data.user_loaders import RoundRobinBatchSampler, is_sharded, share_batch_sampler
 
 
-def shared_loader(loader: DataLoader[Any], settings: LoaderSettings) -> DataLoader[Any]:
-    """Return the loader itself for one process, or if it shards rows; else one that takes its batches in turn."""
+def shard_loader(loader: DataLoader[Any], settings: LoaderSettings) -> DataLoader[Any]:
+    """Return a loader whose batches are divided among processes; one that is already sharded is returned unchanged."""
     _order_by_epochs(loader, settings)
-    if settings.world_size == 1 or isinstance(loader, Loader) or _is_shared_already(loader):
+    if settings.world_size == 1 or isinstance(loader, Loader) or _is_sharded(loader):
         return loader
     if loader.batch_sampler is None:
         raise NotSupportedError(
-            what="this loader cannot be shared by several processes",
-            why="its data set is a stream, or makes batches itself, so that each process would read all of it",
-            fix="pass the data set to the Trainer as train_dataset: it deals out its rows",
+            what="this loader cannot be sharded among processes",
+            why="its data set is a stream, or returns whole batches, so that each process would read all of it",
+            fix="pass the data set to the Trainer as train_dataset, which shards its rows",
         )
     return DataLoader(
         loader.dataset,
@@ -47,6 +47,6 @@ def _order_by_epochs(loader: DataLoader[Any], settings: LoaderSettings) -> None:
         batches.sampler = EpochSampler(len(sampler), settings.seed)
 
 
-def _is_shared_already(loader: DataLoader[Any]) -> bool:
+def _is_sharded(loader: DataLoader[Any]) -> bool:
     parts = (loader.sampler, loader.batch_sampler)
     return isinstance(loader.batch_sampler, RoundRobinBatchSampler) or any(map(is_sharded, parts))

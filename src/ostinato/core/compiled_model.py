@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def uncompiled(model: Any) -> Any:
+def get_uncompiled(model: Any) -> Any:
     """Return the model inside of what `torch.compile(model)` returned; return any other model as it is.
 
     Its weights are the same objects, under names without `_orig_mod.` in front.

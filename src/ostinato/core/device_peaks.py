@@ -33,12 +33,12 @@ _PEAKS: tuple[tuple[tuple[str, ...], dict[str, float]], ...] = (
 _OTHERS = frozenset({"Laptop", "D", "Ti", "MIG", "Super", "SUPER"})
 
 
-def known_peak(device_name: str, numbers: str) -> float | None:
+def find_device_peak(device_name: str, numbers: str) -> float | None:
     """Return the operations a second of one device, for "bf16", "fp16", "tf32" or "fp32"; None if not known.
 
-    >>> known_peak("NVIDIA A100-SXM4-80GB", "bf16")
+    >>> find_device_peak("NVIDIA A100-SXM4-80GB", "bf16")
     312000000000000.0
-    >>> known_peak("NVIDIA A10G", "bf16") is None  # another card than the A10
+    >>> find_device_peak("NVIDIA A10G", "bf16") is None  # another card than the A10
     True
     """
     words = set(device_name.replace("-", " ").split())

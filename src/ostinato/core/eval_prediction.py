@@ -29,8 +29,8 @@ class Outputs(dict[str, Any]):
             return list(self.values())[key]
         raise OutputNameError(
             what=f"there is no output {key!r}",
-            why=f"what is kept of the model's outputs is called {', '.join(map(repr, self))}",
-            fix="use one of these; a loss, and what ignore_keys or the model's configuration leaves out, is not kept",
+            why=f"the outputs that are kept are {', '.join(map(repr, self))}",
+            fix="use one of these; the loss, and outputs excluded by ignore_keys or the model's config, are not kept",
         )
 
 
@@ -80,15 +80,15 @@ class EvalPrediction:
         self.shifts_labels = shifts_labels
         self.processing_class = processing_class
 
-    def _present(self) -> tuple[Any, ...]:
+    def _list_parts(self) -> tuple[Any, ...]:
         optional = (part for part in (self.inputs, self.losses) if part is not None)
         return (self.predictions, self.label_ids, *optional)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._present())
+        return iter(self._list_parts())
 
     def __getitem__(self, index: int) -> Any:
-        return self._present()[index]
+        return self._list_parts()[index]
 
     # ------------------------------------------------------------------------------------------------- by their names
 
@@ -115,14 +115,14 @@ class EvalPrediction:
     def logits(self) -> Any:
         """The main output: the one called "logits", else the first."""
         if isinstance(self.predictions, list):  # one entry per batch
-            return [part.logits for part in self._batches()]
+            return [part.logits for part in self._iterate_batches()]
         outputs = self.outputs
         return outputs["logits"] if "logits" in outputs else next(iter(outputs.values()), None)
 
     @property
     def valid(self) -> Any:
         """A mask of the labels that are not -100, in the shape of the labels."""
-        return _mask(self.label_ids)
+        return _mask_labels(self.label_ids)
 
     # ------------------------------------------------------------------------------------------------------- in pairs
 
@@ -141,17 +141,17 @@ class EvalPrediction:
         """
         if not self.has_labels:
             raise MetricError(
-                what="aligned() pairs predictions with their labels, and here are none",
+                what="aligned() pairs predictions with labels, and there are no labels",
                 why="the model computes its loss without labels, and label_names is empty",
-                fix="take the predictions alone: prediction.outputs; or set label_names",
+                fix="use prediction.outputs without labels, or set label_names",
             )
         if isinstance(self.label_ids, tuple):
             raise MetricError(
-                what=f"aligned() pairs one array of labels with its predictions, and here are {len(self.label_ids)}",
+                what=f"aligned() pairs one array of labels with its predictions, and there are {len(self.label_ids)}",
                 why="label_names has several names",
-                fix="take them one by one: prediction.labels[0] with prediction.outputs[0]",
+                fix="pair them one by one: prediction.labels[0] with prediction.outputs[0]",
             )
-        pairs = [_aligned(part.logits, part.label_ids, shift=self.shifts_labels) for part in self._batches()]
+        pairs = [_align(part.logits, part.label_ids, shift=self.shifts_labels) for part in self._iterate_batches()]
         if len(pairs) == 1:
             return pairs[0]
         guesses, truths = zip(*pairs, strict=True)
@@ -167,23 +167,23 @@ class EvalPrediction:
         >>> [part.labels.tolist() for part in prediction.blocks(rows=3)]
         [[0, 1, 2], [3, 4]]
         """
-        for batch in self._batches():
+        for batch in self._iterate_batches():
             total = len(batch.logits)
-            step = rows or _rows_at_once(batch.logits)
+            step = rows or _count_block_rows(batch.logits)
             for start in range(0, total, step):
                 piece = slice(start, start + step)
                 parts = (batch.predictions, batch.label_ids, batch.inputs, batch.losses)
-                yield self._like(*(_sliced(part, piece) for part in parts))
+                yield self._copy_with(*(_slice_rows(part, piece) for part in parts))
 
-    def _batches(self) -> Iterator[EvalPrediction]:
+    def _iterate_batches(self) -> Iterator[EvalPrediction]:
         """Yield this prediction, or that of each batch where they were not joined (`eval_do_concat_batches=False`)."""
         if not isinstance(self.predictions, list):
             yield self
             return
         for predictions, labels in zip(self.predictions, self.label_ids, strict=True):
-            yield self._like(predictions, labels, None, None)
+            yield self._copy_with(predictions, labels, None, None)
 
-    def _like(self, predictions: Any, labels: Any, inputs: Any, losses: Any) -> EvalPrediction:
+    def _copy_with(self, predictions: Any, labels: Any, inputs: Any, losses: Any) -> EvalPrediction:
         return EvalPrediction(
             predictions,
             labels,
@@ -199,34 +199,34 @@ class EvalPrediction:
     @cached_property
     def pred_text(self) -> list[str]:
         """The predictions as text: generated token ids, or the most likely token at every position."""
-        return [text for part in self._batches() for text in self._decoded(part.logits, "predictions")]
+        return [text for part in self._iterate_batches() for text in self._decode(part.logits, "predictions")]
 
     @cached_property
     def label_text(self) -> list[str]:
         """The labels as text, without the positions that have none."""
-        return [text for part in self._batches() for text in self._decoded(part.label_ids, "labels")]
+        return [text for part in self._iterate_batches() for text in self._decode(part.label_ids, "labels")]
 
-    def _decoded(self, given: Any, role: str) -> list[str]:
+    def _decode(self, given: Any, role: str) -> list[str]:
         decode = getattr(self.processing_class, "batch_decode", None)
         if decode is None:
-            what = "there is no tokenizer" if self.processing_class is None else "what there is cannot decode"
+            what = "there is no tokenizer" if self.processing_class is None else "processing_class has no batch_decode"
             raise MetricError(
-                what=f"the {role} cannot be turned into text: {what}",
+                what=f"the {role} cannot be decoded: {what}",
                 why="pred_text and label_text need the batch_decode of a tokenizer or processor",
                 fix="pass processing_class=tokenizer to the trainer",
             )
         shape = tuple(getattr(given, "shape", ()))
-        if isinstance(given, tuple) or len(shape) not in (2, 3) or (len(shape) == 2 and not _is_whole(given)):
+        if isinstance(given, tuple) or len(shape) not in (2, 3) or (len(shape) == 2 and not _is_integer(given)):
             described = f"{len(given)} arrays" if isinstance(given, tuple) else f"an array of shape {shape}"
             raise MetricError(
                 what=f"the {role} are not text: {described}",
                 why="text is token ids (rows, tokens), or logits (rows, tokens, vocabulary)",
-                fix="decode what is text yourself: prediction.processing_class.batch_decode(...)",
+                fix="decode the text yourself: prediction.processing_class.batch_decode(...)",
             )
         texts: list[str] = []
-        for start in range(0, len(given), _rows_at_once(given)):
-            block = np.asarray(_on_host(given[start : start + _rows_at_once(given)]))
-            rows = [[token for token in row if token >= 0] for row in _token_ids(block).tolist()]
+        for start in range(0, len(given), _count_block_rows(given)):
+            block = np.asarray(_to_host(given[start : start + _count_block_rows(given)]))
+            rows = [[token for token in row if token >= 0] for row in _to_token_ids(block).tolist()]
             texts += decode(rows, skip_special_tokens=True)
         return texts
 
@@ -243,20 +243,20 @@ def has_labels(labels: Any) -> bool:
 # ----------------------------------------------------------------------------------------------------------- alignment
 
 
-def _aligned(predictions: Any, labels: Any, *, shift: bool) -> tuple[Any, Any]:
-    predictions, labels = _array(predictions), _array(labels)
+def _align(predictions: Any, labels: Any, *, shift: bool) -> tuple[Any, Any]:
+    predictions, labels = _as_array(predictions), _as_array(labels)
     if labels.ndim == 2 and labels.shape[1] == 1 and predictions.ndim == 2 and predictions.shape[1] > 1:
         labels = labels[:, 0]  # classes that the data set stores in columns of width one
-    layout = _Layout.of(tuple(predictions.shape), labels, by_place=_is_whole(predictions) and _is_whole(labels))
-    guess, truth = layout.arranged(predictions), labels
-    if shift and layout.by_place and labels.ndim == 2:
+    layout = _Layout.of(tuple(predictions.shape), labels, per_label=_is_integer(predictions) and _is_integer(labels))
+    guess, truth = layout.arrange(predictions), labels
+    if shift and layout.per_label and labels.ndim == 2:
         guess, truth = guess[:, :-1], labels[:, 1:]
-    there = truth != IGNORED
-    counts = there if layout.by_place or there.ndim == 1 else there.reshape(len(there), -1).any(1)
-    return guess[counts.to(guess.device) if isinstance(guess, Tensor) else counts], truth[counts]
+    valid = truth != IGNORED
+    kept = valid if layout.per_label or valid.ndim == 1 else valid.reshape(len(valid), -1).any(1)
+    return guess[kept.to(guess.device) if isinstance(guess, Tensor) else kept], truth[kept]
 
 
-def _array(values: Any) -> Any:
+def _as_array(values: Any) -> Any:
     """Return tensors and arrays, also those in files, unchanged: each type has its own efficient indexing."""
     return values if isinstance(values, (Tensor, np.ndarray)) else np.asarray(values)
 
@@ -264,29 +264,29 @@ def _array(values: Any) -> Any:
 class _Layout:
     """The arrangement of predictions relative to their labels."""
 
-    def __init__(self, *, by_place: bool, squeezes: bool = False, class_axis: int | None = None) -> None:
-        self.by_place = by_place  # a prediction for every label, as opposed to a table of values per row
+    def __init__(self, *, per_label: bool, squeezes: bool = False, class_axis: int | None = None) -> None:
+        self.per_label = per_label  # one prediction per label, as opposed to a table of values per row
         self.squeezes = squeezes
         self.class_axis = class_axis
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], labels: Any, *, by_place: bool) -> _Layout:
+    def of(cls, shape: tuple[int, ...], labels: Any, *, per_label: bool) -> _Layout:
         wanted = tuple(labels.shape)
         if shape == (*wanted, 1):
-            return cls(by_place=False, squeezes=True)
+            return cls(per_label=False, squeezes=True)
         if shape[:-1] == wanted:
-            return cls(by_place=True)
+            return cls(per_label=True)
         if shape == wanted:
-            return cls(by_place=by_place)
+            return cls(per_label=per_label)
         if len(shape) == len(wanted) + 1 > 2 and (shape[0], *shape[2:]) == wanted:  # images: classes come first
-            return cls(by_place=True, class_axis=1)
+            return cls(per_label=True, class_axis=1)
         raise MetricError(
             what=f"predictions {shape} cannot be paired with labels {wanted}",
             why="each label needs a prediction: the labels' shape, and one column per class for logits",
             fix="keep one prediction per label in preprocess_logits_for_metrics, or pair them yourself",
         )
 
-    def arranged(self, predictions: Any) -> Any:
+    def arrange(self, predictions: Any) -> Any:
         if self.squeezes:
             return predictions[..., 0]
         if self.class_axis is None:
@@ -301,35 +301,35 @@ class _Layout:
 # -------------------------------------------------------------------------------------------------------------- shared
 
 
-def _mask(labels: Any) -> Any:
+def _mask_labels(labels: Any) -> Any:
     if isinstance(labels, (tuple, list)):
-        return type(labels)(_mask(part) for part in labels)
+        return type(labels)(_mask_labels(part) for part in labels)
     return None if labels is None else labels != IGNORED
 
 
-def _is_whole(values: Any) -> bool:
+def _is_integer(values: Any) -> bool:
     if isinstance(values, Tensor):
         return not values.is_floating_point()
     return np.dtype(values.dtype).kind in "iub"
 
 
-def _sliced(tree: Any, rows: slice) -> Any:
+def _slice_rows(tree: Any, rows: slice) -> Any:
     if isinstance(tree, (tuple, list)):
-        return type(tree)(_sliced(part, rows) for part in tree)
+        return type(tree)(_slice_rows(part, rows) for part in tree)
     return None if tree is None else tree[rows]
 
 
-def _rows_at_once(array: Any) -> int:
+def _count_block_rows(array: Any) -> int:
     """Return a number of rows such that a block of them is small compared with the memory of any machine."""
     size = array.element_size() if isinstance(array, Tensor) else np.dtype(array.dtype).itemsize
     return max(1, BLOCK_BYTES // max(1, math.prod(array.shape[1:]) * size))
 
 
-def _on_host(block: Any) -> Any:
+def _to_host(block: Any) -> Any:
     return block.detach().float().cpu().numpy() if isinstance(block, Tensor) and block.is_floating_point() else block
 
 
-def _token_ids(block: np.ndarray) -> np.ndarray:
+def _to_token_ids(block: np.ndarray) -> np.ndarray:
     """Return token ids; of logits the most likely ones, and -100 where rows were padded with -100."""
     if block.ndim == 2:
         return block

@@ -17,21 +17,23 @@ from .errors import ConfigError
 from .notices import note_once
 from .tree import read
 
-# Names that a log line has already.
-TAKEN = frozenset({"loss", "grad_norm", "learning_rate", "epoch", "step", "total_flos", "num_input_tokens_seen"})
+# Names that log lines already have.
+RESERVED_NAMES = frozenset(
+    {"loss", "grad_norm", "learning_rate", "epoch", "step", "total_flos", "num_input_tokens_seen"}
+)
 
-# Numbers that wait to be added up: few enough to need little memory, and so many that reading them costs nothing.
-MOST_WAITING = 512
+# Numbers that are kept before they are added up: they need little memory, and reading so many at once is cheap.
+MAX_PENDING = 512
 
 Number = float | int | Tensor
 Totals = dict[str, tuple[float, float]]  # sum and weight by name
 Gather = Callable[[Totals], list[Totals]]  # one of each process
 
 
-class Tracked:
+class TrackedNumbers:
     """Weighted means by name. Held numbers count once they are committed, as the losses of a step do.
 
-    >>> tracked = Tracked()
+    >>> tracked = TrackedNumbers()
     >>> tracked.add("kl", 1.0, weight=3), tracked.add("kl", 5.0)
     (None, None)
     >>> tracked.drain()
@@ -40,7 +42,7 @@ class Tracked:
 
     def __init__(self) -> None:
         self.held: list[tuple[str, Number, Number]] = []  # of the current step
-        self._waiting: list[tuple[str, Number, Number]] = []  # of earlier steps
+        self._pending: list[tuple[str, Number, Number]] = []  # of earlier steps
         self._known: set[str] = set()
         self._totals: dict[str, tuple[float, float]] = {}
 
@@ -50,7 +52,7 @@ class Tracked:
             _check_name(name)
             self._known.add(name)
         plain = type(weight) is float or type(weight) is int  # nearly always
-        self.held.append((name, _kept(name, value), weight if plain else _kept(name, weight)))
+        self.held.append((name, _detach_number(name, value), weight if plain else _detach_number(name, weight)))
 
     def commit(self, losses: Mapping[str, Number] | None = None) -> None:
         """Count what is held, and before it the named losses of the step.
@@ -62,10 +64,10 @@ class Tracked:
                 for name in losses:
                     _check_name(name)
                 self._known.update(losses)
-            self._waiting += [(name, loss, 1.0) for name, loss in losses.items()]
-        self._waiting += self.held
+            self._pending += [(name, loss, 1.0) for name, loss in losses.items()]
+        self._pending += self.held
         self.held.clear()
-        if len(self._waiting) >= MOST_WAITING:
+        if len(self._pending) >= MAX_PENDING:
             self._add_up()
 
     def reject(self) -> None:
@@ -81,7 +83,7 @@ class Tracked:
     def totals(self) -> Totals:
         """Return sum and weight by name, of all that was committed and not drained yet."""
         self.commit()
-        if self._waiting:
+        if self._pending:
             self._add_up()
         return dict(self._totals)
 
@@ -90,18 +92,18 @@ class Tracked:
         self._totals = {name: (total, weight) for name, (total, weight) in totals.items()}
 
     def __bool__(self) -> bool:
-        return bool(self.held or self._waiting or self._totals)
+        return bool(self.held or self._pending or self._totals)
 
     def _add_up(self) -> None:
         """Add up the numbers one after the other, in their order: the sum does not depend on when it is read."""
-        names = [name for name, _, _ in self._waiting]
-        values = _as_floats([value for _, value, _ in self._waiting])
-        weights = _as_floats([weight for _, _, weight in self._waiting])
+        names = [name for name, _, _ in self._pending]
+        values = _as_floats([value for _, value, _ in self._pending])
+        weights = _as_floats([weight for _, _, weight in self._pending])
         totals = self._totals
         for name, value, weight in zip(names, values, weights, strict=True):
             total, before = totals.get(name, (0.0, 0.0))
             totals[name] = (total + value * weight, before + weight)
-        self._waiting.clear()
+        self._pending.clear()
 
 
 def add_totals(totals: Iterable[Totals]) -> Totals:
@@ -118,11 +120,11 @@ def add_totals(totals: Iterable[Totals]) -> Totals:
     return added
 
 
-_listeners: list[Tracked | None] = []
+_listeners: list[TrackedNumbers | None] = []
 
 
 @contextmanager
-def hearing(tracked: Tracked | None) -> Iterator[None]:
+def collect_numbers(tracked: TrackedNumbers | None) -> Iterator[None]:
     """Send what is reported inside the block to `tracked`; None drops it silently."""
     _listeners.append(tracked)
     try:
@@ -131,8 +133,8 @@ def hearing(tracked: Tracked | None) -> Iterator[None]:
         _listeners.pop()
 
 
-def is_heard() -> bool:
-    """Return whether what is computed now counts."""
+def is_collecting() -> bool:
+    """Return whether reported numbers are collected now."""
     return bool(_listeners) and _listeners[-1] is not None
 
 
@@ -163,7 +165,7 @@ def track(name: str, value: Number, weight: Number = 1.0) -> None:
         listener.add(name, value, weight)
 
 
-def _kept(name: str, number: Number) -> Number:
+def _detach_number(name: str, number: Number) -> Number:
     """Return a number as it is now: the tensor may be written to later."""
     if type(number) is float or type(number) is int:
         return float(number)
@@ -184,7 +186,7 @@ def _kept(name: str, number: Number) -> Number:
         raise ConfigError(
             what=f"track({name!r}, ...) was given {number!r}, a {type(number).__name__}",
             why="only numbers have a mean",
-            fix="track a number or a tensor of one; texts can be logged with trainer.log",
+            fix="track a number or a tensor with one element; text can be logged with trainer.log",
         ) from None
 
 
@@ -205,9 +207,9 @@ def _as_floats(numbers: list[Number]) -> list[float]:
 
 
 def _check_name(name: str) -> None:
-    if not isinstance(name, str) or not name or name in TAKEN:
+    if not isinstance(name, str) or not name or name in RESERVED_NAMES:
         raise ConfigError(
             what=f"{name!r} cannot be the name of a tracked number, or of one of several losses",
-            why="log lines have a number of that name already" if name in TAKEN else "names are strings",
-            fix=f"choose another name, such as 'my_{name}'" if name in TAKEN else "choose a name",
+            why="log lines already have a number of that name" if name in RESERVED_NAMES else "names are strings",
+            fix=f"choose another name, such as 'my_{name}'" if name in RESERVED_NAMES else "choose a name",
         )

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-SECONDS_BETWEEN_LOOKS = 0.01
+SAMPLE_SECONDS = 0.01
 # The stages, by the method that measures them.
 STAGES = {
     "__init__": "init",
@@ -25,8 +25,8 @@ STAGES = {
 }
 
 
-def resident_bytes() -> int | None:
-    """Return the memory of this process that is in main memory; None where the system does not report it."""
+def read_resident_bytes() -> int | None:
+    """Return the resident memory of this process in bytes; None if the system does not report it."""
     try:
         descriptor = os.open("/proc/self/statm", os.O_RDONLY)  # unbuffered: logs call this, too
     except OSError:
@@ -39,7 +39,7 @@ def resident_bytes() -> int | None:
         os.close(descriptor)
 
 
-def device_bytes() -> tuple[int, int] | None:
+def read_device_bytes() -> tuple[int, int] | None:
     """Return the memory of tensors on the accelerator now, and its maximum since the last reset; None without one."""
     if not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return None
@@ -47,17 +47,17 @@ def device_bytes() -> tuple[int, int] | None:
 
 
 @dataclass(frozen=True)
-class Use:
+class MemoryUse:
     """Bytes at the beginning of a stage, at its end, and at most in between."""
 
     begin: int
     end: int
     peak: int
 
-    def named(self, stage: str, where: str) -> dict[str, int]:
+    def to_metrics(self, stage: str, where: str) -> dict[str, int]:
         """Return the memory that remains in use after a stage, and how much more it was at its peak.
 
-        >>> Use(begin=10, end=14, peak=20).named("train", "cpu")
+        >>> MemoryUse(begin=10, end=14, peak=20).to_metrics("train", "cpu")
         {'train_mem_cpu_alloc_delta': 4, 'train_mem_cpu_peaked_delta': 6}
         """
         return {
@@ -76,7 +76,7 @@ class MemoryTracker:
     def __init__(self, *, skip: bool = True) -> None:
         self.skip = skip
         self._stage: str | None = None
-        self._watch: _Watch | None = None
+        self._sampler: _MemorySampler | None = None
         self._device_begin = 0
         self._init: dict[str, int] = {}
         self._before: dict[str, int] = {}
@@ -85,25 +85,25 @@ class MemoryTracker:
         """Begin the stage of the calling method, unless another is in progress."""
         if self.skip or self._stage is not None:
             return
-        self._stage = _stage_of_caller()
+        self._stage = _get_caller_stage()
         gc.collect()
-        if (device := device_bytes()) is not None:
+        if (device := read_device_bytes()) is not None:
             torch.cuda.reset_peak_memory_stats()
             self._device_begin = device[0]
-        self._watch = _Watch()
+        self._sampler = _MemorySampler()
         if self._stage == "init":
-            self._before = {"before_init_mem_cpu": self._watch.begin}
+            self._before = {"before_init_mem_cpu": self._sampler.begin}
             self._before |= {"before_init_mem_gpu": self._device_begin} if device is not None else {}
 
     def stop_and_update_metrics(self, metrics: dict[str, Any] | None = None) -> None:
         """End the stage of the calling method, and add its memory to `metrics`."""
-        if self.skip or self._stage is None or self._stage != _stage_of_caller() or self._watch is None:
+        if self.skip or self._stage is None or self._stage != _get_caller_stage() or self._sampler is None:
             return
         stage, self._stage = self._stage, None
         gc.collect()
-        used = self._watch.stop().named(stage, "cpu")
-        if (device := device_bytes()) is not None:
-            used |= Use(self._device_begin, *device).named(stage, "gpu")
+        used = self._sampler.stop().to_metrics(stage, "cpu")
+        if (device := read_device_bytes()) is not None:
+            used |= MemoryUse(self._device_begin, *device).to_metrics(stage, "gpu")
         if stage == "init":
             self._init = used
         if metrics is not None:
@@ -112,38 +112,38 @@ class MemoryTracker:
             self._init = {}  # reported once, with the first stage that is measured
 
     @contextmanager
-    def guarded(self) -> Iterator[None]:
+    def end_stage_on_error(self) -> Iterator[None]:
         """End a stage that began inside the block if the block fails, so that the next one can be measured."""
         outer = self._stage
         try:
             yield
         except BaseException:
-            if self._stage != outer and self._watch is not None:
-                self._watch.stop()
-                self._stage = self._watch = None
+            if self._stage != outer and self._sampler is not None:
+                self._sampler.stop()
+                self._stage = self._sampler = None
             raise
 
 
-class _Watch:
+class _MemorySampler:
     """Read the memory of the process at intervals, in a separate thread."""
 
     def __init__(self) -> None:
-        self.begin = self._peak = resident_bytes() or 0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self.begin = self._peak = read_resident_bytes() or 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
         self._thread.start()
 
-    def _look(self) -> None:
-        while not self._over.wait(SECONDS_BETWEEN_LOOKS):
-            self._peak = max(self._peak, resident_bytes() or 0)
+    def _sample(self) -> None:
+        while not self._ended.wait(SAMPLE_SECONDS):
+            self._peak = max(self._peak, read_resident_bytes() or 0)
 
-    def stop(self) -> Use:
-        self._over.set()
+    def stop(self) -> MemoryUse:
+        self._ended.set()
         self._thread.join()
-        end = resident_bytes() or 0
-        return Use(self.begin, end, max(self._peak, end))
+        end = read_resident_bytes() or 0
+        return MemoryUse(self.begin, end, max(self._peak, end))
 
 
-def _stage_of_caller() -> str:
+def _get_caller_stage() -> str:
     name = sys._getframe(2).f_code.co_name
     return STAGES.get(name, name)

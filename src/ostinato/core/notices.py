@@ -10,12 +10,12 @@ from contextlib import contextmanager
 
 logger = logging.getLogger("ostinato")
 
-_said: set[str] = set()
+_shown_keys: set[str] = set()
 _listeners: list[Callable[[str, str], None]] = []
-_silent = 0  # number of active `unheard` blocks
+_suspended = 0  # number of active `suspend_listeners` blocks
 
 
-class _StandardError(logging.StreamHandler):  # type: ignore[type-arg]
+class _StandardErrorHandler(logging.StreamHandler):  # type: ignore[type-arg]
     """Write to the present `sys.stderr`, so that redirection and capturing work."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class _StandardError(logging.StreamHandler):  # type: ignore[type-arg]
         return sys.stderr
 
 
-def _on_main_process(record: logging.LogRecord) -> bool:
+def _is_shown_here(record: logging.LogRecord) -> bool:
     # Read when a record is handled: a launcher may set RANK after the import.
     return record.levelno >= logging.ERROR or os.environ.get("RANK", "0") == "0"
 
@@ -39,55 +39,55 @@ LEVELS = {
     "error": logging.ERROR,
     "critical": logging.CRITICAL,
 }
-VERBOSITY = "OSTINATO_VERBOSITY"
+VERBOSITY_VARIABLE = "OSTINATO_VERBOSITY"
 
-handler = _StandardError()
+handler = _StandardErrorHandler()
 handler.setFormatter(logging.Formatter("ostinato: %(message)s"))
-handler.addFilter(_on_main_process)
+handler.addFilter(_is_shown_here)
 if not logger.handlers:
     logger.addHandler(handler)
-    logger.setLevel(LEVELS.get(os.environ.get(VERBOSITY, "info").lower(), logging.INFO))
+    logger.setLevel(LEVELS.get(os.environ.get(VERBOSITY_VARIABLE, "info").lower(), logging.INFO))
     logger.propagate = False
 
 
-def let_replicas_speak() -> None:
-    """Show messages below the level of an error from every process, not only from the first."""
-    handler.removeFilter(_on_main_process)
+def show_notices_of_all_processes() -> None:
+    """Show messages from every process; by default, only the first shows those below the level of an error."""
+    handler.removeFilter(_is_shown_here)
 
 
 def note(text: str) -> None:
     """Report something that the user should know: what is dropped, renamed, guessed, skipped or rescaled."""
     logger.info(text)
-    _tell("notice", text)
+    _notify_listeners("notice", text)
 
 
 def note_once(text: str, *, key: str | None = None) -> None:
-    """Report it the first time only. `key` groups different wordings of one message."""
-    if (key or text) not in _said:
-        _said.add(key or text)
+    """Report something the first time only. `key` groups different wordings of one message."""
+    if (key or text) not in _shown_keys:
+        _shown_keys.add(key or text)
         note(text)
 
 
 def warn(text: str, *, key: str | None = None) -> None:
     """Report a probable mistake. A later `note_once` under the same `key` is then not shown."""
     if key is not None:
-        _said.add(key)
+        _shown_keys.add(key)
     logger.warning(text)
-    _tell("warning", text)
+    _notify_listeners("warning", text)
 
 
-def _tell(kind: str, text: str) -> None:
-    if not _silent:
+def _notify_listeners(kind: str, text: str) -> None:
+    if not _suspended:
         for listener in tuple(_listeners):
             listener(kind, text)
 
 
 @contextmanager
-def heard_by(listener: Callable[[str, str], None]) -> Iterator[None]:
+def listen_to_notices(listener: Callable[[str, str], None]) -> Iterator[None]:
     """Call `listener("notice" or "warning", text)` for every message inside the block, at any verbosity.
 
     >>> heard = []
-    >>> with heard_by(lambda kind, text: heard.append(kind)):
+    >>> with listen_to_notices(lambda kind, text: heard.append(kind)):
     ...     note("a column was dropped")
     >>> heard
     ['notice']
@@ -100,30 +100,30 @@ def heard_by(listener: Callable[[str, str], None]) -> Iterator[None]:
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
-    """Send nothing to the listeners of `heard_by`, inside the block."""
-    global _silent
-    _silent += 1
+def suspend_listeners() -> Iterator[None]:
+    """Send nothing to the listeners of `listen_to_notices`, inside the block."""
+    global _suspended
+    _suspended += 1
     try:
         yield
     finally:
-        _silent -= 1
+        _suspended -= 1
 
 
 @contextmanager
-def silenced() -> Iterator[None]:
+def silence_notices() -> Iterator[None]:
     """Show nothing but errors, inside the block; a suppressed message is shown when it comes up again."""
-    level, said = logger.level, set(_said)
+    level, shown = logger.level, set(_shown_keys)
     logger.setLevel(logging.ERROR)
     try:
-        with unheard():
+        with suspend_listeners():
             yield
     finally:
         logger.setLevel(level)
-        _said.clear()
-        _said.update(said)
+        _shown_keys.clear()
+        _shown_keys.update(shown)
 
 
 def forget_notices() -> None:
     """Allow every `note_once` to be shown again (a new run, a test)."""
-    _said.clear()
+    _shown_keys.clear()

@@ -5,12 +5,12 @@ from __future__ import annotations
 _seconds = 0.0
 
 
-def count_pause(seconds: float) -> None:
+def add_pause(seconds: float) -> None:
     """Add the seconds of a pause."""
     global _seconds
     _seconds += seconds
 
 
-def seconds_paused() -> float:
+def get_paused_seconds() -> float:
     """Return the seconds of all pauses since the process began."""
     return _seconds

@@ -89,7 +89,7 @@ class RandomState:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def preserve_rng() -> Iterator[None]:
     """Restore the random streams after the block, whatever is drawn inside."""
     state = RandomState.capture()
     try:
@@ -100,4 +100,4 @@ def undisturbed() -> Iterator[None]:
 
 def isolate(*, enabled: bool) -> AbstractContextManager[None]:
     """Protect training's random streams from the block, unless the user shares them as transformers does."""
-    return undisturbed() if enabled else nullcontext()
+    return preserve_rng() if enabled else nullcontext()

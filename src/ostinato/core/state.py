@@ -54,7 +54,7 @@ class StateError(CheckpointError, TypeError):
     """A state with a value that JSON cannot hold (transformers raises TypeError here)."""
 
 
-def _not_json(state: TrainerState, error: TypeError) -> StateError:
+def _build_state_error(state: TrainerState, error: TypeError) -> StateError:
     """Return an error that names what cannot be written: a callback's attribute, or a number in the log."""
     found = [
         f"{name}.{key} = {value!r}"
@@ -132,7 +132,7 @@ class TrainerState:
         try:
             text = json.dumps(dataclasses.asdict(self), indent=2, sort_keys=True)
         except TypeError as error:
-            raise _not_json(self, error) from None
+            raise _build_state_error(self, error) from None
         Path(json_path).write_text(text + "\n", encoding="utf-8")
 
     @classmethod

@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-DEPTH = 4
-LARGE = 1_000  # entries of a container that are searched
-MANY = 2_000  # objects visited in all
+MAX_DEPTH = 4
+MAX_ENTRIES = 1_000  # entries of a container that are searched
+MAX_OBJECTS = 2_000  # objects visited in all
 _PLAIN = (
     str,
     bytes,
@@ -43,71 +43,73 @@ _ITERATORS = {type(iter(one)) for one in ([], (), range(0), "", b"")}  # their p
 
 
 @contextmanager
-def unchanged(*things: Any) -> Iterator[None]:
+def preserve_objects(*things: Any) -> Iterator[None]:
     """Restore the state of these objects, however they are called inside the block.
 
     >>> calls = []
-    >>> with unchanged(lambda: calls):
+    >>> with preserve_objects(lambda: calls):
     ...     calls.append(1)
     >>> calls
     []
     """
-    keeper = _Keeper(things)
+    recorder = _StateRecorder(things)
     try:
         yield
     finally:
-        keeper.restore()
+        recorder.restore()
 
 
-def can_be_put_back(*things: Any) -> bool:
-    """Return whether all state of these objects can be restored: none of it can only advance.
+def can_restore(*things: Any) -> bool:
+    """Return whether all state of these objects can be restored; that of a running generator cannot.
 
-    >>> can_be_put_back(iter([1, 2])), can_be_put_back(number for number in [1, 2])
+    >>> can_restore(iter([1, 2])), can_restore(number for number in [1, 2])
     (True, False)
     """
-    return not _Keeper(things).has_run_on
+    return not _StateRecorder(things).has_unrestorable
 
 
-class _Keeper:
-    """The recorded steps that restore the state."""
+class _StateRecorder:
+    """Records the state of objects, and restores it."""
 
     def __init__(self, things: Iterable[Any]) -> None:
         self.undo: list[Callable[[], Any]] = []
         self.seen: dict[int, Any] = {}  # with the objects, so that no id is reused
-        self.has_run_on = False  # something was found that cannot be restored
+        self.has_unrestorable = False  # something cannot be restored, such as a running generator
         for thing in things:
-            self.look(thing, DEPTH)
+            self.record(thing, MAX_DEPTH)
 
     def restore(self) -> None:
-        for put_back in reversed(self.undo):
-            put_back()
+        for restore in reversed(self.undo):
+            restore()
 
-    def look(self, thing: Any, depth: int) -> None:
-        if depth == 0 or isinstance(thing, _PLAIN) or id(thing) in self.seen or len(self.seen) > MANY:
+    def record(self, thing: Any, depth: int) -> None:
+        if depth == 0 or isinstance(thing, _PLAIN) or id(thing) in self.seen or len(self.seen) > MAX_OBJECTS:
             return
         self.seen[id(thing)] = thing
-        if self._is_generator(thing):
+        if self._record_generator(thing):
             return
         if isinstance(thing, Iterator):
-            self._iterator(thing)
+            self._record_iterator(thing)
         elif isinstance(thing, Tensor):
-            self._tensor(thing)
+            self._record_tensor(thing)
         elif isinstance(thing, functools.partial):
-            self._all([thing.func, *thing.args, *thing.keywords.values()], depth)
+            self._record_all([thing.func, *thing.args, *thing.keywords.values()], depth)
         elif isinstance(thing, types.MethodType):
-            self._all([thing.__self__, thing.__func__], depth + 1)  # the state of a method is that of its object
+            # The state of a method is that of its object.
+            self._record_all([thing.__self__, thing.__func__], depth + 1)
         elif isinstance(thing, types.FunctionType):
-            self._function(thing, depth)
+            self._record_function(thing, depth)
         elif isinstance(thing, (list, dict, set, deque)):
-            self._container(thing, depth)
+            self._record_container(thing, depth)
         else:
-            self._object(thing, depth)
+            self._record_object(thing, depth)
 
-    def _all(self, things: list[Any], depth: int) -> None:
+    def _record_all(self, things: list[Any], depth: int) -> None:
         for thing in things:
-            self.look(thing, depth - 1)
+            self.record(thing, depth - 1)
 
-    def _is_generator(self, thing: Any) -> bool:
+    def _record_generator(self, thing: Any) -> bool:
+        """Record a generator of random numbers; return False if `thing` is none."""
         if isinstance(thing, torch.Generator):
             state = thing.get_state()
             self.undo.append(lambda: thing.set_state(state))
@@ -124,55 +126,55 @@ class _Keeper:
             return False
         return True
 
-    def _iterator(self, iterator: Any) -> None:
+    def _record_iterator(self, iterator: Any) -> None:
         if type(iterator) not in _ITERATORS:
-            self.has_run_on = True
+            self.has_unrestorable = True
             return
         place = iterator.__reduce__()
         if len(place) == 3:  # not at its end
             self.undo.append(lambda: iterator.__setstate__(place[2]))
 
-    def _tensor(self, tensor: Tensor) -> None:
-        if tensor.numel() <= LARGE and not tensor.requires_grad:
+    def _record_tensor(self, tensor: Tensor) -> None:
+        if tensor.numel() <= MAX_ENTRIES and not tensor.requires_grad:
             before = tensor.clone()
             self.undo.append(lambda: tensor.copy_(before))
 
-    def _function(self, function: types.FunctionType, depth: int) -> None:
-        self._all([*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()], depth)
+    def _record_function(self, function: types.FunctionType, depth: int) -> None:
+        self._record_all([*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()], depth)
         for cell in function.__closure__ or ():
             try:
                 value = cell.cell_contents
             except ValueError:  # not assigned yet
                 continue
             self.undo.append(functools.partial(setattr, cell, "cell_contents", value))
-            self.look(value, depth - 1)
+            self.record(value, depth - 1)
         names = function.__globals__
         for name in function.__code__.co_names:
             value = names.get(name)
             if name in names and not isinstance(value, (types.ModuleType, type, types.FunctionType)):
                 self.undo.append(functools.partial(names.__setitem__, name, value))
-                self.look(value, depth - 1)
+                self.record(value, depth - 1)
 
-    def _container(self, container: Any, depth: int) -> None:
+    def _record_container(self, container: Any, depth: int) -> None:
         before: Any = dict(container) if isinstance(container, dict) else list(container)
 
-        def put_back() -> None:
+        def restore() -> None:
             if _is_same(container, before):
                 return
             container.clear()
             container.extend(before) if isinstance(container, (list, deque)) else container.update(before)
 
-        self.undo.append(put_back)
-        if len(before) <= LARGE:
-            self._all(list(before.values()) if isinstance(before, dict) else before, depth)
+        self.undo.append(restore)
+        if len(before) <= MAX_ENTRIES:
+            self._record_all(list(before.values()) if isinstance(before, dict) else before, depth)
 
-    def _object(self, thing: Any, depth: int) -> None:
+    def _record_object(self, thing: Any, depth: int) -> None:
         attributes = getattr(thing, "__dict__", None)
         if not isinstance(attributes, dict) or (
             isinstance(thing, nn.Module) and any(True for _ in thing.parameters())
         ):
             return  # a model is not state of this kind
-        self._container(attributes, depth)
+        self._record_container(attributes, depth)
 
 
 def _is_same(container: Any, before: Any) -> bool:

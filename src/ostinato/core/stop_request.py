@@ -24,7 +24,7 @@ SIGNALS = tuple(
 )
 
 
-_entered: list[StopSignals] = []  # the current run is the last
+_active: list[StopSignals] = []  # the current run is the last
 
 
 def ask_to_stop(why: str) -> bool:
@@ -33,12 +33,12 @@ def ask_to_stop(why: str) -> bool:
     >>> ask_to_stop("the time is up")
     False
     """
-    return bool(_entered) and _entered[-1].ask(why)
+    return bool(_active) and _active[-1].ask(why)
 
 
 def is_stopping() -> bool:
     """Return whether the current run was asked to stop, by a signal or from inside the program."""
-    return bool(_entered) and _entered[-1].is_asked
+    return bool(_active) and _active[-1].is_asked
 
 
 class StopSignals:
@@ -52,7 +52,7 @@ class StopSignals:
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
         self.why: str | None = None  # asked from inside the program, without a signal
-        self.then: Callable[[], None] | None = None  # called at the first signal
+        self.on_stop: Callable[[], None] | None = None  # called at the first signal
         self._before: dict[int, Any] = {}
         self._owner = os.getpid()
 
@@ -64,40 +64,40 @@ class StopSignals:
         """Ask from inside the program; a later signal still ends the program."""
         if not self.is_asked:
             self.why = why
-            if self.then is not None:
-                self.then()
+            if self.on_stop is not None:
+                self.on_stop()
         return True
 
     def __enter__(self) -> StopSignals:
-        _entered.append(self)
+        _active.append(self)
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 before = signal.getsignal(number)
                 if before not in (signal.SIG_IGN, None):  # None: set by a library that is not Python
-                    self._before[number] = signal.signal(number, self._note)
+                    self._before[number] = signal.signal(number, self._handle_signal)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        _entered.remove(self)
+        _active.remove(self)
         for number, before in self._before.items():
             signal.signal(number, before)
         self._before.clear()
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _handle_signal(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._owner:  # forked while handlers were set
-            self._as_a_child(number)
+            self._handle_in_child(number)
             return
         if self.received is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         if self.received is None:
             self.received = signal.Signals(number)
-            if self.then is not None:
-                self.then()
+            if self.on_stop is not None:
+                self.on_stop()
 
     @staticmethod
-    def _as_a_child(number: int) -> None:
+    def _handle_in_child(number: int) -> None:
         """Handle a signal in a forked child.
 
         Ctrl-C reaches the whole group, and the parent handles its children; other signals are meant for the child.
@@ -106,8 +106,8 @@ class StopSignals:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
-    def leave(self) -> None:
-        """Raise what ends the program: KeyboardInterrupt for Ctrl-C, SystemExit with 128 + the signal for the others.
+    def end_program(self) -> None:
+        """End the program by raising KeyboardInterrupt for Ctrl-C, or SystemExit with 128 + the signal for the others.
 
         Call it after the previous handlers are restored. A user's handler is called first, and may do otherwise.
         """

@@ -18,7 +18,7 @@ class TimeLedger:
     A device may still be busy when the process continues, so "computing" is the remainder.
 
     >>> ledger = TimeLedger()
-    >>> with ledger.spending("evaluation"):
+    >>> with ledger.measure("evaluation"):
     ...     pass
     >>> sorted(ledger.seconds())
     ['computing', 'data', 'evaluation', 'saving']
@@ -30,17 +30,17 @@ class TimeLedger:
     saving: float = 0.0
 
     @contextmanager
-    def spending(self, on: Purpose) -> Iterator[None]:
+    def measure(self, purpose: Purpose) -> Iterator[None]:
         """Add the time of a block, also of one that fails; time that a block inside it adds is not counted twice."""
-        begun, booked = perf_counter(), self.data + self.evaluation + self.saving
+        begun, counted = perf_counter(), self.data + self.evaluation + self.saving
         try:
             yield
         finally:
-            within = self.data + self.evaluation + self.saving - booked
-            setattr(self, on, getattr(self, on) + perf_counter() - begun - within)
+            within = self.data + self.evaluation + self.saving - counted
+            setattr(self, purpose, getattr(self, purpose) + perf_counter() - begun - within)
 
     @property
-    def resting(self) -> float:
+    def outside_training(self) -> float:
         """The time in which nothing was trained."""
         return self.evaluation + self.saving
 
@@ -51,10 +51,10 @@ class TimeLedger:
         return {"computing": computing, "data": data, "evaluation": evaluation, "saving": saving}
 
 
-def shares(seconds: dict[str, float]) -> dict[str, float]:
+def compute_shares(seconds: dict[str, float]) -> dict[str, float]:
     """Return the parts as fractions of the whole.
 
-    >>> shares({"computing": 3.0, "data": 1.0})
+    >>> compute_shares({"computing": 3.0, "data": 1.0})
     {'computing': 0.75, 'data': 0.25}
     """
     whole = sum(seconds.values())

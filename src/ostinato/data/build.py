@@ -11,7 +11,7 @@ from ..arguments import usage_errors
 from ..arguments.settings import LoaderSettings
 from ..core.notices import note_once
 from ..core.protocols import LoaderHost
-from ..core.random import undisturbed
+from ..core.random import preserve_rng
 from . import columns, loader
 from .bad_rows import ReadableRowFinder, SkippingCollator, SkippingRows
 from .batching.packing_check import choose_packing
@@ -42,7 +42,7 @@ def build_loader(
         dataset = dataset.dataset
     if isinstance(dataset, DataLoader):
         if skips:
-            raise usage_errors.skipping_inside_a_loader()
+            raise usage_errors.skip_bad_rows_with_loader()
         check_loader(dataset, settings, description, training=is_training)
         return dataset
     collator = trainer.data_collator if own_collator is None else own_collator
@@ -111,8 +111,8 @@ def _remove_mixture_columns(
 def _build_packing_collator(trainer: LoaderHost, dataset: Any, collator: Callable[[list[Any]], Any]) -> Any:
     """Return the collator that concatenates rows, after a trial on the first rows of the data set."""
     if is_iterable(dataset):
-        raise usage_errors.packing_of_a_stream()
-    with undisturbed():
+        raise usage_errors.packing_with_stream()
+    with preserve_rng():
         rows = [dataset[index] for index in range(min(4, len(dataset)))]
     note_once("packing=True: training rows are concatenated; data_collator is used in evaluation only")
     return choose_packing(trainer.model, rows, collator)
@@ -125,7 +125,7 @@ def _build_batch_sampler(trainer: LoaderHost, dataset: Any, collator: Any, setti
     if settings.max_tokens is None:
         return None
     if trainer._is_overridden("_get_train_sampler"):
-        raise usage_errors.budget_and_own_order(settings.max_tokens, type(trainer).__name__)
+        raise usage_errors.token_budget_with_own_sampler(settings.max_tokens, type(trainer).__name__)
     return build_token_budget_sampler(
         dataset,
         settings,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.phrases import plural
+from ..core.phrases import format_items
 
 
 def describe_nonfinite_inputs(batches: Sequence[Any], rows: list[int] | None) -> str:
@@ -36,5 +36,6 @@ def _describe_column(name: str, column: Tensor, before: int, rows: list[int] | N
     at = bad.reshape(len(bad), -1).any(dim=1).nonzero().flatten().tolist()
     value = float(column[bad].flatten()[0])
     if rows is not None and before + max(at) < len(rows):
-        return f"{name!r} is {value:g} in {plural('row', [rows[before + index] for index in at])} of the training set"
-    return f"{name!r} is {value:g} in {plural('row', at)} of its batch"
+        numbers = [rows[before + index] for index in at]
+        return f"{name!r} is {value:g} in {format_items('row', numbers)} of the training set"
+    return f"{name!r} is {value:g} in {format_items('row', at)} of its batch"

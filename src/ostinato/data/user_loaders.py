@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Sampler
 from ..arguments.settings import LoaderSettings
 from ..core.errors import ConfigError, DataError, NotSupportedError
 from ..core.notices import note_once
-from ..core.random import set_seed, undisturbed
+from ..core.random import preserve_rng, set_seed
 from .samplers.base import announce_epoch
 from .sizes import has_length
 
@@ -56,7 +56,7 @@ class SharedOrder(Sampler[Any]):
         return len(self.sampler)
 
     def __iter__(self) -> Iterator[Any]:
-        with undisturbed():
+        with preserve_rng():
             set_seed((self.seed + self.epoch) % 2**32)
             return iter(list(self.sampler))
 

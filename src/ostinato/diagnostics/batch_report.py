@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..checkpoint.space import format_size as in_bytes
-from .render import Page, Printable, Section, counted, listed, percent, small_percent
+from .render import Page, Printable, Section, format_count, format_percent, format_small_percent, join_names
 
 Stage = Literal["data set", "batch", "forward", "outputs", "loss", "evaluation", "metrics"]
 
@@ -35,7 +35,7 @@ class DataSet:
 
 @dataclass(frozen=True)
 class Value:
-    """Something with a name: a tensor by its shape and type, anything else by its type."""
+    """A named value: a tensor by its shape and dtype, anything else by its type."""
 
     name: str
     shape: tuple[int, ...] | None
@@ -45,15 +45,15 @@ class Value:
 
 @dataclass(frozen=True)
 class BatchSummary:
-    """The batch as the collator made it."""
+    """The batch that the collator returned."""
 
     collator: str
     rows: int | None
     values: tuple[Value, ...]
     padding: float | None = None  # of all tokens; None: unknown
     saved_by_cutting: float | None = None  # of all tokens, by `split_by_length`
-    micro_batches: int = 1  # into which it is cut
-    left_out: tuple[str, ...] = ()  # columns that the model takes, and the collator does not pass on
+    micro_batches: int = 1  # into which it is split
+    left_out: tuple[str, ...] = ()  # columns that the model takes and the collator drops
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ class Call:
     device: str
     precision: str
     given: tuple[str, ...]
-    added: tuple[str, ...] = ()  # of those given: what is not in the batch
+    added: tuple[str, ...] = ()  # inputs that are not in the batch
     withheld: tuple[str, ...] = ()  # in the batch, and not given to forward
-    not_given: tuple[str, ...] = ()  # what forward would take, too
+    not_given: tuple[str, ...] = ()  # inputs that forward also accepts
     calls: int = 1  # for one loss
-    trained: float = 1.0  # of the parameters, the share that training changes
+    trained: float = 1.0  # the share of the parameters that training changes
 
 
 @dataclass(frozen=True)
@@ -81,33 +81,33 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Loss:
-    """What training makes smaller."""
+    """The loss that training minimizes."""
 
     where: str  # "outputs['loss']"
-    source: str  # who computes it
+    source: str  # what computes it
     value: float | None
     mean_over: str  # "8 labels, one per row"
-    shifts: bool = False  # what is predicted at a place is compared with the next label
+    shifts: bool = False  # the prediction at a position is compared with the next label
 
 
 @dataclass(frozen=True)
 class MetricInputs:
-    """What `compute_metrics` is given."""
+    """What `compute_metrics` receives."""
 
     data: str  # "evaluation set"
     function: str | None  # the name of compute_metrics; None: there is none
     called: str  # when, or why not
     values: tuple[Value, ...]
     ignored: float | None = None  # labels that are -100, of all
-    example: tuple[tuple[str, str], ...] = ()  # the first row, as a person reads it
+    example: tuple[tuple[str, str], ...] = ()  # the first row, decoded
     rows: int | None = None  # of the whole set
-    bytes: int | None = None  # that are kept of all rows; None: unknown, or nothing is kept
-    spills: bool = False  # these are more than memory is meant to hold: they go to a temporary file
+    bytes: int | None = None  # kept for all rows; None: unknown, or nothing is kept
+    spills: bool = False  # more than eval_memory_mb: they are kept in a temporary file
 
 
 @dataclass(frozen=True)
 class SuggestedMetrics:
-    """Which metrics are in use, and which would fit."""
+    """The metrics in use, and those that suit the model and its labels."""
 
     in_use: tuple[str, ...]
     names: tuple[str, ...]
@@ -117,18 +117,18 @@ class SuggestedMetrics:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is wrong, or probably not meant."""
+    """A mistake, or something that is probably not intended."""
 
     station: Stage
     what: str
     why: str = ""
     fix: str = ""
-    certain: bool = True  # it cannot work; False: it works, and is worth a look
+    certain: bool = True  # it cannot work; False: it works, and is suspicious
 
 
 @dataclass(frozen=True, repr=False)
 class BatchReport(Printable):
-    """One batch on its way. `print` it, or take `to_markdown()`, `to_dict()`, `to_json()`.
+    """One batch from the data set to the metrics. `print` it, or use `to_markdown()`, `to_dict()`, `to_json()`.
 
     >>> report = trainer.explain()  # doctest: +SKIP
     >>> report.loss.mean_over  # doctest: +SKIP
@@ -147,67 +147,71 @@ class BatchReport(Printable):
 
     @property
     def mistakes(self) -> tuple[Finding, ...]:
-        """What cannot work."""
+        """The findings that cannot work."""
         return tuple(one for one in self.findings if one.certain)
 
-    def page(self) -> Page:
+    def build_page(self) -> Page:
         return build_page(self)
 
 
 def build_page(report: BatchReport) -> Page:
     """Return the page of a report: every stage that was reached, then what is wrong."""
     source = f"One batch of the {report.data.name}" if report.data is not None else "One batch"
-    told = [
-        report.data and _data(report.data),
-        report.batch and _batch(report.batch),
-        report.call and _call(report.call),
-        report.outputs and _outputs(report.outputs),
-        report.loss and _loss(report.loss),
-        report.evaluation and _received(report.evaluation),
-        report.evaluation and _example(report.evaluation),
-        report.metrics and _fitting(report.metrics),
-        *map(_finding, report.findings),
+    sections = [
+        report.data and _build_data_section(report.data),
+        report.batch and _build_batch_section(report.batch),
+        report.call and _build_call_section(report.call),
+        report.outputs and _build_outputs_section(report.outputs),
+        report.loss and _build_loss_section(report.loss),
+        report.evaluation and _build_evaluation_section(report.evaluation),
+        report.evaluation and _build_example_section(report.evaluation),
+        report.metrics and _build_metrics_section(report.metrics),
+        *map(_build_finding_section, report.findings),
     ]
-    return Page(f"{source} through {report.model}", tuple(section for section in told if section))
+    return Page(f"{source} through {report.model}", tuple(section for section in sections if section))
 
 
-def _data(data: DataSet) -> Section:
-    rows = "an unknown number of rows" if data.rows is None else counted(data.rows, "row")
+def _build_data_section(data: DataSet) -> Section:
+    rows = "an unknown number of rows" if data.rows is None else format_count(data.rows, "row")
     columns = tuple(
         (column.name, column.kind, f"{'kept' if column.kept else 'LEFT OUT'}: {column.why}") for column in data.columns
     )
-    return Section("data set", f"{data.name}: {rows} ({data.kind})", columns, _if(data.note))
+    return Section("data set", f"{data.name}: {rows} ({data.kind})", columns, (data.note,) if data.note else ())
 
 
-def _batch(batch: BatchSummary) -> Section:
-    rows = "" if batch.rows is None else f"{counted(batch.rows, 'row')}, "
-    summary = f"{rows}put together by {batch.collator}"
+def _build_batch_section(batch: BatchSummary) -> Section:
+    rows = "" if batch.rows is None else f"{format_count(batch.rows, 'row')}, "
+    summary = f"{rows}collated by {batch.collator}"
     notes = []
     if batch.micro_batches > 1:
-        notes.append(f"This is the first of {batch.micro_batches} micro-batches that one batch is cut into.")
+        notes.append(f"This is the first of {batch.micro_batches} micro-batches into which one batch is split.")
     if batch.padding:
         saved = (
-            f"; split_by_length=True would save {percent(batch.saved_by_cutting)}" if batch.saved_by_cutting else ""
+            f"; split_by_length=True would save {format_percent(batch.saved_by_cutting)}"
+            if batch.saved_by_cutting
+            else ""
         )
-        notes.append(f"Padding: {percent(batch.padding)} of the tokens{saved}.")
+        notes.append(f"Padding: {format_percent(batch.padding)} of the tokens{saved}.")
     if batch.left_out:
-        notes.append(f"The collator does not pass on {listed(batch.left_out)}.")
-    return Section("batch", summary, _values(batch.values), tuple(notes))
+        notes.append(f"The collator drops {join_names(batch.left_out)}.")
+    return Section("batch", summary, _build_value_rows(batch.values), tuple(notes))
 
 
-def _call(call: Call) -> Section:
+def _build_call_section(call: Call) -> Section:
     notes = []
     if "num_items_in_batch" in call.added:
         notes.append("num_items_in_batch is the number of labels to predict; the trainer adds it.")
     others = [name for name in call.added if name != "num_items_in_batch"]
     if others:
-        notes.append(f"{listed(others)}: not in the batch, added on the way.")
+        notes.append(f"{join_names(others)}: not in the batch, added before the call.")
     if call.withheld:
-        notes.append(f"Not given to forward: {listed(call.withheld)} (kept for the loss).")
+        notes.append(f"Not passed to forward: {join_names(call.withheld)} (kept for the loss).")
     if call.not_given:
-        notes.append(f"Could also be given: {listed(call.not_given)}.")
+        notes.append(f"Also accepted: {join_names(call.not_given)}.")
     if call.trained < 1:
-        notes.append(f"Training changes {small_percent(call.trained)} of the parameters; the others are frozen.")
+        notes.append(
+            f"Training changes {format_small_percent(call.trained)} of the parameters; the others are frozen."
+        )
     if call.calls > 1:
         notes.append(f"The loss calls the model {call.calls} times; this is the first.")
     return Section(
@@ -215,57 +219,53 @@ def _call(call: Call) -> Section:
     )
 
 
-def _outputs(outputs: Outputs) -> Section:
-    return Section("outputs", outputs.kind, _values(outputs.values))
+def _build_outputs_section(outputs: Outputs) -> Section:
+    return Section("outputs", outputs.kind, _build_value_rows(outputs.values))
 
 
-def _loss(loss: Loss) -> Section:
+def _build_loss_section(loss: Loss) -> Section:
     value = "" if loss.value is None else f"{loss.value:.4g} for this batch (dropout off): "
     notes = [f"{value}the mean over {loss.mean_over}."]
     if loss.shifts:
-        notes.append("What is predicted at place i is compared with label i + 1.")
+        notes.append("The prediction at position i is compared with label i + 1.")
     return Section("loss", f"{loss.where}, computed by {loss.source}", (), tuple(notes))
 
 
-def _received(received: MetricInputs) -> Section:
+def _build_evaluation_section(received: MetricInputs) -> Section:
     notes = []
     if received.ignored is not None:
         notes.append(
-            f"{percent(received.ignored)} of the labels are -100: metrics have to leave them out."
+            f"{format_percent(received.ignored)} of the labels are -100: metrics have to exclude them."
             if received.ignored
             else "No label is -100: all of them count."
         )
     if received.bytes is not None and received.rows is not None:
-        spills = "; beyond eval_memory_mb they are kept in a file that looks like an array" if received.spills else ""
-        notes.append(f"Kept of {counted(received.rows, 'row')}: about {in_bytes(received.bytes)}{spills}.")
-    return Section("evaluation", received.called, _values(received.values), tuple(notes))
+        spills = "; beyond eval_memory_mb they are memory-mapped from a temporary file" if received.spills else ""
+        notes.append(f"Kept of {format_count(received.rows, 'row')}: about {in_bytes(received.bytes)}{spills}.")
+    return Section("evaluation", received.called, _build_value_rows(received.values), tuple(notes))
 
 
-def _example(received: MetricInputs) -> Section | None:
+def _build_example_section(received: MetricInputs) -> Section | None:
     if not received.example:
         return None
-    return Section("example", "the first row of this batch, as a person reads it", received.example)
+    return Section("example", "the first row of this batch, decoded", received.example)
 
 
-def _fitting(fitting: SuggestedMetrics) -> Section:
-    in_use = f"in use: {listed(fitting.in_use)}" if fitting.in_use else "in use: none, so eval_loss is all there is"
+def _build_metrics_section(fitting: SuggestedMetrics) -> Section:
+    in_use = f"in use: {join_names(fitting.in_use)}" if fitting.in_use else "in use: none; only eval_loss is reported"
     rows: tuple[tuple[str, ...], ...] = (
-        (("would fit", ", ".join(fitting.names)), ("because", fitting.why), ("to use them", fitting.how))
+        (("suitable", ", ".join(fitting.names)), ("because", fitting.why), ("to use them", fitting.how))
         if fitting.names
-        else (("would fit", fitting.why),)
+        else (("suitable", fitting.why),)
     )
     return Section("metrics", in_use, tuple(row for row in rows if row[1]))
 
 
-def _finding(finding: Finding) -> Section:
-    title = "MISTAKE" if finding.certain else "LOOK"
+def _build_finding_section(finding: Finding) -> Section:
+    title = "MISTAKE" if finding.certain else "WARNING"
     rows = tuple((word, text) for word, text in (("why", finding.why), ("fix", finding.fix)) if text)
-    return Section(title, finding.what, rows, mark="mistake" if finding.certain else "doubt")
+    return Section(title, finding.what, rows, mark="mistake" if finding.certain else "warning")
 
 
-def _values(values: Iterable[Value]) -> tuple[tuple[str, ...], ...]:
+def _build_value_rows(values: Iterable[Value]) -> tuple[tuple[str, ...], ...]:
     return tuple((one.name, "" if one.shape is None else str(one.shape), one.dtype, one.note) for one in values)
-
-
-def _if(text: str) -> tuple[str, ...]:
-    return (text,) if text else ()

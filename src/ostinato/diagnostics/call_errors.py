@@ -1,4 +1,4 @@
-"""Name calls that do not fit: of forward or a loss function; a loss without a gradient, a model without weights."""
+"""Errors for calls of forward and of loss functions, a loss without a gradient, and a model without weights."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from torch import nn
 
 from ..core.errors import DataError, LossFunctionError, NoGradientError, NotSupportedError, OstinatoError
 from ..data.dataset_errors import find_batch_fault
-from .column_errors import columns_not_taken, inputs_lacking, missing_labels
+from .column_errors import explain_missing_inputs, explain_missing_labels, explain_unexpected_columns
 from .context import FailureContext, was_entered
 
 
-def no_mapping(error: Exception, context: FailureContext, match: re.Match[str]) -> DataError | None:
+def explain_batch_type(error: Exception, context: FailureContext, match: re.Match[str]) -> DataError | None:
     """Return the error for a batch that is not a dict."""
     return find_batch_fault(context.batch, context.collator)
 
 
-def wrong_call(error: Exception, context: FailureContext, match: re.Match[str]) -> OstinatoError | None:
+def explain_call(error: Exception, context: FailureContext, match: re.Match[str]) -> OstinatoError | None:
     """Return the error for a call of forward or of the loss function with arguments it does not take."""
     callee = str(error).partition("(")[0]
-    if callee == _full_name(context.inner.forward) and not was_entered(error, context.inner.forward):
-        return columns_not_taken(context)
+    if callee == _get_full_name(context.inner.forward) and not was_entered(error, context.inner.forward):
+        return explain_unexpected_columns(context)
     if context.loss_func is not None and not was_entered(error, context.loss_func):
-        return _loss_function_call(context)
+        return _explain_loss_function_call(context)
     return None
 
 
-def _full_name(function: Callable[..., Any]) -> str:
+def _get_full_name(function: Callable[..., Any]) -> str:
     return getattr(inspect.unwrap(function), "__qualname__", "")
 
 
-def _loss_function_call(context: FailureContext) -> LossFunctionError | None:
+def _explain_loss_function_call(context: FailureContext) -> LossFunctionError | None:
     assert context.loss_func is not None
     try:
         signature = inspect.signature(context.loss_func)
@@ -44,62 +44,64 @@ def _loss_function_call(context: FailureContext) -> LossFunctionError | None:
     except TypeError as reason:
         return LossFunctionError(
             what=f"compute_loss_func cannot be called: {reason}",
-            why=f"it is called with (outputs, labels, num_items_in_batch=...), and is defined with {signature}",
+            why=f"it is called with (outputs, labels, num_items_in_batch=...), and its signature is {signature}",
             fix="define it as def loss(outputs, labels, num_items_in_batch=None): ...",
         )
     return None
 
 
-def no_labels_for_loss(error: Exception, context: FailureContext, match: re.Match[str]) -> OstinatoError | None:
-    """Return the error for a loss function that got None in place of labels."""
+def explain_labels_of_none(error: Exception, context: FailureContext, match: re.Match[str]) -> OstinatoError | None:
+    """Return the error for a loss function that received None as labels."""
     if context.loss_func is None or "labels" in context.columns or not was_entered(error, context.loss_func):
         return None
-    return missing_labels(context, "compute_loss_func got labels=None: the batch has no labels")
+    return explain_missing_labels(context, "compute_loss_func received labels=None: the batch has no labels")
 
 
-def no_inputs(error: Exception, context: FailureContext, match: re.Match[str]) -> OstinatoError | None:
-    """Return the error for a model of transformers that got none of its inputs."""
+def explain_no_inputs(error: Exception, context: FailureContext, match: re.Match[str]) -> OstinatoError | None:
+    """Return the error for a model of transformers that received none of its inputs."""
     main = getattr(context.inner, "main_input_name", "input_ids")
     if not isinstance(error, ValueError) or not type(context.inner).__module__.startswith("transformers."):
         return None
     if main not in context.columns and "inputs_embeds" not in context.columns:
-        return inputs_lacking(context)
+        return explain_missing_inputs(context)
     decodes = getattr(context.config, "is_encoder_decoder", False)
     if decodes and not {"labels", "decoder_input_ids", "decoder_inputs_embeds"} & set(context.columns):
-        return missing_labels(context, f"{context.name} was given no labels, from which it makes its decoder's input")
+        return explain_missing_labels(
+            context, f"{context.name} received no labels, from which it creates the decoder inputs"
+        )
     return None
 
 
-def no_gradient(error: Exception, context: FailureContext, match: re.Match[str]) -> OstinatoError | None:
+def explain_no_gradient(error: Exception, context: FailureContext, match: re.Match[str]) -> OstinatoError | None:
     parameters = list(context.model.parameters())
     if not any(parameter.requires_grad for parameter in parameters):
         return NoGradientError(
             what=f"nothing to train: no parameter of {context.name} is trainable",
             why=f"all {len(parameters)} have requires_grad=False",
-            fix="unfreeze those that shall learn: for parameter in model.<part>.parameters(): "
+            fix="unfreeze the parameters to train: for parameter in model.<part>.parameters(): "
             "parameter.requires_grad_(True)",
         )
     if context.gradient_checkpointing:
         return NoGradientError(
             what="the loss does not depend on any trainable parameter",
-            why="gradient checkpointing cuts the graph when the embeddings it starts from are frozen",
+            why="gradient checkpointing detaches the graph if the embeddings it starts from are frozen",
             fix="call model.enable_input_require_grads(), or set gradient_checkpointing_kwargs="
             "{'use_reentrant': False}",
         )
     return NoGradientError(
         what="the loss does not depend on any trainable parameter",
         why="it was computed inside torch.no_grad(), from .detach() or .item(), or from argmax, which has no gradient",
-        fix="compute the loss from the logits themselves, where gradients are on",
+        fix="compute the loss from the logits, with gradients enabled",
     )
 
 
 def check_weights(model: nn.Module) -> None:
-    """Raise if the model has shapes and no weights."""
+    """Raise if the model has parameters on the meta device."""
     names = [name for name, parameter in model.named_parameters() if parameter.is_meta]
     if names:
         shown = ", ".join(names[:3]) + (f", … ({len(names)} in all)" if len(names) > 3 else "")
         raise NotSupportedError(
             what=f"{type(model).__name__} has no weights: its parameters are on the meta device",
-            why=f"there are shapes, and no numbers, in {shown}",
-            fix="make it outside of torch.device('meta'), or fill it: model.to_empty(device='cpu'), load_state_dict",
+            why=f"these parameters have shapes and no values: {shown}",
+            fix="create it outside of torch.device('meta'), or call model.to_empty(device='cpu') and load_state_dict",
         )

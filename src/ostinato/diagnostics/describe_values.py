@@ -13,14 +13,14 @@ from ..core.tree import first_dimension
 from ..data.batching.split_by_length import PaddingMeter
 from ..data.columns import ColumnChoice
 from .batch_report import BatchSummary, Column, Outputs, Value
-from .context import is_integer, kind_of
+from .context import format_dtype, is_integer
 from .model_heads import IGNORED
 
-_WORDS = {"str": "text", "NoneType": "nothing"}
-_WORTH_SAYING = 0.2  # of the tokens, saved by cutting batches
-BY_TRANSFORM = "read by its transform"  # a column that the rows do not have any more
-_BECOMES_LABELS = ("label", "label_ids")
-_NO_NAME = "(no name)"
+_TYPE_NAMES = {"str": "text", "NoneType": "None"}
+_MIN_SAVED_SHARE = 0.2  # of the tokens, below which splitting batches is not suggested
+BY_TRANSFORM = "read by its transform"  # a column that the transform of a data set drops from its rows
+_LABEL_ALIASES = ("label", "label_ids")
+_UNNAMED = "(no name)"
 
 
 # ---- columns ------------------------------------------------------------------------------------------------------
@@ -37,25 +37,30 @@ def describe_columns(
     for name in dict.fromkeys([*choice.kept, *choice.left_out]):
         values = [row[name] for row in rows if name in row]
         kept = name not in choice.left_out
-        kind = in_words(values) if values or not rows else BY_TRANSFORM
-        found.append(Column(str(name), kind, kept, _why(name, choice, parameters)))
+        kind = describe_type(values) if values or not rows else BY_TRANSFORM
+        found.append(Column(str(name), kind, kept, _explain_choice(name, choice, parameters)))
     return found
 
 
-def _why(name: str, choice: ColumnChoice, parameters: Collection[str]) -> str:
+def _explain_choice(name: str, choice: ColumnChoice, parameters: Collection[str]) -> str:
     if name in choice.left_out:
         return "forward does not take it"
     if name in parameters:
         return "forward takes it"
-    if name in _BECOMES_LABELS and "labels" in parameters:
-        return "the collator makes labels of it"
+    if name in _LABEL_ALIASES and "labels" in parameters:
+        return "the collator renames it to labels"
     return "label_names has it" if name in choice.columns else "remove_unused_columns=False keeps all"
 
 
-def in_words(values: Sequence[Any]) -> str:
+def describe_type(values: Sequence[Any]) -> str:
     """Return the type of a column, from some of its values.
 
-    >>> in_words([[1, 2, 3], [4, 5]]), in_words(["a"]), in_words([0.5, 1.5]), in_words([torch.ones(2, 3)])
+    >>> (
+    ...     describe_type([[1, 2, 3], [4, 5]]),
+    ...     describe_type(["a"]),
+    ...     describe_type([0.5, 1.5]),
+    ...     describe_type([torch.ones(2, 3)]),
+    ... )
     ('list of 2 to 3 int', 'text', 'float', '(2, 3) float32')
     """
     if not values:
@@ -63,15 +68,15 @@ def in_words(values: Sequence[Any]) -> str:
     first = values[0]
     if isinstance(first, (Tensor, np.ndarray)):
         shapes = {tuple(value.shape) for value in values if isinstance(value, (Tensor, np.ndarray))}
-        shape = str(tuple(first.shape)) if len(shapes) == 1 else "shapes that differ,"
-        return f"{shape} {kind_of(first)}"
+        shape = str(tuple(first.shape)) if len(shapes) == 1 else "varying shapes,"
+        return f"{shape} {format_dtype(first)}"
     if isinstance(first, (list, tuple)):
         sizes = [len(value) for value in values if isinstance(value, (list, tuple))]
         size = str(min(sizes)) if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
         inner = [one for value in values if isinstance(value, (list, tuple)) for one in value[:1]]
-        return f"{type(first).__name__} of {size} {in_words(inner) if inner else 'things'}"
+        return f"{type(first).__name__} of {size} {describe_type(inner) if inner else 'items'}"
     kinds = list(dict.fromkeys(type(value).__name__ for value in values))
-    return " or ".join(_WORDS.get(kind, kind) for kind in kinds[:3])
+    return " or ".join(_TYPE_NAMES.get(kind, kind) for kind in kinds[:3])
 
 
 # ---- batches ------------------------------------------------------------------------------------------------------
@@ -83,13 +88,13 @@ def describe_batch(
     """Describe a batch, and which of the columns `kept` for the model are not in it."""
     meter = PaddingMeter(batches=1)
     meter.add_batch(batch)
-    missing = [name for name in kept if name not in batch and not (name in _BECOMES_LABELS and "labels" in batch)]
+    missing = [name for name in kept if name not in batch and not (name in _LABEL_ALIASES and "labels" in batch)]
     return BatchSummary(
         collator=collator,
         rows=first_dimension(batch),
         values=tuple(describe_value(str(name), value, is_label=name in labels) for name, value in batch.items()),
         padding=meter.share_of_padding if meter.padded else None,
-        saved_by_cutting=meter.saved if meter.saved >= _WORTH_SAYING else None,
+        saved_by_cutting=meter.saved if meter.saved >= _MIN_SAVED_SHARE else None,
         micro_batches=micro_batches,
         left_out=tuple(map(str, missing)),
     )
@@ -98,17 +103,17 @@ def describe_batch(
 def describe_value(name: str, value: Any, note: str = "", *, is_label: bool = False) -> Value:
     """Describe a tensor by its shape and type; labels also by their range."""
     if isinstance(value, (Tensor, np.ndarray)):
-        return Value(name, tuple(value.shape), kind_of(value), note or (_numbers(value) if is_label else ""))
-    return Value(name, None, _contents(value), note)
+        return Value(name, tuple(value.shape), format_dtype(value), note or (_format_range(value) if is_label else ""))
+    return Value(name, None, _describe_contents(value), note)
 
 
-def _contents(value: Any) -> str:
+def _describe_contents(value: Any) -> str:
     if isinstance(value, (list, tuple)) and value:
-        return f"{type(value).__name__} of {len(value)}: {in_words(list(value[:1]))}"
-    return _WORDS.get(type(value).__name__, type(value).__name__)
+        return f"{type(value).__name__} of {len(value)}: {describe_type(list(value[:1]))}"
+    return _TYPE_NAMES.get(type(value).__name__, type(value).__name__)
 
 
-def _numbers(labels: Any) -> str:
+def _format_range(labels: Any) -> str:
     """Return the range of labels, as in `0 to 2`."""
     labels = torch.as_tensor(labels) if not isinstance(labels, Tensor) else labels
     if labels.dtype == torch.bool or labels.is_complex() or not labels.numel():
@@ -142,7 +147,7 @@ def describe_outputs(outputs: Any, roles: Mapping[str, str]) -> Outputs:
     if isinstance(outputs, Mapping):
         values = [describe_value(str(name), value, roles.get(str(name), "")) for name, value in outputs.items()]
     elif isinstance(outputs, Tensor):
-        kind, values = "one tensor", [describe_value(_NO_NAME, outputs, roles.get(_NO_NAME, ""))]
+        kind, values = "one tensor", [describe_value(_UNNAMED, outputs, roles.get(_UNNAMED, ""))]
     elif isinstance(outputs, (tuple, list)):
         values = [describe_value(f"[{place}]", one, roles.get(f"[{place}]", "")) for place, one in enumerate(outputs)]
     else:
@@ -151,5 +156,5 @@ def describe_outputs(outputs: Any, roles: Mapping[str, str]) -> Outputs:
 
 
 def list_output_names(outputs: Any) -> list[str]:
-    """Return the names of outputs as `describe_outputs` has them."""
+    """Return the names that `describe_outputs` gives to outputs."""
     return [value.name for value in describe_outputs(outputs, {}).values]

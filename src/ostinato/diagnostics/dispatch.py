@@ -21,9 +21,9 @@ from ..data.mixture import Mixture
 from ..engine.run import Run
 from ..evaluation import request
 from ..evaluation.metric_run import CurrentBatch
-from .column_errors import left_out
+from .column_errors import find_left_out_columns
 from .context import FailureContext
-from .exception_notes import Memory, note_checkpoint
+from .exception_notes import MemorySettings, note_checkpoint
 from .failures import explain_failure
 from .hosts import BatchHost
 from .metric_errors import explain_evaluation, report_labels
@@ -80,7 +80,7 @@ def find_dropped_columns(loader: Any, taken: list[str], *, removes: bool) -> lis
         return []
     if columns.has_columns(dataset):
         return list(columns.find_removed_columns(dataset))
-    return left_out(dataset, taken) if removes else []
+    return find_left_out_columns(dataset, taken) if removes else []
 
 
 def explain_training_failure(trainer: BatchHost, error: Exception, run: Run) -> Exception:
@@ -102,10 +102,10 @@ def explain_training_failure(trainer: BatchHost, error: Exception, run: Run) -> 
     return reason
 
 
-def describe_training_memory(trainer: BatchHost) -> Memory:
+def describe_training_memory(trainer: BatchHost) -> MemorySettings:
     """Return what decides how much memory a training batch takes."""
     settings = BatchSettings.of(trainer.args)
-    return Memory(
+    return MemorySettings(
         trainer._train_batch_size, settings.accumulation, settings.gradient_checkpointing, settings.half_precision
     )
 
@@ -127,7 +127,7 @@ def explain_evaluation_failure(
         given=current_batch.given,
         functions={"metrics": current_batch.function, "logits": trainer.preprocess_logits_for_metrics},
         number=current_batch.number,
-        memory=Memory(BatchSettings.of(trainer.args).eval_batch_size, None),
+        memory=MemorySettings(BatchSettings.of(trainer.args).eval_batch_size, None),
     )
 
 
@@ -142,7 +142,7 @@ def report_missing_labels(trainer: BatchHost, loader: Any, data: str, batch: Bat
 def explain_evaluation_errors(
     trainer: BatchHost, current_batch: CurrentBatch, loader: Any, data: str
 ) -> Iterator[None]:
-    """Raise what fails inside by its name, or as it is with notes on where it happened."""
+    """Raise a named error for what fails inside the block, or the exception itself with notes on where it happened."""
     try:
         yield
     except Exception as error:

@@ -24,7 +24,7 @@ from ..checkpoint.atomic import atomic_directory, discard
 from ..checkpoint.run_directory import RunDirectory
 from ..core.errors import CheckpointError
 from ..core.notices import note
-from ..core.state_guard import can_be_put_back
+from ..core.state_guard import can_restore
 from ..core.tree import tree_map
 from ..data import loader as data_loader
 from ..data.batching.split_by_length import flatten_micro_batches
@@ -34,7 +34,7 @@ from . import dispatch, eval_dry_run
 from .failures import explain_failure
 from .hosts import DryRunHost
 
-DIRECTORY = ".rehearsal"  # inside the run's directory: its disk and its permissions are what is tried
+DIRECTORY = ".rehearsal"  # inside the run's directory, so that its disk and permissions are tried
 EVALUATION_BATCHES = 2
 
 
@@ -60,7 +60,7 @@ class Rehearsal:
         return "; ".join([f"rehearsed: {tried or 'nothing'}", *self.left_out])
 
 
-def rehearse_alone(trainer: DryRunHost) -> Rehearsal:
+def rehearse_new_run(trainer: DryRunHost) -> Rehearsal:
     """Open a run as `train` would, rehearse it, and restore everything."""
     settings = DryRunSettings.of(trainer.args)
     home = Path(trainer._get_output_dir(None))
@@ -85,16 +85,16 @@ def rehearse_run(trainer: DryRunHost, run: Run) -> Rehearsal:
 
 def _try_all(trainer: DryRunHost, run: Run) -> Rehearsal:
     left_out: list[str] = []
-    trained = _time(lambda: _try_training(trainer, run, left_out))
-    evaluated = _time(lambda: _try_evaluating(trainer, run, left_out))
-    saved = _try_saving(trainer, run) if saver.is_saving_enabled(trainer) else (None, None, None)
+    trained = _measure_seconds(lambda: _try_training(trainer, run, left_out))
+    evaluated = _measure_seconds(lambda: _try_evaluation(trainer, run, left_out))
+    saved = _try_save(trainer, run) if saver.is_saving_enabled(trainer) else (None, None, None)
     result = Rehearsal(trained, evaluated, *saved, left_out=tuple(left_out))
     note(str(result))
     return result
 
 
-def _time(attempt: Any) -> float | None:
-    """Return how long an attempt took; None if there was nothing to try."""
+def _measure_seconds(attempt: Any) -> float | None:
+    """Return the seconds that an attempt took; None if there was nothing to try."""
     started = time.perf_counter()
     return time.perf_counter() - started if attempt() else None
 
@@ -110,14 +110,14 @@ def _try_training(trainer: DryRunHost, run: Run, left_out: list[str]) -> bool:
         trainer.batch_sampler,
         run.updates.loader,
     )
-    if not can_be_put_back(*reading):
-        left_out.append("no training batch: the data set can only go forward, and one batch would be lost")
+    if not can_restore(*reading):
+        left_out.append("no training batch: the data set cannot be rewound, and one batch would be lost")
         return False
-    loader = _without_workers(trainer.get_train_dataloader())
+    loader = _disable_workers(trainer.get_train_dataloader())
     batch = next(iter(loader), None)
     if batch is None:
         return False
-    trainer._run = None  # which counts what it trains on
+    trainer._run = None  # a run counts its batches
     try:
         for part in flatten_micro_batches([batch]) if run.updates.cuts else [batch]:
             _try_micro_batch(trainer, loader, part)
@@ -140,7 +140,7 @@ def _try_micro_batch(trainer: DryRunHost, loader: Any, batch: Any) -> None:
         raise reason from reason.__cause__
 
 
-def _without_workers(loader: Any) -> Any:
+def _disable_workers(loader: Any) -> Any:
     """Return the loader without workers, which start slower than one batch is read; a user's loader unchanged."""
     if isinstance(loader, data_loader.Loader):
         loader.num_workers, loader.pin_memory = 0, False
@@ -150,15 +150,17 @@ def _without_workers(loader: Any) -> Any:
 # ---- evaluation batches
 
 
-def _try_evaluating(trainer: DryRunHost, run: Run, left_out: list[str]) -> bool:
+def _try_evaluation(trainer: DryRunHost, run: Run, left_out: list[str]) -> bool:
     sets, settings = eval_dry_run.list_eval_sets(trainer.eval_dataset), DryRunSettings.of(trainer.args)
     if not settings.evaluates or not any(part is not None for part in sets.values()):
         return False
     if settings.batch_metrics:
-        left_out.append("no evaluation: batch_eval_metrics sums up over calls, and the last call cannot be told here")
+        left_out.append(
+            "no evaluation: batch_eval_metrics accumulates over calls, and the last call is not known here"
+        )
         return False
-    if not can_be_put_back(*eval_dry_run.memories(trainer, list(sets.values()))):
-        left_out.append("no evaluation: the evaluation set or the metric function can only go forward")
+    if not can_restore(*eval_dry_run.list_stateful_objects(trainer, list(sets.values()))):
+        left_out.append("no evaluation: the evaluation set or the metric function cannot be rewound")
         return False
     check = eval_dry_run.build_metric_check(trainer, sets, run.options.ignore_keys, first=EVALUATION_BATCHES)
     eval_dry_run.check_metrics(check)
@@ -168,7 +170,7 @@ def _try_evaluating(trainer: DryRunHost, run: Run, left_out: list[str]) -> bool:
 # ---- a save and a load
 
 
-def _try_saving(trainer: DryRunHost, run: Run) -> tuple[float, float, int]:
+def _try_save(trainer: DryRunHost, run: Run) -> tuple[float, float, int]:
     """Write a checkpoint where checkpoints will be written, read it back, compare, remove it."""
     settings, barrier = SaveSettings.of(trainer.args), trainer.strategy.barrier
     stage = Path(trainer._get_output_dir(run.options.trial)) / DIRECTORY
@@ -176,40 +178,40 @@ def _try_saving(trainer: DryRunHost, run: Run) -> tuple[float, float, int]:
     started = time.perf_counter()
     try:
         if leads:
-            _remove(stage)  # of a rehearsal that was killed
+            _remove_directory(stage)  # left by a rehearsal that was killed
             stage.mkdir(parents=True)
         barrier()
         with atomic_directory(target, leader=leads, barrier=barrier) as directory:
             saver.write_parts(trainer, directory, settings)
         saved = time.perf_counter()
-        _load(trainer, str(target), only_model=settings.only_model)
+        _check_load(trainer, str(target), only_model=settings.only_model)
         loaded = time.perf_counter()
         size = sum(file.stat().st_size for file in target.rglob("*") if file.is_file()) if leads else 0
     finally:
         barrier()
         if leads:
-            _remove(stage)
+            _remove_directory(stage)
     return saved - started, loaded - saved, size
 
 
-def _remove(directory: Path) -> None:
+def _remove_directory(directory: Path) -> None:
     if directory.exists():
         discard(directory)
 
 
-def _load(trainer: DryRunHost, checkpoint: str, *, only_model: bool) -> None:
-    before = {name: value.detach().clone() for name, value in _tensors(trainer.model)}
+def _check_load(trainer: DryRunHost, checkpoint: str, *, only_model: bool) -> None:
+    before = {name: value.detach().clone() for name, value in _list_saved_tensors(trainer.model)}
     trainer._load_from_checkpoint(checkpoint)
-    changed = [name for name, value in _tensors(trainer.model) if not _is_same(value, before.get(name))]
+    changed = [name for name, value in _list_saved_tensors(trainer.model) if not _is_same(value, before.get(name))]
     if changed:
-        raise _changed_weights_error(trainer.model, changed)
+        raise _build_changed_weights_error(trainer.model, changed)
     if not only_model:
         trainer._load_optimizer_and_scheduler(checkpoint)
         trainer._load_scaler(checkpoint)
         trainer._load_rng_state(checkpoint)
 
 
-def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+def _list_saved_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from model.named_parameters()
     persistent = set(model.state_dict())
     yield from ((name, buffer) for name, buffer in model.named_buffers() if name in persistent)
@@ -221,35 +223,37 @@ def _is_same(value: Tensor, other: Tensor | None) -> bool:
     return bool(((value == other) | ((value != value) & (other != other))).all())  # NaN is not equal to itself
 
 
-def _changed_weights_error(model: nn.Module, changed: list[str]) -> CheckpointError:
+def _build_changed_weights_error(model: nn.Module, changed: list[str]) -> CheckpointError:
     listed = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
     return CheckpointError(
-        what=f"a checkpoint of {type(model).__name__} does not load as it was saved: {listed} came back different",
-        why="resuming or loading the best model would go on with other weights",
-        fix="look at state_dict, load_state_dict and their hooks in the model, or at _save and _load_from_checkpoint",
+        what=f"a checkpoint of {type(model).__name__} does not load as it was saved: {listed} differ after loading",
+        why="resuming, or loading the best model, would use other weights",
+        fix="check state_dict, load_state_dict and their hooks in the model, or at _save and _load_from_checkpoint",
     )
 
 
-# ---- no trace
+# ---- restoring the state
 
 
 @contextmanager
-def preserve_trainer(trainer: DryRunHost, *memories: Any) -> Iterator[None]:
-    """Restore trainer, model, optimizer, schedule, random streams and `memories` on exit."""
+def preserve_trainer(trainer: DryRunHost, *stateful: Any) -> Iterator[None]:
+    """Restore trainer, model, optimizer, schedule, random streams and `stateful` objects on exit."""
     model, handler, objective = trainer.model, trainer.callback_handler, trainer.objective
     attributes = [(thing, dict(vars(thing))) for thing in (trainer, handler, objective)]
     parameters = [(one, one.detach().clone(), one.grad) for one in model.parameters()]
     checkpointing = getattr(model, "is_gradient_checkpointing", None)
     parts = (trainer.optimizer, trainer.lr_scheduler, getattr(trainer.precision, "scaler", None))
     states = [(part, _copy_state(part.state_dict())) for part in parts if part is not None]
-    remembering = [*eval_dry_run.memories(trainer, list(eval_dry_run.list_eval_sets(trainer.eval_dataset).values()))]
-    remembering += [trainer.train_dataset, trainer.sampler, trainer.batch_sampler, trainer.control, trainer.state]
-    remembering += [getattr(model, "generation_config", None)]
-    remembering += memories
+    objects = [
+        *eval_dry_run.list_stateful_objects(trainer, list(eval_dry_run.list_eval_sets(trainer.eval_dataset).values()))
+    ]
+    objects += [trainer.train_dataset, trainer.sampler, trainer.batch_sampler, trainer.control, trainer.state]
+    objects += [getattr(model, "generation_config", None)]
+    objects += stateful
     try:
         for one in model.parameters():
             one.grad = None
-        with eval_dry_run.preserve_state(model, *remembering):
+        with eval_dry_run.preserve_state(model, *objects):
             yield
     finally:
         with torch.no_grad():

@@ -22,11 +22,11 @@ from torch.utils.data import Subset
 
 from ..arguments import usage_errors
 from ..arguments.settings import DryRunSettings
-from ..core.compiled_model import uncompiled
+from ..core.compiled_model import get_uncompiled
 from ..core.errors import MetricError, MetricFunctionError
-from ..core.logged_numbers import hearing
-from ..core.random import undisturbed
-from ..core.state_guard import can_be_put_back, unchanged
+from ..core.logged_numbers import collect_numbers
+from ..core.random import preserve_rng
+from ..core.state_guard import can_restore, preserve_objects
 from ..data.eval_set import EvalSet, unwrap_eval_set
 from ..data.loader import Loader
 from ..data.sizes import is_iterable
@@ -38,7 +38,7 @@ from ..optim import schedulers
 from . import dispatch
 from .hosts import DryRunHost
 
-# Where client libraries keep state from call to call: a rehearsal would be one call too many.
+# Methods in which client libraries keep state from call to call: a rehearsal would be an extra call.
 STATEFUL_OVERRIDES = (
     "evaluate",
     "evaluation_loop",
@@ -58,14 +58,14 @@ def check_first_evaluation(trainer: DryRunHost, ignore_keys: list[str] | None) -
         return
     shifts = trainer._loss_shifts_labels, trainer.objective.smoother_shifts
     try:
-        with preserve_state(trainer.model, *memories(trainer, list(sets.values()))):
+        with preserve_state(trainer.model, *list_stateful_objects(trainer, list(sets.values()))):
             check_metrics(build_metric_check(trainer, sets, ignore_keys))
     finally:
         trainer._loss_shifts_labels, trainer.objective.smoother_shifts = shifts
 
 
 def list_eval_sets(eval_dataset: Any) -> dict[str | None, Any]:
-    """Return what is evaluated while a model trains, by name; a single set has none."""
+    """Return the evaluation sets by name; a single set has the name None."""
     return eval_dataset if isinstance(eval_dataset, dict) else {None: eval_dataset}
 
 
@@ -84,7 +84,7 @@ def build_metric_check(
 
 @dataclass(frozen=True)
 class _Attempts:
-    """Evaluates a set by the prefix of its metrics, or its first batches."""
+    """Evaluates a set, found by the prefix of its metrics, or its first batches."""
 
     trainer: DryRunHost
     names: dict[str, str | None]
@@ -106,11 +106,11 @@ def can_check(trainer: DryRunHost, sets: list[Any]) -> bool:
         and trainer.state.global_step < trainer.state.max_steps
         and not any(part is None or is_iterable(unwrap_eval_set(part)) for part in sets)
         and not any(map(trainer._is_overridden, STATEFUL_OVERRIDES))
-        and can_be_put_back(*memories(trainer, sets))
+        and can_restore(*list_stateful_objects(trainer, sets))
     )
 
 
-def memories(trainer: DryRunHost, sets: list[Any]) -> list[Any]:
+def list_stateful_objects(trainer: DryRunHost, sets: list[Any]) -> list[Any]:
     """Return the objects that an evaluation calls and that may keep state."""
     functions = [trainer.data_collator, trainer.preprocess_logits_for_metrics, *request.list_stateful_parts(trainer)]
     return [*functions, *map(unwrap_eval_set, sets), getattr(trainer.model, "config", None)]
@@ -123,7 +123,7 @@ def attempt(
     if trainer._is_overridden("evaluation_loop"):
         return evaluate_with_own_loop(trainer, prefix, name, ignore_keys, whole=whole, first=first)
     loader, current_batch = trainer.get_eval_dataloader(name), CurrentBatch()
-    loader.num_workers, loader.pin_memory = 0, False  # starting workers for one batch would take longer than it
+    loader.num_workers, loader.pin_memory = 0, False  # workers start slower than one batch is read
     data = request.name_evaluated_set("Evaluation", prefix, trainer.eval_dataset)
     wanted = request.resolve_request(trainer, name, only_metrics=True)
     plan = plan_evaluation(
@@ -137,7 +137,7 @@ def attempt(
         must_stop=None,
     )
     plan = replace(plan, emits_events=False)
-    model = uncompiled(trainer._wrap_model(trainer.model, training=False))
+    model = get_uncompiled(trainer._wrap_model(trainer.model, training=False))
     model.eval()
     try:
         with trainer.precision.forward(trainer.model):
@@ -168,7 +168,7 @@ def evaluate_with_own_loop(
         loader = request.attach_request(loader, wanted)
         output = trainer.evaluation_loop(loader, "Evaluation", loss_only, ignore_keys, prefix)
     except Exception as error:
-        return Outcome({}, error, in_metrics=not whole)  # it may be due to its seeing so few rows
+        return Outcome({}, error, in_metrics=not whole)  # it may be due to the small number of rows
     finally:
         handler.callbacks = callbacks
     return Outcome(output.metrics or {})
@@ -181,7 +181,7 @@ def take_first_rows(rows: Any, count: int) -> Any:
     [1, 2]
     """
     kept, select = range(min(count, len(rows))), getattr(rows, "select", None)
-    if callable(select):  # of `datasets`, whose columns are still known then
+    if callable(select):  # of `datasets`, which keeps the columns
         return select(kept)
     return rows[: len(kept)] if isinstance(rows, list) else Subset(rows, kept)
 
@@ -192,12 +192,12 @@ def find_best_metric(trainer: DryRunHost) -> str | None:
     return "loss" if best is None and schedulers.is_metric_schedule(trainer.lr_scheduler) else best
 
 
-# Mistakes in a metric function that do not depend on the rows it is given. Others (one class only, an index beyond it)
-# may be due to its seeing one batch, and are tried again with all.
-AT_ONCE = (TypeError, AttributeError, NameError, ImportError, MetricError)
+# Errors of a metric function that do not depend on its rows. Others (a single class, an index out of range) may be due
+# to the single batch, and are tried again with all rows.
+CERTAIN_ERRORS = (TypeError, AttributeError, NameError, ImportError, MetricError)
 
-# What an evaluation measures besides.
-SPEED = ("runtime", "samples_per_second", "steps_per_second")
+# Metrics that every evaluation measures.
+SPEED_METRICS = ("runtime", "samples_per_second", "steps_per_second")
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class MetricCheck:
     prefixes: Sequence[str]  # of the metrics' names, one for each evaluation set
     attempt: Callable[[str, bool], Outcome]  # (prefix, whether on the whole set)
     wanted: str | None  # metric_for_best_model, if its absence would be an error
-    any_process: Callable[[bool], bool] = bool  # whether any process says so: all must evaluate together
+    any_process: Callable[[bool], bool] = bool  # whether it is true in any process: all must evaluate together
 
 
 def check_metrics(check: MetricCheck) -> None:
@@ -239,34 +239,34 @@ def _try_set(check: MetricCheck, prefix: str) -> Mapping[str, Any]:
 
 def _is_certain(error: Exception | None) -> bool:
     """Return whether an error does not depend on how many rows there are."""
-    return isinstance(error, AT_ONCE) and not isinstance(error, TooFewRowsError)
+    return isinstance(error, CERTAIN_ERRORS) and not isinstance(error, TooFewRowsError)
 
 
 def _check_wanted(check: MetricCheck, wanted: str, known: dict[str, Any]) -> None:
-    """Raise unless the metric that decides is returned, and is a number."""
+    """Raise unless the best-model metric is returned, and is a number."""
     name = wanted if wanted.startswith("eval_") else f"eval_{wanted}"
-    if name in {f"{prefix}_{measured}" for prefix in check.prefixes for measured in SPEED}:
+    if name in {f"{prefix}_{measured}" for prefix in check.prefixes for measured in SPEED_METRICS}:
         return
     if name == "eval_loss" and all(f"{prefix}_loss" in known for prefix in check.prefixes):
-        return  # of several sets, the mean of their losses
+        return  # for several sets, the mean of their losses
     if check.any_process(name not in known):
-        for prefix in check.prefixes:  # a function may name more when it sees all rows: recall_0, recall_1, ...
+        for prefix in check.prefixes:  # with all rows, a function may return more names: recall_0, recall_1, ...
             known.update(check.attempt(prefix, True).metrics)
     if name not in known:
-        raise _no_such_metric(wanted, known)
+        raise _build_metric_error(wanted, known)
     if not isinstance(known[name], (numbers.Number, np.generic)):
         raise MetricFunctionError(
             what=f"metric_for_best_model={wanted!r} is a {type(known[name]).__name__}, and must be a number",
-            why=f"compute_metrics returned {_shortened(known[name])}, which cannot be the best or the worst",
+            why=f"compute_metrics returned {_shorten(known[name])}, which cannot be compared",
             fix="return a float under this name, or name another metric",
         )
 
 
-def _no_such_metric(wanted: str, known: Mapping[str, Any]) -> MetricError:
+def _build_metric_error(wanted: str, known: Mapping[str, Any]) -> MetricError:
     error, name = usage_errors.no_such_metric(wanted, known), wanted.removeprefix("eval_")
     if name == "loss" and not any(one.endswith("_loss") for one in known):
         why = "an evaluation computes a loss from labels, and its batches have none, or the model returns none"
-        return type(error)(what=error.what, why=why, fix="give the evaluation set labels, or name another metric")
+        return type(error)(what=error.what, why=why, fix="add labels to the evaluation set, or name another metric")
     near = [one for one in known if one.endswith(f"_{name}")]  # the name of the evaluation set was forgotten
     near = near or difflib.get_close_matches(f"eval_{name}", known, n=1, cutoff=0.7)
     if not near:
@@ -275,18 +275,18 @@ def _no_such_metric(wanted: str, known: Mapping[str, Any]) -> MetricError:
     return type(error)(what=error.what, why=error.why, fix=f"did you mean {meant}?")
 
 
-def _shortened(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = repr(value).replace("\n", " ")
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 @contextmanager
-def preserve_state(model: nn.Module, *memories: Any) -> Iterator[None]:
+def preserve_state(model: nn.Module, *stateful: Any) -> Iterator[None]:
     """Restore the model, the random streams and these objects on exit."""
     modes = [(module, module.training) for module in model.modules()]
     buffers = [(m, name, b) for m, _ in modes for name, b in m._buffers.items() if b is not None]
-    with undisturbed(), hearing(None), unchanged(*memories), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what a function says about one batch need not hold for all
+    with preserve_rng(), collect_numbers(None), preserve_objects(*stateful), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a warning about one batch need not hold for all
         for module, name, buffer in buffers:
             module._buffers[name] = buffer.clone()
         try:

@@ -11,12 +11,12 @@ import torch
 
 from ..core.errors import add_note
 from ..core.tree import first_dimension
-from .context import FailureContext, in_words
+from .context import FailureContext, describe_tree
 
 
 @dataclass(frozen=True)
-class Memory:
-    """What decides how much memory a batch takes."""
+class MemorySettings:
+    """The settings that determine how much memory a batch takes."""
 
     batch_size: int
     accumulation: int | None  # None in evaluation, which keeps no gradients
@@ -28,63 +28,63 @@ class Memory:
         smaller = max(self.batch_size // 2, 1)
         if self.accumulation is None:
             return (
-                f"per_device_eval_batch_size={smaller} takes less, and so does preprocess_logits_for_metrics= that "
-                "keeps less than the logits"
+                f"set per_device_eval_batch_size={smaller}, or pass a preprocess_logits_for_metrics= that returns "
+                "less than the logits"
             )
         more = [] if self.gradient_checkpointing else ["gradient_checkpointing=True"]
         more += [] if self.half_precision else ["bf16=True"]
         also = f"; {' and '.join(more)} save{'s' if len(more) == 1 else ''} more" if more else ""
         if smaller == self.batch_size:
-            return f"a batch is one row already{also or '; use a smaller model, shorter rows or LoRA'}"
+            return f"the batch has only one row{also or '; use a smaller model, shorter rows or LoRA'}"
         return (
-            f"per_device_train_batch_size={smaller} with gradient_accumulation_steps={self.accumulation * 2} gives "
-            f"the same updates with half the batch in memory{also}"
+            f"per_device_train_batch_size={smaller} with gradient_accumulation_steps={self.accumulation * 2} computes "
+            f"the same updates with half the rows in memory{also}"
         )
 
 
-def note_batch(error: BaseException, context: FailureContext, where: str, memory: Memory) -> None:
+def note_batch(error: BaseException, context: FailureContext, where: str, memory: MemorySettings) -> None:
     """Note which batch failed, and a hint where the message is known."""
     rows = first_dimension(context.batch)
-    which = f", {context.row_numbers(range(rows))}" if rows and context.rows() else f" of the {context.data}"
-    add_note(error, f"ostinato: {where}{which}: {in_words(context.columns)}")
-    if _ran_out_of_memory(error):
+    which = f", {context.describe_rows(range(rows))}" if rows and context.rows() else f" of the {context.data}"
+    add_note(error, f"ostinato: {where}{which}: {describe_tree(context.columns)}")
+    if _is_out_of_memory(error):
         add_note(error, f"ostinato: out of memory: {memory.advice}")
     for pattern, hint in _HINTS:
         if re.search(pattern, str(error)):
             add_note(error, f"ostinato: {hint}")
 
 
-def _ran_out_of_memory(error: BaseException) -> bool:
+def _is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 _HINTS = [
     (
         r"'dict' object has no attribute '\w+'",
-        "a model of your own returns a dict: write outputs['logits'] for outputs.logits",
+        "the model returns a dict: use outputs['logits'] instead of outputs.logits",
     ),
     (
         r"Expected all tensors to be on the same device",
-        "tensors made in forward need the device of the inputs: torch.zeros(n, device=x.device)",
+        "create tensors in forward on the device of the inputs: torch.zeros(n, device=x.device)",
     ),
     (
         r"all elements of input should be between 0 and 1",
-        "binary_cross_entropy takes probabilities; of logits, use binary_cross_entropy_with_logits",
+        "binary_cross_entropy takes probabilities; for logits, use binary_cross_entropy_with_logits",
     ),
     (
         r"Expected more than 1 value per channel when training",
-        "batch normalisation needs two rows: dataloader_drop_last=True leaves out a last batch of one",
+        "batch normalization needs two rows: dataloader_drop_last=True drops a last batch of one row",
     ),
     (
         r"Trying to backward through the graph a second time",
-        "something in the model is kept from the batch before: .detach() it",
+        "the model keeps a tensor of the previous batch: call .detach() on it",
     ),
 ]
 
 
 def note_function(error: BaseException, name: str, function: Callable[..., Any], given: Mapping[str, Any]) -> None:
-    """Note what a function of the user's was given."""
-    add_note(error, f"ostinato: {name} ({get_name(function)}) was given {in_words(given)}")
+    """Note the arguments of a user's function."""
+    add_note(error, f"ostinato: {name} ({get_callable_name(function)}) received {describe_tree(given)}")
     if isinstance(given.get("predictions"), tuple):
         add_note(
             error,
@@ -92,10 +92,10 @@ def note_function(error: BaseException, name: str, function: Callable[..., Any],
         )
 
 
-def get_name(function: Any) -> str:
+def get_callable_name(function: Any) -> str:
     """Return the name of a function, or of the class of a callable object.
 
-    >>> get_name(len), get_name(lambda p: p)
+    >>> get_callable_name(len), get_callable_name(lambda p: p)
     ('len', '<lambda>')
     """
     return getattr(function, "__name__", None) or type(function).__name__
@@ -103,4 +103,4 @@ def get_name(function: Any) -> str:
 
 def note_checkpoint(error: BaseException, checkpoint: str) -> None:
     """Note the checkpoint from which training can be resumed."""
-    add_note(error, f"ostinato: {checkpoint} is whole: train(resume_from_checkpoint=True) goes on from there")
+    add_note(error, f"ostinato: {checkpoint} is complete: train(resume_from_checkpoint=True) resumes from it")

@@ -15,9 +15,10 @@ from torch.utils.data import DataLoader
 
 from ..arguments import usage_errors
 from ..arguments.settings import BatchSettings
-from ..core.compiled_model import uncompiled
+from ..core.compiled_model import get_uncompiled
 from ..core.errors import DataError
-from ..core.state_guard import can_be_put_back
+from ..core.notices import silence_notices
+from ..core.state_guard import can_restore
 from ..core.tree import has_length
 from ..data.batching.split_by_length import flatten_micro_batches
 from ..data.columns import choose_columns, has_columns, list_forward_parameters
@@ -36,14 +37,14 @@ from .batch_lint import lint_batch, lint_loss
 from .batch_report import BatchReport, Call, DataSet, Finding, Loss, Stage
 from .context import FailureContext
 from .eval_dry_run import preserve_state
-from .exception_notes import Memory, get_name
+from .exception_notes import MemorySettings, get_callable_name
 from .failures import explain_failure
 from .hosts import ExplainHost
 from .metric_errors import find_missing_labels
 from .model_heads import find_certain_mistake
-from .record_call import RecordedCall, build_finding, record_call, suppress_notices
+from .record_call import RecordedCall, build_finding, record_call
 
-_GENERATOR = "its rows can be read only once, and training needs them: nothing is read before"
+_READ_ONCE = "its rows can be read only once, and training needs them"
 
 
 def explain_batch(trainer: ExplainHost, dataset: Any = None) -> BatchReport:
@@ -51,12 +52,13 @@ def explain_batch(trainer: ExplainHost, dataset: Any = None) -> BatchReport:
     source = choose_source(trainer, dataset)
     explainer = _BatchExplainer(trainer, source)
     with preserve_everything(trainer, dataset):
-        align_special_tokens(trainer.model, trainer.processing_class)  # the batch meets the model that is trained
+        # As `train` does, so that the batch is computed by the model that is trained.
+        align_special_tokens(trainer.model, trainer.processing_class)
         explainer.run()
     return explainer.report()
 
 
-# ---- leaving no trace -----------------------------------------------------------------------------------------------
+# ---- restoring the state --------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -73,16 +75,16 @@ def preserve_everything(trainer: ExplainHost, dataset: Any = None) -> Iterator[N
     ]
     evaluated = sets.values() if isinstance(sets, dict) else [sets]
     data = [unwrap_eval_set(dataset), trainer.train_dataset, *map(unwrap_eval_set, evaluated)]
-    with suppress_notices(), preserve_state(trainer.model, *functions, *orders, trainer.objective, trainer, *data):
+    with silence_notices(), preserve_state(trainer.model, *functions, *orders, trainer.objective, trainer, *data):
         yield
 
 
-# ---- the way --------------------------------------------------------------------------------------------------------
+# ---- stages ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class _BatchExplainer:
-    """Follows a batch from stage to stage and records what it finds."""
+    """Runs a batch through the stages and records what happens to it."""
 
     trainer: ExplainHost
     source: Source
@@ -108,9 +110,9 @@ class _BatchExplainer:
             ("evaluation", self._evaluate),
             ("metrics", self._choose_metrics),
         ]
-        for self.stage, look in stages:
+        for self.stage, run_stage in stages:
             try:
-                look()
+                run_stage()
             except _Stop:
                 return
             except Exception as error:
@@ -122,7 +124,7 @@ class _BatchExplainer:
 
     def _build_finding(self, error: Exception) -> Finding:
         if self.context is not None:
-            memory = Memory(self.settings.train_batch_size, None)
+            memory = MemorySettings(self.settings.train_batch_size, None)
             error = explain_failure(error, self.context, "in the first batch", memory)
         return build_finding(error, self.stage)
 
@@ -134,11 +136,9 @@ class _BatchExplainer:
         inner = convert_to_mixture(inner) if self.source.is_training else inner
         readable = can_reread(dataset)
         rows = read_rows(inner) if readable else []
-        note = "" if readable else f"explain() stops here: {_GENERATOR}."
+        note = "" if readable else f"explain() stops here: {_READ_ONCE}."
         if readable and rows and not isinstance(rows[0], Mapping):
-            note = (
-                f"Its rows are no dicts but of type {type(rows[0]).__name__}: the collator gives columns their names."
-            )
+            note = f"Its rows are of type {type(rows[0]).__name__}, not dicts: the collator names the columns."
         choice, parameters = self._choose_columns(inner, rows), list_forward_parameters(self.trainer.model)
         dicts = [row for row in rows if isinstance(row, Mapping)]
         self.found["data"] = DataSet(
@@ -174,7 +174,7 @@ class _BatchExplainer:
         packs = self.source.is_training and self.settings.packs
         self.found["batch"] = describe_values.describe_batch(
             self.batch,
-            collator="packing=True" if packs else get_name(collate or trainer.data_collator),
+            collator="packing=True" if packs else get_callable_name(collate or trainer.data_collator),
             kept=[
                 one.name for one in self.found["data"].columns if one.kept and one.kind != describe_values.BY_TRANSFORM
             ],
@@ -190,10 +190,10 @@ class _BatchExplainer:
         mistake = find_certain_mistake(context)
         if mistake is not None:
             raise mistake
-        shifts = trainer._has_shifted_labels(self.batch)  # may have to try
+        shifts = trainer._has_shifted_labels(self.batch)  # may call the model
         with record_call(trainer.model) as seen:
             try:
-                loss = self._loss()
+                loss = self._compute_loss()
             finally:
                 if seen.given is not None:
                     self.found["call"] = self._describe_call(seen)
@@ -209,11 +209,11 @@ class _BatchExplainer:
             self.found["loss"] = described = self._describe_loss(seen, loss, shifts=shifts)
             self.findings += filter(None, [lint_loss(described.value)])
 
-    def _loss(self) -> Tensor | None:
-        """Return the loss as training or evaluation compute it; an evaluation may have none."""
+    def _compute_loss(self) -> Tensor | None:
+        """Return the loss of training or evaluation; an evaluation may have none."""
         trainer = self.trainer
         inputs = trainer._prepare_inputs(dict(self.batch))
-        model = uncompiled(trainer._wrap_model(trainer.model, training=False))
+        model = get_uncompiled(trainer._wrap_model(trainer.model, training=False))
         model.eval()
         with torch.no_grad(), trainer.precision.forward(trainer.model):
             if self.source.is_training:
@@ -259,9 +259,9 @@ class _BatchExplainer:
         trainer = self.trainer
         overridden = trainer._is_overridden("compute_loss")
         if overridden:
-            where = "what compute_loss returns"
+            where = "the result of compute_loss"
         elif trainer.compute_loss_func is not None:
-            where = f"{get_name(trainer.compute_loss_func)}(outputs, labels)"
+            where = f"{get_callable_name(trainer.compute_loss_func)}(outputs, labels)"
         elif trainer.label_smoother is not None:
             where = f"smoothed labels (label_smoothing_factor={self.settings.label_smoothing})"
         else:
@@ -285,23 +285,25 @@ class _BatchExplainer:
             if mistake is not None:
                 raise mistake
         assert self.context is not None
-        evaluated = metric_preview.evaluate(trainer, self.batch)
+        evaluated = metric_preview.evaluate_batch(trainer, self.batch)
         rows = len(source.dataset) if has_length(source.dataset) else None
         self.labels, self.asked = evaluated.labels, request.get_requested_metrics(trainer, source.options)
-        self.found["evaluation"] = metric_preview.received(trainer, evaluated, self.asked, data=source.name, rows=rows)
+        self.found["evaluation"] = metric_preview.describe_metric_inputs(
+            trainer, evaluated, self.asked, data=source.name, rows=rows
+        )
         if evaluated.labels is None and self.asked:
             mistake = find_missing_labels(self.context)
             self.findings += [build_finding(mistake, "evaluation")] if mistake is not None else []
 
     def _choose_metrics(self) -> None:
-        self.found["metrics"] = metric_preview.fitting(self.trainer, self.labels, self.asked)
+        self.found["metrics"] = metric_preview.suggest_metrics(self.trainer, self.labels, self.asked)
 
 
 class _Stop(Exception):
-    """Ends an explanation without a mistake."""
+    """Ends the explanation without a finding."""
 
 
-# ---- in words -------------------------------------------------------------------------------------------------------
+# ---- descriptions ---------------------------------------------------------------------------------------------------
 
 
 def _describe_mean(batch: Mapping[str, Any], *, shifts: bool) -> str:
@@ -323,7 +325,7 @@ def _find_trained_share(trainer: ExplainHost) -> float:
     return trainer.get_num_trainable_parameters() / everything if everything else 1.0
 
 
-_ROWS_READ = 8
+_MAX_ROWS_READ = 8
 
 
 @dataclass(frozen=True)
@@ -338,6 +340,7 @@ class Source:
 
 
 def choose_source(trainer: ExplainHost, dataset: Any) -> Source:
+    """Return where to read the batch from: `dataset`, else the training set, else the evaluation set."""
     if isinstance(dataset, str):
         return choose_eval_source(trainer, dataset)
     if dataset is not None:
@@ -371,14 +374,14 @@ def choose_eval_source(trainer: ExplainHost, name: str | None = None) -> Source:
 
 
 def can_reread(dataset: Any) -> bool:
-    """Return whether a batch can be read without taking it from training."""
+    """Return whether a batch can be read without removing it from training."""
     if isinstance(dataset, DataLoader):
         dataset = dataset.dataset
     if not is_iterable(dataset):
         return True
     if callable(getattr(dataset, "load_state_dict", None)):
-        return True  # it begins anew with every pass, unless told otherwise
-    return can_be_put_back(dataset)
+        return True  # every pass starts at the beginning, unless a state is loaded
+    return can_restore(dataset)
 
 
 def read_first_batch(loader: Any) -> Any:
@@ -390,9 +393,9 @@ def read_first_batch(loader: Any) -> Any:
         return next(batches)
     except StopIteration:
         raise DataError(
-            what="there is no batch to follow",
-            why="the loader gave none",
-            fix="see that the data set, or its sampler, has rows",
+            what="there is no batch to explain",
+            why="the loader returned none",
+            fix="check that the data set and its sampler have rows",
         ) from None
     finally:
         loader.num_workers, loader.pin_memory = before
@@ -407,8 +410,8 @@ def read_rows(dataset: Any) -> list[Any]:
         if isinstance(dataset, Mixture):
             return [part[0] for part in dataset.sets.values()]
         if is_iterable(dataset):
-            return list(itertools.islice(iter(dataset), _ROWS_READ))
-        return [dataset[index] for index in range(min(_ROWS_READ, len(dataset)))]
+            return list(itertools.islice(iter(dataset), _MAX_ROWS_READ))
+        return [dataset[index] for index in range(min(_MAX_ROWS_READ, len(dataset)))]
     except Exception:
         return []
 
@@ -423,7 +426,7 @@ def merge_columns(rows: list[Any]) -> Any:
 
 def describe_dataset(dataset: Any, inner: Any) -> str:
     if isinstance(dataset, DataLoader):
-        return f"a DataLoader of yours over a {type(inner).__name__}"
+        return f"your DataLoader of a {type(inner).__name__}"
     if isinstance(inner, Mixture):
         return f"a mixture of {', '.join(inner.sets)}"
     return f"{type(inner).__name__}, a stream" if is_iterable(inner) else type(inner).__name__

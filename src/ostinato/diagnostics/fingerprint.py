@@ -1,4 +1,4 @@
-"""Compare runs step by step: fingerprints of all that a step depends on, and the first that differs.
+"""Compare runs step by step: fingerprint_tree of all that a step depends on, and the first that differs.
 
 Fingerprints, because two runs cannot be in memory at once. Two values have the same one if and only if they are the
 same, bit for bit.
@@ -31,47 +31,49 @@ class StepRecord:
     callbacks: dict[str, str] = field(default_factory=dict)
     batch: dict[str, str] = field(default_factory=dict)
     streams: dict[str, str] = field(default_factory=dict)  # of random numbers, once the batch is read
-    loss: float | None = None  # None in the last moment, which has no step any more
+    loss: float | None = None  # None in the last record, which is made after the last step
 
     def begin(self, model: nn.Module, optimizer: Any, parts: Mapping[str, Any], callbacks: Mapping[str, Any]) -> None:
         """Record what the step depends on. `parts` are the schedule and others with a state of plain values."""
-        self.weights = weights_of(model)
-        self.optimizer = optimizer_of(optimizer, model)
-        self.schedule = dict(fingerprints(parts))
-        self.callbacks = dict(fingerprints(callbacks))
-        self.streams = dict(fingerprints(vars(RandomState.capture())))
+        self.weights = fingerprint_weights(model)
+        self.optimizer = fingerprint_optimizer(optimizer, model)
+        self.schedule = dict(fingerprint_tree(parts))
+        self.callbacks = dict(fingerprint_tree(callbacks))
+        self.streams = dict(fingerprint_tree(vars(RandomState.capture())))
 
 
 @dataclass(frozen=True, order=True)
 class Difference:
-    """Something in which two runs differ, and when; sorts by time."""
+    """A difference between two runs, and when it occurs; sorts by time."""
 
-    moment: int
-    place: int
+    record: int  # the index of the first record that differs
+    part: int  # the index of the part of the record
     text: str
 
 
-def first_difference(whole: Sequence[StepRecord], repeated: Sequence[StepRecord]) -> Difference | None:
+def find_first_difference(whole: Sequence[StepRecord], repeated: Sequence[StepRecord]) -> Difference | None:
     """Return the first difference between a run and its repetition; None if they are equal.
 
-    >>> first_difference([StepRecord(4, loss=0.5)], [StepRecord(4, loss=0.25)]).text
+    >>> find_first_difference([StepRecord(4, loss=0.5)], [StepRecord(4, loss=0.25)]).text
     'the loss of step 4 is 0.25 instead of 0.5'
     """
     for number, (was, now) in enumerate(zip(whole, repeated, strict=False)):
         when = "right after loading" if number == 0 else f"after step {was.step - 1}"
         step = was.step
         found = [
-            _differs(was.weights, now.weights, f"{{}} is different {when}"),
-            _differs(was.optimizer, now.optimizer, f"the optimizer's {{}} is different {when}"),
-            _differs(was.schedule, now.schedule, f"{{}} is different {when}"),
-            _differs(was.callbacks, now.callbacks, f"the state of the callback {{}} is different {when}"),
-            _differs(was.batch, now.batch, f"the batch of step {step} has other rows, or other values in them: {{}}"),
-            _differs(was.streams, now.streams, f"the random numbers of step {step} are others: the stream of {{}}"),
+            _find_difference(was.weights, now.weights, f"{{}} is different {when}"),
+            _find_difference(was.optimizer, now.optimizer, f"the optimizer's {{}} is different {when}"),
+            _find_difference(was.schedule, now.schedule, f"{{}} is different {when}"),
+            _find_difference(was.callbacks, now.callbacks, f"the state of the callback {{}} is different {when}"),
+            _find_difference(was.batch, now.batch, f"the batch of step {step} has other rows or values: {{}}"),
+            _find_difference(
+                was.streams, now.streams, f"the random numbers of step {step} differ: the stream of {{}}"
+            ),
             None if _is_same(was.loss, now.loss) else f"the loss of step {step} is {now.loss} instead of {was.loss}",
         ]
-        place = next((place for place, text in enumerate(found) if text is not None), None)
-        if place is not None:
-            return Difference(number, place, found[place] or "")
+        part = next((part for part, text in enumerate(found) if text is not None), None)
+        if part is not None:
+            return Difference(number, part, found[part] or "")
     if len(whole) == len(repeated):
         return None
     shorter = min(len(whole), len(repeated))
@@ -84,44 +86,44 @@ def _is_same(loss: float | None, other: float | None) -> bool:
     return loss == other or (loss != loss and other != other)  # NaN is not equal to itself
 
 
-def _differs(before: Mapping[str, str], after: Mapping[str, str], text: str) -> str | None:
+def _find_difference(before: Mapping[str, str], after: Mapping[str, str], text: str) -> str | None:
     name = next((name for name in {**before, **after} if before.get(name) != after.get(name)), None)
     return None if name is None else text.format(name)
 
 
-# ---- fingerprints --------------------------------------------------------------------------------------------------
+# ---- fingerprints -----------------------------------------------------------------------------------------------
 
 
-def weights_of(model: nn.Module) -> dict[str, str]:
-    """Yield parameters, and the buffers that are saved with them."""
+def fingerprint_weights(model: nn.Module) -> dict[str, str]:
+    """Return the fingerprints of parameters, and of the buffers that are saved with them."""
     saved = set(model.state_dict())
     found = {f"the parameter {name}": one for name, one in model.named_parameters()}
     found |= {f"the buffer {name}": one for name, one in model.named_buffers() if name in saved}
     return {name: fingerprint(tensor) for name, tensor in found.items()}
 
 
-def optimizer_of(optimizer: Any, model: nn.Module) -> dict[str, str]:
-    """Yield an optimizer's state of each parameter, and the settings of its groups."""
+def fingerprint_optimizer(optimizer: Any, model: nn.Module) -> dict[str, str]:
+    """Return the fingerprints of the optimizer's state of each parameter, and of the settings of its groups."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     found: dict[str, str] = {}
     for number, group in enumerate(optimizer.param_groups):
         settings = {name: value for name, value in group.items() if name != "params"}
-        found |= {f"{path} of group {number}": print_ for path, print_ in fingerprints(settings)}
+        found |= {f"{path} of group {number}": print_ for path, print_ in fingerprint_tree(settings)}
         for parameter in group["params"]:
             name = names.get(id(parameter), "a parameter that the model does not have")
             state = optimizer.state.get(parameter, {})
-            found |= {f"{path} of {name}": print_ for path, print_ in fingerprints(state)}
+            found |= {f"{path} of {name}": print_ for path, print_ in fingerprint_tree(state)}
     return found
 
 
-def fingerprints(tree: Any, path: str = "") -> Iterator[tuple[str, str]]:
+def fingerprint_tree(tree: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """Yield the fingerprint of every number and text in nested containers, by its path."""
     if isinstance(tree, Mapping):
         for key, value in tree.items():
-            yield from fingerprints(value, f"{path}.{key}" if path else str(key))
+            yield from fingerprint_tree(value, f"{path}.{key}" if path else str(key))
     elif isinstance(tree, (list, tuple)) and not (tree and all(isinstance(one, _PLAIN) for one in tree)):
         for number, value in enumerate(tree):
-            yield from fingerprints(value, f"{path}[{number}]")
+            yield from fingerprint_tree(value, f"{path}[{number}]")
     elif isinstance(tree, (Tensor, np.ndarray, np.generic, list, tuple, *_PLAIN)):
         yield path, fingerprint(tree)
 
@@ -135,7 +137,7 @@ def fingerprint(value: Any) -> str:
     if isinstance(value, Tensor):
         plain = value.detach().cpu().resolve_conj().resolve_neg()
         plain = plain.to_dense() if plain.layout != torch.strided else plain
-        flat = plain.contiguous().as_strided((plain.numel(),), (1,))  # of a single number torch keeps any stride
+        flat = plain.contiguous().as_strided((plain.numel(),), (1,))  # a tensor of one element may have any stride
         content: Any = flat.view(torch.uint8).numpy() if plain.numel() else b""
         kind = f"{value.dtype} {tuple(value.shape)}"
     elif isinstance(value, (np.ndarray, np.generic)):

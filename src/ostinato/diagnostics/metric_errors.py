@@ -1,4 +1,4 @@
-"""Explain metric functions that cannot be called, or never would be."""
+"""Explain metric functions that cannot be called, or would never be called."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 from ..core.errors import MetricFunctionError, OstinatoError
 from ..core.notices import note_once
-from ..core.phrases import listed
+from ..core.phrases import join_names
 from .column_errors import find_label_column
 from .context import FailureContext, was_entered
-from .exception_notes import Memory, note_function
+from .exception_notes import MemorySettings, note_function
 from .failures import explain_failure
 
-_NAMES = {
+_ARGUMENT_NAMES = {
     "metrics": "compute_metrics",
     "batches": "compute_metrics",
     "logits": "preprocess_logits_for_metrics",
@@ -39,7 +39,7 @@ def explain_evaluation(
     given: Mapping[str, Any],
     functions: Mapping[str, Callable[..., Any] | None],
     number: int,
-    memory: Memory,
+    memory: MemorySettings,
 ) -> Exception:
     """Return what to raise when an evaluation has failed while `doing` something: the model, or one of `functions`."""
     function = functions.get(doing)
@@ -58,25 +58,25 @@ def explain_metric_function(
         if "compute_result" in str(error):
             doing = "batches"
         return MetricFunctionError(
-            what=f"{_NAMES[doing]} cannot be called: {str(error).partition('() ')[2] or error}",
-            why=f"it is given {_CALLS[doing]}, and defined with {_signature(function)}",
+            what=f"{_ARGUMENT_NAMES[doing]} cannot be called: {str(error).partition('() ')[2] or error}",
+            why=f"it is called with {_CALLS[doing]}, and its signature is {_format_signature(function)}",
             fix=f"define it as {_DEFINITIONS[doing]}",
         )
-    note_function(error, _NAMES[doing], function, given)
+    note_function(error, _ARGUMENT_NAMES[doing], function, given)
     return error
 
 
-def _signature(function: Callable[..., Any]) -> str:
+def _format_signature(function: Callable[..., Any]) -> str:
     try:
         return str(inspect.signature(function))
     except (TypeError, ValueError):
-        return "another signature"
+        return "unknown"
 
 
 def report_labels(context: FailureContext, *, is_mistake: bool, by_name: bool = False) -> None:
     """Raise or note that metrics are wanted and the batches have no labels.
 
-    `by_name`: they were asked for by name, and there is no function that would be called.
+    `by_name`: the metrics were requested by name, so that there is no function to call.
     """
     mistake = find_missing_labels(context, by_name=by_name)
     if mistake is not None and is_mistake:
@@ -93,13 +93,13 @@ def find_missing_labels(context: FailureContext, *, by_name: bool = False) -> Me
     candidate = find_label_column([*context.columns, *context.left_out()], context.label_names)
     if candidate is None:
         return None
-    why = f"they hold {listed(context.columns)}; "
+    why = f"they have {join_names(context.columns)}; "
     if context.label_names:
-        why += f"labels are looked for under {listed(map(repr, context.label_names))}"
+        why += f"the labels are expected in {join_names(map(repr, context.label_names))}"
     else:
-        why += f"no parameter of {context.name}.forward is called after labels"
+        why += f"no parameter of {context.name}.forward is named like labels"
     if candidate not in context.columns:
-        why += f"; column {candidate!r} is left out"
+        why += f"; column {candidate!r} is dropped"
     happens = "no metric can be computed" if by_name else "compute_metrics would never be called"
     return MetricFunctionError(
         what=f"{happens}: the batches of the {context.data} have no labels",

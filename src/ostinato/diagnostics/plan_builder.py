@@ -1,4 +1,4 @@
-"""`trainer.plan()`: put together what a training run will do, without computing or writing anything."""
+"""`trainer.plan()`: collect what a training run will do, without computing or writing anything."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ..engine.run import Plan
 from ..evaluation import request
 from ..optim import schedulers
 from . import eval_dry_run, explain_batch, metric_preview
-from .exception_notes import get_name
+from .exception_notes import get_callable_name
 from .hosts import PlanHost
 from .run_plan import (
     BatchPlan,
@@ -44,8 +44,8 @@ from .run_plan import (
     Weights,
 )
 
-_ROWS_READ = 256  # to tell how much of the batches is padding
-_WORTH_SAYING = 0.05
+_MAX_ROWS_READ = 256  # to measure the padding of batches
+_MIN_SAVED_SHARE = 0.05
 
 
 def build_run_plan(trainer: PlanHost) -> RunPlan:
@@ -61,28 +61,28 @@ def build_run_plan(trainer: PlanHost) -> RunPlan:
         checkpoints = _plan_checkpoints(trainer, plan, intervals, evaluations.count)
         return RunPlan(
             model=trainer._model_name,
-            length=_length(trainer, plan, loader),
-            batch=_batch(trainer, plan, loader),
-            weights=_weights(trainer),
-            schedule=_schedule(trainer, plan.max_steps),
-            computing=_computing(trainer),
+            length=_plan_length(trainer, plan, loader),
+            batch=_plan_batch(trainer, plan, loader),
+            weights=_plan_weights(trainer),
+            schedule=_plan_schedule(trainer, plan.max_steps),
+            computing=_plan_computing(trainer),
             evaluations=evaluations,
             checkpoints=checkpoints,
             logs=_plan_logs(trainer, plan, intervals),
-            duration=_duration(trainer, plan, evaluations, checkpoints),
-            callbacks=_callbacks(trainer),
+            duration=_estimate_duration(trainer, plan, evaluations, checkpoints),
+            callbacks=_list_callbacks(trainer),
             arguments=dict(settings.arguments),
-            remarks=_remarks(trainer, plan, intervals, checkpoints),
+            remarks=_find_remarks(trainer, plan, intervals, checkpoints),
         )
 
 
 # ---- length and batches ---------------------------------------------------------------------------------------------
 
 
-def _length(trainer: PlanHost, plan: Plan, loader: Any) -> Length:
+def _plan_length(trainer: PlanHost, plan: Plan, loader: Any) -> Length:
     known = has_length(loader)
     per_epoch = max(-(-plan.batches_per_epoch // plan.accumulation), 1) if known else None
-    epochs = None if per_epoch is None else plan.max_steps / per_epoch  # the last may be a part of one
+    epochs = None if per_epoch is None else plan.max_steps / per_epoch  # the last epoch may be incomplete
     settings = RunPlanSettings.of(trainer.args)
     if plan.varying is not None and settings.max_steps <= 0:
         epochs = settings.epochs
@@ -94,9 +94,9 @@ def _length(trainer: PlanHost, plan: Plan, loader: Any) -> Length:
     )
 
 
-def _batch(trainer: PlanHost, plan: Plan, loader: Any) -> BatchPlan:
+def _plan_batch(trainer: PlanHost, plan: Plan, loader: Any) -> BatchPlan:
     settings = LoaderSettings.of(trainer.args)
-    meter = _padding(trainer, plan, loader)
+    meter = _measure_padding(trainer, plan, loader)
     return BatchPlan(
         rows=loader_plan.count_rows_per_update(trainer, loader, len(loader) if has_length(loader) else None),
         per_device=RunPlanSettings.of(trainer.args).train_batch_size,
@@ -104,12 +104,12 @@ def _batch(trainer: PlanHost, plan: Plan, loader: Any) -> BatchPlan:
         processes=settings.world_size,
         cut=_describe_cut(trainer, loader),
         order=_describe_order(trainer),
-        padding=_share(meter, cut=settings.splits_by_length),
-        saved_by_cutting=meter.saved if meter.saved >= _WORTH_SAYING and not settings.splits_by_length else None,
+        padding=_compute_padding_share(meter, cut=settings.splits_by_length),
+        saved_by_cutting=meter.saved if meter.saved >= _MIN_SAVED_SHARE and not settings.splits_by_length else None,
     )
 
 
-def _share(meter: PaddingMeter, *, cut: bool) -> float | None:
+def _compute_padding_share(meter: PaddingMeter, *, cut: bool) -> float | None:
     """Return the share of padding in the tokens of the batches."""
     tokens = meter.split if cut else meter.padded
     return 1 - meter.real / tokens if tokens else None
@@ -118,34 +118,34 @@ def _share(meter: PaddingMeter, *, cut: bool) -> float | None:
 def _describe_cut(trainer: PlanHost, loader: Any) -> str:
     settings = LoaderSettings.of(trainer.args)
     if settings.packs:
-        return "laid end to end, without padding (packing=True)"
+        return "concatenated without padding (packing=True)"
     if splits_steps(loader):
-        return "cut into micro-batches by length (split_by_length=True)"
+        return "split into micro-batches by length (split_by_length=True)"
     if settings.max_tokens is not None:
         return f"as many as fit {settings.max_tokens:,} tokens (max_tokens_per_batch)"
-    return "as your own batches have them" if loader_plan.has_own_batches(trainer, loader) else ""
+    return "the rows of your own batches" if loader_plan.has_own_batches(trainer, loader) else ""
 
 
 def _describe_order(trainer: PlanHost) -> str:
     if trainer.sampler is not None or trainer.batch_sampler is not None:
-        return f"{get_name(trainer.sampler or trainer.batch_sampler)}, given by you"
-    words = {"random": "shuffled anew in every epoch", "sequential": "as they are"}
+        return f"{get_callable_name(trainer.sampler or trainer.batch_sampler)}, passed by you"
+    words = {"random": "shuffled in every epoch", "sequential": "as stored"}
     sampling = LoaderSettings.of(trainer.args).sampling
     return words.get(sampling, sampling)
 
 
-def _padding(trainer: PlanHost, plan: Plan, loader: Any) -> PaddingMeter:
+def _measure_padding(trainer: PlanHost, plan: Plan, loader: Any) -> PaddingMeter:
     """Measure the padding of the first batches, where their rows are known; rows are read and not collated."""
     meter, size = PaddingMeter(), RunPlanSettings.of(trainer.args).train_batch_size
     if LoaderSettings.of(trainer.args).packs:
         return meter
     try:
         dataset, courses = convert_to_mixture(trainer.train_dataset), build_first_schedule(loader, plan.accumulation)
-        for step in range(1, min(plan.max_steps, max(_ROWS_READ // plan.accumulation // size, 1)) + 1):
-            numbers = samples_at(loader, courses, step, plan.max_steps)[:_ROWS_READ]
+        for step in range(1, min(plan.max_steps, max(_MAX_ROWS_READ // plan.accumulation // size, 1)) + 1):
+            numbers = samples_at(loader, courses, step, plan.max_steps)[:_MAX_ROWS_READ]
             for start in range(0, len(numbers), size):
                 meter.add([dataset[number] for number in numbers[start : start + size]])
-    except Exception:  # an order that is not known, or rows that cannot be read: nothing can be told
+    except Exception:  # the order is unknown, or rows cannot be read
         return PaddingMeter()
     return meter
 
@@ -153,7 +153,7 @@ def _padding(trainer: PlanHost, plan: Plan, loader: Any) -> PaddingMeter:
 # ---- learning and computing -----------------------------------------------------------------------------------------
 
 
-def _weights(trainer: PlanHost) -> Weights:
+def _plan_weights(trainer: PlanHost) -> Weights:
     settings, model = RunPlanSettings.of(trainer.args), trainer.model
     decays = set(trainer.get_decay_parameter_names(model))
     trained = {name: one.numel() for name, one in model.named_parameters() if one.requires_grad}
@@ -169,17 +169,17 @@ def _weights(trainer: PlanHost) -> Weights:
     )
 
 
-def _schedule(trainer: PlanHost, steps: int) -> Schedule:
+def _plan_schedule(trainer: PlanHost, steps: int) -> Schedule:
     settings = ScheduleSettings.of(trainer.args, steps)
     if trainer.lr_scheduler is not None and not trainer._created_lr_scheduler:
         return Schedule(type(trainer.lr_scheduler).__name__, None, 0, is_given=True)
     peak = RunPlanSettings.of(trainer.args).learning_rate
-    rates = _rates(settings, peak, steps) if trainer.optimizer is None or trainer._created_lr_scheduler else ()
+    rates = _sample_rates(settings, peak, steps) if trainer.optimizer is None or trainer._created_lr_scheduler else ()
     return Schedule(str(SchedulerType(settings.name).value), peak, settings.warmup_steps, rates)
 
 
-def _rates(settings: ScheduleSettings, peak: float, steps: int) -> tuple[Rate, ...]:
-    """Return the rate at a few steps; none where it follows a metric."""
+def _sample_rates(settings: ScheduleSettings, peak: float, steps: int) -> tuple[Rate, ...]:
+    """Return the rate at a few steps; none if it depends on a metric."""
     placeholder = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=peak)
     schedule = schedulers.build_schedule(settings, placeholder)
     if not isinstance(schedule, LambdaLR) or steps < 1:
@@ -190,7 +190,7 @@ def _rates(settings: ScheduleSettings, peak: float, steps: int) -> tuple[Rate, .
     return tuple(Rate(step, peak * float(factor(step - 1))) for step in chosen)
 
 
-def _computing(trainer: PlanHost) -> Computing:
+def _plan_computing(trainer: PlanHost) -> Computing:
     settings = RunPlanSettings.of(trainer.args)
     kinds = dict.fromkeys(str(one.dtype).removeprefix("torch.") for one in trainer.model.parameters())
     return Computing(
@@ -206,48 +206,52 @@ def _computing(trainer: PlanHost) -> Computing:
 # ---- time -----------------------------------------------------------------------------------------------------------
 
 
-def _duration(trainer: PlanHost, plan: Plan, evaluations: Evaluations, checkpoints: Checkpoints) -> Duration:
+def _estimate_duration(trainer: PlanHost, plan: Plan, evaluations: Evaluations, checkpoints: Checkpoints) -> Duration:
     """Estimate the duration from an earlier run of this trainer, or from a rehearsal."""
     runs = [entry for entry in trainer.state.log_history if entry.get("train_steps_per_second")]
     if runs:
         each = 1 / runs[-1]["train_steps_per_second"]
-        return Duration(each, each * plan.max_steps, source="as the last run took, with its evaluations and saves")
+        return Duration(each, each * plan.max_steps, source="measured in the last run, with its evaluations and saves")
     rehearsed = trainer._rehearsed
     if rehearsed is None or rehearsed.train_seconds is None:
         return Duration(None)
     each = rehearsed.train_seconds * plan.accumulation
     evaluating = saving = None
     if rehearsed.eval_seconds is not None and evaluations.count and evaluations.batches:
-        tried = min(evaluations.batches, 2 * len(evaluations.rows))  # a rehearsal takes two of every set
+        tried = min(evaluations.batches, 2 * len(evaluations.rows))  # a rehearsal computes two of every set
         evaluating = rehearsed.eval_seconds / tried * evaluations.batches * evaluations.count
     if rehearsed.save_seconds is not None and checkpoints.count:
         saving = rehearsed.save_seconds * checkpoints.count
     return Duration(
-        each, each * plan.max_steps, evaluating, saving, "from the rehearsal, whose first batch is slower than others"
+        each,
+        each * plan.max_steps,
+        evaluating,
+        saving,
+        "measured in the rehearsal, whose first batch is slower than later ones",
     )
 
 
-# ---- who else has a say ---------------------------------------------------------------------------------------------
+# ---- callbacks and remarks ------------------------------------------------------------------------------------------
 
 
-def _callbacks(trainer: PlanHost) -> tuple[str, ...]:
+def _list_callbacks(trainer: PlanHost) -> tuple[str, ...]:
     """Return the callbacks that may stop a run: the user's own, and early stopping."""
     ours = __name__.partition(".")[0]
     kinds = (type(one) for one in trainer.callback_handler.callbacks)
-    return tuple(kind.__name__ for kind in kinds if kind is EarlyStoppingCallback or not _is_of(kind, ours))
+    return tuple(kind.__name__ for kind in kinds if kind is EarlyStoppingCallback or not _is_defined_in(kind, ours))
 
 
-def _is_of(kind: type, package: str) -> bool:
+def _is_defined_in(kind: type, package: str) -> bool:
     return kind.__module__.partition(".")[0] == package
 
 
-def _remarks(trainer: PlanHost, plan: Plan, intervals: TrainerState, checkpoints: Checkpoints) -> tuple[str, ...]:
-    """Return what is probably not meant."""
+def _find_remarks(trainer: PlanHost, plan: Plan, intervals: TrainerState, checkpoints: Checkpoints) -> tuple[str, ...]:
+    """Return the settings that are probably not intended."""
     settings, found = RunPlanSettings.of(trainer.args), []
     warmup = ScheduleSettings.of(trainer.args, plan.max_steps).warmup_steps
     if warmup >= plan.max_steps > 0 and trainer.lr_scheduler is None:
         found.append(
-            f"warm-up takes {warmup:,} steps, and the run has {plan.max_steps:,}: the full rate is never reached"
+            f"warm-up takes {warmup:,} steps, and the run has {plan.max_steps:,}: the peak rate is never reached"
         )
     by_steps = settings.logging_strategy == IntervalStrategy.STEPS and not settings.logs_first_step
     if by_steps and intervals.logging_steps > plan.max_steps:
@@ -261,12 +265,12 @@ def _remarks(trainer: PlanHost, plan: Plan, intervals: TrainerState, checkpoints
             f"{space.format_size(checkpoints.free)} are free in {checkpoints.directory}"
         )
     if not any(one.requires_grad for one in trainer.model.parameters()):
-        found.append("nothing is trained: no parameter has requires_grad=True")
+        found.append("no parameter is trained: none has requires_grad=True")
     return tuple(found)
 
 
 def _plan_evaluations(trainer: PlanHost, plan: Plan, intervals: TrainerState) -> Evaluations:
-    """Return when a run evaluates, and how much."""
+    """Return when a run evaluates, and on how many rows."""
     settings, evaluated = RunPlanSettings.of(trainer.args), eval_dry_run.list_eval_sets(trainer.eval_dataset)
     sets = {name or "eval_dataset": one for name, one in evaluated.items() if one is not None}
     rows = tuple(
@@ -276,20 +280,20 @@ def _plan_evaluations(trainer: PlanHost, plan: Plan, intervals: TrainerState) ->
         return Evaluations("never during training", 1 if settings.evaluates_first else 0, rows, None)
     if settings.eval_strategy == IntervalStrategy.STEPS:
         when = f"every {intervals.eval_steps:,} steps and at the last one"
-        count = _times(plan.max_steps, intervals.eval_steps, first=settings.eval_delay)
+        count = _count_occurrences(plan.max_steps, intervals.eval_steps, first=settings.eval_delay)
     else:
-        when, count = "at the end of every epoch", _epochs(plan, first=settings.eval_delay)
-    batches = [_eval_batches(trainer, one) for one in sets.values()]
+        when, count = "at the end of every epoch", _count_epochs(plan, first=settings.eval_delay)
+    batches = [_count_eval_batches(trainer, one) for one in sets.values()]
     return Evaluations(
         when=f"{when}, and before the first" if settings.evaluates_first else when,
         count=None if count is None else count + settings.evaluates_first,
         rows=rows,
         batches=None if None in batches else sum(each or 0 for each in batches),
-        metrics=_metrics(trainer),
+        metrics=_list_metrics(trainer),
     )
 
 
-def _eval_batches(trainer: PlanHost, evaluated: Any) -> int | None:
+def _count_eval_batches(trainer: PlanHost, evaluated: Any) -> int | None:
     """Return how many batches an evaluation set has, counting those of all processes once."""
     rows = unwrap_eval_set(evaluated)
     if isinstance(rows, DataLoader):
@@ -299,20 +303,20 @@ def _eval_batches(trainer: PlanHost, evaluated: Any) -> int | None:
     return -(-len(rows) // size) if has_length(rows) else None
 
 
-def _metrics(trainer: PlanHost) -> tuple[str, ...]:
+def _list_metrics(trainer: PlanHost) -> tuple[str, ...]:
     """Return the names of the metrics of all evaluation sets."""
     sets = eval_dry_run.list_eval_sets(trainer.eval_dataset).values()
     specs = [request.get_requested_metrics(trainer, one if isinstance(one, EvalSet) else None) for one in sets]
-    return tuple(dict.fromkeys(name for spec in specs for name in metric_preview.in_use(spec)))
+    return tuple(dict.fromkeys(name for spec in specs for name in metric_preview.list_metrics_in_use(spec)))
 
 
-def _times(steps: int, interval: int, first: float = 0) -> int:
+def _count_occurrences(steps: int, interval: int, first: float = 0) -> int:
     """Return how often something happens every `interval` steps and at the last one, from step `first` on."""
     every, before = max(int(interval), 1), max(math.ceil(first), 1) - 1
     return max(steps // every - before // every, 0) + bool(steps % every and steps > before)
 
 
-def _epochs(plan: Plan, first: float = 0) -> int | None:
+def _count_epochs(plan: Plan, first: float = 0) -> int | None:
     """Return how many epochs end, from epoch `first` on; None if their length is unknown."""
     if plan.epochs == sys.maxsize:
         return None
@@ -330,13 +334,13 @@ def _plan_checkpoints(trainer: PlanHost, plan: Plan, intervals: TrainerState, ev
     if settings.strategy == SaveStrategy.STEPS:
         when, count = (
             f"every {intervals.save_steps:,} steps and at the last one",
-            _times(plan.max_steps, intervals.save_steps),
+            _count_occurrences(plan.max_steps, intervals.save_steps),
         )
     elif settings.strategy == SaveStrategy.EPOCH:
-        when, count = "at the end of every epoch", _epochs(plan)
+        when, count = "at the end of every epoch", _count_epochs(plan)
     else:
         when, count = f"whenever {best} is the best so far (at most {evaluations} times)", None
-    size = _checkpoint_bytes(trainer, only_model=settings.only_model)
+    size = _estimate_checkpoint_bytes(trainer, only_model=settings.only_model)
     at_once = space.count_coexisting(count if count is not None else evaluations, settings.total_limit)
     return Checkpoints(
         when=when,
@@ -345,12 +349,12 @@ def _plan_checkpoints(trainer: PlanHost, plan: Plan, intervals: TrainerState, ev
         kept=settings.total_limit,
         bytes_each=size,
         bytes_at_once=None if at_once is None else at_once * size,
-        free=_free(directory),
+        free=_find_free_bytes(directory),
         best=loads_best,
     )
 
 
-def _checkpoint_bytes(trainer: PlanHost, *, only_model: bool) -> int:
+def _estimate_checkpoint_bytes(trainer: PlanHost, *, only_model: bool) -> int:
     """Estimate the size from the optimizer's settings: a rehearsal saves before the optimizer has a state."""
     if only_model:
         return space.forecast_size(trainer.model, None)
@@ -359,12 +363,12 @@ def _checkpoint_bytes(trainer: PlanHost, *, only_model: bool) -> int:
     kind, options = _choose_optimizer(trainer)
     try:
         placeholder = kind([nn.Parameter(torch.zeros(1))], **options)
-    except Exception:  # an optimizer that wants to know the model: two numbers for each is what most keep
+    except Exception:  # an optimizer that needs the model: most keep two numbers per parameter
         return space.forecast_size(trainer.model, 2.0)
     return space.forecast_size(trainer.model, space.estimate_state_factor(placeholder))
 
 
-def _free(directory: Path) -> int | None:
+def _find_free_bytes(directory: Path) -> int | None:
     """Return the free bytes on the disk of a directory that may not exist yet."""
     place = directory.absolute()
     existing = next((level for level in (place, *place.parents) if level.is_dir()), place)
@@ -385,7 +389,7 @@ def _plan_logs(trainer: PlanHost, plan: Plan, intervals: TrainerState) -> Logs:
         return Logs(
             f"every {intervals.logging_steps:,} steps", plan.max_steps // max(intervals.logging_steps, 1) + first, to
         )
-    return Logs("at the end of every epoch", _epochs(plan), to)
+    return Logs("at the end of every epoch", _count_epochs(plan), to)
 
 
 def _choose_optimizer(trainer: PlanHost) -> tuple[Any, dict[str, Any]]:

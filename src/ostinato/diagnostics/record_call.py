@@ -1,8 +1,7 @@
-"""Record a call of a model, suppress notices, and turn exceptions into findings."""
+"""Record a call of a model, and convert exceptions to findings."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,13 +10,11 @@ from typing import Any
 
 from torch import nn
 
-from ..core import notices
 from ..core.errors import OstinatoError
-from ..core.state_guard import unchanged
-from ..core.tracebacks import frames_of, is_ours
+from ..core.tracebacks import is_ours, list_frames
 from .batch_report import Finding, Stage
 
-_LONGEST = 300
+_MAX_LENGTH = 300
 
 
 @dataclass
@@ -31,7 +28,7 @@ class RecordedCall:
 
 @contextmanager
 def record_call(model: nn.Module) -> Iterator[RecordedCall]:
-    """Record what the model is called with and returns, whoever calls it.
+    """Record the arguments and the result of the model's calls inside the block.
 
     >>> import torch
     >>> layer = nn.Linear(2, 1)
@@ -62,36 +59,23 @@ def record_call(model: nn.Module) -> Iterator[RecordedCall]:
             hook.remove()
 
 
-@contextmanager
-def suppress_notices() -> Iterator[None]:
-    """Suppress notices; those given once can be given again later."""
-
-    def reject_all(record: logging.LogRecord) -> bool:
-        return False
-
-    notices.logger.addFilter(reject_all)
-    try:
-        with unchanged(notices._said), notices.unheard():
-            yield
-    finally:
-        notices.logger.removeFilter(reject_all)
-
-
 def build_finding(error: Exception, stage: Stage) -> Finding:
-    """Return an exception as a finding: what, why and fix of ours; the message and place of another."""
+    """Convert an exception to a finding: ours with what, why and fix, others with their message and origin."""
     notes = [str(note).removeprefix("ostinato: ") for note in getattr(error, "__notes__", ())]
     if isinstance(error, OstinatoError):
         return Finding(stage, error.what, "; ".join([error.why, *notes] if error.why else notes), error.fix)
     message = str(error).strip() or "without a message"
-    shown = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}..."
-    return Finding(stage, f"{type(error).__name__}: {' '.join(shown.split())}", "; ".join([_place(error), *notes]))
+    shown = message if len(message) <= _MAX_LENGTH else f"{message[:_MAX_LENGTH]}..."
+    return Finding(
+        stage, f"{type(error).__name__}: {' '.join(shown.split())}", "; ".join([_describe_origin(error), *notes])
+    )
 
 
-def _place(error: Exception) -> str:
-    """Return where an exception was raised: in the user's own code, if it came through there."""
-    theirs = [entry for entry in frames_of(error) if not is_ours(entry)]
+def _describe_origin(error: Exception) -> str:
+    """Return where an exception was raised: the innermost frame of the user's own code, if there is one."""
+    theirs = [entry for entry in list_frames(error) if not is_ours(entry)]
     own = [entry for entry in theirs if "site-packages" not in entry.tb_frame.f_code.co_filename] or theirs
     if not own:
-        return "raised on the way"
+        return "raised inside the library"
     code = own[-1].tb_frame.f_code
     return f"raised in {code.co_name} ({PurePath(code.co_filename).name}, line {own[-1].tb_lineno})"

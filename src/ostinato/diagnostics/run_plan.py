@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..checkpoint.space import format_size as in_bytes
-from .render import Page, Printable, Section, counted, listed, percent, small_percent
+from .render import Page, Printable, Section, format_count, format_percent, format_small_percent, join_names
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class BatchPlan:
     per_device: int
     micro_batches: int  # on every device
     processes: int
-    cut: str  # how rows become batches, where it is not so many rows each
+    cut: str  # how rows are divided into batches, unless by a fixed number of rows
     order: str
     padding: float | None = None  # of the tokens of the first batches
     saved_by_cutting: float | None = None  # of all tokens, by `split_by_length`
@@ -36,7 +36,7 @@ class BatchPlan:
 
 @dataclass(frozen=True)
 class Weights:
-    """What is trained, by which optimizer."""
+    """The weights that are trained, and the optimizer."""
 
     optimizer: str
     trainable: int
@@ -44,7 +44,7 @@ class Weights:
     decayed: int
     weight_decay: float
     clipped_at: float | None
-    is_given: bool = False  # the optimizer is the user's
+    is_given: bool = False  # the optimizer was passed by the user
 
     @property
     def share(self) -> float:
@@ -54,7 +54,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Rate:
-    """The learning rate that a step uses; steps are counted from 1."""
+    """The learning rate that a step uses; steps are format_count from 1."""
 
     step: int
     rate: float
@@ -62,7 +62,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How the learning rate goes."""
+    """The learning rate schedule."""
 
     name: str
     peak: float | None
@@ -73,33 +73,33 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Computing:
-    """Where and in which numbers."""
+    """The device, the number of processes and the number formats."""
 
     device: str
     processes: int
     weights: str  # the type of the weights
-    mixed: str  # the precision of forward and backward where it is another: "bf16", "fp16"; else "no"
+    mixed: str  # the precision of forward and backward: "bf16" or "fp16"; "no" if it is that of the weights
     gradient_checkpointing: bool
-    compiled: str  # by whom; nothing: not at all
+    compiled: str  # the backend; empty: the model is not compiled
 
 
 @dataclass(frozen=True)
 class Evaluations:
-    """When, and of what."""
+    """When the model is evaluated, and on what."""
 
     when: str
     count: int | None  # in the whole run; None: unknown
     rows: tuple[tuple[str, int | None], ...]  # of every set
     batches: int | None
     bytes: int | None = (
-        None  # that predictions and labels of one evaluation take; None: unknown until a batch was seen
+        None  # of the predictions and labels of one evaluation; None: unknown until a batch is computed
     )
     metrics: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """When, how many, how large."""
+    """When checkpoints are written, how many and how large."""
 
     when: str
     directory: str
@@ -113,7 +113,7 @@ class Checkpoints:
 
 @dataclass(frozen=True)
 class Logs:
-    """When numbers are reported, and to whom."""
+    """When numbers are logged, and to which trackers."""
 
     when: str
     count: int | None
@@ -122,7 +122,7 @@ class Logs:
 
 @dataclass(frozen=True)
 class Duration:
-    """How long it takes, where it was measured."""
+    """How long the run takes, if it was measured."""
 
     seconds_per_step: float | None
     training: float | None = None
@@ -132,13 +132,13 @@ class Duration:
 
     @property
     def total(self) -> float | None:
-        """Seconds, of all that is known."""
+        """The sum of the known parts, in seconds."""
         return None if self.training is None else self.training + (self.evaluating or 0) + (self.saving or 0)
 
 
 @dataclass(frozen=True, repr=False)
 class RunPlan(Printable):
-    """A run before it runs. `print` it, or take `to_markdown()`, `to_dict()`, `to_json()`.
+    """The plan of a run. `print` it, or use `to_markdown()`, `to_dict()`, `to_json()`.
 
     >>> trainer.plan().length.steps  # doctest: +SKIP
     375
@@ -154,11 +154,11 @@ class RunPlan(Printable):
     checkpoints: Checkpoints
     logs: Logs
     duration: Duration
-    callbacks: tuple[str, ...] = ()  # the user's; they may end the run earlier
-    arguments: dict[str, Any] = field(default_factory=dict)  # those that decide, as they stand
-    remarks: tuple[str, ...] = ()  # what is probably not meant
+    callbacks: tuple[str, ...] = ()  # callbacks of the user, which may stop the run early
+    arguments: dict[str, Any] = field(default_factory=dict)  # those that determine the plan, with their present values
+    remarks: tuple[str, ...] = ()  # settings that are probably not intended
 
-    def page(self) -> Page:
+    def build_page(self) -> Page:
         return build_page(self)
 
 
@@ -168,153 +168,161 @@ Row = tuple[str, str, str]
 def build_page(plan: RunPlan) -> Page:
     """Return the page of a plan, subject by subject."""
     sections = [
-        Section("length", counted(plan.length.steps, "step"), _rows(plan, _LENGTH)),
-        Section("batch", f"{counted(plan.batch.rows, 'row')} for every step", _rows(plan, _BATCH)),
-        Section("learning", _learning(plan), _rows(plan, _LEARNING)),
-        Section("computing", _computing(plan), _rows(plan, _COMPUTING)),
-        Section("evaluation", plan.evaluations.when, _rows(plan, _EVALUATION)),
-        Section("saving", plan.checkpoints.when, _rows(plan, _SAVING)),
-        Section("logging", plan.logs.when, _rows(plan, _LOGGING)),
-        Section("time", _time(plan), _durations(plan)),
-        *(Section("LOOK", remark, mark="doubt") for remark in plan.remarks),
+        Section("length", format_count(plan.length.steps, "step"), _build_rows(plan, _LENGTH)),
+        Section("batch", f"{format_count(plan.batch.rows, 'row')} per step", _build_rows(plan, _BATCH)),
+        Section("learning", _describe_training(plan), _build_rows(plan, _LEARNING)),
+        Section("computing", _describe_device(plan), _build_rows(plan, _COMPUTING)),
+        Section("evaluation", plan.evaluations.when, _build_rows(plan, _EVALUATION)),
+        Section("saving", plan.checkpoints.when, _build_rows(plan, _SAVING)),
+        Section("logging", plan.logs.when, _build_rows(plan, _LOGGING)),
+        Section("time", _describe_time(plan), _build_duration_rows(plan)),
+        *(Section("WARNING", remark, mark="warning") for remark in plan.remarks),
     ]
-    return Page(f"What train() will do with {plan.model}; at the right: what changes it", tuple(sections))
+    return Page(
+        f"What train() will do with {plan.model}; the right column shows the arguments that change it", tuple(sections)
+    )
 
 
 class _Line(NamedTuple):
-    """A name, the text for a plan (empty: the line is left out), and the arguments that change it."""
+    """A name, the text for a plan (an empty one is not shown), and the arguments that change it."""
 
     name: str
     text: Callable[[RunPlan], str]
     changed_by: tuple[str, ...]
 
 
-def _rows(plan: RunPlan, lines: Sequence[_Line]) -> tuple[Row, ...]:
-    told = [(line.name, line.text(plan), _arguments(plan, line.changed_by)) for line in lines]
-    return tuple(row for row in told if row[1])
+def _build_rows(plan: RunPlan, lines: Sequence[_Line]) -> tuple[Row, ...]:
+    rows = [(line.name, line.text(plan), _format_arguments(plan, line.changed_by)) for line in lines]
+    return tuple(row for row in rows if row[1])
 
 
-def _arguments(plan: RunPlan, names: tuple[str, ...]) -> str:
-    """Return the arguments that are set, with their values; the first one in any case."""
+def _format_arguments(plan: RunPlan, names: tuple[str, ...]) -> str:
+    """Return the arguments that are set, with their values; if none is set, the first one."""
     known = plan.arguments
-    told = [name for name in names if known.get(name, name) is not None] or names[:1]
-    return ", ".join(f"{name}={known[name]!r}" if name in known else name for name in told)
+    shown = [name for name in names if known.get(name, name) is not None] or names[:1]
+    return ", ".join(f"{name}={known[name]!r}" if name in known else name for name in shown)
 
 
 # ---- length and batches ---------------------------------------------------------------------------------------------
 
 
-def _epochs(plan: RunPlan) -> str:
+def _describe_epochs(plan: RunPlan) -> str:
     length = plan.length
     if length.epochs is None:
         return "unknown: the data set has no length"
-    per_epoch = "" if length.steps_per_epoch is None else f" of {counted(length.steps_per_epoch, 'step')}"
+    per_epoch = "" if length.steps_per_epoch is None else f" of {format_count(length.steps_per_epoch, 'step')}"
     return f"{length.epochs:g}{per_epoch}"
 
 
-def _training_rows(plan: RunPlan) -> str:
+def _describe_rows(plan: RunPlan) -> str:
     return "unknown" if plan.length.rows is None else f"{plan.length.rows:,}"
 
 
-def _make_up(plan: RunPlan) -> str:
+def _describe_batch(plan: RunPlan) -> str:
     batch = plan.batch
     if batch.cut:
         return batch.cut
-    parts = [f"{batch.per_device} rows", counted(batch.micro_batches, "micro-batch")]
-    return " x ".join([*parts, counted(batch.processes, "process")])
+    parts = [f"{batch.per_device} rows", format_count(batch.micro_batches, "micro-batch")]
+    return " x ".join([*parts, format_count(batch.processes, "process")])
 
 
-def _padding(plan: RunPlan) -> str:
+def _describe_padding(plan: RunPlan) -> str:
     batch = plan.batch
     if not batch.padding:
         return ""
-    saved = f"; cutting by length saves {percent(batch.saved_by_cutting)}" if batch.saved_by_cutting else ""
-    return f"{percent(batch.padding)} of the tokens{saved}"
+    saved = f"; splitting by length saves {format_percent(batch.saved_by_cutting)}" if batch.saved_by_cutting else ""
+    return f"{format_percent(batch.padding)} of the tokens{saved}"
 
 
 _LENGTH = [
-    _Line("epochs", _epochs, ("num_train_epochs", "max_steps")),
-    _Line("rows", _training_rows, ("train_dataset",)),
+    _Line("epochs", _describe_epochs, ("num_train_epochs", "max_steps")),
+    _Line("rows", _describe_rows, ("train_dataset",)),
     _Line(
-        "ends early", lambda plan: f"{listed(plan.callbacks)} may stop it" if plan.callbacks else "", ("callbacks",)
+        "ends early",
+        lambda plan: f"{join_names(plan.callbacks)} may stop the run" if plan.callbacks else "",
+        ("callbacks",),
     ),
 ]
 _BATCH = [
-    _Line("rows", _make_up, ("per_device_train_batch_size", "gradient_accumulation_steps")),
+    _Line("rows", _describe_batch, ("per_device_train_batch_size", "gradient_accumulation_steps")),
     _Line("order", lambda plan: plan.batch.order, ("train_sampling_strategy",)),
-    _Line("padding", _padding, ("split_by_length",)),
+    _Line("padding", _describe_padding, ("split_by_length",)),
 ]
 
 
 # ---- learning and computing -----------------------------------------------------------------------------------------
 
 
-def _learning(plan: RunPlan) -> str:
+def _describe_training(plan: RunPlan) -> str:
     weights = plan.weights
-    share = f", {small_percent(weights.share)} of all" if weights.frozen else ""
-    return f"{short(weights.trainable)} parameters are trained{share}"
+    share = f", {format_small_percent(weights.share)} of all" if weights.frozen else ""
+    return f"{format_number(weights.trainable)} parameters are trained{share}"
 
 
-def _optimizer(plan: RunPlan) -> str:
-    return f"{plan.weights.optimizer}{', given by you' if plan.weights.is_given else ''}"
+def _describe_optimizer(plan: RunPlan) -> str:
+    return f"{plan.weights.optimizer}{', passed by you' if plan.weights.is_given else ''}"
 
 
-def _rates(plan: RunPlan) -> str:
+def _describe_rates(plan: RunPlan) -> str:
     schedule = plan.schedule
     if schedule.is_given:
-        return f"{schedule.name}, given by you"
+        return f"{schedule.name}, passed by you"
     if not schedule.rates:
         return schedule.name
     points = ", ".join(f"{rate.rate:.2g} at step {rate.step:,}" for rate in schedule.rates)
     return f"{schedule.name}: {points}"
 
 
-def _decayed(plan: RunPlan) -> str:
+def _describe_decay(plan: RunPlan) -> str:
     weights = plan.weights
     if not weights.weight_decay:
         return "none"
-    return f"{weights.weight_decay:g} on {short(weights.decayed)} of them (not on biases and norms)"
+    return f"{weights.weight_decay:g} on {format_number(weights.decayed)} parameters (not on biases and norms)"
 
 
-def _frozen(plan: RunPlan) -> str:
-    return f"{short(plan.weights.frozen)} parameters" if plan.weights.frozen else ""
+def _describe_frozen(plan: RunPlan) -> str:
+    return f"{format_number(plan.weights.frozen)} parameters" if plan.weights.frozen else ""
 
 
-def _clipping(plan: RunPlan) -> str:
+def _describe_clipping(plan: RunPlan) -> str:
     limit = plan.weights.clipped_at
     return "not clipped" if limit is None else f"clipped to a norm of {limit:g}"
 
 
-def _warmup(plan: RunPlan) -> str:
-    return counted(plan.schedule.warmup_steps, "step") if not plan.schedule.is_given else ""
+def _describe_warmup(plan: RunPlan) -> str:
+    return format_count(plan.schedule.warmup_steps, "step") if not plan.schedule.is_given else ""
 
 
-def _computing(plan: RunPlan) -> str:
+def _describe_device(plan: RunPlan) -> str:
     computing = plan.computing
     where = computing.device if computing.processes == 1 else f"{computing.processes} processes on {computing.device}"
     return f"on {where}"
 
 
-def _precision(plan: RunPlan) -> str:
+def _describe_precision(plan: RunPlan) -> str:
     computing = plan.computing
-    return computing.weights if computing.mixed == "no" else f"{computing.mixed} where it is safe, {computing.weights}"
+    return (
+        computing.weights
+        if computing.mixed == "no"
+        else f"{computing.mixed} under autocast, {computing.weights} weights"
+    )
 
 
-def _memory(plan: RunPlan) -> str:
-    return "activations are computed twice, not kept" if plan.computing.gradient_checkpointing else ""
+def _describe_memory(plan: RunPlan) -> str:
+    return "activations are recomputed in backward" if plan.computing.gradient_checkpointing else ""
 
 
 _LEARNING = [
-    _Line("optimizer", _optimizer, ("optim",)),
-    _Line("rate", _rates, ("learning_rate", "lr_scheduler_type")),
-    _Line("warm-up", _warmup, ("warmup_steps",)),
-    _Line("decay", _decayed, ("weight_decay",)),
-    _Line("frozen", _frozen, ("requires_grad",)),
-    _Line("gradient", _clipping, ("max_grad_norm",)),
+    _Line("optimizer", _describe_optimizer, ("optim",)),
+    _Line("rate", _describe_rates, ("learning_rate", "lr_scheduler_type")),
+    _Line("warm-up", _describe_warmup, ("warmup_steps",)),
+    _Line("decay", _describe_decay, ("weight_decay",)),
+    _Line("frozen", _describe_frozen, ("requires_grad",)),
+    _Line("gradient", _describe_clipping, ("max_grad_norm",)),
 ]
 _COMPUTING = [
-    _Line("precision", _precision, ("bf16", "fp16")),
-    _Line("memory", _memory, ("gradient_checkpointing",)),
+    _Line("precision", _describe_precision, ("bf16", "fp16")),
+    _Line("memory", _describe_memory, ("gradient_checkpointing",)),
     _Line("compiled", lambda plan: plan.computing.compiled and f"by {plan.computing.compiled}", ("torch_compile",)),
 ]
 
@@ -322,36 +330,38 @@ _COMPUTING = [
 # ---- evaluating, saving, logging ------------------------------------------------------------------------------------
 
 
-def _how_often(count: int | None) -> str:
-    return "unknown" if count is None else counted(count, "time")
+def _describe_count(count: int | None) -> str:
+    return "unknown" if count is None else format_count(count, "time")
 
 
-def _evaluated(plan: RunPlan) -> str:
+def _describe_eval_rows(plan: RunPlan) -> str:
     sets = plan.evaluations.rows
     text = ", ".join(f"{name}: {'unknown' if rows is None else f'{rows:,}'} rows" for name, rows in sets)
     batches = plan.evaluations.batches
-    return f"{text} in {counted(batches, 'batch')}" if text and batches else text
+    return f"{text} in {format_count(batches, 'batch')}" if text and batches else text
 
 
-def _prediction_bytes(plan: RunPlan) -> str:
+def _describe_prediction_bytes(plan: RunPlan) -> str:
     evaluations = plan.evaluations
     if not evaluations.count or not evaluations.metrics:
         return ""
     return (
-        "see trainer.explain(): it takes a batch to tell" if evaluations.bytes is None else in_bytes(evaluations.bytes)
+        "unknown until a batch is computed: see trainer.explain()"
+        if evaluations.bytes is None
+        else in_bytes(evaluations.bytes)
     )
 
 
-def _checkpoints(plan: RunPlan) -> str:
-    return _how_often(plan.checkpoints.count)
+def _describe_checkpoints(plan: RunPlan) -> str:
+    return _describe_count(plan.checkpoints.count)
 
 
-def _size(plan: RunPlan) -> str:
+def _describe_size(plan: RunPlan) -> str:
     saved = plan.checkpoints
     return "" if not saved.bytes_each else f"about {in_bytes(saved.bytes_each)} each"
 
 
-def _kept(plan: RunPlan) -> str:
+def _describe_kept(plan: RunPlan) -> str:
     saved = plan.checkpoints
     if not saved.bytes_each:
         return ""
@@ -360,30 +370,30 @@ def _kept(plan: RunPlan) -> str:
     return f"{kept}{at_once}"
 
 
-def _disk(plan: RunPlan) -> str:
+def _describe_disk(plan: RunPlan) -> str:
     saved = plan.checkpoints
     return f"{saved.directory}, {in_bytes(saved.free)} free" if saved.bytes_each and saved.free is not None else ""
 
 
-def _best(plan: RunPlan) -> str:
-    return f"by {plan.checkpoints.best}, loaded in the end" if plan.checkpoints.best else ""
+def _describe_best(plan: RunPlan) -> str:
+    return f"by {plan.checkpoints.best}, loaded at the end" if plan.checkpoints.best else ""
 
 
 _EVALUATION = [
-    _Line("how often", lambda plan: _how_often(plan.evaluations.count), ("eval_strategy", "eval_steps")),
-    _Line("rows", _evaluated, ("eval_dataset", "per_device_eval_batch_size")),
+    _Line("how often", lambda plan: _describe_count(plan.evaluations.count), ("eval_strategy", "eval_steps")),
+    _Line("rows", _describe_eval_rows, ("eval_dataset", "per_device_eval_batch_size")),
     _Line("metrics", lambda plan: ", ".join(plan.evaluations.metrics), ("compute_metrics",)),
-    _Line("kept", _prediction_bytes, ("eval_memory_mb",)),
+    _Line("kept", _describe_prediction_bytes, ("eval_memory_mb",)),
 ]
 _SAVING = [
-    _Line("how often", _checkpoints, ("save_strategy", "save_steps")),
-    _Line("size", _size, ("save_only_model",)),
-    _Line("kept", _kept, ("save_total_limit",)),
-    _Line("where", _disk, ("output_dir",)),
-    _Line("best model", _best, ("load_best_model_at_end", "metric_for_best_model")),
+    _Line("how often", _describe_checkpoints, ("save_strategy", "save_steps")),
+    _Line("size", _describe_size, ("save_only_model",)),
+    _Line("kept", _describe_kept, ("save_total_limit",)),
+    _Line("where", _describe_disk, ("output_dir",)),
+    _Line("best model", _describe_best, ("load_best_model_at_end", "metric_for_best_model")),
 ]
 _LOGGING = [
-    _Line("how often", lambda plan: _how_often(plan.logs.count), ("logging_strategy", "logging_steps")),
+    _Line("how often", lambda plan: _describe_count(plan.logs.count), ("logging_strategy", "logging_steps")),
     _Line("reported to", lambda plan: ", ".join(plan.logs.to), ("report_to",)),
 ]
 
@@ -391,30 +401,30 @@ _LOGGING = [
 # ---- time -----------------------------------------------------------------------------------------------------------
 
 
-def _time(plan: RunPlan) -> str:
+def _describe_time(plan: RunPlan) -> str:
     duration = plan.duration
     if duration.total is None:
-        return "unknown until something was measured: trainer.rehearse() takes seconds"
-    return f"about {in_time(duration.total)} ({duration.source})"
+        return "unknown until it is measured: call trainer.rehearse()"
+    return f"about {format_duration(duration.total)} ({duration.source})"
 
 
-def _durations(plan: RunPlan) -> tuple[Row, ...]:
+def _build_duration_rows(plan: RunPlan) -> tuple[Row, ...]:
     duration = plan.duration
     if duration.total is None or duration.seconds_per_step is None:
         return ()
-    rows = [("a step", in_time(duration.seconds_per_step), "")]
+    rows = [("a step", format_duration(duration.seconds_per_step), "")]
     parts = {"training": duration.training, "evaluating": duration.evaluating, "saving": duration.saving}
-    rows += [(name, in_time(seconds), "") for name, seconds in parts.items() if seconds is not None]
+    rows += [(name, format_duration(seconds), "") for name, seconds in parts.items() if seconds is not None]
     return tuple(rows)
 
 
 # ---- words ----------------------------------------------------------------------------------------------------------
 
 
-def short(number: int) -> str:
-    """Return a large number in words.
+def format_number(number: int) -> str:
+    """Format a large number.
 
-    >>> short(950), short(12_500), short(109_482_240)
+    >>> format_number(950), format_number(12_500), format_number(109_482_240)
     ('950', '12.5 thousand', '109.5 million')
     """
     for least, unit, word in ((10**9, 10**9, "billion"), (10**6, 10**6, "million"), (10**4, 10**3, "thousand")):
@@ -423,10 +433,10 @@ def short(number: int) -> str:
     return f"{number:,}"
 
 
-def in_time(seconds: float) -> str:
-    """Return a duration in words.
+def format_duration(seconds: float) -> str:
+    """Format a duration.
 
-    >>> in_time(0.0123), in_time(75), in_time(7300)
+    >>> format_duration(0.0123), format_duration(75), format_duration(7300)
     ('12 ms', '1 min 15 s', '2 h 1 min')
     """
     if seconds < 1:

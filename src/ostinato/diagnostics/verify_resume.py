@@ -22,17 +22,17 @@ from torch import nn
 
 from ..arguments import usage_errors
 from ..arguments.settings import SaveSettings
-from ..arguments.verification import verification_arguments
+from ..arguments.verification import build_verification_arguments
 from ..callbacks.events import QuietCallback
 from ..callbacks.time_limit import TimeLimitCallback
 from ..checkpoint.atomic import discard
 from ..checkpoint.callback_tensors import collect_tensor_states
 from ..checkpoint.run_directory import RunDirectory
-from ..core.notices import silenced
-from ..core.random import undisturbed
+from ..core.notices import silence_notices
+from ..core.random import preserve_rng
 from ..core.run_files import VERIFY_DIRECTORY
 from ..core.state import ExportableState, TrainerControl, TrainerState, export_callbacks
-from ..core.state_guard import can_be_put_back, unchanged
+from ..core.state_guard import can_restore, preserve_objects
 from ..engine import loader_plan
 from ..journal.journal_callback import JournalCallback
 from ..progress.callback import ProgressCallback
@@ -40,11 +40,11 @@ from ..progress.notebook import NotebookProgressCallback
 from ..progress.plain import PrinterCallback
 from ..trackers.base import TrackerCallback
 from .dry_run import preserve_trainer
-from .fingerprint import Difference, StepRecord, fingerprints, first_difference
+from .fingerprint import Difference, StepRecord, find_first_difference, fingerprint_tree
 from .hosts import VerifyHost
 
-_GENERATORS = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
-_NUMBERS = (bool, int, float, str, type(None))
+_GENERATOR_TYPES = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
+_PLAIN_TYPES = (bool, int, float, str, type(None))
 
 
 @dataclass(frozen=True)
@@ -58,32 +58,32 @@ class ResumeReport:
 
     def __str__(self) -> str:
         if self.equal:
-            said = (
+            text = (
                 f"resuming repeats the run bit for bit: {self.steps} steps after a checkpoint, taken twice, are equal"
             )
         else:
-            said = f"resuming does not repeat the run: {self.first_difference}"
-        return f"{said} ({self.seconds:.1f} s)"
+            text = f"resuming does not repeat the run: {self.first_difference}"
+        return f"{text} ({self.seconds:.1f} s)"
 
 
 def verify_resume(trainer: VerifyHost, steps: int) -> ResumeReport:
     """Train `steps`, save, train as many more; load, train these again, compare, and restore everything."""
     if steps < 1:
         raise usage_errors.no_steps_to_verify(steps)
-    if not can_be_put_back(trainer.train_dataset, trainer.data_collator, trainer.sampler, trainer.batch_sampler):
-        raise usage_errors.cannot_be_verified()
+    if not can_restore(trainer.train_dataset, trainer.data_collator, trainer.sampler, trainer.batch_sampler):
+        raise usage_errors.resume_not_verifiable()
     started = time.perf_counter()
     with _temporary_directory(trainer) as directory:
         whole = _train_once(trainer, directory, steps, checkpoint=None)
         if len(whole) < 2:
-            raise usage_errors.ended_too_early(steps)
+            raise usage_errors.training_ended_early(steps)
         repeated = _train_once(trainer, directory, steps, checkpoint=directory / f"checkpoint-{steps}")
-    difference = _find_first_difference(trainer, first_difference(whole, repeated))
+    difference = _agree_on_difference(trainer, find_first_difference(whole, repeated))
     return ResumeReport(difference is None, len(whole) - 1, difference, time.perf_counter() - started)
 
 
-def _find_first_difference(trainer: VerifyHost, own: Difference | None) -> str | None:
-    """Return the first difference that any process found; others follow from it."""
+def _agree_on_difference(trainer: VerifyHost, own: Difference | None) -> str | None:
+    """Return the first difference that any process found; later ones follow from it."""
     found = [(one, rank) for rank, one in enumerate(trainer.strategy.gather_objects(own)) if one is not None]
     if not found:
         return None
@@ -96,9 +96,9 @@ def _find_first_difference(trainer: VerifyHost, own: Difference | None) -> str |
 
 def _train_once(trainer: VerifyHost, directory: Path, steps: int, checkpoint: Path | None) -> list[StepRecord]:
     """Train to the end of the comparison, from the start or the checkpoint; return the records since then."""
-    with _preserve_run(trainer), silenced():
-        longest = max(_planned_steps(trainer), 2 * steps)
-        trainer.args = verification_arguments(trainer.args, directory, steps, longest)
+    with _preserve_run(trainer), silence_notices():
+        longest = max(_count_planned_steps(trainer), 2 * steps)
+        trainer.args = build_verification_arguments(trainer.args, directory, steps, longest)
         trainer._run_home = _TemporaryRunHome()
         recorder = _StepRecorder(trainer, first=steps + 1)
         others = [one for one in trainer.callback_handler.callbacks if not isinstance(one, _REPORTERS)]
@@ -108,11 +108,11 @@ def _train_once(trainer: VerifyHost, directory: Path, steps: int, checkpoint: Pa
 
 
 _REPORTERS = (ProgressCallback, NotebookProgressCallback, PrinterCallback, TrackerCallback, JournalCallback)
-_CLOCKS = (TimeLimitCallback,)  # the time that a run took is never the same
+_CLOCKS = (TimeLimitCallback,)  # the duration of a run is never the same
 
 
-def _planned_steps(trainer: VerifyHost) -> int:
-    with undisturbed():
+def _count_planned_steps(trainer: VerifyHost) -> int:
+    with preserve_rng():
         return loader_plan.plan_run(trainer, trainer.get_train_dataloader()).max_steps
 
 
@@ -136,7 +136,7 @@ class _StepRecorder(QuietCallback):
 
     def record_step(self, step: int) -> None:
         trainer = self.trainer
-        parts = {"the schedule": _without_shapes(trainer.lr_scheduler.state_dict())}
+        parts = {"the schedule": _remove_lambdas(trainer.lr_scheduler.state_dict())}
         scaler = getattr(trainer.precision, "scaler", None)
         if scaler is not None:
             parts["the gradient scaler"] = scaler.state_dict()
@@ -154,11 +154,11 @@ class _StepRecorder(QuietCallback):
         record, batches = self.records[-1], run.updates.current.batches
         for number, batch in enumerate(batches):
             where = f"micro-batch {number}, " if len(batches) > 1 else ""
-            record.batch.update((f"{where}{name or 'it'}", one) for name, one in fingerprints(batch))
+            record.batch.update((f"{where}{name or 'it'}", one) for name, one in fingerprint_tree(batch))
         record.loss = math.fsum(float(loss) for loss in run.meters.loss.held)
 
 
-def _without_shapes(state: dict[str, Any]) -> dict[str, Any]:
+def _remove_lambdas(state: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in state.items() if name != "lr_lambdas"}
 
 
@@ -175,7 +175,7 @@ class _SaveAndStop(QuietCallback):
             self.recorder.record_step(state.global_step + 1)
 
 
-# ---- no trace
+# ---- restoring the state
 
 
 @contextmanager
@@ -183,10 +183,10 @@ def _temporary_directory(trainer: VerifyHost) -> Iterator[Path]:
     """Provide an empty, locked directory inside the output directory, and remove it on exit."""
     output_dir, leads = Path(trainer._get_output_dir(None)), SaveSettings.of(trainer.args).writes_here
     directory, existed = output_dir / VERIFY_DIRECTORY, output_dir.is_dir()
-    with ExitStack() as alone:
+    with ExitStack() as while_locked:
         if leads:
-            alone.enter_context(RunDirectory().lock(output_dir))
-            _remove(directory)  # of one that was killed
+            while_locked.enter_context(RunDirectory().lock(output_dir))
+            _remove_directory(directory)  # of a verification that was killed
             directory.mkdir(parents=True)
         trainer.strategy.barrier()
         try:
@@ -194,12 +194,12 @@ def _temporary_directory(trainer: VerifyHost) -> Iterator[Path]:
         finally:
             trainer.strategy.barrier()
             if leads:
-                _remove(directory)
+                _remove_directory(directory)
     if leads and not existed and output_dir.is_dir() and not any(output_dir.iterdir()):
         output_dir.rmdir()
 
 
-def _remove(directory: Path) -> None:
+def _remove_directory(directory: Path) -> None:
     if directory.exists():
         discard(directory)
 
@@ -210,9 +210,9 @@ def _preserve_run(trainer: VerifyHost) -> Iterator[None]:
     callbacks = [one for one in trainer.callback_handler.callbacks if not isinstance(one, _REPORTERS)]
     containers = [one for one in vars(trainer).values() if isinstance(one, (list, dict, set, deque))]
     modules = list(trainer.model.modules())
-    numbers = [(module, _attributes(module, _NUMBERS)) for module in modules]
-    generators = [one for module in modules for one in _attributes(module, _GENERATORS).values()]
-    with preserve_trainer(trainer), unchanged(*callbacks, *containers, *generators, trainer.compute_loss_func):
+    numbers = [(module, _list_attributes(module, _PLAIN_TYPES)) for module in modules]
+    generators = [one for module in modules for one in _list_attributes(module, _GENERATOR_TYPES).values()]
+    with preserve_trainer(trainer), preserve_objects(*callbacks, *containers, *generators, trainer.compute_loss_func):
         try:
             yield
         finally:
@@ -220,5 +220,5 @@ def _preserve_run(trainer: VerifyHost) -> Iterator[None]:
                 vars(module).update(before)
 
 
-def _attributes(module: nn.Module, kinds: tuple[type, ...]) -> dict[str, Any]:
+def _list_attributes(module: nn.Module, kinds: tuple[type, ...]) -> dict[str, Any]:
     return {name: value for name, value in vars(module).items() if isinstance(value, kinds) and name != "training"}

@@ -17,7 +17,7 @@ def plan_run(trainer: LengthHost, loader: Any) -> Plan:
     """Return the plan for a loader: the number of steps, and their batches."""
     settings, batches = RunSettings.of(trainer.args), len(loader) if has_length(loader) else None
     if batches is None and settings.max_steps <= 0:
-        raise usage_errors.no_number_of_batches(loader)
+        raise usage_errors.unknown_number_of_batches(loader)
     chooses_rows = has_own_batches(trainer, loader) or trainer.sampler is not None
     if batches is not None and trainer.strategy.size > 1 and chooses_rows:
         check_equal_batches(batches, trainer.strategy.sum, trainer.strategy.size)

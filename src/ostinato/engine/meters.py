@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.logged_numbers import Tracked, add_totals
+from ..core.logged_numbers import TrackedNumbers, add_totals
 from ..core.protocols import Batch, Strategy
 from ..data.mixture_loss import SourceLosses
 from ..loss.model_outputs import as_tensor
@@ -71,7 +71,7 @@ class Meters:
     flops: FlopCounter
     count_tokens: Callable[[list[Batch]], None] | None = None  # of an update; None: tokens are not counted
     sources: SourceLosses | None = None  # of a mixture: the losses of each of its sets
-    tracked: Tracked = field(default_factory=Tracked)  # numbers that were reported since the last log
+    tracked: TrackedNumbers = field(default_factory=TrackedNumbers)  # numbers that were reported since the last log
     window: MetricWindow | None = None  # metrics of the training batches since the last log
     counts_for_all: bool = True  # sums that already cover all processes are kept by the first process
     steps_without_loss: int = 0  # steps taken by another library, whose checkpoint does not hold their losses

@@ -48,7 +48,7 @@ def collect_logs(
 def evaluate_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
     """Evaluate and record the best metric. If the evaluation fails, a checkpoint that was due is still written."""
     try:
-        with isolate(enabled=run.options.settings.isolate_rng), run.ledger.spending("evaluation"):
+        with isolate(enabled=run.options.settings.isolate_rng), run.ledger.measure("evaluation"):
             metrics = trainer._evaluate(run.options.trial, run.options.ignore_keys)
         with run.saves.allow_background():
             is_new_best = trainer._determine_best_metric(metrics=metrics, trial=run.options.trial)
@@ -66,7 +66,7 @@ def evaluate_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
 def evaluate_at_start(trainer: ReportHooks, run: Run) -> None:
     """Evaluate before the first step, if requested, or if the run was stopped inside an evaluation."""
     if run.options.settings.evaluates_first:
-        with isolate(enabled=run.options.settings.isolate_rng), run.ledger.spending("evaluation"):
+        with isolate(enabled=run.options.settings.isolate_rng), run.ledger.measure("evaluation"):
             trainer._evaluate(run.options.trial, run.options.ignore_keys, skip_scheduler=True)
     if run.origin.interrupted_evaluation is not None:
         interrupted_evaluation, run.origin.interrupted_evaluation = run.origin.interrupted_evaluation, None
@@ -79,7 +79,7 @@ def save_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
     """Write a checkpoint, or begin to, and emit `on_save`; no event follows if the disk did not accept it."""
     with (
         isolate(enabled=run.options.settings.isolate_rng),
-        run.ledger.spending("saving"),
+        run.ledger.measure("saving"),
         run.saves.allow_background(),
     ):
         trainer._save_checkpoint(model, run.options.trial)

@@ -13,7 +13,7 @@ from typing import Any
 from ..arguments import usage_errors
 from ..arguments.resume_diff import Change, find_changes, format_changes, summarize_changes
 from ..arguments.resume_rules import ResumeContext
-from ..arguments.settings import RunSettings, arguments_json
+from ..arguments.settings import RunSettings, format_arguments_json
 from ..checkpoint import identity
 from ..checkpoint.callback_tensors import load_tensor_states
 from ..checkpoint.layouts import open_checkpoint
@@ -36,7 +36,7 @@ def find_checkpoint(trainer: CheckpointHost, wanted: str | bool | None, mode: Re
     trainer._run_home.verified = None
     if wanted is None or wanted is False:
         if mode != ResumeMode.RESUME:
-            raise usage_errors.mode_without_checkpoint(mode)
+            raise usage_errors.resume_mode_without_checkpoint(mode)
         return None
     if wanted is not True:
         if not Path(wanted).is_dir():
@@ -122,7 +122,7 @@ def _find_changed_arguments(
         own_order=trainer.sampler is not None or trainer.batch_sampler is not None,
         best=state.best_metric,
     )
-    return tuple(find_changes(type(trainer.args), before, json.loads(arguments_json(trainer.args)), context))
+    return tuple(find_changes(type(trainer.args), before, json.loads(format_arguments_json(trainer.args)), context))
 
 
 def resume(trainer: ResumeHost, resumed: Resumed, run: Run) -> None:

@@ -13,7 +13,7 @@ from ..arguments import usage_errors
 from ..arguments.settings import ReportSettings, RunSettings
 from ..checkpoint.background import Saves
 from ..checkpoint.run_directory import find_best_model
-from ..core.logged_numbers import hearing
+from ..core.logged_numbers import collect_numbers
 from ..core.protocols import Batch
 from ..core.state import TrainerState
 from ..core.timing import TimeLedger
@@ -69,7 +69,7 @@ def open_run(
     prepare_objective(trainer)
     trainer._train_window = train_metrics.open_window(trainer)
     trainer._run = run = build_run(trainer, loader, plan, trial, ignore_keys, inspect)
-    while_training.enter_context(hearing(run.meters.tracked))
+    while_training.enter_context(collect_numbers(run.meters.tracked))
     if resumed is not None:
         resume.resume(trainer, resumed, run)
     elif checkpoint is not None:

@@ -36,7 +36,7 @@ def handle_stop_signals(trainer: StopHost, run: Run) -> Iterator[None]:
         if run.updates.processes > 1:
             run.stop.agree = partial(_agree, trainer, run, stop)
         else:
-            stop.then = run.stop.request
+            stop.on_stop = run.stop.request
         try:
             with suppress(Interrupted):
                 yield
@@ -47,7 +47,7 @@ def handle_stop_signals(trainer: StopHost, run: Run) -> Iterator[None]:
         if run.stop.stopping:
             note(f"{_name_reason(stop)}: {_save_last_step(trainer, run)}")
     if run.stop.stopping:
-        stop.leave()
+        stop.end_program()
 
 
 def find_stop_check(run: Run) -> Callable[[], bool]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..core.notices import note_once
 from ..core.protocols import Batch, TrainHooks
-from ..core.random import undisturbed
+from ..core.random import preserve_rng
 from ..core.timing import TimeLedger
 from ..core.tree import has_no_rows
 from ..data.bad_rows import SkippedRows
@@ -181,7 +181,7 @@ class UpdateReader:
         if self.restore_streams is None:
             yield
             return
-        with undisturbed():
+        with preserve_rng():
             self.restore_streams()
             yield
 

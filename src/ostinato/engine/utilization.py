@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from ..arguments.settings import RunSettings
-from ..core.device_peaks import known_peak
+from ..core.device_peaks import find_device_peak
 from ..core.protocols import Strategy
 from .run import Run
 from .run_summary import name_precision
@@ -22,7 +22,7 @@ def find_peak(settings: RunSettings, model: nn.Module, strategy: Strategy) -> fl
     if peak is None and strategy.device.type == "cuda":
         precision = name_precision(settings, strategy.device, list(model.parameters()))
         in_float32 = "fp32" if torch.get_float32_matmul_precision() == "highest" else "tf32"
-        peak = known_peak(torch.cuda.get_device_name(strategy.device), _NUMBERS.get(precision, in_float32))
+        peak = find_device_peak(torch.cuda.get_device_name(strategy.device), _NUMBERS.get(precision, in_float32))
     return None if peak is None else peak * strategy.size
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from ..callbacks.handler import emit
-from ..core.logged_numbers import Tracked, hearing
+from ..core.logged_numbers import TrackedNumbers, collect_numbers
 from ..core.outputs import EvalLoopOutput
 from ..core.protocols import Batch, EvalHooks, Strategy
 from ..core.stop_request import Interrupted
@@ -36,9 +36,9 @@ def evaluation_loop(
 ) -> EvalLoopOutput:
     """Run the model over `dataloader`, keep what the plan requires, and compute metrics."""
     metric_run = MetricRun(function=trainer.compute_metrics) if plan.metric_run is None else plan.metric_run
-    current_batch, kept, tracked = current_batch or CurrentBatch(), KeptRows(plan), Tracked()
+    current_batch, kept, tracked = current_batch or CurrentBatch(), KeptRows(plan), TrackedNumbers()
     is_on_host = trainer.strategy.device.type == "cpu"
-    with closing(metric_run), hearing(tracked):
+    with closing(metric_run), collect_numbers(tracked):
         for number, inputs, is_last in _number_batches(dataloader):
             if plan.must_stop is not None and plan.must_stop():
                 raise Interrupted

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from ..arguments.settings import EvaluationSettings
-from ..arguments.validate_trainer import check_metric_name, settle_direction
+from ..arguments.validate_trainer import check_metric_name, set_direction
 from ..core.errors import MetricError
 from ..core.notices import note_once
 from ..core.outputs import EvalPrediction
@@ -134,7 +134,7 @@ def check_best_metric(host: MetricsHost) -> None:
         for name, one in measured.items()
         for metric, better in one.directions.items()
     }
-    settle_direction(host.args, directions)
+    set_direction(host.args, directions)
 
 
 # ---- one evaluation -------------------------------------------------------------------------------------------------

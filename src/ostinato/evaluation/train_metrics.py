@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..core.errors import MetricError
-from ..core.logged_numbers import is_heard
+from ..core.logged_numbers import is_collecting
 from ..core.notices import note_once
 from ..core.outputs import EvalPrediction
 from ..core.protocols import Batch, TrainMetricsHost
@@ -59,7 +59,7 @@ def compute_loss(host: TrainMetricsHost, model: nn.Module, inputs: Batch, **coun
     result = host.compute_loss(model, inputs, return_outputs=True, **count)
     is_pair = type(result) is tuple and len(result) == 2  # nearly always
     loss, outputs = result if is_pair else split_result(result, host.objective.source)
-    if is_heard():
+    if is_collecting():
         _add_to_window(host, window, outputs, labels)
     return loss
 

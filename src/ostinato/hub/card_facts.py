@@ -65,7 +65,7 @@ def collect_facts(trainer: CardHost, name: str | None) -> CardFacts:
         hyperparameters=collect_hyperparameters(trainer.args, trainer._train_batch_size),
         log_history=state.log_history,
         best_step=state.best_global_step if ReportSettings.of(trainer.args).load_best_at_end else None,
-        versions=_versions(is_adapter=bool(adapters)),
+        versions=_collect_versions(is_adapter=bool(adapters)),
     )
 
 
@@ -83,7 +83,7 @@ def _find_dataset(dataset: Any) -> tuple[str, str | None] | None:
     return name, config if isinstance(config, str) and config != "default" else None
 
 
-def _versions(*, is_adapter: bool) -> dict[str, str]:
+def _collect_versions(*, is_adapter: bool) -> dict[str, str]:
     """Return the versions of the libraries in use."""
     ours = __name__.partition(".")[0]
     used = {"Ostinato": ours, **{name: one for name, one in _LIBRARIES.items() if name != "PEFT" or is_adapter}}

@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from ..core.notices import note_once, warn
-from .repository import hub_library
+from .repository import import_hub_library
 
 CARD_NAME = "README.md"
 TAG = "generated_from_trainer"
 
 _GENERATED_NOTICE = (
-    "<!-- Written by the trainer, who knows how this model was made, not what for: please fill in the rest. -->"
+    "<!-- Written by the trainer from what it knows about the run: please complete the sections below. -->"
 )
 # Texts that programs wrote: ours, transformers' and PEFT's. Any other was written by a person.
 _GENERATED_MARKS = (
     _GENERATED_NOTICE,
+    "Written by the trainer, who knows how this model was made",  # the notice of earlier versions
     "generated automatically according to the information the Trainer",
     "for Model ID",
 )
@@ -61,8 +62,8 @@ class CardRequest:
     tags: list[str] = field(default_factory=list)
     base_model: str | None = None
     tasks: list[str] = field(default_factory=list)
-    dataset_tags: list[str] = field(default_factory=list)  # as the hub calls them
-    datasets: list[str] = field(default_factory=list)  # as people do
+    dataset_tags: list[str] = field(default_factory=list)  # their names on the hub
+    datasets: list[str] = field(default_factory=list)  # their names in the text
     dataset_args: list[str] = field(default_factory=list)
 
 
@@ -95,7 +96,7 @@ def as_list(value: str | Sequence[str] | None) -> list[str]:
 
 def write_card(directory: Path, asked: CardRequest, facts: CardFacts) -> None:
     """Write README.md, or update the existing one."""
-    library = hub_library("create_model_card")
+    library = import_hub_library("create_model_card")
     path = Path(directory) / CARD_NAME
     before, text = _read_existing(library, path)
     data = library.ModelCardData(**_merge_metadata(before, asked, facts))
@@ -115,8 +116,8 @@ def _read_existing(library: Any, path: Path) -> tuple[Any, str | None]:
         return None, None
     try:
         card = library.ModelCard(path.read_text(encoding="utf-8"), ignore_metadata_errors=True)
-    except Exception as error:  # YAML that cannot be read, of any kind: a card is no reason to fail
-        warn(f"the metadata of {path} cannot be read and is written anew: {error}")
+    except Exception as error:  # YAML errors of any kind: a card must not make a run fail
+        warn(f"the metadata of {path} cannot be read and is replaced: {error}")
         return None, None
     is_own_text = card.text.strip() and not any(mark in card.text for mark in _GENERATED_MARKS)
     return card.data, card.text if is_own_text else None
@@ -158,13 +159,13 @@ def _build_results(library: Any, asked: CardRequest, facts: CardFacts) -> list[A
                 found.append(
                     library.EvalResult(
                         task_type=task,
-                        task_name=_title(task),
+                        task_name=_format_title(task),
                         dataset_type=tag,
                         dataset_name=(asked.datasets[place : place + 1] or [tag])[0],
                         dataset_config=config,
                         dataset_args=(asked.dataset_args[place : place + 1] or [None])[0],
                         metric_type=metric,
-                        metric_name=_title(metric),
+                        metric_name=_format_title(metric),
                         metric_value=value,
                     )
                 )
@@ -178,11 +179,11 @@ def _build_text(asked: CardRequest, facts: CardFacts, base_model: Any) -> str:
     base = as_list(base_model)
     of = f"[{base[0]}](https://huggingface.co/{base[0]}), trained further" if base else f"{facts.model_class}, trained"
     names = asked.datasets or asked.dataset_tags or ([facts.dataset[0]] if facts.dataset is not None else [])
-    data = " and ".join(names) if names else "data that the trainer has no name for"
+    data = " and ".join(names) if names else "a dataset that the trainer has no name for"
     parts = [_GENERATED_NOTICE, f"# {facts.name}", f"{of} on {data}."]
     measured = find_evaluation(facts)
     if measured:
-        lines = [f"- {_title(name)}: {_format_number(value)}" for name, value in measured.items()]
+        lines = [f"- {_format_title(name)}: {_format_number(value)}" for name, value in measured.items()]
         parts += ["On the evaluation set:", "\n".join(lines)]
     for title in ("Model description", "Intended uses & limitations", "Training and evaluation data"):
         parts += [f"## {title}", _PLACEHOLDER]
@@ -209,7 +210,9 @@ def _build_table(facts: CardFacts) -> Iterator[str]:
     if not rows:
         return
     names = list(dict.fromkeys(name for row in rows.values() for name in row if name.startswith("eval_")))
-    titles = ["Validation Loss" if name == "eval_loss" else _title(name.removeprefix("eval_")) for name in names]
+    titles = [
+        "Validation Loss" if name == "eval_loss" else _format_title(name.removeprefix("eval_")) for name in names
+    ]
     yield "| " + " | ".join(["Training Loss", "Epoch", "Step", *titles]) + " |"
     yield "|" + ":---:|" * (3 + len(titles))
     for step, row in rows.items():
@@ -254,9 +257,10 @@ def _find_metrics(entry: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _title(name: str) -> str:
-    """
-    >>> _title("text-classification"), _title("eval_f1")
+def _format_title(name: str) -> str:
+    """Return a name as a title.
+
+    >>> _format_title("text-classification"), _format_title("eval_f1")
     ('Text Classification', 'Eval F1')
     """
     return name.replace("_", " ").replace("-", " ").title()

@@ -38,8 +38,8 @@ from .uploads import PushInProgress, Upload, Uploads, finish_at_exit
 
 CREATION_TIMEOUT = 10.0  # seconds that a constructor waits for the repository
 
-# What a checkpoint has beside the model. (The card is that of the output directory.)
-_TRAINING_FILES = (
+# Files of a checkpoint besides the model. (The card is that of the output directory.)
+_TRAINING_STATE_FILES = (
     *(f"{Path(name).stem}.*" for name in (OPTIMIZER_NAME, SCHEDULER_NAME, SCALER_NAME, LOOP_NAME)),
     "rng-*",
     "rng_state*",
@@ -48,7 +48,7 @@ _TRAINING_FILES = (
     MANIFEST_NAME,
     CARD_NAME,
 )
-# What an output directory has beside the model, and `_private` things, as in transformers.
+# Files of an output directory besides the model, and `_private` files, as in transformers.
 _PRIVATE_FILES = (
     "_*",
     f"{PREFIX_CHECKPOINT_DIR}-*",
@@ -58,23 +58,23 @@ _PRIVATE_FILES = (
     f".{PREFIX_CHECKPOINT_DIR}-*",
     f".{BEST_MODEL_NAME}.*",
     VERIFY_DIRECTORY,
-    JOURNAL_NAME,  # these tell of this machine: paths, commands
+    JOURNAL_NAME,  # these contain paths and commands of this machine
     REPORT_NAME,
 )
 
 
-Source = tuple[Path, tuple[str, ...], bool]  # a folder, what is left out of it, whether it is never written to
+Source = tuple[Path, tuple[str, ...], bool]  # a folder, patterns to exclude, whether it is never written to
 
 
 @dataclass(frozen=True)
 class Commit:
     """One commit: its content, and where it goes."""
 
-    sources: tuple[Source, ...]  # the later lie over the earlier
+    sources: tuple[Source, ...]  # later ones override earlier ones
     message: str
-    place: str  # in the repository; nothing is its top
+    place: str  # the path in the repository; empty: its root
     revision: str | None
-    checkpoint: Path | None = None  # where it is from; None: it is newer than any
+    checkpoint: Path | None = None  # its source; None: newer than any checkpoint
 
 
 @dataclass(frozen=True)
@@ -96,16 +96,16 @@ class Publisher:
         self.pending: dict[str, Path] = {}  # by place in the repository: the checkpoint that should be there
         self.last_error: BaseException | None = None  # of the upload that ended last
         self._bars = ClientProgressBars()
-        self._staged: list[staging.Staged] = []
+        self._staged: list[staging.StagedFolder] = []
         self._has_warned = self._has_removed_leftovers = False
 
     def create_repository(self) -> None:
         """Create the repository; wait a short time for its full name."""
-        upload = self.uploads.start(self.repository.make, timeout=CREATION_TIMEOUT)
+        upload = self.uploads.start(self.repository.create_if_missing, timeout=CREATION_TIMEOUT)
         self.uploads.wait(upload)
         if upload.error is not None:
-            by_hand = self.repository.command(self.home, message="End of training")
-            self._warn_once(upload.error, more=f"; by hand, after training: {by_hand}")
+            by_hand = self.repository.format_command(self.home, message="End of training")
+            self._warn_once(upload.error, more=f"; to upload after training: {by_hand}")
 
     def push(self, commit: Commit, *, is_blocking: bool = False) -> Push | None:
         """Stage a commit and upload it; return None if there is no disk space."""
@@ -149,7 +149,7 @@ class Publisher:
         for staged in self._staged:
             staged.release(directory)
 
-    def command(self, commit: Commit) -> str:
+    def format_command(self, commit: Commit) -> str:
         """Return the command that uploads a commit."""
         source, left_out, _ = commit.sources[-1]
         there = [
@@ -157,22 +157,22 @@ class Publisher:
             for pattern in left_out
             if any(source.glob(pattern))
         ]
-        return self.repository.command(
+        return self.repository.format_command(
             source, path_in_repo=commit.place, revision=commit.revision, message=commit.message, exclude=there
         )
 
-    def _stage(self, sources: Sequence[Source]) -> staging.Staged | None:
+    def _stage(self, sources: Sequence[Source]) -> staging.StagedFolder | None:
         self._staged = [one for one in self._staged if one.remove.alive]
         if not self._has_removed_leftovers:
             self._has_removed_leftovers = True
             staging.remove_leftovers(self.home, keep={one.folder for one in self._staged})
         staged = None
         try:
-            staged = staging.Staged(self.home)
+            staged = staging.StagedFolder(self.home)
             for source, left_out, is_sealed in sources:
-                staged.add_folder(source, link_all=is_sealed, exclude=partial(staging.matches, patterns=left_out))
+                staged.add_folder(source, link_all=is_sealed, exclude=partial(staging.matches_any, patterns=left_out))
         except OSError as error:
-            warn(f"nothing is uploaded: what should be could not be put aside in {self.home}: {error}")
+            warn(f"nothing is uploaded: the files could not be staged in {self.home}: {error}")
             if staged is not None:
                 staged.remove()
             return None
@@ -183,8 +183,9 @@ class Publisher:
         if not self._has_warned:
             self._has_warned = True
             warn(
-                f"could not upload to {self.repository.id or self.repository.name}: {self.repository.reason(error)}; "
-                f"training goes on, and the next save tries again (said once){more}"
+                f"could not upload to {self.repository.id or self.repository.name}: "
+                f"{self.repository.format_reason(error)}; training continues, and the next save retries the upload "
+                f"(shown once){more}"
             )
 
 
@@ -219,8 +220,8 @@ def init_repository(trainer: HubHost, token: str | None) -> None:
     settings = HubSettings.of(trainer.args)
     repository = Repository(settings.name, token if token is not None else settings.token, settings.private)
     repository.check_name()
-    trainer._publishing = publishing = Publisher(repository, trainer._home)
-    publishing.create_repository()
+    trainer._publishing = publisher = Publisher(repository, trainer._home)
+    publisher.create_repository()
     trainer.hub_model_id = repository.id or repository.name
     trainer.push_in_progress = None
 
@@ -230,59 +231,59 @@ def push_from_checkpoint(trainer: HubHost, folder: Path) -> None:
     settings = HubSettings.of(trainer.args)
     if not trainer.is_world_process_zero() or settings.strategy == HubStrategy.END:
         return
-    publishing = _publishing(trainer)
-    publishing.uploads.abandon_if_late()
-    publishing.collect_finished()
-    publishing.pending[""] = folder
+    publisher = _get_publisher(trainer)
+    publisher.uploads.abandon_if_late()
+    publisher.collect_finished()
+    publisher.pending[""] = folder
     if settings.strategy == HubStrategy.CHECKPOINT:
-        publishing.pending["last-checkpoint"] = folder
+        publisher.pending["last-checkpoint"] = folder
     elif settings.strategy == HubStrategy.ALL_CHECKPOINTS:
-        publishing.pending[folder.name] = folder
-    if settings.always or not publishing.in_progress:
-        _push_pending(trainer, publishing, settings)
+        publisher.pending[folder.name] = folder
+    if settings.always or not publisher.in_progress:
+        _push_pending(trainer, publisher, settings)
 
 
-def _push_pending(trainer: HubHost, publishing: Publisher, settings: HubSettings) -> None:
-    in_progress = {(push.commit.place, push.commit.checkpoint) for push in publishing.in_progress}
+def _push_pending(trainer: HubHost, publisher: Publisher, settings: HubSettings) -> None:
+    in_progress = {(push.commit.place, push.commit.checkpoint) for push in publisher.in_progress}
     commits = [
-        _build_commit(trainer, publishing, settings, place, folder)
-        for place, folder in sorted(
-            publishing.pending.items(), key=lambda pending: pending[0] != ""
-        )  # the model first
+        _build_commit(trainer, publisher, settings, place, folder)
+        for place, folder in sorted(publisher.pending.items(), key=lambda pending: pending[0] != "")  # the model first
         if folder.is_dir() and (place, folder) not in in_progress
     ]
     if commits:
-        _expose_progress(trainer, publishing, [publishing.push(commit) for commit in commits])
+        _expose_progress(trainer, publisher, [publisher.push(commit) for commit in commits])
 
 
-def _build_commit(trainer: HubHost, publishing: Publisher, settings: HubSettings, place: str, folder: Path) -> Commit:
+def _build_commit(trainer: HubHost, publisher: Publisher, settings: HubSettings, place: str, folder: Path) -> Commit:
     """Return the commit of a checkpoint, or of its model and the run's other files for the repository's root."""
-    message = _message(trainer, folder, by_epochs=settings.by_epochs)
+    message = _format_message(trainer, folder, by_epochs=settings.by_epochs)
     if place:
         return Commit(((folder, (), True),), f"{message}, checkpoint", place, settings.revision, folder)
-    sources = (_list_output_files(publishing), (folder, _TRAINING_FILES, True))
+    sources = (_list_output_files(publisher), (folder, _TRAINING_STATE_FILES, True))
     return Commit(sources, message, place, settings.revision, folder)
 
 
-def _list_output_files(publishing: Publisher) -> Source:
-    left_out = (*_PRIVATE_FILES, *(path.name for path in list_moved_directories(publishing.home)))
-    return publishing.home, left_out, False
+def _list_output_files(publisher: Publisher) -> Source:
+    left_out = (*_PRIVATE_FILES, *(path.name for path in list_moved_directories(publisher.home)))
+    return publisher.home, left_out, False
 
 
 def finish_current_push(trainer: HubHost) -> None:
     """Wait for uploads, upload what was skipped meanwhile, and warn of what is missing and how to add it."""
-    publishing, settings = trainer._publishing, HubSettings.of(trainer.args)
-    if publishing is None:
+    publisher, settings = trainer._publishing, HubSettings.of(trainer.args)
+    if publisher is None:
         return
-    publishing.wait()
-    if publishing.pending and publishing.last_error is None:
-        _push_pending(trainer, publishing, settings)
-        publishing.wait()
-    if publishing.pending and publishing.last_error is not None:
-        pending, publishing.pending = publishing.pending, {}
-        commits = [_build_commit(trainer, publishing, settings, *one) for one in pending.items() if one[1].is_dir()]
+    publisher.wait()
+    if publisher.pending and publisher.last_error is None:
+        _push_pending(trainer, publisher, settings)
+        publisher.wait()
+    if publisher.pending and publisher.last_error is not None:
+        pending, publisher.pending = publisher.pending, {}
+        commits = [_build_commit(trainer, publisher, settings, *one) for one in pending.items() if one[1].is_dir()]
         gone = [place for place, folder in pending.items() if not folder.is_dir()]
-        _warn_of_missing(publishing, "training is not harmed, but not everything is on the hub", commits, gone)
+        _warn_about_missing(
+            publisher, "training is not affected, but not everything was uploaded to the hub", commits, gone
+        )
 
 
 def push_to_hub(
@@ -295,31 +296,31 @@ def push_to_hub(
     trainer.save_model(_internal_call=True)
     if not trainer.is_world_process_zero():
         return None
-    publishing = _publishing(trainer)
+    publisher = _get_publisher(trainer)
     if token is not None:
-        publishing.repository.token = token
-    card.setdefault("model_name", (publishing.repository.id or settings.name).rpartition("/")[2])
+        publisher.repository.token = token
+    card.setdefault("model_name", (publisher.repository.id or settings.name).rpartition("/")[2])
     trainer.create_model_card(**card)
-    publishing.collect_finished()
+    publisher.collect_finished()
     commit = Commit(
-        (_list_output_files(publishing),), message, "", revision if revision is not None else settings.revision
+        (_list_output_files(publisher),), message, "", revision if revision is not None else settings.revision
     )
-    push = publishing.push(commit, is_blocking=blocks)
+    push = publisher.push(commit, is_blocking=blocks)
     if push is None:
         return None
     if not blocks:
-        _expose_progress(trainer, publishing, [push])
-        finish_at_exit(publishing.uploads, push.upload)
+        _expose_progress(trainer, publisher, [push])
+        finish_at_exit(publisher.uploads, push.upload)
         return push.upload.future
-    publishing.uploads.wait(push.upload)
-    publishing.collect_finished(warns=False)
+    publisher.uploads.wait(push.upload)
+    publisher.collect_finished(warns=False)
     if push.upload.error is None:
         return push.upload.future.result()
-    _warn_of_missing(publishing, f"{message!r} is not on the hub, but safe in {publishing.home}", [commit])
+    _warn_about_missing(publisher, f"{message!r} was not uploaded, and is kept in {publisher.home}", [commit])
     return None
 
 
-def _publishing(trainer: HubHost) -> Publisher:
+def _get_publisher(trainer: HubHost) -> Publisher:
     if trainer._publishing is None:
         trainer.init_hf_repo()
     assert trainer._publishing is not None
@@ -327,26 +328,29 @@ def _publishing(trainer: HubHost) -> Publisher:
     return trainer._publishing
 
 
-def _expose_progress(trainer: HubHost, publishing: Publisher, pushes: Sequence[Push | None]) -> None:
+def _expose_progress(trainer: HubHost, publisher: Publisher, pushes: Sequence[Push | None]) -> None:
     sent = [push.upload for push in pushes if push is not None]
     trainer.push_in_progress = PushInProgress(
-        [upload.future for upload in sent], wait=partial(publishing.uploads.wait, *sent)
+        [upload.future for upload in sent], wait=partial(publisher.uploads.wait, *sent)
     )
 
 
-def _warn_of_missing(publishing: Publisher, what: str, commits: Sequence[Commit], gone: Sequence[str] = ()) -> None:
+def _warn_about_missing(publisher: Publisher, what: str, commits: Sequence[Commit], gone: Sequence[str] = ()) -> None:
     """Warn of what is missing, why, and with which command to add it."""
     lines = [what]
-    if publishing.last_error is not None:
-        lines = [f"{what}: {publishing.repository.reason(publishing.last_error)}"]
+    if publisher.last_error is not None:
+        lines = [f"{what}: {publisher.repository.format_reason(publisher.last_error)}"]
     if gone:
-        lines.append(f"deleted here before the hub took it: {', '.join(gone)}")
+        lines.append(f"deleted locally before it was uploaded: {', '.join(gone)}")
     if commits:
-        lines += ["to finish, logged in (`hf auth login`) or with HF_TOKEN set:", *map(publishing.command, commits)]
+        lines += [
+            "to upload it, log in (`hf auth login`) or set HF_TOKEN, and run:",
+            *map(publisher.format_command, commits),
+        ]
     warn("\n  ".join(lines))
 
 
-def _message(trainer: HubHost, folder: Path, *, by_epochs: bool) -> str:
+def _format_message(trainer: HubHost, folder: Path, *, by_epochs: bool) -> str:
     """Return the commit message, from the checkpoint's own state: training may be a step further."""
     if not by_epochs:
         return f"Training in progress, step {step_of(folder.name) or trainer.state.global_step}"

@@ -23,10 +23,10 @@ class NoHubLibraryError(NotSupportedError, ImportError):
         return Exception.__str__(self)
 
 
-def hub_library(needed_by: str) -> Any:
+def import_hub_library(needed_by: str) -> Any:
     """Return huggingface_hub, or raise an error that says what needs it."""
     try:
-        for part in ("utils", "constants"):  # its attributes once they are imported
+        for part in ("utils", "constants"):  # attributes of the package once they are imported
             import_module(f"huggingface_hub.{part}")
         return import_module("huggingface_hub")
     except ImportError as error:
@@ -41,41 +41,41 @@ def hub_library(needed_by: str) -> Any:
 class Repository:
     """A model's repository on the hub, which may not exist yet.
 
-    >>> repository = Repository("somebody/model", token=None)
+    >>> repository = Repository("owner/model", token=None)
     >>> repository.upload(Path("out"), message="End of training")  # doctest: +SKIP
     """
 
     name: str  # `owner/name`, or the name alone: of the owner of the token
     token: str | None = field(default=None, repr=False)
     private: bool | None = None
-    id: str | None = None  # `owner/name`, once the hub has said so
+    id: str | None = None  # `owner/name`, once the hub has returned it
 
     def check_name(self) -> None:
         """Raise unless the name is valid for the hub."""
-        library = hub_library("push_to_hub")
+        library = import_hub_library("push_to_hub")
         try:
             library.utils.validate_repo_id(self.name)
         except ValueError as error:
             raise ConfigError(
-                what=f"the hub has no repositories called {self.name!r}",
+                what=f"{self.name!r} is not a valid repository name",
                 why=str(error).partition(":")[0],
                 fix="set hub_model_id='owner/name'",
             ) from error
 
-    def make(self) -> str:
+    def create_if_missing(self) -> str:
         """Return the repository's full name; create it if it does not exist."""
         if self.id is None:
-            self.id = self._api().create_repo(self.name, private=self.private, exist_ok=True).repo_id
+            self.id = self._build_api().create_repo(self.name, private=self.private, exist_ok=True).repo_id
         assert self.id is not None
         return self.id
 
     def upload(self, folder: Path, *, message: str, path_in_repo: str = "", revision: str | None = None) -> Any:
         """Upload a folder as one commit; create the branch from `main` if it does not exist."""
-        api, missing = self._api(), hub_library("push_to_hub").utils.RevisionNotFoundError
+        api, missing = self._build_api(), import_hub_library("push_to_hub").utils.RevisionNotFoundError
 
         def send() -> Any:
             return api.upload_folder(
-                repo_id=self.make(),
+                repo_id=self.create_if_missing(),
                 folder_path=str(folder),
                 path_in_repo=path_in_repo,
                 commit_message=message,
@@ -87,24 +87,24 @@ class Repository:
         except missing:
             if revision is None:
                 raise
-            api.create_branch(self.make(), branch=revision, exist_ok=True)
+            api.create_branch(self.create_if_missing(), branch=revision, exist_ok=True)
             return send()
 
-    def reason(self, error: BaseException) -> str:
+    def format_reason(self, error: BaseException) -> str:
         """Return why the hub refused something, in one line and without the token."""
         status = getattr(getattr(error, "response", None), "status_code", None)
-        while status is None and error.__cause__ is not None:  # of "could not upload this file" the reason behind it
+        while status is None and error.__cause__ is not None:  # the cause of "could not upload this file"
             error = error.__cause__
             status = getattr(getattr(error, "response", None), "status_code", None)
-        said = getattr(error, "server_message", None) or " ".join(str(error).split()) or type(error).__name__
+        message = getattr(error, "server_message", None) or " ".join(str(error).split()) or type(error).__name__
         if status in (401, 403):
-            said = f"{said} (log in with `hf auth login`, or set hub_token)"
-        text = f"the hub answered {status}: {said}" if status is not None else f"{type(error).__name__}: {said}"
+            message = f"{message} (log in with `hf auth login`, or set hub_token)"
+        text = f"the hub answered {status}: {message}" if status is not None else f"{type(error).__name__}: {message}"
         if self.token:
             text = text.replace(self.token, "<HUB_TOKEN>")
         return text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}…"
 
-    def command(
+    def format_command(
         self,
         folder: Path,
         *,
@@ -123,25 +123,25 @@ class Repository:
             words.append("--private")
         return shlex.join([*words, "--commit-message", message])
 
-    def _api(self) -> Any:
-        library = hub_library("push_to_hub")
+    def _build_api(self) -> Any:
+        library = import_hub_library("push_to_hub")
         for handler in logging.getLogger("huggingface_hub").handlers:
-            handler.addFilter(_is_not_about_uploads)  # which does nothing if it is there already
+            handler.addFilter(_is_not_about_uploads)  # without effect if it was added before
         return library.HfApi(token=self.token, library_name="ostinato")
 
 
 class ClientProgressBars:
     """The client's progress bars, disabled during uploads because they would garble that of a run.
 
-    They are one switch for the whole process, which saving a model also turns for a moment. Both are done by the
-    thread that trains, so that neither finds the other's half done.
+    They have one switch for the whole process, which saving a model also changes for a moment. Both happen in the
+    training thread, so that they do not interfere.
     """
 
     def __init__(self) -> None:
         self._are_off = False
 
     def disable(self) -> None:
-        library = hub_library("push_to_hub")
+        library = import_hub_library("push_to_hub")
         decides_itself = library.constants.HF_HUB_DISABLE_PROGRESS_BARS is not None  # the user, by the environment
         if not self._are_off and not decides_itself and not library.utils.are_progress_bars_disabled():
             library.utils.disable_progress_bars()
@@ -149,7 +149,7 @@ class ClientProgressBars:
 
     def restore(self) -> None:
         if self._are_off:
-            hub_library("push_to_hub").utils.enable_progress_bars()
+            import_hub_library("push_to_hub").utils.enable_progress_bars()
             self._are_off = False
 
 

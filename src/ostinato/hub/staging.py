@@ -17,14 +17,14 @@ from functools import partial
 from pathlib import Path
 
 PREFIX = ".hub-"
-_LINK_BYTES = 2**20  # bytes
-_WRITTEN_AT_ONCE = (".safetensors", ".bin", ".pt", ".pth")  # not appended to, as logs are
+_MIN_LINK_BYTES = 2**20  # bytes
+_NEVER_APPENDED = (".safetensors", ".bin", ".pt", ".pth")  # not appended to, as logs are
 
 
-class Staged:
+class StagedFolder:
     """A folder that exists until `remove`, or until the program ends.
 
-    >>> staged = Staged(Path("out"))  # doctest: +SKIP
+    >>> staged = StagedFolder(Path("out"))  # doctest: +SKIP
     >>> staged.add_folder(Path("out/checkpoint-10"), link_all=True, exclude=str.isupper)  # doctest: +SKIP
     """
 
@@ -41,8 +41,8 @@ class Staged:
             target = self.folder / path.relative_to(source)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.unlink(missing_ok=True)
-            is_large = path.stat().st_size >= _LINK_BYTES
-            links = is_large and not path.is_symlink() and (link_all or path.suffix in _WRITTEN_AT_ONCE)
+            is_large = path.stat().st_size >= _MIN_LINK_BYTES
+            links = is_large and not path.is_symlink() and (link_all or path.suffix in _NEVER_APPENDED)
             if not (links and self._link(path, target)):
                 shutil.copyfile(path, target)
             self.size += target.stat().st_size
@@ -52,7 +52,7 @@ class Staged:
             os.link(path, target)
         except OSError:  # a file system without them
             return False
-        self._linked.add(_identity(path))
+        self._linked.add(_get_inode(path))
         return True
 
     def release(self, directory: Path) -> None:
@@ -60,7 +60,7 @@ class Staged:
         if not self.remove.alive or not self._linked or not directory.is_dir():
             return
         for path in directory.iterdir():
-            if path.is_file() and not path.is_symlink() and _identity(path) in self._linked:
+            if path.is_file() and not path.is_symlink() and _get_inode(path) in self._linked:
                 path.unlink()
 
 
@@ -71,10 +71,10 @@ def remove_leftovers(home: Path, keep: set[Path]) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def matches(name: str, patterns: tuple[str, ...]) -> bool:
-    """Return whether a name matches one of the patterns.
+def matches_any(name: str, patterns: tuple[str, ...]) -> bool:
+    """Return whether a name matches_any one of the patterns.
 
-    >>> matches("rng-0.json", ("rng-*", "loop.*"))
+    >>> matches_any("rng-0.json", ("rng-*", "loop.*"))
     True
     """
     return any(fnmatch(name, pattern) for pattern in patterns)
@@ -90,6 +90,6 @@ def _list_files(source: Path, exclude: Callable[[str], bool]) -> Iterator[Path]:
             yield from _list_files(path, lambda name: False)
 
 
-def _identity(path: Path) -> tuple[int, int]:
+def _get_inode(path: Path) -> tuple[int, int]:
     status = path.stat()
     return status.st_dev, status.st_ino

@@ -1,4 +1,4 @@
-"""Upload beside training, one after the other, in a daemon thread.
+"""Upload in a daemon thread beside training, one upload after the other.
 
 The client library waits for an answer for as long as it takes, and its own background threads are waited for when the
 program ends. Here every upload has a time limit, which grows with its size. An upload that exceeds it is abandoned,
@@ -17,8 +17,8 @@ from contextlib import suppress
 from typing import Any
 
 THREAD = "ostinato: uploads"
-MINIMUM_SECONDS = 60.0  # seconds for the smallest upload
-SLOWEST_BYTES_PER_SECOND = 500_000  # bytes per second; slower connections are taken for dead ones
+MINIMUM_SECONDS = 60.0  # for the smallest upload
+SLOWEST_BYTES_PER_SECOND = 500_000  # slower connections are considered dead
 
 
 class UploadTimeoutError(TimeoutError):
@@ -54,14 +54,14 @@ class Upload:
             return
         try:
             result = self._send()
-        except BaseException as error:  # is told in the thread that trains
+        except BaseException as error:  # reported in the training thread
             self.end(error=error)
         else:
             self.end(result=result)
 
     def end(self, result: Any = None, error: BaseException | None = None) -> None:
         """Set the result; the first call decides."""
-        self._on_end()  # what it needed goes first: who waits for the end finds nothing of it
+        self._on_end()  # first, so that nothing is left when a waiting thread continues
         with suppress(InvalidStateError):
             self.future.set_result(result) if error is None else self.future.set_exception(error)
 
@@ -92,7 +92,7 @@ class Uploads:
         with self._lock:
             self._queue.append(upload)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name=THREAD, daemon=True)
+                self._thread = threading.Thread(target=self._run_queue, name=THREAD, daemon=True)
                 self._thread.start()
         return upload
 
@@ -121,13 +121,13 @@ class Uploads:
             dropped = [*([current] if current is not None else []), *self._queue]
             self._queue.clear()
         for upload in dropped:
-            upload.end(error=UploadTimeoutError("no answer for too long"))
+            upload.end(error=UploadTimeoutError("the hub did not answer within the time limit"))
 
-    def _work(self) -> None:
+    def _run_queue(self) -> None:
         own = threading.current_thread()
         while True:
             with self._lock:
-                if self._thread is not own:  # given up: another thread has its place
+                if self._thread is not own:  # abandoned: another thread has replaced this one
                     return
                 self._current = self._queue.popleft() if self._queue else None
                 if self._current is None:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ..arguments.secrets import remove_secrets
-from ..core.memory_tracker import resident_bytes
+from ..core.memory_tracker import read_resident_bytes
 
 # Those that may change what a run computes. Only what is imported is looked up: looking takes time.
 _PACKAGES = (
@@ -161,7 +161,7 @@ class MemoryGauge:
 
     def _measure(self) -> dict[str, int]:
         found = {}
-        if (resident := resident_bytes()) is not None:
+        if (resident := read_resident_bytes()) is not None:
             found["rss"] = resident
         if self._device is not None:
             found["device_peak"] = torch.cuda.max_memory_allocated(self._device)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..arguments.describe import describe_arguments
 from ..arguments.settings import JournalSettings
-from ..core.notices import heard_by, warn
+from ..core.notices import listen_to_notices, warn
 from ..core.protocols import JournalHost
 from ..core.tree import has_length
 from ..data.columns import has_columns
@@ -36,7 +36,7 @@ def write_journal(
     view = _RunView(trainer, Path(trainer._get_output_dir(trial)), checkpoint)
     journal.open(view)
     try:
-        with heard_by(journal.record_notice):
+        with listen_to_notices(journal.record_notice):
             try:
                 yield
             except BaseException as error:

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.logged_numbers import hearing
+from ..core.logged_numbers import collect_numbers
 from ..core.protocols import Batch
-from ..core.random import undisturbed
+from ..core.random import preserve_rng
 from ..core.tree import first_dimension
 
 IGNORED = -100
@@ -82,7 +82,7 @@ def trial(model: nn.Module) -> Iterator[Callable[[Callable[[], Any]], float | No
         module._buffers[name] = buffer.clone()
 
     def attempt(function: Callable[[], Any]) -> float | None:
-        with undisturbed(), hearing(None):
+        with preserve_rng(), collect_numbers(None):
             loss = function()
         return None if loss is None else float(loss)
 

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..core.errors import ModelOutputError
-from ..core.logged_numbers import hearing
+from ..core.logged_numbers import collect_numbers
 from ..core.protocols import Batch
-from ..core.random import undisturbed
+from ..core.random import preserve_rng
 
 ROWS_EACH = 2  # of the longest and of the shortest micro-batch: enough for rows to interact, and cheap
 PADDING = {"labels": -100, "label_ids": -100}
@@ -48,7 +48,7 @@ def check_row_independence(
     if whole is None:
         return  # shapes that cannot be joined here: there is nothing to compare
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    with _disable_randomness(model), undisturbed(), hearing(None):
+    with _disable_randomness(model), preserve_rng(), collect_numbers(None):
         weights = [weigh(part) for part in few]
         if not all(weights):
             return  # a part without a target has no mean

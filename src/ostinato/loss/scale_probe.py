@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..core.logged_numbers import hearing
+from ..core.logged_numbers import collect_numbers
 from ..core.notices import note_once
 from ..core.random import RandomState
 from .counting import trial
@@ -95,7 +95,7 @@ class ScaleProbe:
         self._streams.restore()
         for buffer, earlier in self._buffers:
             buffer.detach().copy_(earlier)  # statistics would count the batch twice
-        with hearing(None):  # its tracked numbers were recorded the first time
+        with collect_numbers(None):  # its tracked numbers were recorded the first time
             return self.compute(self.own_items)
 
 

@@ -201,7 +201,7 @@ def _move_to(prediction: EvalPrediction, target: torch.device) -> EvalPrediction
         return tree_map(lambda leaf: leaf.to(target) if isinstance(leaf, Tensor) else leaf, tree)
 
     parts = (prediction.predictions, prediction.label_ids, prediction.inputs, prediction.losses)
-    return prediction._like(*map(move, parts))
+    return prediction._copy_with(*map(move, parts))
 
 
 def _name_results(result: Any, name: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.state import TrainerState
-from ..core.timing import shares
+from ..core.timing import compute_shares
 from .plain import format_value, to_single_line
 from .speed import format_duration
 
@@ -106,7 +106,7 @@ def find_advice(seconds: dict[str, float], workers: int, cores: int) -> str | No
     True
     """
     training = {name: seconds.get(name, 0.0) for name in ("computing", "data")}
-    share = shares(training)["data"]
+    share = compute_shares(training)["data"]
     if sum(training.values()) < SECONDS_BEFORE_ADVICE or share < SHARE_FOR_ADVICE:
         return None
     message = f"loader-bound: {share:.0%} of training is spent waiting for data".replace("%", " %")
@@ -121,7 +121,7 @@ def format_time_shares(seconds: dict[str, float]) -> list[tuple[str, str]]:
     >>> format_time_shares({"computing": 3.0, "data": 1.0, "evaluation": 0.0, "saving": 0.001})
     [('compute', '75%'), ('data', '25%')]
     """
-    parts = shares(seconds)
+    parts = compute_shares(seconds)
     return [(SHORT_PURPOSES.get(name, name), f"{share:.0%}") for name, share in parts.items() if share >= 0.01]
 
 

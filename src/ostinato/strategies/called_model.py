@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from torch import nn
 
 from ..arguments.settings import CompileSettings
-from ..core.compiled_model import uncompiled
+from ..core.compiled_model import get_uncompiled
 from ..core.protocols import Strategy
 from . import compile
 
@@ -37,15 +37,15 @@ class CompileHost(Protocol):
 def unwrap_compiled(trainer: CompileHost) -> None:
     """Keep a model that was passed compiled for calls, and set `trainer.model` to the model inside it."""
     given = trainer.model
-    if uncompiled(given) is not given:
+    if get_uncompiled(given) is not given:
         trainer._compiled = Compiled(given, settings=None)
-        trainer.model = uncompiled(given)
+        trainer.model = get_uncompiled(given)
 
 
 def get_called_model(trainer: CompileHost, model: nn.Module) -> nn.Module:
     """Return the module to call for this model. It is created once: a compiler caches its results per module."""
     known, settings = trainer._compiled, CompileSettings.of(trainer.args)
-    if known is not None and uncompiled(known.module) is model and known.settings in (None, settings):
+    if known is not None and get_uncompiled(known.module) is model and known.settings in (None, settings):
         return known.module
     if settings is None:
         return model

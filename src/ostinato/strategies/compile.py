@@ -11,7 +11,7 @@ from torch import nn
 
 from ..arguments.name_suggestion import suggest_name
 from ..arguments.settings import CompileSettings
-from ..core.compiled_model import uncompiled
+from ..core.compiled_model import get_uncompiled
 from ..core.errors import ConfigError
 
 
@@ -22,7 +22,7 @@ class CompileError(ConfigError, RuntimeError):
 def compile_model(model: nn.Module, settings: CompileSettings, device: torch.device) -> nn.Module:
     """Return the model, to be compiled when it is first called; a model that the user has compiled stays as it is."""
     if (
-        uncompiled(model) is not model or model._compiled_call_impl is not None
+        get_uncompiled(model) is not model or model._compiled_call_impl is not None
     ):  # torch.compile(model), model.compile()
         return model
     _check_tools(settings, device)

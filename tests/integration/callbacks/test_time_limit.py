@@ -117,7 +117,7 @@ def test_a_pause_makes_no_step_longer(tmp_path: Path, clock: Clock, monkeypatch:
         def on_step_begin(self, args, state, control, **kwargs) -> None:
             if state.global_step == 1:
                 clock.now += 100
-                pauses.count_pause(100)
+                pauses.add_pause(100)
 
     monkeypatch.setattr(pauses, "_seconds", 0.0)
     trainer = make_trainer(tmp_path, [Takes(clock), Pauses(), TimeLimitCallback(minutes=6, margin=0)])

@@ -17,7 +17,7 @@ def checkpoint(ours: Api) -> Path:
     return ours.output_dir / "checkpoint-2"
 
 
-def test_there_and_back(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_both_ways(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     theirs, back = tmp_path / "theirs", tmp_path / "back"
     assert main(["convert", str(checkpoint), str(theirs)]) == 0
     assert (theirs / "optimizer.pt").is_file()
@@ -28,18 +28,20 @@ def test_there_and_back(checkpoint: Path, tmp_path: Path, capsys: pytest.Capture
     assert (back / "loop.json").read_bytes() == (checkpoint / "loop.json").read_bytes()
 
 
-def test_a_layout_that_is_there_already(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_converting_to_the_same_layout_fails(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["convert", str(checkpoint), str(tmp_path / "copy"), "--to", "ostinato"]) == 1
     assert "needs no conversion" in capsys.readouterr().err
     assert not (tmp_path / "copy").exists()
 
 
-def test_a_target_that_is_there_already(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_existing_target(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", str(checkpoint), str(tmp_path)]) == 1
     assert "nothing is overwritten" in capsys.readouterr().err
 
 
-def test_what_is_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_that_is_not_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", str(tmp_path / "absent"), str(tmp_path / "target")]) == 1
     error = capsys.readouterr().err
     assert "is not a checkpoint" in error

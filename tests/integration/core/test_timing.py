@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ostinato.core.timing import shares
+from ostinato.core.timing import compute_shares
 from tests.support import tiny
 from tests.support.apis import Api
 
@@ -46,7 +46,7 @@ def test_delays_are_booked_where_they_belong(ours: Api) -> None:
     assert spent["evaluation"] >= 0.4
     assert spent["saving"] >= 0.2
     assert sum(spent.values()) == pytest.approx(time.perf_counter() - trainer._run.ledger.began, rel=0.05)
-    assert sum(shares(spent).values()) == pytest.approx(1)
+    assert sum(compute_shares(spent).values()) == pytest.approx(1)
 
 
 def test_tokens_per_second_are_of_training_time(ours: Api) -> None:

@@ -66,7 +66,7 @@ def test_an_error_with_all_rows_too() -> None:
         check_metrics(check_of(Attempts(ValueError("few"), ValueError("all"))))
 
 
-def test_an_error_of_the_model_is_one() -> None:
+def test_errors_of_the_model_are_raised() -> None:
     attempts = Attempts(ValueError("shape"), {}, in_metrics=False)
     with pytest.raises(ValueError, match="shape"):
         check_metrics(check_of(attempts))
@@ -74,13 +74,13 @@ def test_an_error_of_the_model_is_one() -> None:
 
 
 @pytest.mark.parametrize("wanted", ["f1", "eval_f1", "runtime", "samples_per_second"])
-def test_metrics_that_are_there(wanted: str) -> None:
+def test_the_wanted_metric_exists(wanted: str) -> None:
     attempts = Attempts({"f1": np.float32(1.0), "loss": 0.5})
     check_metrics(check_of(attempts, wanted))
     assert attempts.made == [("eval", False)]
 
 
-def test_a_metric_that_is_there_with_all_rows() -> None:
+def test_a_metric_that_exists_with_all_rows() -> None:
     attempts = Attempts({"recall_0": 1.0}, {"recall_0": 1.0, "recall_1": 1.0})
     check_metrics(check_of(attempts, "recall_1"))
     assert attempts.made == [("eval", False), ("eval", True)]
@@ -93,7 +93,7 @@ def test_a_metric_that_is_there_with_all_rows() -> None:
         ("bleu", "name one of these (the prefix eval_ may be left out)"),
     ],
 )
-def test_a_metric_that_is_not_there(wanted: str, fix: str) -> None:
+def test_a_missing_metric(wanted: str, fix: str) -> None:
     with pytest.raises(KeyError) as caught:
         check_metrics(check_of(Attempts({"recall": 1.0}, {"recall": 1.0}), wanted))
     assert caught.value.fix == fix
@@ -139,7 +139,7 @@ def rows(n: int = 12) -> list[dict[str, Any]]:
     return [{"x": row["x"], "labels": i % 3} for i, row in enumerate(tiny.regression_rows(n))]
 
 
-def test_untouched_puts_everything_back() -> None:
+def test_preserve_state_restores_everything() -> None:
     model = tiny.seeded(Remembering)
     modes = [module.training for module in model.modules()]
     before, streams, buffer = copy.deepcopy(model.state_dict()), RandomState.capture(), model.seen
@@ -213,7 +213,7 @@ def one_class_is_too_few(prediction) -> dict[str, float]:
 @pytest.mark.parametrize("metric", [measured, one_class_is_too_few], ids=["first batch", "whole set"])
 @pytest.mark.parametrize("sharing", [False, True], ids=["own streams", "shared streams"])
 @pytest.mark.parametrize("sets", [1, 2])
-def test_training_does_not_notice(metric, sharing: bool, sets: int, tmp_path, monkeypatch) -> None:
+def test_training_is_not_affected(metric, sharing: bool, sets: int, tmp_path, monkeypatch) -> None:
     data = rows(7) if sets == 1 else {"a": rows(7), "b": rows(8)}
     run = lambda: trained(tmp_path, metric=metric, data=data, sharing=sharing)  # noqa: E731
     tried = []
@@ -234,7 +234,7 @@ def test_training_does_not_notice(metric, sharing: bool, sets: int, tmp_path, mo
     assert events == plain_events
 
 
-def test_the_model_configuration_is_put_back(tmp_path) -> None:
+def test_the_model_config_is_restored(tmp_path) -> None:
     """BERT writes down what kind of problem it has found its labels to be."""
     pytest.importorskip("transformers")
     model, seen = tiny.bert(), []
@@ -275,7 +275,7 @@ def attempts_of(trainer: Any, monkeypatch: pytest.MonkeyPatch) -> int:
     return len(made)
 
 
-def test_by_default_it_does(tmp_path, monkeypatch) -> None:
+def test_metrics_are_tried_by_default(tmp_path, monkeypatch) -> None:
     assert attempts_of(build(tmp_path), monkeypatch) == 1
 
 
@@ -295,7 +295,7 @@ def test_every_set_is_tried(tmp_path, monkeypatch) -> None:
     ],
     ids=["no evaluation", "evaluation at the start", "by batch", "stream", "one stream", "no metrics"],
 )
-def test_when_it_does_not(options: dict, tmp_path, monkeypatch) -> None:
+def test_when_metrics_are_not_tried(options: dict, tmp_path, monkeypatch) -> None:
     assert attempts_of(build(tmp_path, **options), monkeypatch) == 0
 
 
@@ -303,7 +303,7 @@ def test_when_it_does_not(options: dict, tmp_path, monkeypatch) -> None:
     "name",
     ["evaluate", "evaluation_loop", "prediction_step", "compute_loss", "get_eval_dataloader", "_prepare_inputs"],
 )
-def test_not_where_a_subclass_may_keep_state(name: str, tmp_path, monkeypatch) -> None:
+def test_overridden_methods_are_not_tried(name: str, tmp_path, monkeypatch) -> None:
     def override(self, *args, **kwargs):
         return getattr(super(Own, self), name)(*args, **kwargs)
 
@@ -311,7 +311,7 @@ def test_not_where_a_subclass_may_keep_state(name: str, tmp_path, monkeypatch) -
     assert attempts_of(build(tmp_path, kind=Own), monkeypatch) == 0
 
 
-def test_not_where_a_metric_reads_on(tmp_path, monkeypatch) -> None:
+def test_a_metric_with_a_generator_is_not_tried(tmp_path, monkeypatch) -> None:
     scores = (score for score in (0.5,))
 
     def metric(prediction):
@@ -320,7 +320,7 @@ def test_not_where_a_metric_reads_on(tmp_path, monkeypatch) -> None:
     assert attempts_of(build(tmp_path, compute_metrics=metric), monkeypatch) == 0
 
 
-def test_metrics_remember_nothing_of_it(tmp_path) -> None:
+def test_the_state_of_metrics_is_restored(tmp_path) -> None:
     calls = []
 
     def metric(prediction):
@@ -359,7 +359,7 @@ def test_no_workers_are_started(tmp_path) -> None:
     assert eval_dry_run.attempt(trainer, "eval", None, None, whole=False).metrics["eval_read_elsewhere"] == 0.0
 
 
-def test_a_name_that_a_callback_may_add_is_not_judged(tmp_path) -> None:
+def test_a_metric_that_a_callback_may_add_is_not_checked(tmp_path) -> None:
     class Adds(ostinato.TrainerCallback):
         def on_evaluate(self, args, state, control, metrics=None, **kwargs):
             metrics["eval_bleu"] = 1.0

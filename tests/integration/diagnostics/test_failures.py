@@ -22,7 +22,7 @@ def trainer_of(tmp_path, data: Any, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("event", ["on_step_begin", "on_step_end", "on_prediction_step", "on_evaluate"])
-def test_callbacks_are_not_blamed_on_a_batch(event: str, tmp_path) -> None:
+def test_errors_of_callbacks_do_not_name_a_batch(event: str, tmp_path) -> None:
     def fail(self, args, state, control, **kwargs):
         raise RuntimeError("index out of range in self")
 
@@ -43,14 +43,14 @@ class Torn(tiny.MapDataset):
 
 
 @pytest.mark.parametrize("method", ["train", "evaluate"])
-def test_reading_is_not_blamed_on_the_batch_before(method: str, tmp_path) -> None:
+def test_errors_of_reading_do_not_name_the_previous_batch(method: str, tmp_path) -> None:
     trainer = trainer_of(tmp_path, Torn(tiny.regression_rows(8)))
     error = raised(getattr(trainer, method))
     assert str(error) == "torn page"
     assert not any("float32" in note for note in getattr(error, "__notes__", []))
 
 
-def test_the_batch_in_hand_is_let_go(tmp_path) -> None:
+def test_the_current_batch_is_released(tmp_path) -> None:
     trainer = trainer_of(tmp_path, tiny.regression_rows(8))
     trainer.train()
     assert not trainer._run.is_computing

@@ -68,7 +68,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_what_is_planned_is_done(name: str, tmp_path: Path) -> None:
+def test_the_run_follows_the_plan(name: str, tmp_path: Path) -> None:
     built, meter = build(tmp_path, **RUNS[name])
     plan = built.plan()
     built.train()
@@ -127,8 +127,8 @@ def test_padding_that_could_be_saved(tmp_path: Path) -> None:
     batch = built.plan().batch
     assert batch.padding is not None and batch.padding > 0.5
     assert batch.saved_by_cutting is not None and 0.5 < batch.saved_by_cutting <= batch.padding
-    told = {row[0]: row[1] for section in built.plan().page().sections for row in section.rows}
-    assert told["padding"] == "74 % of the tokens; cutting by length saves 74 %"
+    told = {row[0]: row[1] for section in built.plan().build_page().sections for row in section.rows}
+    assert told["padding"] == "74 % of the tokens; splitting by length saves 74 %"
 
 
 def test_padding_that_is_left_when_rows_are_cut_by_length(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_given_optimizer_and_schedule(tmp_path: Path) -> None:
     assert (plan.schedule.name, plan.schedule.is_given, plan.schedule.rates) == ("StepLR", True, ())
 
 
-def test_time_is_known_once_it_was_measured(tmp_path: Path) -> None:
+def test_duration_after_a_measurement(tmp_path: Path) -> None:
     built, _ = build(tmp_path, max_steps=4, eval_strategy="steps", eval_steps=2)
     assert built.plan().duration.total is None
     assert "rehearse" in str(built.plan())
@@ -170,14 +170,14 @@ def test_time_is_known_once_it_was_measured(tmp_path: Path) -> None:
     assert "last run" in built.plan().duration.source
 
 
-def test_what_is_probably_not_meant(tmp_path: Path) -> None:
+def test_remarks(tmp_path: Path) -> None:
     built, _ = build(tmp_path, max_steps=5, logging_steps=500, warmup_steps=10)
     warmup, logging = built.plan().remarks
     assert "warm-up takes 10 steps" in warmup
     assert "no training loss is logged" in logging
 
 
-def test_a_run_that_cannot_be_says_so(tmp_path: Path) -> None:
+def test_a_run_that_cannot_start_raises(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="train_dataset"):
         trainer(tmp_path, tiny.regression(), None).plan()
 
@@ -189,6 +189,6 @@ def test_as_data_and_text(tmp_path: Path) -> None:
     assert facts["length"]["steps"] == plan.length.steps
     assert facts["arguments"]["lr_scheduler_type"] == "linear"
     assert "learning_rate=0.01" in str(plan)
-    assert "bf16 where it is safe, float32" in str(plan)
-    assert "Meter may stop it" in str(plan)
+    assert "bf16 under autocast, float32 weights" in str(plan)
+    assert "Meter may stop the run" in str(plan)
     assert all(len(line) <= 100 for line in str(plan).replace(str(tmp_path), "out").splitlines())

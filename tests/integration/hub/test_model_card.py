@@ -35,7 +35,7 @@ def card(ours: Api) -> ModelCard:
     return ModelCard.load(ours.output_dir / "README.md")
 
 
-def test_what_is_known_without_being_told(ours: Api) -> None:
+def test_facts_from_the_trainer(ours: Api) -> None:
     trainer = train(ours, weight_decay=0.1, gradient_accumulation_steps=2, warmup_steps=1)
     trainer.create_model_card()
     data, text = card(ours).data.to_dict(), card(ours).text
@@ -65,7 +65,7 @@ def test_what_is_known_without_being_told(ours: Api) -> None:
     assert "hub" not in text and "output_dir" not in text
 
 
-def test_what_is_told(ours: Api) -> None:
+def test_facts_from_the_caller(ours: Api) -> None:
     train(ours).create_model_card(
         language="en",
         license="apache-2.0",
@@ -114,7 +114,7 @@ def test_a_card_of_ours_is_written_anew_without_losing_results(ours: Api) -> Non
     assert card(ours).text.count("# Later\n") == 1
 
 
-def test_a_card_that_cannot_be_read_is_no_reason_to_fail(ours: Api, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreadable_card_is_replaced(ours: Api, capsys: pytest.CaptureFixture[str]) -> None:
     trainer = train(ours)
     ours.output_dir.mkdir(exist_ok=True)
     (ours.output_dir / "README.md").write_text("---\n: [\n---\ntext")
@@ -158,7 +158,7 @@ def test_models_of_transformers_and_adapters(ours: Api) -> None:
     assert "- PEFT " in card(ours).text
 
 
-def test_where_the_data_are_from(ours: Api) -> None:
+def test_the_name_of_the_dataset(ours: Api) -> None:
     datasets = pytest.importorskip("datasets")
     info = datasets.DatasetInfo(builder_name="glue", config_name="mrpc")
     named = datasets.Dataset.from_list(tiny.classification_rows(), info=info)

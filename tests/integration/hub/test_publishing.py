@@ -129,7 +129,7 @@ def test_saves_stay_in_the_background(ours: Api, hub: Hub) -> None:
 
 
 def test_checkpoints_that_are_rotated_away_arrive_whole(ours: Api, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "_LINK_BYTES", 1)
+    monkeypatch.setattr(staging, "_MIN_LINK_BYTES", 1)
     home = ours.output_dir
 
     def gone(request: str) -> None:
@@ -154,7 +154,7 @@ def test_checkpoints_that_are_rotated_away_arrive_whole(ours: Api, hub: Hub, mon
 def test_a_model_that_is_saved_again_does_not_reach_an_upload(
     ours: Api, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staging, "_LINK_BYTES", 1)
+    monkeypatch.setattr(staging, "_MIN_LINK_BYTES", 1)
     trainer = build(ours, push_to_hub=False)
     trainer.train()
     with Held(hub, lambda request: "/preupload/" in request) as held:
@@ -219,7 +219,7 @@ def test_saving_while_training_does_not_wait_for_the_hub(ours: Api, hub: Hub) ->
     assert hub.repos[f"{OWNER}/it"].messages == ["Model save"]
 
 
-def test_the_others_do_nothing(ours: Api, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_processes_do_not_upload(ours: Api, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trainer, "is_world_process_zero", lambda self: False)
     trainer = build(ours)
     trainer._push_from_checkpoint(str(ours.output_dir))
@@ -229,7 +229,7 @@ def test_the_others_do_nothing(ours: Api, hub: Hub, monkeypatch: pytest.MonkeyPa
     assert not (ours.output_dir / "README.md").exists()
 
 
-def test_trying_out_uploads_nothing(ours: Api, hub: Hub) -> None:
+def test_rehearse_and_verify_resume_upload_nothing(ours: Api, hub: Hub) -> None:
     trainer = build(ours)
     assert trainer.verify_resume(2).equal
     trainer.rehearse()
@@ -252,7 +252,7 @@ def test_nothing_is_uploaded_that_is_not_the_models(ours: Api, hub: Hub) -> None
 # ---- a hub that does not -------------------------------------------------------------------------------------------
 
 
-def test_a_hub_that_is_not_there(
+def test_an_unreachable_hub(
     ours: Api, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with socket.socket() as unused:
@@ -311,9 +311,9 @@ def test_a_hub_that_never_answers(
         assert nothing_aside(trainer)
         assert not held.was_forgotten, "it was waited for until the hub gave up"
     said = capsys.readouterr().err
-    assert "no answer for too long" in said
+    assert "did not answer within the time limit" in said
     assert len(commands(said)) == 2  # of the last checkpoint, and of the end
-    assert "by hand, after training: hf upload it" in said
+    assert "to upload after training: hf upload it" in said
     assert_unharmed(trainer, tmp_path)
 
 
@@ -341,7 +341,7 @@ def test_the_next_save_tries_again(ours: Api, hub: Hub, capsys: pytest.CaptureFi
     assert not commands(said)
 
 
-def test_the_command_finishes_it(ours: Api, hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_printed_command_completes_the_upload(ours: Api, hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
     (ours.output_dir / "_private").mkdir(parents=True)
     (ours.output_dir / "_private" / "a").write_text("x")
     hub.refuse = lambda request: 500 if "/preupload/" in request else None

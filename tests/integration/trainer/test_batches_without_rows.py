@@ -11,7 +11,7 @@ import torch
 
 import ostinato
 from ostinato import DataError, Trainer, TrainingArguments
-from ostinato.core.notices import forget_notices, heard_by
+from ostinato.core.notices import forget_notices, listen_to_notices
 from tests.support import tiny
 
 ROWS = tiny.regression_rows(24)
@@ -65,7 +65,7 @@ def losses(trainer: Trainer) -> list[float]:
 def said() -> Any:
     forget_notices()
     texts: list[str] = []
-    with heard_by(lambda kind, text: texts.append(text)):
+    with listen_to_notices(lambda kind, text: texts.append(text)):
         yield texts
 
 

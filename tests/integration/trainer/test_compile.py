@@ -16,7 +16,7 @@ import torch
 import torch._dynamo
 from safetensors.torch import load_file
 
-from ostinato.core.compiled_model import uncompiled
+from ostinato.core.compiled_model import get_uncompiled
 from ostinato.core.errors import ConfigError
 from ostinato.strategies import compile
 from tests.support import tiny
@@ -86,7 +86,7 @@ def test_the_compiled_model_is_called_in_training_and_evaluation(ours: Api) -> N
     trainer.train()
     trainer.predict(tiny.regression_rows(8))
     assert trainer.model is model
-    assert uncompiled(trainer.model_wrapped) is model is not trainer.model_wrapped
+    assert get_uncompiled(trainer.model_wrapped) is model is not trainer.model_wrapped
     assert {id(called) for called, _ in seen} == {id(trainer.model_wrapped)}
     assert {training for _, training in seen} == {True, False}
     assert trainer.accelerator.unwrap_model(trainer.model_wrapped) is model
@@ -173,7 +173,7 @@ def test_model_init_compiles_each_model(ours: Api) -> None:
     trainer = ours.trainer(args=args, model_init=lambda: tiny.regression(), train_dataset=tiny.regression_rows())
     for _ in range(2):
         trainer.train()
-        assert uncompiled(trainer.model_wrapped) is trainer.model
+        assert get_uncompiled(trainer.model_wrapped) is trainer.model
 
 
 def test_switching_it_off_again_is_honoured(ours: Api) -> None:

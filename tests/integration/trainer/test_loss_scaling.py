@@ -14,7 +14,7 @@ from torch.utils.data import SequentialSampler
 import ostinato
 from ostinato import Trainer, TrainerCallback
 from ostinato.core.errors import NonFiniteError
-from ostinato.core.notices import forget_notices, heard_by
+from ostinato.core.notices import forget_notices, listen_to_notices
 from ostinato.strategies.precision import ScaledFloat16
 from tests.support.resumed_runs import logs_of
 
@@ -153,7 +153,7 @@ def test_overflows_are_those_of_a_plain_loop(tmp_path: Path, optim: str, accumul
 def test_overflows_are_told_twice_and_not_warned_of(tmp_path: Path) -> None:
     forget_notices()
     said: list[tuple[str, str]] = []
-    with heard_by(lambda kind, text: said.append((kind, text))):
+    with listen_to_notices(lambda kind, text: said.append((kind, text))):
         build(tmp_path, Classifier(), rows_of())[0].train()
     assert [kind for kind, text in said if "overflow" in text] == ["notice", "notice"]
     first, last = (text for _, text in said if "overflow" in text)
@@ -217,7 +217,7 @@ def test_resuming_after_overflows_is_exact(tmp_path: Path, step: int) -> None:
     whole.train()
     resumed, again = build(tmp_path / "resumed", Classifier(), rows_of(), **saving)
     said: list[str] = []
-    with heard_by(lambda kind, text: said.append(text)):
+    with listen_to_notices(lambda kind, text: said.append(text)):
         resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / f"checkpoint-{step}"))
     assert again.scales == noted.scales[step:]
     assert again.rates == noted.rates[step:]

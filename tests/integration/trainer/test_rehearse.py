@@ -357,7 +357,7 @@ def test_a_stream_that_only_goes_forward_is_left_alone(tmp_path) -> None:
     trainer = build(tmp_path, train_dataset=Once(), eval_strategy="no", compute_metrics=None)
     result = trainer.rehearse()
     assert result.train_seconds is None
-    assert "can only go forward" in str(result)
+    assert "cannot be rewound" in str(result)
     assert len(list(trainer.train_dataset)) == 40
 
 

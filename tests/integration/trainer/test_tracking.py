@@ -13,7 +13,7 @@ from torch import nn
 import ostinato
 from ostinato.core.errors import ConfigError, MetricError
 from ostinato.core.eval_prediction import EvalPrediction
-from ostinato.core.logged_numbers import MOST_WAITING, Tracked, hearing, track
+from ostinato.core.logged_numbers import MAX_PENDING, TrackedNumbers, collect_numbers, track
 from ostinato.evaluation.metric_spec import parse_metrics
 from ostinato.metrics.train_window import MAX_HELD, MetricWindow
 from tests.support import tiny
@@ -98,7 +98,7 @@ def test_from_a_callback_and_by_name(ours: Api) -> None:
 
 def test_a_tensor_counts_as_it_was_when_it_was_tracked() -> None:
     """A buffer of the model's, say, which the next batch writes to."""
-    tracked, running = Tracked(), torch.tensor(1.0)
+    tracked, running = TrackedNumbers(), torch.tensor(1.0)
     for _ in range(3):
         tracked.add("running", running)
         running += 1
@@ -108,16 +108,16 @@ def test_a_tensor_counts_as_it_was_when_it_was_tracked() -> None:
 def test_the_sum_is_the_same_whenever_it_is_asked_for() -> None:
     """A checkpoint asks in the middle of a window. Numbers of all kinds, more than may wait to be added up."""
     generator = torch.Generator().manual_seed(0)
-    numbers = [torch.randn((), generator=generator) for _ in range(MOST_WAITING + 100)]
+    numbers = [torch.randn((), generator=generator) for _ in range(MAX_PENDING + 100)]
     numbers[7], numbers[9] = torch.tensor(3), numbers[9].bfloat16()
     weights = [torch.tensor([2.0]) if place % 3 == 0 else 1 / (place + 1) for place in range(len(numbers))]
     means, total, whole = [], 0.0, 0.0
     for asked_every in (10**6, 7, 1):
-        tracked = Tracked()
+        tracked = TrackedNumbers()
         for place, (number, weight) in enumerate(zip(numbers, weights, strict=True)):
             tracked.add("x", number, weight)
             tracked.commit()
-            assert len(tracked._waiting) < MOST_WAITING
+            assert len(tracked._pending) < MAX_PENDING
             if place % asked_every == 1:
                 tracked.totals()
         means.append(tracked.drain()["x"])
@@ -156,13 +156,13 @@ def test_a_step_that_is_not_taken_does_not_count(ours: Api) -> None:
 
 
 def test_checkpointed_layers_report_once() -> None:
-    tracked = Tracked()
+    tracked = TrackedNumbers()
 
     def layer(x: torch.Tensor) -> torch.Tensor:
         track("calls", 1.0, weight=1)
         return x.sin()
 
-    with hearing(tracked):
+    with collect_numbers(tracked):
         x = torch.ones(3, requires_grad=True)
         torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False).sum().backward()
     assert tracked.totals() == {"calls": (1.0, 1.0)}
@@ -172,7 +172,7 @@ def test_checkpointed_layers_report_once() -> None:
     ("name", "value"), [("loss", 1.0), ("", 1.0), ("kl", torch.ones(2)), ("kl", "high"), ("kl", None)]
 )
 def test_what_cannot_be_tracked(name: str, value: Any) -> None:
-    with hearing(Tracked()), pytest.raises(ConfigError):
+    with collect_numbers(TrackedNumbers()), pytest.raises(ConfigError):
         track(name, value)
 
 
@@ -306,11 +306,11 @@ def test_batches_of_few_numbers_and_of_many_are_joined_without_rounding(dtype: t
 
 def test_numbers_of_a_device_wait_and_are_numbers_in_the_end() -> None:
     """Tensors of the host are read at once; these stand for those that something still computes."""
-    tracked = Tracked()
+    tracked = TrackedNumbers()
     for number in range(3):
         tracked.add("own", 2.0)
         tracked.commit({"kl": torch.tensor(float(number)), "size": 1.0})
-    assert tracked._waiting
+    assert tracked._pending
     found = tracked.drain()
     assert found == {"kl": 1.0, "size": 1.0, "own": 2.0} and {type(one) for one in found.values()} == {float}
     assert list(found) == ["kl", "size", "own"]

@@ -10,7 +10,7 @@ from torch import nn
 
 import ostinato
 from ostinato import trainer as trainer_module
-from ostinato.core.device_peaks import known_peak
+from ostinato.core.device_peaks import find_device_peak
 from ostinato.core.errors import ConfigError
 from ostinato.core.state import TrainerState
 from ostinato.progress.messages import format_closing
@@ -153,7 +153,7 @@ def test_a_peak_that_is_none(ours: Api, peak: Any) -> None:
     ],
 )
 def test_known_devices(name: str, numbers: str, tera: float | None) -> None:
-    assert known_peak(name, numbers) == (None if tera is None else tera * 1e12)
+    assert find_device_peak(name, numbers) == (None if tera is None else tera * 1e12)
 
 
 def test_it_is_in_the_last_line() -> None:

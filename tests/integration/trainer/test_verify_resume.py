@@ -205,7 +205,7 @@ class SpoilsStreams(ostinato.Trainer):
 DIFFERS: dict[str, tuple[str, Any]] = {
     "a generator of the model's own": ("the loss of step 4 is ", lambda: {"model": tiny.seeded(OwnDropout)}),
     "a generator of the data's own": (
-        "the batch of step 4 has other rows, or other values in them: x",
+        "the batch of step 4 has other rows or values: x",
         lambda: {"data": OwnNoise(tiny.regression_rows())},
     ),
     "the clock": ("the batch of step 4 ", lambda: {"data": Clockwork(tiny.regression_rows())}),
@@ -226,7 +226,7 @@ DIFFERS: dict[str, tuple[str, Any]] = {
     "the schedule": ("the schedule.base_lrs is different after step 4", lambda: {"callbacks": [Slows()]}),
     "a loss that is never the same": ("the loss of step 4 is ", lambda: {"cls": Chaotic}),
     "streams that are not put back": (
-        "the random numbers of step 4 are others: the stream of ",
+        "the random numbers of step 4 differ: the stream of ",
         lambda: {"cls": SpoilsStreams},
     ),
 }

@@ -118,7 +118,7 @@ def parse(parser: Any, *words: str) -> Any:
     return parser.parse_args_into_dataclasses(["--output_dir", "out", *words], look_for_args_file=False)[0]
 
 
-def test_it_is_an_option(capsys: pytest.CaptureFixture) -> None:
+def test_a_declared_argument_is_an_option(capsys: pytest.CaptureFixture) -> None:
     args = parse(HfArgumentParser(NoiseArguments), "--noise", "0.5", "--noise-kind", "uniform", "--noise_columns", "x")
     assert (args.noise, args.noise_kind, args.noise_columns) == (0.5, "uniform", ["x"])
     with pytest.raises(SystemExit):
@@ -137,7 +137,7 @@ def test_the_parser_of_transformers_reads_it_too() -> None:
 # --- explained -------------------------------------------------------------------------------------------------------
 
 
-def test_it_is_explained(capsys: pytest.CaptureFixture) -> None:
+def test_a_declared_argument_is_explained(capsys: pytest.CaptureFixture) -> None:
     make(noise=0.5).explain("noise")
     assert capsys.readouterr().out == (
         "Noise of the inputs.\n  noise = 0.5  (given)\n      Strength of the noise added to inputs.\n"

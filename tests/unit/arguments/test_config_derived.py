@@ -161,7 +161,7 @@ def test_memory_is_not_pinned_where_there_is_only_a_cpu():
     assert args.dataloader_pin_memory is (args.device.type != "cpu")
 
 
-def test_progress_bars_are_off_when_only_errors_are_to_be_heard():
+def test_progress_bars_are_off_when_only_errors_are_logged():
     assert make().disable_tqdm is False
     before = notices.logger.level
     notices.logger.setLevel(logging.ERROR)
@@ -173,13 +173,13 @@ def test_progress_bars_are_off_when_only_errors_are_to_be_heard():
 
 
 @pytest.mark.parametrize("report_to", ["all", ["all"]])
-def test_reporting_to_whatever_is_installed_says_to_what(report_to, capsys):
+def test_report_to_all_names_the_trackers(report_to, capsys):
     names = make(report_to=report_to).report_to
     assert {"csv", "jsonl"} <= set(names)
     assert f"logs are sent to {', '.join(names)}" in capsys.readouterr().err
 
 
-def test_reporting_to_none_by_another_word(capsys):
+def test_report_to_none(capsys):
     assert make(report_to=None).report_to == []
     assert "no tracker" in capsys.readouterr().err
 
@@ -254,13 +254,13 @@ def test_compiling_is_left_to_inductor(arguments):
         ({"accelerator_config": {"non_blocking": True}}, "non_blocking has no effect"),
     ],
 )
-def test_what_is_guessed_or_without_effect_is_said_once(arguments, said, capsys):
+def test_derived_and_ineffective_values_are_noted_once(arguments, said, capsys):
     make(**arguments)
     assert said in capsys.readouterr().err
     make(**arguments)
     assert capsys.readouterr().err == ""
 
 
-def test_ordinary_arguments_say_nothing(capsys):
+def test_ordinary_arguments_print_no_notice(capsys):
     make(learning_rate=1e-3, eval_strategy="epoch", metric_for_best_model="loss", bf16=True)
     assert capsys.readouterr().err == ""

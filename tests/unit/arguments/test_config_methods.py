@@ -128,7 +128,7 @@ def test_the_main_process_goes_first(launched, monkeypatch, rank, local_rank, lo
     assert seen == order
 
 
-def test_nobody_waits_for_ever_when_the_main_process_fails(launched, monkeypatch):
+def test_other_processes_continue_when_the_main_process_fails(launched, monkeypatch):
     launched(0, 2)
     seen: list[str] = []
     monkeypatch.setattr(world, "_barrier", lambda device, **settings: seen.append("barrier"))
@@ -150,7 +150,7 @@ class FakeGpus:
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
         monkeypatch.setattr(torch.cuda, "set_device", self.use)
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
-        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Old GPU")
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "OldArgument GPU")
         # recorded here and not in torch: its flags are global
         monkeypatch.setattr(torch.backends.cuda, "matmul", self)
         self.allow_tf32 = None
@@ -180,7 +180,7 @@ def test_more_processes_than_visible_gpus(launched, monkeypatch, local_rank, ind
     assert args.local_process_index == args.distributed_state.local_process_index == local_rank
 
 
-def test_processes_that_share_gpus_are_said_to(launched, monkeypatch, capsys):
+def test_processes_that_share_gpus_are_noted(launched, monkeypatch, capsys):
     FakeGpus(monkeypatch)
     for processes, is_said in ((2, False), (3, True)):
         notices.forget_notices()
@@ -233,7 +233,7 @@ def test_tf32_is_set_where_there_is_a_gpu(monkeypatch):
 
 def test_bf16_is_refused_on_a_gpu_without_it(monkeypatch):
     FakeGpus(monkeypatch)
-    with pytest.raises(ConfigError, match="Old GPU has no bfloat16"):
+    with pytest.raises(ConfigError, match="OldArgument GPU has no bfloat16"):
         TrainingArguments("out", bf16=True)
     assert TrainingArguments("out", bf16=True, use_cpu=True).bf16
 
@@ -482,7 +482,7 @@ def test_an_argument_of_old_scripts_says_what_to_use(capsys):
 # --- what parts are told ---------------------------------------------------------------------------------------------
 
 
-def test_every_part_gets_its_settings(launched):
+def test_settings_of_each_part(launched):
     launched(1, 2)
     args = make(warmup_steps=0.1, optim_args="momentum=0.9", lr_scheduler_kwargs='{"a": 1}', bf16=True, save_steps=3)
     assert OptimizerSettings.of(args).name is OptimizerNames.ADAMW_TORCH_FUSED

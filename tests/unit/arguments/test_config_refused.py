@@ -101,7 +101,7 @@ def make(**arguments) -> TrainingArguments:
 
 
 @pytest.mark.parametrize("arguments", CONTRADICTIONS, ids=str)
-def test_what_transformers_refuses_is_refused(arguments):
+def test_values_that_transformers_refuses(arguments):
     with pytest.raises(ConfigError) as refusal:
         make(**arguments)
     assert str(refusal.value).count("why:") == str(refusal.value).count("fix:") >= 1
@@ -111,7 +111,7 @@ def test_what_transformers_refuses_is_refused(arguments):
 
 
 @pytest.mark.parametrize("arguments", STRICTER, ids=str)
-def test_what_cannot_work_is_refused_before_it_runs(arguments):
+def test_values_that_cannot_work(arguments):
     with pytest.raises(ConfigError) as refusal:
         make(**arguments)
     assert not isinstance(refusal.value, NotSupportedError)
@@ -119,7 +119,7 @@ def test_what_cannot_work_is_refused_before_it_runs(arguments):
 
 
 @pytest.mark.parametrize("arguments", MISSING, ids=lambda arguments: str(arguments).split(" at 0x")[0])
-def test_what_is_not_there_is_refused_and_says_what_to_use(arguments):
+def test_unsupported_arguments_name_a_replacement(arguments):
     with pytest.raises(NotSupportedError) as refusal:
         make(**arguments)
     assert refusal.value.fix
@@ -139,7 +139,7 @@ def test_what_is_not_there_is_refused_and_says_what_to_use(arguments):
     ],
     ids=str,
 )
-def test_what_asks_for_nothing_is_taken(arguments):
+def test_values_without_effect_are_accepted(arguments):
     args = make(**arguments)
     assert all(getattr(args, name) == value for name, value in arguments.items() if name != "accelerator_config")
 
@@ -170,7 +170,7 @@ def test_numbers_of_numpy_are_numbers():
     ],
     ids=str,
 )
-def test_the_best_model_can_be_had_with_every_schedule(evaluation, saving):
+def test_the_best_model_can_be_loaded_with_every_schedule(evaluation, saving):
     args = make(load_best_model_at_end=True, **evaluation, **saving)
     assert (args.metric_for_best_model, args.greater_is_better) == ("loss", False)
 
@@ -198,7 +198,7 @@ def test_all_problems_are_reported_together():
     assert "split_batches=True is not supported" in text
 
 
-def test_several_things_that_are_not_there_are_one_not_supported_error():
+def test_several_unsupported_arguments_are_one_error():
     with pytest.raises(NotSupportedError, match="2 problems"):
         make(fsdp="full_shard", use_liger_kernel=True)
 
@@ -225,13 +225,13 @@ def test_a_refusal_is_also_the_error_that_transformers_raises():
         ("ACCELERATE_MIXED_PRECISION", "fp8"),
     ],
 )
-def test_what_the_launcher_asks_for_is_not_ignored(monkeypatch, variable, value):
+def test_unsupported_launcher_settings_are_refused(monkeypatch, variable, value):
     monkeypatch.setenv(variable, value)
     with pytest.raises(NotSupportedError, match=variable):
         make()
 
 
-def test_what_the_launcher_says_by_default_is_taken(monkeypatch):
+def test_default_launcher_settings_are_accepted(monkeypatch):
     for variable, value in {"USE_FSDP": "false", "DYNAMO_BACKEND": "no", "MIXED_PRECISION": "no"}.items():
         monkeypatch.setenv(f"ACCELERATE_{variable}", value)
     assert make().mixed_precision == "no"

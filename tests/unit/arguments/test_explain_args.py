@@ -27,7 +27,7 @@ def test_every_argument_is_there_once_with_what_it_changes():
     assert all(setting.changes and setting.subject for setting in settings)
 
 
-def test_given_default_and_derived_are_told_apart():
+def test_origins_of_given_default_and_derived_values():
     args = make(eval_strategy="steps", logging_steps=7, load_best_model_at_end=True)
     found = origins(args)
     assert found["logging_steps"] == found["output_dir"] == found["eval_strategy"] == "given"
@@ -51,7 +51,7 @@ def test_a_derived_value_follows_what_it_was_derived_from():
     assert origins(make(metric_for_best_model="accuracy", greater_is_better=False))["greater_is_better"] == "given"
 
 
-def test_what_is_set_later_is_told_so_before_and_after_it_is_checked():
+def test_origin_of_a_value_that_is_set_later():
     args = make()
     args.learning_rate = 1e-3
     assert origins(args)["learning_rate"].startswith("changed")
@@ -60,7 +60,7 @@ def test_what_is_set_later_is_told_so_before_and_after_it_is_checked():
     assert origins(args.set_training(batch_size=32))["per_device_train_batch_size"].startswith("changed")
 
 
-def test_a_change_that_is_refused_leaves_no_trace():
+def test_a_refused_change_is_undone():
     args = make()
     with pytest.raises(ConfigError):
         args.set_training(learning_rate=-1)
@@ -81,7 +81,7 @@ def test_the_text(capsys, monkeypatch):
     )
 
 
-def test_all_of_it_prints(capsys):
+def test_all_arguments_can_be_printed(capsys):
     make().explain()
     text = capsys.readouterr().out
     assert all(f"  {field.name} = " in text for field in dataclasses.fields(make()))
@@ -107,7 +107,7 @@ def test_arguments_of_a_subclass_stand_under_its_own_words(capsys):
 
 
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda args: pickle.loads(pickle.dumps(args))])
-def test_copies_know_it_too(again):
+def test_copies_keep_origins(again):
     args = again(make(eval_strategy="epoch"))
     assert args == make(eval_strategy="epoch")
     assert origins(args)["do_eval"].startswith("derived")

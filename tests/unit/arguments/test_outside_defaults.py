@@ -18,7 +18,7 @@ def make(**arguments) -> TrainingArguments:
     return TrainingArguments(**{"output_dir": "out", "use_cpu": True, **arguments})
 
 
-def test_a_default_from_outside_is_used_and_said(monkeypatch, capfd):
+def test_an_environment_default_is_used_and_noted(monkeypatch, capfd):
     monkeypatch.setenv("OSTINATO_DEFAULTS", "isolate_rng=false, nonfinite_patience=3")
     args = make()
     assert (args.isolate_rng, args.nonfinite_patience) == (False, 3)
@@ -34,14 +34,14 @@ def test_the_layout_of_checkpoints_can_be_set(monkeypatch):
         make()
 
 
-def test_what_the_script_says_wins(monkeypatch, capfd):
+def test_given_values_override_the_environment(monkeypatch, capfd):
     monkeypatch.setenv("OSTINATO_DEFAULTS", "isolate_rng=false")
     assert make(isolate_rng=True).isolate_rng is True
     assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("text", ["", ",", "  "])
-def test_nothing_is_nothing(monkeypatch, text):
+def test_an_empty_variable_sets_no_defaults(monkeypatch, text):
     monkeypatch.setenv("OSTINATO_DEFAULTS", text)
     assert make() == make(isolate_rng=True)
 
@@ -70,7 +70,7 @@ def test_a_wrong_name_or_value_is_an_error(monkeypatch, text, words):
         make()
 
 
-def test_it_is_told_together_with_everything_else_that_is_wrong(monkeypatch):
+def test_environment_problems_are_reported_with_all_others(monkeypatch):
     monkeypatch.setenv("OSTINATO_DEFAULTS", "isolate_rgn=false")
     with pytest.raises(ConfigError) as refusal:
         make(learnig_rate=1.0, bf16=True, fp16=True, use_ipex=True)

@@ -196,7 +196,7 @@ def test_a_wrong_choice_is_answered_with_the_nearest(capsys):
     assert "did you mean cosine?" in refused(capsys, cls, "--the_field", "cosin")
 
 
-def test_the_pieces_scripts_import_by_name():
+def test_public_names():
     assert [string_to_bool(word) for word in ("Yes", "t", "1", True)] == [True] * 4
     assert [string_to_bool(word) for word in ("NO", "f", "0", False)] == [False] * 4
     with pytest.raises(argparse.ArgumentTypeError):
@@ -348,7 +348,7 @@ def test_a_namespace_has_every_default():
     assert vars(HfArgumentParser(Recorder).parse_known_args(["--name", "m"])[0])["name"] == "m"
 
 
-def test_set_defaults_count_as_asked_for_but_give_way():
+def test_set_defaults_are_overridden_by_given_values():
     parser = HfArgumentParser(Recorder)
     parser.set_defaults(name="m", numbers=[2], other=1)
     assert vars(parser.parse_args([]))["name"] == "m"
@@ -437,7 +437,7 @@ def test_parse_args_exits_with_the_nearest_option(capsys):
         HfArgumentParser(with_field(int, 1), exit_on_error=False).parse_args(["--the-feild=2"])
 
 
-def test_a_message_is_not_buried_under_a_hundred_options(capsys):
+def test_an_error_does_not_print_the_usage(capsys):
     error = refused(capsys, TrainingArguments, "--learning_rate", "fast")
     assert "argument --learning_rate/--learning-rate: invalid float value: 'fast'" in error
     assert len(error.splitlines()) == 2
@@ -538,7 +538,7 @@ def test_unknown_keys_are_an_error_with_the_nearest_field():
     assert caught.value.fix == "did you mean the_field for the-field?"
 
 
-def test_extra_keys_may_be_allowed_but_a_likely_slip_is_mentioned(capsys):
+def test_allowed_extra_keys_are_noted_if_a_field_is_similar(capsys):
     parser = HfArgumentParser(Filed)
     assert parser.parse_dict({"zzz": 2}, allow_extra_keys=True) == (Filed(),)
     assert capsys.readouterr().err == ""
@@ -547,7 +547,7 @@ def test_extra_keys_may_be_allowed_but_a_likely_slip_is_mentioned(capsys):
 
 
 @pytest.mark.parametrize("content", [[1], "text", None])
-def test_a_dict_that_is_none(content):
+def test_something_that_is_not_a_dict(content):
     with pytest.raises(ConfigError, match="the dict holds a"):
         HfArgumentParser(Filed).parse_dict(content)
 
@@ -773,7 +773,7 @@ def test_help_of_training_arguments_goes_by_subject(capsys):
     assert "evaluation_strategy" not in text
 
 
-def test_any_formatter_may_be_asked_for():
+def test_another_help_formatter():
     parser = HfArgumentParser(Second, formatter_class=argparse.RawTextHelpFormatter)
     assert "50% of" not in parser.format_help()
     assert "(default: 0.25)" in parser.format_help()
@@ -845,7 +845,7 @@ def script_main() -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("form", ["words", "json", "yaml"])
-def test_the_usual_three_are_read_from_everywhere(form, tmp_path, monkeypatch):
+def test_three_dataclasses_from_every_source(form, tmp_path, monkeypatch):
     words = COMMAND_LINE.split()
     if form == "json":
         (tmp_path / "a.json").write_text(json.dumps(SETTINGS))

@@ -34,7 +34,7 @@ def test_the_nearest_name_is_suggested():
         ("xyzzy", None),
     ],
 )
-def test_names_that_people_try(name, nearest):
+def test_names_of_other_libraries(name, nearest):
     with pytest.raises(TypeError, match=name) as refusal:
         TrainingArguments("out", use_cpu=True, **{name: 1})
     if nearest is not None:
@@ -47,7 +47,7 @@ def test_a_secret_in_a_misspelt_argument_is_not_shown():
     assert "sk_very" not in str(refusal.value)
 
 
-def test_a_subclass_speaks_under_its_own_name():
+def test_errors_name_the_subclass():
     @dataclasses.dataclass
     class MyArguments(TrainingArguments):
         temperature: float = 1.0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ostinato import TrainingArguments
-from ostinato.arguments.verification import verification_arguments
+from ostinato.arguments.verification import build_verification_arguments
 
 
 @pytest.mark.parametrize(
@@ -17,12 +17,12 @@ from ostinato.arguments.verification import verification_arguments
 )
 def test_a_run_is_made_longer_and_never_shorter(max_steps: int, longest: int, expected: int) -> None:
     args = TrainingArguments("out", max_steps=max_steps, use_cpu=True)
-    assert verification_arguments(args, Path("elsewhere"), 3, longest).max_steps == expected
+    assert build_verification_arguments(args, Path("elsewhere"), 3, longest).max_steps == expected
 
 
-def test_it_saves_once_elsewhere_and_the_original_stays() -> None:
+def test_verification_saves_once_in_another_directory() -> None:
     args = TrainingArguments("out", save_strategy="no", rehearse=True, use_cpu=True)
-    changed = verification_arguments(args, Path("elsewhere"), 3, 6)
+    changed = build_verification_arguments(args, Path("elsewhere"), 3, 6)
     assert (changed.output_dir, changed.save_strategy, changed.save_steps) == ("elsewhere", "steps", 3)
     assert (args.output_dir, args.save_strategy, args.rehearse) == ("out", "no", True)
     args.validate()  # its record of changes is its own

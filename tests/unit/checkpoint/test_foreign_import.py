@@ -39,7 +39,7 @@ from ostinato.checkpoint.transformers.read import (
 from ostinato.checkpoint.transformers.unpickle import read_torch_file
 from ostinato.core.errors import CheckpointError
 from ostinato.core.notices import forget_notices
-from ostinato.core.random import RandomState, undisturbed
+from ostinato.core.random import RandomState, preserve_rng
 
 FILES = ("optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state.pth", "pytorch_model.bin")
 
@@ -158,7 +158,7 @@ def contents(directory: Path) -> dict[str, str]:
 @pytest.fixture(autouse=True)
 def seeded() -> Iterator[None]:
     forget_notices()
-    with undisturbed():
+    with preserve_rng():
         random.seed(1)
         np.random.seed(2)
         yield

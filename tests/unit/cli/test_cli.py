@@ -64,7 +64,7 @@ def test_as_a_module() -> None:
     assert "did you mean 'plan'?" in done.stderr
 
 
-def test_a_reader_that_has_gone_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_pipe_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def talks(options: object) -> int:
         print("a line that nobody reads")
         return 1

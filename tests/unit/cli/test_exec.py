@@ -106,7 +106,7 @@ def test_other_defaults(house: Path) -> None:
     assert ended.stdout.endswith("False\n"), ended.stderr
 
 
-def test_the_journey_in_place_of_training(house: Path) -> None:
+def test_explain_instead_of_training(house: Path) -> None:
     ended = execute(house, "--explain", "training.py")
     assert ended.stdout.startswith("One batch of the training set through Net"), ended.stderr
     assert "trained" not in ended.stdout + ended.stderr
@@ -123,7 +123,7 @@ def test_two_processes(house: Path) -> None:
 # ---- in this process: what ends before a script starts --------------------------------------------------------------
 
 
-def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["exec", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "transformers"
@@ -133,7 +133,7 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "which script?"),
+        ([], "no script is named"),
         (["nothing.py"], "there is no script 'nothing.py'"),
         (["."], "why: it is a directory"),
         (["--set", "isolate_rg=false", __file__], "did you mean 'isolate_rng'?"),

@@ -37,7 +37,7 @@ def test_one_of_several_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"hello\n", b"\xff\xfe\x00" * 100, b"{}\n[]\n"])
-def test_what_is_no_journal(tmp_path: Path, capsys: Any, content: bytes | None) -> None:
+def test_a_missing_journal(tmp_path: Path, capsys: Any, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "events.jsonl").write_bytes(content)
     assert main(["report", str(tmp_path)]) == 2
@@ -45,13 +45,13 @@ def test_what_is_no_journal(tmp_path: Path, capsys: Any, content: bytes | None) 
     assert said.out == "" and "journal" in said.err and "fix:" in said.err and "Traceback" not in said.err
 
 
-def test_a_place_that_takes_no_page(tmp_path: Path, capsys: Any) -> None:
+def test_a_page_that_cannot_be_written(tmp_path: Path, capsys: Any) -> None:
     whole_run(tmp_path, until=20)
     assert main(["report", str(tmp_path), "--out", str(tmp_path / "no" / "page.html")]) == 1
     assert "could not be written" in capsys.readouterr().err
 
 
-def test_too_many(tmp_path: Path, capsys: Any) -> None:
+def test_too_many_runs(tmp_path: Path, capsys: Any) -> None:
     assert main(["report", *[str(tmp_path)] * 9]) == 2
     assert "at most 8" in capsys.readouterr().err
 

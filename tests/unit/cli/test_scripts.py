@@ -74,7 +74,7 @@ def test_markdown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("start", ["train()", "evaluate()", "predict(rows)"])
-def test_whatever_starts_first(start: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_method_that_starts_a_trainer(start: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", write(tmp_path, f"make(eval_dataset=rows).{start}\nraise SystemExit(7)")]) == 0
     assert "through Net" in capsys.readouterr().out
 
@@ -111,7 +111,7 @@ def test_a_mistake_makes_the_command_fail(tmp_path: Path, capsys: pytest.Capture
     assert "rename 'target' to 'labels'" in capsys.readouterr().out
 
 
-def test_the_trainer_is_as_it_was(tmp_path: Path) -> None:
+def test_the_trainer_class_is_restored(tmp_path: Path) -> None:
     before = {name: vars(ostinato.Trainer)[name] for name in ("train", "evaluate", "predict")}
     main(["explain", write(tmp_path, "make().train()")])
     main(["explain", write(tmp_path, "1 / 0")])
@@ -123,7 +123,7 @@ def test_the_trainer_is_as_it_was(tmp_path: Path) -> None:
 
 def test_a_script_without_a_trainer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", write(tmp_path, "make()")]) == 3
-    assert "ended before any ostinato Trainer was asked to train" in capsys.readouterr().err
+    assert "ended before an ostinato Trainer started to train" in capsys.readouterr().err
 
 
 def test_a_script_that_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

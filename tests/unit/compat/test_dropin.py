@@ -125,7 +125,7 @@ def test_all_names_at_once(script) -> None:
     assert out == ["trainer_utils runs", "ostinato.core.choices 1", "True"]
 
 
-def test_a_name_that_is_gone_is_answered(script) -> None:
+def test_a_removed_name_is_noted(script) -> None:
     out, said = script("""
         import ostinato.dropin
         for line in ("from transformers import AdamW", "from transformers.optimization import AdamW"):
@@ -137,8 +137,8 @@ def test_a_name_that_is_gone_is_answered(script) -> None:
         print(hasattr(optimization, "AdamW"), hasattr(optimization, "nothing"))
         """)
     assert out == ["True", "True", "False False"]
-    assert "transformers.AdamW does not exist any more: use torch.optim.AdamW" in said
-    assert "transformers.optimization.AdamW does not exist any more" in said
+    assert "transformers.AdamW no longer exists: use torch.optim.AdamW" in said
+    assert "transformers.optimization.AdamW no longer exists" in said
 
 
 def test_a_module_that_cannot_be_loaded_says_so_every_time_but_has_our_names(script) -> None:
@@ -155,7 +155,7 @@ def test_a_module_that_cannot_be_loaded_says_so_every_time_but_has_our_names(scr
     assert out == ["ostinato.core.choices", "cannot be loaded", "cannot be loaded"]
 
 
-def test_late(script) -> None:
+def test_install_after_transformers_was_imported(script) -> None:
     out, said = script("""
         import transformers
         from transformers import IntervalStrategy, SaveStrategy as Saves
@@ -176,10 +176,10 @@ def test_late(script) -> None:
         "ostinato.core.choices True",
         "True",
     ]
-    assert "__main__.Mine: made from transformers' classes before ostinato.dropin was imported" in said
+    assert "__main__.Mine: defined before ostinato.dropin was imported" in said
 
 
-def test_taken_away_and_put_in_place_again(script) -> None:
+def test_remove_and_install_again(script) -> None:
     out, said = script("""
         import ostinato.dropin as dropin
         import transformers

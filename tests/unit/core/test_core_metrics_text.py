@@ -78,4 +78,4 @@ def test_damaged_results_are_written_anew(tmp_path: Path, capsys: pytest.Capture
     metrics_text.write_metrics(tmp_path, "eval", {"eval_loss": 0.5}, combined=True)
     metrics_text.write_metrics(tmp_path, "train", {"train_loss": 1.5}, combined=True)
     assert json.loads(path.read_text()) == {"eval_loss": 0.5, "train_loss": 1.5}
-    assert capsys.readouterr().err.count("all_results.json holds no results that could be read") == 1
+    assert capsys.readouterr().err.count("all_results.json holds no readable results") == 1

@@ -15,7 +15,7 @@ def fresh() -> None:
     notices.forget_notices()
 
 
-def test_goes_to_the_stderr_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notices_go_to_the_present_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = io.StringIO(), io.StringIO()
     monkeypatch.setattr(sys, "stderr", first)
     notices.note("one")
@@ -40,7 +40,7 @@ def test_key_groups_wordings(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "ostinato: skipped 3 rows\n"
 
 
-def test_forgetting_lets_it_speak_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_forgotten_notices_are_shown_again(capsys: pytest.CaptureFixture[str]) -> None:
     notices.note_once("again")
     notices.forget_notices()
     notices.note_once("again")
@@ -53,7 +53,9 @@ def test_note_repeats(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.count("hello") == 2
 
 
-def test_only_the_main_process_speaks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_the_main_process_shows_notices(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """RANK is read at the time of speaking; errors are heard from everybody."""
     monkeypatch.setenv("RANK", "1")
     notices.note("note")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ostinato.core.random import RandomState, set_seed, undisturbed
+from ostinato.core.random import RandomState, preserve_rng, set_seed
 from tests.support.apis import guest, load_library
 
 
@@ -24,27 +24,27 @@ def streams_put_back():
     state.restore()
 
 
-def test_undisturbed() -> None:
+def test_preserve_rng() -> None:
     set_seed(3)
     expected = draw()
     set_seed(3)
-    with undisturbed():
+    with preserve_rng():
         draw()
         set_seed(99)
     assert draw() == expected
 
 
-def test_undisturbed_when_something_raises() -> None:
+def test_preserve_rng_after_an_error() -> None:
     set_seed(3)
     expected = draw()
     set_seed(3)
-    with pytest.raises(KeyError), undisturbed():
+    with pytest.raises(KeyError), preserve_rng():
         draw()
         raise KeyError
     assert draw() == expected
 
 
-def test_undisturbed_keeps_half_used_pairs() -> None:
+def test_preserve_rng_keeps_half_used_pairs() -> None:
     """A normal draw makes two numbers and keeps one; the one that waits belongs to the stream as well."""
     set_seed(3)
     random.gauss(0, 1)
@@ -53,7 +53,7 @@ def test_undisturbed_keeps_half_used_pairs() -> None:
     set_seed(3)
     random.gauss(0, 1)
     np.random.randn()
-    with undisturbed():
+    with preserve_rng():
         draw()
     assert draw() == expected
 
@@ -62,7 +62,7 @@ def test_inside_goes_on_from_outside() -> None:
     set_seed(3)
     expected = draw()
     set_seed(3)
-    with undisturbed():
+    with preserve_rng():
         assert draw() == expected
 
 

@@ -107,7 +107,7 @@ def test_from_state() -> None:
     assert (again.start, again.count) == (2, 9)
 
 
-def test_exportable_without_a_state_is_told() -> None:
+def test_exportable_without_a_state_raises() -> None:
     class Forgot(ExportableState):
         pass
 

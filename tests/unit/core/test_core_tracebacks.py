@@ -10,7 +10,7 @@ from types import CodeType
 import pytest
 
 from ostinato.core import tracebacks
-from ostinato.core.tracebacks import ShortTraceback, frames_of, is_ours, shorten
+from ostinato.core.tracebacks import ShortTraceback, is_ours, list_frames, shorten_traceback
 
 OURS = str(Path(tracebacks.__file__).parents[1] / "somewhere.py")
 THEIRS = "/home/somebody/script.py"
@@ -51,34 +51,34 @@ def names_after(call, *, within=ShortTraceback) -> list[str]:
     return [entry.name for entry in traceback.extract_tb(caught.value.__traceback__)[1:-1]]
 
 
-def test_the_middle_goes() -> None:
+def test_middle_frames_are_removed() -> None:
     call = chain(*ours(*"abcdefghij"), *theirs("forward"))
     assert names_after(call) == ["a", "b", "c", "h", "i", "j", "forward"]
 
 
 @pytest.mark.parametrize("count", [1, 5, 6])
-def test_six_may_stay(count: int) -> None:
+def test_six_frames_are_kept(count: int) -> None:
     names = list("abcdef")[:count]
     assert names_after(chain(*ours(*names), *theirs("forward"))) == [*names, "forward"]
 
 
-def test_the_users_frames_all_stay() -> None:
+def test_user_frames_are_kept() -> None:
     call = chain(*theirs("main"), *ours(*"abcd"), *theirs("override"), *ours(*"efgh"), *theirs("forward", "layer"))
     assert names_after(call) == ["main", "a", "b", "c", "override", "f", "g", "h", "forward", "layer"]
 
 
-def test_what_python_and_torch_put_in_between_goes_too() -> None:
+def test_frames_of_contextlib_and_torch_in_between_are_removed() -> None:
     torch_loader = ("/x/torch/utils/data/dataloader.py", "fetch")
     call = chain(*ours(*"abcd"), (contextlib.__file__, "inner"), *ours("e"), torch_loader, *ours(*"fgh"))
     assert names_after(call) == ["a", "b", "c", "f", "g", "h"]
 
 
-def test_at_the_ends_they_stay() -> None:
+def test_frames_at_the_ends_are_kept() -> None:
     call = chain(*ours(*"ab"), (contextlib.__file__, "inner"), *ours(*"cdefgh"), *theirs("x"))
     assert names_after(call) == ["a", "b", "inner", "c", "f", "g", "h", "x"]
 
 
-def test_all_of_them_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_tracebacks_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OSTINATO_FULL_TRACEBACK", "1")
     assert names_after(chain(*ours(*"abcdefghij"))) == list("abcdefghij")
     monkeypatch.setenv("OSTINATO_FULL_TRACEBACK", "0")
@@ -99,7 +99,7 @@ def test_nested() -> None:
     assert names_after(call) == ["a", "b", "c", "evaluate", "r", "s", "t", "metric"]
 
 
-def test_the_same_exception_goes_on() -> None:
+def test_the_same_exception_is_raised() -> None:
     error = ValueError("mine")
     with pytest.raises(ValueError) as caught, ShortTraceback():
         chain(*ours(*"abcdefgh"), error=error)()
@@ -107,7 +107,7 @@ def test_the_same_exception_goes_on() -> None:
     assert caught.value.__context__ is None
 
 
-def test_what_it_came_from_is_shortened_as_well() -> None:
+def test_causes_are_shortened() -> None:
     def translate() -> None:
         try:
             chain(*ours(*"abcdefghij"))()
@@ -124,7 +124,7 @@ def test_what_it_came_from_is_shortened_as_well() -> None:
 def test_errors_that_refer_to_one_another() -> None:
     one, other = ValueError(), KeyError()
     one.__context__, other.__context__ = other, one
-    shorten(one)
+    shorten_traceback(one)
 
 
 def test_without_an_error_nothing_happens() -> None:
@@ -135,4 +135,4 @@ def test_without_an_error_nothing_happens() -> None:
 def test_is_ours() -> None:
     with pytest.raises(ValueError) as caught:
         chain(*ours("a"), *theirs("b"))()
-    assert [is_ours(entry) for entry in frames_of(caught.value)] == [False, True, False, False]
+    assert [is_ours(entry) for entry in list_frames(caught.value)] == [False, True, False, False]

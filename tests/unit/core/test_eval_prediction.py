@@ -29,7 +29,7 @@ def test_outputs_by_name_and_by_place() -> None:
     assert prediction.outputs["hidden"] is prediction.outputs[0] is hidden
     assert prediction.logits is logits
     assert prediction.labels is prediction.label_ids
-    with pytest.raises(KeyError, match="called 'hidden', 'logits'"):
+    with pytest.raises(KeyError, match="kept are 'hidden', 'logits'"):
         prediction.outputs["hidden_states"]
 
 
@@ -48,7 +48,7 @@ def test_names_of_other_outputs_are_not_used() -> None:
     assert list(prediction.outputs) == ["logits"]
 
 
-def test_unpacks_as_ever_whatever_else_it_knows() -> None:
+def test_unpacks_into_predictions_and_labels() -> None:
     predictions, labels = EvalPrediction(1, 2, output_names=("a",), shifts_labels=True, processing_class=Words())
     assert (predictions, labels) == (1, 2)
 
@@ -138,7 +138,7 @@ def test_batches_that_stayed_apart() -> None:
     assert [part.shape for part in prediction.logits] == [part.shape for part in logits]
 
 
-def test_nothing_is_left() -> None:
+def test_all_labels_ignored() -> None:
     guess, truth = both(np.zeros((0, 4, 5)), np.zeros((0, 4), dtype=int), shifts_labels=True)
     assert guess.shape == (0, 5)
     assert truth.shape == (0,)
@@ -164,12 +164,12 @@ def test_an_array_in_a_file_is_not_read_into_memory(tmp_path) -> None:
     assert len(InFile.picked) == 1
 
 
-def test_pairs_that_do_not_exist() -> None:
+def test_shapes_that_cannot_be_paired() -> None:
     with pytest.raises(MetricError, match=r"predictions \(2, 5, 3\) cannot be paired with labels \(2, 4\)"):
         EvalPrediction(np.zeros((2, 5, 3)), np.zeros((2, 4), dtype=int)).aligned()
     with pytest.raises(MetricError, match="here are 2"):
         EvalPrediction((np.zeros(2), np.zeros(2)), (np.zeros(2), np.zeros(2))).aligned()
-    with pytest.raises(MetricError, match="here are none"):
+    with pytest.raises(MetricError, match="there are no labels"):
         EvalPrediction(np.zeros(2), ()).aligned()
 
 
@@ -206,7 +206,7 @@ def test_text_of_logits(kind, block: int, monkeypatch: pytest.MonkeyPatch) -> No
     assert prediction.pred_text == ["w7 w8", "w9"]
 
 
-def test_no_text() -> None:
+def test_arrays_that_are_not_text() -> None:
     with pytest.raises(MetricError, match="pass processing_class=tokenizer"):
         EvalPrediction(np.zeros((1, 2), dtype=int), np.zeros((1, 2), dtype=int)).pred_text  # noqa: B018
     with pytest.raises(MetricError, match=r"are not text: an array of shape \(3, 2\)"):

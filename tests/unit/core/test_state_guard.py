@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from ostinato.core.state_guard import can_be_put_back, unchanged
+from ostinato.core.state_guard import can_restore, preserve_objects
 
 HISTORY: list[int] = []
 COUNT = 0
@@ -27,7 +27,7 @@ def test_variables_of_a_closure() -> None:
         best["score"] = 1.0
         return count
 
-    with unchanged(metric):
+    with preserve_objects(metric):
         metric(1)
         metric(2)
     assert (count, seen, best) == (0, [], {"score": 0.0})
@@ -40,7 +40,7 @@ def test_global_variables() -> None:
         COUNT += 1
         HISTORY.append(COUNT)
 
-    with unchanged(metric):
+    with preserve_objects(metric):
         metric()
     assert COUNT == 0
     assert HISTORY == []
@@ -51,7 +51,7 @@ def test_default_arguments() -> None:
         calls.append(value)
         return len(calls)
 
-    with unchanged(metric):
+    with preserve_objects(metric):
         metric(1)
     assert metric(2) == 1
 
@@ -76,7 +76,7 @@ class Metric:
 def test_objects_that_can_be_called(wrap) -> None:
     metric, other = Metric(), Metric()
     call = wrap(metric)
-    with unchanged(call):
+    with preserve_objects(call):
         call()
         call()
     assert vars(metric).keys() == vars(other).keys()
@@ -98,7 +98,7 @@ def test_generators(generator, draw) -> None:
     def collate():
         return draw(generator)
 
-    with unchanged(collate):
+    with preserve_objects(collate):
         drawn = collate()
     assert collate() == drawn
 
@@ -107,17 +107,17 @@ def test_generators(generator, draw) -> None:
 def test_iterators(values) -> None:
     left = iter(values)
     next(left)
-    with unchanged(lambda: left):
+    with preserve_objects(lambda: left):
         next(left)
     assert list(left) == list(values)[1:]
 
 
-def test_what_can_only_go_on(tmp_path) -> None:
+def test_generators_cannot_be_restored(tmp_path) -> None:
     numbers = (number for number in range(3))
     with open(tmp_path / "log", "w") as file:
-        assert not can_be_put_back(lambda: file)
-    assert not can_be_put_back(lambda: numbers)
-    assert can_be_put_back(lambda: HISTORY, Metric(), None)
+        assert not can_restore(lambda: file)
+    assert not can_restore(lambda: numbers)
+    assert can_restore(lambda: HISTORY, Metric(), None)
 
 
 def test_tensors_that_are_added_to() -> None:
@@ -126,46 +126,46 @@ def test_tensors_that_are_added_to() -> None:
     def metric():
         total.add_(1)
 
-    with unchanged(metric):
+    with preserve_objects(metric):
         metric()
     assert total.tolist() == [0, 0, 0]
 
 
 def test_a_model_is_left_alone() -> None:
     model = nn.Linear(2, 2)
-    with unchanged(lambda: model):
+    with preserve_objects(lambda: model):
         model.extra = 3
     assert model.extra == 3
 
 
-def test_what_has_not_changed_is_not_touched() -> None:
+def test_unchanged_objects_are_not_written() -> None:
     class Watched(dict):
         def clear(self):
             raise AssertionError("touched")
 
     watched = Watched(a=1)
-    with unchanged(lambda: watched):
+    with preserve_objects(lambda: watched):
         pass
     assert watched == {"a": 1}
 
 
-def test_put_back_after_an_error() -> None:
+def test_restored_after_an_error() -> None:
     seen = []
 
     def metric():
         seen.append(1)
         raise ValueError
 
-    with pytest.raises(ValueError), unchanged(metric):
+    with pytest.raises(ValueError), preserve_objects(metric):
         metric()
     assert seen == []
 
 
-def test_circles_and_large_things() -> None:
+def test_cycles_and_large_containers() -> None:
     circle: list = []
     circle.append(circle)
     large = [{"x": i} for i in range(5_000)]
-    with unchanged(lambda: (circle, large)):
+    with preserve_objects(lambda: (circle, large)):
         circle.append(2)
         large.pop()
     assert circle == [circle]

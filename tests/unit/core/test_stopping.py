@@ -18,7 +18,7 @@ def send(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
-def test_the_first_signal_is_noted(number: signal.Signals) -> None:
+def test_the_first_signal_is_recorded(number: signal.Signals) -> None:
     before = [signal.getsignal(one) for one in SIGNALS]
     with StopSignals() as stop:
         assert stop.received is None
@@ -29,7 +29,7 @@ def test_the_first_signal_is_noted(number: signal.Signals) -> None:
     assert [signal.getsignal(one) for one in SIGNALS] == before
 
 
-def test_a_second_ctrl_c_leaves_at_once() -> None:
+def test_a_second_ctrl_c_raises_immediately() -> None:
     with pytest.raises(KeyboardInterrupt), StopSignals() as stop:
         send(signal.SIGTERM)
         send(signal.SIGINT)
@@ -49,24 +49,24 @@ def test_the_exit_code_says_which_signal(number: signal.Signals, code: int) -> N
     with StopSignals() as stop:
         send(number)
     with pytest.raises(SystemExit) as left:
-        stop.leave()
+        stop.end_program()
     assert left.value.code == code
 
 
-def test_ctrl_c_leaves_as_ever() -> None:
+def test_ctrl_c_raises_keyboard_interrupt() -> None:
     with StopSignals() as stop:
         send(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        stop.leave()
+        stop.end_program()
 
 
-def test_without_a_signal_nobody_leaves() -> None:
+def test_without_a_signal_the_program_continues() -> None:
     with StopSignals() as stop:
         pass
-    stop.leave()
+    stop.end_program()
 
 
-def test_what_is_ignored_stays_ignored() -> None:
+def test_ignored_signals_stay_ignored() -> None:
     before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     try:
         with StopSignals() as stop:
@@ -86,7 +86,7 @@ def test_a_handler_of_the_users_is_called_when_all_is_saved() -> None:
             send(signal.SIGUSR1)
             assert heard == []
         with pytest.raises(SystemExit):
-            stop.leave()
+            stop.end_program()
         assert heard == [signal.SIGUSR1]
     finally:
         signal.signal(signal.SIGUSR1, before)

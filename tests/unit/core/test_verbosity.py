@@ -68,7 +68,7 @@ def test_log_level_of_another_process(given, heard, capfd, monkeypatch):
     assert len(capfd.readouterr().err.splitlines()) == heard
 
 
-def test_another_handler_hears_it_in_place_of_standard_error(capfd):
+def test_another_handler_replaces_standard_error(capfd):
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     ostinato.logging.disable_default_handler()
@@ -107,7 +107,7 @@ def test_get_logger():
 @pytest.mark.parametrize(
     ("word", "level"), [("error", logging.ERROR), ("DEBUG", logging.DEBUG), ("loud", logging.INFO)]
 )
-def test_the_environment_sets_where_it_starts(word, level):
+def test_the_environment_sets_the_initial_level(word, level):
     code = "import ostinato; print(ostinato.logging.get_verbosity())"
     environment = {**os.environ, "OSTINATO_VERBOSITY": word}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)

@@ -12,7 +12,7 @@ from ostinato.data.columns import ColumnChoice
 from ostinato.diagnostics import describe_values
 from ostinato.diagnostics.batch_lint import lint_batch, lint_loss
 from ostinato.diagnostics.context import FailureContext
-from ostinato.diagnostics.example_row import Reader, describe_row
+from ostinato.diagnostics.example_row import RowDecoder, describe_row
 from tests.support import tiny
 from tests.support.apis import load_library
 
@@ -27,18 +27,18 @@ load_library("transformers")
     [
         ([1, 2], "int"),
         ([1, 2.5], "int or float"),
-        ([None, "a"], "nothing or text"),
+        ([None, "a"], "None or text"),
         ([[1], [1, 2, 3]], "list of 1 to 3 int"),
         ([[[1, 2]], [[3, 4]]], "list of 1 list of 2 int"),
         ([["a", "b"]], "list of 2 text"),
-        ([[]], "list of 0 things"),
-        ([torch.ones(2, 3), torch.ones(2, 4)], "shapes that differ, float32"),
+        ([[]], "list of 0 items"),
+        ([torch.ones(2, 3), torch.ones(2, 4)], "varying shapes, float32"),
         ([np.zeros(3, dtype=np.int64)], "(3,) int64"),
         ([], "unknown"),
     ],
 )
-def test_types_in_words(values: list[Any], words: str) -> None:
-    assert describe_values.in_words(values) == words
+def test_describe_type(values: list[Any], words: str) -> None:
+    assert describe_values.describe_type(values) == words
 
 
 def test_why_a_column_is_kept() -> None:
@@ -47,13 +47,13 @@ def test_why_a_column_is_kept() -> None:
     told = {one.name: one.why for one in describe_values.describe_columns(rows, choice, ["x", "labels"])}
     assert told == {
         "x": "forward takes it",
-        "label": "the collator makes labels of it",
+        "label": "the collator renames it to labels",
         "mine": "label_names has it",
         "gone": "forward does not take it",
     }
 
 
-def test_a_batch() -> None:
+def test_describe_batch() -> None:
     batch = {
         "input_ids": torch.ones(2, 3, dtype=torch.long),
         "attention_mask": torch.tensor([[1, 1, 1], [1, 0, 0]]),
@@ -80,7 +80,7 @@ def test_a_batch() -> None:
         (torch.zeros(0), ""),
     ],
 )
-def test_numbers_of_labels(labels: torch.Tensor, note: str) -> None:
+def test_range_of_labels(labels: torch.Tensor, note: str) -> None:
     assert describe_values.describe_value("labels", labels, is_label=True).note == note
 
 
@@ -101,7 +101,7 @@ class Words:
 
 def test_a_row_of_classes() -> None:
     inputs = {"input_ids": torch.tensor([[5, 6, 0]]), "attention_mask": torch.tensor([[1, 1, 0]])}
-    reader = Reader(tokenizer=Words(), class_names={0: "no", 1: "yes"})
+    reader = RowDecoder(tokenizer=Words(), class_names={0: "no", 1: "yes"})
     assert describe_row(inputs, np.array([[0.0, 1.0]]), np.array([0]), reader) == (
         ("input", "'w5 w6'"),
         ("label", "0 (no)"),
@@ -112,19 +112,19 @@ def test_a_row_of_classes() -> None:
 def test_a_row_of_next_tokens() -> None:
     logits = np.zeros((1, 3, 9))
     logits[0, 0, 4] = logits[0, 1, 7] = logits[0, 2, 8] = 1
-    told = describe_row({}, (logits, "state"), np.array([[-100, 6, 7]]), Reader(tokenizer=Words(), shifts=True))
+    told = describe_row({}, (logits, "state"), np.array([[-100, 6, 7]]), RowDecoder(tokenizer=Words(), shifts=True))
     assert told == (("label", "'w6 w7'"), ("prediction", "'w4 w7'"))
 
 
 def test_a_row_of_tags() -> None:
     logits = np.eye(2)[None, [1, 0, 1]]
-    reader = Reader(class_names={0: "O", 1: "B"}, classes=2, vocabulary=40)
+    reader = RowDecoder(class_names={0: "O", 1: "B"}, classes=2, vocabulary=40)
     told = describe_row({}, logits, np.array([[1, -100, 0]]), reader)
     assert told == (("label", "1 (B), 0 (O)"), ("prediction", "1 (B), 1 (B)"))
 
 
 def test_a_row_of_several_labels() -> None:
-    told = describe_row({}, np.array([[-1.0, 2.0, 3.0]]), np.array([[0.0, 0.0, 0.0]]), Reader(several=True))
+    told = describe_row({}, np.array([[-1.0, 2.0, 3.0]]), np.array([[0.0, 0.0, 0.0]]), RowDecoder(several=True))
     assert told == (("label", "none"), ("prediction", "1, 2"))
 
 
@@ -139,8 +139,8 @@ def test_a_row_of_several_labels() -> None:
         (np.zeros((1, 2, 4, 4)), np.zeros((1, 4, 4), dtype=int), (("label", "0, " * 12 + "..."),)),  # pictures
     ],
 )
-def test_other_rows(predictions: Any, labels: Any, told: Any) -> None:
-    assert describe_row({}, predictions, labels, Reader()) == told
+def test_rows_of_other_kinds(predictions: Any, labels: Any, told: Any) -> None:
+    assert describe_row({}, predictions, labels, RowDecoder()) == told
 
 
 def test_a_tokenizer_that_fails_leaves_numbers() -> None:
@@ -148,14 +148,14 @@ def test_a_tokenizer_that_fails_leaves_numbers() -> None:
         def decode(self, ids: list[int]) -> str:
             raise KeyError(ids[0])
 
-    told = describe_row({"input_ids": torch.tensor([[1, 2]])}, None, None, Reader(tokenizer=Broken()))
+    told = describe_row({"input_ids": torch.tensor([[1, 2]])}, None, None, RowDecoder(tokenizer=Broken()))
     assert told == (("input", "1, 2"),)
 
 
-# ---- doubts ---------------------------------------------------------------------------------------------------------
+# ---- warnings -------------------------------------------------------------------------------------------------------
 
 
-def doubts(batch: dict[str, Any], *, shifts: bool = True, model: Any = None) -> list[str]:
+def find_warnings(batch: dict[str, Any], *, shifts: bool = True, model: Any = None) -> list[str]:
     context = FailureContext(model or tiny.tied(), batch)
     return [found.what for found in lint_batch(context, shifts=shifts, tokenizer=None)]
 
@@ -165,42 +165,46 @@ NEXT = torch.cat([IDS[:, 1:], torch.full((2, 1), -100)], dim=1)
 
 
 def test_labels_shifted_twice() -> None:
-    assert doubts({"input_ids": IDS, "labels": NEXT}) == [
-        "the labels are shifted by one place already, and the model shifts them once more"
+    assert find_warnings({"input_ids": IDS, "labels": NEXT}) == [
+        "the labels are already shifted by one position, and the model shifts them again"
     ]
 
 
-def test_labels_that_are_right_raise_no_doubt() -> None:
-    assert doubts({"input_ids": IDS, "labels": IDS}) == []
-    assert doubts({"input_ids": IDS, "labels": NEXT}, shifts=False) == []  # a loss of one's own that does not shift
+def test_correct_labels_have_no_findings() -> None:
+    assert find_warnings({"input_ids": IDS, "labels": IDS}) == []
+    assert (
+        find_warnings({"input_ids": IDS, "labels": NEXT}, shifts=False) == []
+    )  # a loss of one's own that does not shift
     same = torch.full((2, 6), 7)  # shifted or not, who could tell
-    assert doubts({"input_ids": same, "labels": same}) == []
+    assert find_warnings({"input_ids": same, "labels": same}) == []
     few = torch.full_like(IDS, -100)
     few[0, 0] = IDS[0, 1]  # may be by chance
-    assert doubts({"input_ids": IDS, "labels": few}) == []
-    assert doubts({"x": torch.ones(2, 4), "labels": torch.tensor([0, 1])}) == []
+    assert find_warnings({"input_ids": IDS, "labels": few}) == []
+    assert find_warnings({"x": torch.ones(2, 4), "labels": torch.tensor([0, 1])}) == []
 
 
 def test_labels_of_padding() -> None:
     mask = torch.tensor([[1, 1, 1, 0, 0, 0], [1] * 6])
-    assert doubts({"input_ids": IDS, "labels": IDS, "attention_mask": mask}) == [
-        "25 % of the labels that count are those of padding"
+    assert find_warnings({"input_ids": IDS, "labels": IDS, "attention_mask": mask}) == [
+        "25 % of the labels that are not -100 belong to padding"
     ]
     right = IDS.masked_fill(mask == 0, -100)
-    assert doubts({"input_ids": IDS, "labels": right, "attention_mask": mask}) == []
+    assert find_warnings({"input_ids": IDS, "labels": right, "attention_mask": mask}) == []
 
 
-def test_a_translation_has_masks_of_its_source() -> None:
+def test_encoder_decoder_masks_are_those_of_the_source() -> None:
     mask = torch.tensor([[1, 1, 1, 0, 0, 0], [1] * 6])
-    assert doubts({"input_ids": IDS, "labels": IDS, "attention_mask": mask}, shifts=False, model=tiny.t5()) == []
+    assert (
+        find_warnings({"input_ids": IDS, "labels": IDS, "attention_mask": mask}, shifts=False, model=tiny.t5()) == []
+    )
 
 
-def test_nothing_to_learn() -> None:
-    assert doubts({"labels": torch.full((2, 3), -100)}) == [
-        "all labels of this batch are -100, so there is nothing to learn from it"
+def test_all_labels_ignored() -> None:
+    assert find_warnings({"labels": torch.full((2, 3), -100)}) == [
+        "all labels of this batch are -100, so it does not train the model"
     ]
 
 
 @pytest.mark.parametrize(("loss", "is_odd"), [(1.0, False), (None, False), (float("nan"), True), (float("inf"), True)])
-def test_a_loss_that_is_no_number(loss: float | None, is_odd: bool) -> None:
+def test_a_loss_that_is_not_finite(loss: float | None, is_odd: bool) -> None:
     assert (lint_loss(loss) is not None) is is_odd

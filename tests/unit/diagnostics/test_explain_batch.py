@@ -52,7 +52,7 @@ def assert_same(before: dict[str, Any], after: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("mode", [True, False])
-def test_no_trace_is_left(tmp_path: Path, mode: bool) -> None:
+def test_state_is_restored(tmp_path: Path, mode: bool) -> None:
     collator = CountingCollator()
     built = trainer(
         tmp_path / "out",
@@ -71,13 +71,13 @@ def test_no_trace_is_left(tmp_path: Path, mode: bool) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_a_configuration_that_the_model_changes_is_put_back(tmp_path: Path) -> None:
+def test_a_changed_model_config_is_restored(tmp_path: Path) -> None:
     model = tiny.bert()  # sets problem_type when it sees labels
     trainer(tmp_path, model, tiny.classification_rows()).explain()
     assert model.config.problem_type is None
 
 
-def test_notices_are_not_used_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_notices_are_shown_again_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     forget_notices()
     logger, heard = logging.getLogger("ostinato"), []
     handler = logging.Handler()
@@ -96,7 +96,7 @@ def test_notices_are_not_used_up(tmp_path: Path, caplog: pytest.LogCaptureFixtur
 # ---- data sets of every kind ----------------------------------------------------------------------------------------
 
 
-def test_a_stream_is_read_and_stays_whole(tmp_path: Path) -> None:
+def test_a_stream_is_not_advanced(tmp_path: Path) -> None:
     rows = tiny.StreamDataset(tiny.regression_rows())
     journey = trainer(tmp_path, tiny.regression(), rows, arguments={"max_steps": 3}).explain()
     assert journey.data.rows is None
@@ -113,7 +113,7 @@ class OneShot(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
         return self.rows
 
 
-def test_a_generator_is_not_touched(tmp_path: Path) -> None:
+def test_a_generator_is_not_read(tmp_path: Path) -> None:
     rows = OneShot(row for row in tiny.regression_rows())
     journey = trainer(tmp_path, tiny.regression(), rows, arguments={"max_steps": 3}).explain()
     assert journey.batch is None
@@ -177,7 +177,7 @@ def test_a_table_with_a_transform(tmp_path: Path) -> None:
     assert "remove_unused_columns=False" in finding.why
 
 
-def test_a_loader_of_the_users(tmp_path: Path) -> None:
+def test_a_user_dataloader(tmp_path: Path) -> None:
     loader = torch.utils.data.DataLoader(
         tiny.regression_rows(), batch_size=3, collate_fn=ostinato.default_data_collator, num_workers=2
     )
@@ -240,7 +240,7 @@ def my_loss(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> torch.
     return nn.functional.cross_entropy(outputs, labels)
 
 
-def test_a_loss_function_of_the_users(tmp_path: Path) -> None:
+def test_a_user_loss_function(tmp_path: Path) -> None:
     journey = trainer(
         tmp_path, Bare(), classes(), compute_loss_func=my_loss, arguments={"label_names": ["labels"]}
     ).explain()
@@ -266,11 +266,11 @@ class Own(ostinato.Trainer):
         return (2 * outputs["loss"], outputs) if return_outputs else 2 * outputs["loss"]
 
 
-def test_a_subclass_with_a_loss_of_its_own(tmp_path: Path) -> None:
+def test_an_overridden_compute_loss(tmp_path: Path) -> None:
     args = ostinato.TrainingArguments(str(tmp_path), report_to="none", use_cpu=True, disable_tqdm=True)
     built = Own(tiny.regression(), args, train_dataset=tiny.regression_rows())
     journey = built.explain()
-    assert journey.loss.where == "what compute_loss returns"
+    assert journey.loss.where == "the result of compute_loss"
     assert journey.loss.source == "Own.compute_loss"
     assert built.calls == 0
 
@@ -282,7 +282,7 @@ def test_smoothed_labels(tmp_path: Path) -> None:
     assert journey.call.withheld == ("labels",)
 
 
-def test_a_model_that_is_made_on_demand(tmp_path: Path) -> None:
+def test_model_init(tmp_path: Path) -> None:
     args = ostinato.TrainingArguments(str(tmp_path), report_to="none", use_cpu=True, disable_tqdm=True)
     built = ostinato.Trainer(args=args, model_init=lambda: tiny.regression(), train_dataset=tiny.regression_rows())
     assert built.explain().loss is not None
@@ -302,7 +302,7 @@ def test_metrics_by_name_and_auto(tmp_path: Path) -> None:
         return trainer(tmp_path, tiny.bert(), tiny.classification_rows(), **asked).explain()
 
     assert told(metrics=["accuracy"]).metrics.in_use == ("accuracy",)
-    assert "batch after batch" in told(metrics=["accuracy"]).evaluation.called
+    assert "batch by batch" in told(metrics=["accuracy"]).evaluation.called
     assert told(compute_metrics="auto").metrics.how == ""
 
 
@@ -341,7 +341,7 @@ class Rewards(nn.Module):
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"compute_metrics": lambda prediction: {}}, "gets numpy arrays of all"),
+        ({"compute_metrics": lambda prediction: {}}, "receives numpy arrays of all"),
         ({"metrics": ["accuracy"]}, "never called, since the batches"),
         ({"compute_metrics": "auto"}, "never called, since the batches"),
     ],
@@ -361,7 +361,7 @@ def first_class(logits: Any, labels: Any) -> Any:
 def test_preprocessed_logits(tmp_path: Path) -> None:
     built = trainer(tmp_path, tiny.bert(), tiny.classification_rows(), preprocess_logits_for_metrics=first_class)
     predictions = built.explain().evaluation.values[0]
-    assert (predictions.shape, predictions.dtype, predictions.note) == ((8,), "int64", "made by first_class")
+    assert (predictions.shape, predictions.dtype, predictions.note) == ((8,), "int64", "returned by first_class")
 
 
 def test_metrics_that_are_never_computed(tmp_path: Path) -> None:
@@ -377,7 +377,7 @@ def test_metrics_that_are_never_computed(tmp_path: Path) -> None:
     assert "compute_metrics would never be called" in finding.what
 
 
-def test_an_exception_of_the_users_is_told_with_its_place(tmp_path: Path) -> None:
+def test_a_user_exception_is_reported_with_its_origin(tmp_path: Path) -> None:
     def collate(rows: list[Any]) -> Any:
         raise KeyError("pixels")
 

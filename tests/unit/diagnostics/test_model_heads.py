@@ -111,7 +111,7 @@ def test_a_model_that_takes_what_others_refuse(labels: str) -> None:
     assert said == ("OutOfRangeError" if labels == "too high" else None)
 
 
-def test_what_is_certain() -> None:
+def test_certain_mistakes() -> None:
     assert certain(tiny.bert(num_labels=2), input_ids=IDS, labels=CLASSES) == "OutOfRangeError"
     assert certain(tiny.bert(num_labels=1), input_ids=IDS, labels=CLASSES) is None
     assert certain(tiny.bert(), input_ids=IDS + 100, labels=CLASSES) == "OutOfRangeError"
@@ -166,7 +166,7 @@ def test_choices() -> None:
     assert fails(model, input_ids=ids, labels=CLASSES + 1)
 
 
-def test_a_subclass_may_mean_something_else() -> None:
+def test_subclasses_are_not_checked() -> None:
     class Own(transformers.BertForSequenceClassification):
         def forward(self, *args, labels=None, **kwargs):
             return super().forward(*args, **kwargs)
@@ -175,12 +175,12 @@ def test_a_subclass_may_mean_something_else() -> None:
     assert found(model, input_ids=IDS, labels=CLASSES + 5) is None
 
 
-def test_another_loss_may_mean_something_else() -> None:
+def test_models_with_another_loss_are_not_checked() -> None:
     assert found(tiny.bert(num_labels=2), own_loss=False, input_ids=IDS, labels=CLASSES + 5) is None
     assert found(tiny.bert(), own_loss=False, input_ids=IDS + 100, labels=CLASSES) == "OutOfRangeError"
 
 
-def test_other_senses_may_use_tokens_of_their_own() -> None:
+def test_multimodal_models_are_not_checked() -> None:
     model = tiny.gpt2()
     model.config.vision_config = SimpleNamespace()
     assert found(model, input_ids=IDS + 100, labels=IDS + 100) is None
@@ -192,7 +192,7 @@ def test_resized_embeddings_count() -> None:
     assert found(model, input_ids=IDS + 100, labels=IDS + 100) is None
 
 
-def test_places_that_xlnet_chooses() -> None:
+def test_positions_that_xlnet_predicts() -> None:
     config = transformers.XLNetConfig(vocab_size=tiny.VOCAB, d_model=16, n_layer=1, n_head=2, d_inner=16)
     model = transformers.XLNetLMHeadModel(config)
     batch = {"input_ids": IDS, "labels": TAGS[:, :1], "target_mapping": torch.zeros(4, 1, 8)}
@@ -200,7 +200,7 @@ def test_places_that_xlnet_chooses() -> None:
     assert not fails(model, **batch)
 
 
-def test_questions_and_bodies_are_not_judged() -> None:
+def test_question_answering_and_headless_models_are_not_checked() -> None:
     positions = torch.full((4,), 99)
     model = tiny.bert("QuestionAnswering", num_labels=2)
     assert found(model, input_ids=IDS, start_positions=positions, end_positions=positions) is None
@@ -208,7 +208,7 @@ def test_questions_and_bodies_are_not_judged() -> None:
 
 
 @pytest.mark.parametrize("batch", [{}, {"labels": CLASSES}, {"labels": [0, 1]}, {"input_ids": [[1]], "labels": "x"}])
-def test_odd_batches(batch: dict) -> None:
+def test_unusual_batches_do_not_raise(batch: dict) -> None:
     for model in (tiny.bert(), tiny.bert("TokenClassification"), tiny.gpt2(), tiny.t5()):
         found(model, **batch)
 

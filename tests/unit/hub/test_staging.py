@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ostinato.hub import staging
-from ostinato.hub.staging import Staged
+from ostinato.hub.staging import StagedFolder
 
 LARGE = b"x" * 2**20
 
@@ -35,8 +35,8 @@ def is_linked(path: Path) -> bool:
     return os.stat(path).st_nlink > 1
 
 
-def test_large_files_take_no_room_and_outlive_their_checkpoint(run: Path) -> None:
-    staged = Staged(run)
+def test_large_files_are_linked_and_outlive_their_checkpoint(run: Path) -> None:
+    staged = StagedFolder(run)
     staged.add_folder(run / "checkpoint-2", link_all=True, exclude=nobody)
     assert is_linked(staged.folder / "model.safetensors")
     assert is_linked(staged.folder / "inner" / "vocab.txt")
@@ -48,8 +48,8 @@ def test_large_files_take_no_room_and_outlive_their_checkpoint(run: Path) -> Non
     assert not staged.folder.exists()
 
 
-def test_what_may_be_written_to_is_copied_or_let_go(run: Path) -> None:
-    staged = Staged(run)
+def test_files_that_may_be_written_to_are_copied_or_released(run: Path) -> None:
+    staged = StagedFolder(run)
     staged.add_folder(run, link_all=False, exclude=lambda name: name.startswith((".", "checkpoint-")))
     assert not is_linked(staged.folder / "log.txt")  # which is appended to
     assert is_linked(staged.folder / "model.safetensors")
@@ -60,9 +60,9 @@ def test_what_may_be_written_to_is_copied_or_let_go(run: Path) -> None:
     assert (staged.folder / "model.safetensors").read_bytes() == LARGE
 
 
-def test_what_lies_over_what(run: Path) -> None:
+def test_later_folders_override_earlier_ones(run: Path) -> None:
     (run / "config.json").write_text("older")
-    staged = Staged(run)
+    staged = StagedFolder(run)
     staged.add_folder(run, link_all=False, exclude=lambda name: name.startswith((".", "checkpoint-")))
     staged.add_folder(run / "checkpoint-2", link_all=True, exclude=nobody)
     assert (staged.folder / "config.json").read_text() == "{}"
@@ -74,14 +74,14 @@ def test_a_file_system_without_links(run: Path, monkeypatch: pytest.MonkeyPatch)
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(os, "link", refuse)
-    staged = Staged(run)
+    staged = StagedFolder(run)
     staged.add_folder(run / "checkpoint-2", link_all=True, exclude=nobody)
     assert (staged.folder / "model.safetensors").read_bytes() == LARGE
     assert not is_linked(staged.folder / "model.safetensors")
 
 
-def test_what_a_killed_program_left_is_swept(run: Path) -> None:
-    left, kept = run / f"{staging.PREFIX}0", Staged(run)
+def test_folders_of_killed_programs_are_removed(run: Path) -> None:
+    left, kept = run / f"{staging.PREFIX}0", StagedFolder(run)
     left.mkdir()
     staging.remove_leftovers(run, keep={kept.folder})
     assert not left.exists()

@@ -187,7 +187,7 @@ def test_a_single_value(value: Any, written: str) -> None:
 def test_memory_is_measured_a_few_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     now, looks = [100.0], iter(range(1, 100))
     monkeypatch.setattr(environment, "monotonic", lambda: now[0])
-    monkeypatch.setattr(environment, "resident_bytes", lambda: next(looks))
+    monkeypatch.setattr(environment, "read_resident_bytes", lambda: next(looks))
     gauge = environment.MemoryGauge(torch.device("cpu"))
     seen = []
     for _ in range(200):

@@ -862,7 +862,7 @@ def test_a_replaced_stream_needs_only_write(monkeypatch: pytest.MonkeyPatch) -> 
 def test_training_continues_when_the_pipe_is_closed(
     kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(notices, "_said", set())
+    monkeypatch.setattr(notices, "_shown_keys", set())
     streams: dict[str, Any] = {"closed": io.StringIO(), "full": Full(), "none": None}
     streams["closed"].close()
     monkeypatch.setattr(sys, "stdout", streams[kind])
@@ -877,7 +877,7 @@ def test_training_continues_when_the_pipe_is_closed(
 def test_training_continues_when_the_terminal_is_gone(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, clock: Time
 ) -> None:
-    monkeypatch.setattr(notices, "_said", set())
+    monkeypatch.setattr(notices, "_shown_keys", set())
     terminal.plug_in()
     errors = io.StringIO()
     monkeypatch.setattr(sys, "stderr", errors)

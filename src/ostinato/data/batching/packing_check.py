@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from ...core.errors import DataError, ModelOutputError
-from ...core.logged_numbers import hearing
+from ...core.logged_numbers import collect_numbers
 from ...core.notices import note_once
-from ...core.random import undisturbed
+from ...core.random import preserve_rng
 from ...core.tree import has_length, tree_map
 from ..columns import list_forward_parameters, unwrap_model
 from ..dataset_errors import RowNames
@@ -408,7 +408,7 @@ def preserve_state(model: nn.Module) -> Iterator[None]:
         module._buffers[name] = buffer.clone()
     try:
         model.eval()
-        with undisturbed(), hearing(None), torch.no_grad():
+        with preserve_rng(), collect_numbers(None), torch.no_grad():
             yield
     finally:
         for module, name, buffer in buffers:
