@@ -57,7 +57,7 @@ from ostinato import (
     TrainingArguments,
 )
 from ostinato.callbacks.events import QuietCallback
-from ostinato.core.logged_numbers import Tracked
+from ostinato.core.logged_numbers import TrackedNumbers
 from ostinato.engine import report
 from ostinato.engine.parameters import ModelParameters
 from ostinato.engine.token_count import TokenCounter
@@ -283,7 +283,7 @@ def inside(steps: int, every: int, work: float) -> dict[str, float]:
     clock.watch(ScaledLoss, "_add_named", "named losses")
     clock.watch(outputs, "add", "their sum")  # which is the loss: without names it would be computed, too
     clock.watch(ostinato, "track", "a tracked number")
-    clock.watch(Tracked, "commit", "adding these up")
+    clock.watch(TrackedNumbers, "commit", "adding these up")
     clock.watch(TokenCounter, "__call__", "tokens without padding")
     before: dict[str, float] = {}
 
