@@ -99,7 +99,7 @@ def _train_once(trainer: VerifyHost, directory: Path, steps: int, checkpoint: Pa
     with _preserve_run(trainer), silence_notices():
         longest = max(_count_planned_steps(trainer), 2 * steps)
         trainer.args = build_verification_arguments(trainer.args, directory, steps, longest)
-        trainer._run_home = _TemporaryRunHome()
+        trainer._run_home = _TemporaryRunDirectory()
         recorder = _StepRecorder(trainer, first=steps + 1)
         others = [one for one in trainer.callback_handler.callbacks if not isinstance(one, _REPORTERS)]
         trainer.callback_handler.callbacks = [recorder, *others, _SaveAndStop(recorder, save=steps, stop=2 * steps)]
@@ -116,10 +116,10 @@ def _count_planned_steps(trainer: VerifyHost) -> int:
         return loader_plan.plan_run(trainer, trainer.get_train_dataloader()).max_steps
 
 
-class _TemporaryRunHome(RunDirectory):
+class _TemporaryRunDirectory(RunDirectory):
     """Offers no checkpoints to resume from: they are temporary."""
 
-    def checkpoints(self, directory: Path) -> list[Path]:
+    def list_checkpoints(self, directory: Path) -> list[Path]:
         return []
 
 

@@ -117,7 +117,7 @@ def test_training_goes_on_and_the_next_save_is_tried(tmp_path: Path, capsys: Any
 def test_what_the_disk_said_is_passed_on(tmp_path: Path, capsys: Any, code: int):
     with using(Failing("checkpoint-4", code=code)):
         build(tmp_path).train()
-    words = {errno.ENOSPC: "is full", errno.EIO: "Input/output", errno.EROFS: "only be read", errno.EACCES: "denied"}
+    words = {errno.ENOSPC: "is full", errno.EIO: "Input/output", errno.EROFS: "is read-only", errno.EACCES: "denied"}
     assert words[code] in capsys.readouterr().err
     assert left(tmp_path) == ["checkpoint-2", "checkpoint-6", "checkpoint-8"]
 

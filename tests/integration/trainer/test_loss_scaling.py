@@ -235,7 +235,7 @@ def test_an_fp16_run_goes_on_from_one_without_a_scale(tmp_path: Path, capsys) ->
     capsys.readouterr()
     resumed, moments = build(tmp_path, Classifier(factor=1.0), rows_of(), save_strategy="steps", save_steps=7)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-7"))
-    assert "the scale of gradients begins at 65536" in capsys.readouterr().err
+    assert "the gradient scale starts at 65536" in capsys.readouterr().err
     assert moments.scales == [65536.0] * 7
 
 
