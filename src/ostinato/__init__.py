@@ -10,6 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .core.lazy_package import load_on_use as _load_on_use
+
 if TYPE_CHECKING:
     from . import logging as logging
     from .arguments.fields.extensions import Extras
@@ -280,18 +282,16 @@ __all__ = [
 ]
 
 
+_load = _load_on_use(__name__, _HOMES)
+
+
 def __getattr__(name: str) -> Any:
-    if name == "logging":
-        return import_module(".logging", __name__)
-    home = _HOME_OF.get(name)
-    if home is None:
+    if name not in _HOME_OF and name != "logging":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if home.startswith("arguments."):
+    if _HOME_OF.get(name, "").startswith("arguments."):
         # Arguments have `main_process_first`: the module that owns the process group has to provide its barrier.
         import_module(".strategies.process_group", __name__)
-    value = getattr(import_module(f".{home}", __name__), name)
-    globals()[name] = value
-    return value
+    return _load(name)
 
 
 def __dir__() -> list[str]:
