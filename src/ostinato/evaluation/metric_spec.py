@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .. import metrics as builtin_metrics
 from ..core.errors import MetricError
 from ..metrics.adapters import Stream
 from ..metrics.base import is_streaming
-from ..metrics.registry import available, metric
 
 AUTO = "auto"
 
@@ -93,14 +93,14 @@ def _build_stream(entry: Any) -> Stream:
 
 def _build_named(name: str, options: Mapping[str, Any]) -> Any:
     try:
-        return metric(name, **options)
+        return builtin_metrics.metric(name, **options)
     except MetricError as error:
         if not error.what.startswith("there is no metric"):
             raise
         raise MetricError(
             what=error.what,
             why=error.why,
-            fix=f"choose among {', '.join(available())}, or 'auto'",
+            fix=f"choose among {', '.join(builtin_metrics.available())}, or 'auto'",
         ) from None
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
+from .. import metrics
 from ..arguments.settings import EvaluationSettings
 from ..arguments.validate_trainer import check_metric_name, set_direction
 from ..core.errors import MetricError
@@ -17,7 +18,6 @@ from ..core.protocols import MetricRequestHost, MetricsHost
 from ..data.columns import unwrap_model
 from ..data.eval_set import EvalSet
 from ..metrics.adapters import Stream
-from ..metrics.auto import Choice, facts_of, suits
 from .metric_run import MetricRun
 from .metric_spec import MetricSpec, parse_metrics
 
@@ -181,8 +181,8 @@ def get_known_options(host: MetricsHost) -> dict[str, Any]:
 
 def choose_fitting(host: MetricsHost, prediction: EvalPrediction) -> Sequence[Stream]:
     """Return the metrics that fit the model and the labels of its first batch; report the reason in one line."""
-    choice = suits(
-        facts_of(
+    choice = metrics.suits(
+        metrics.facts_of(
             unwrap_model(host.model),
             labels=prediction.label_ids,
             label_names=host.label_names,
@@ -204,13 +204,13 @@ def choose_fitting(host: MetricsHost, prediction: EvalPrediction) -> Sequence[St
     return [Stream.wrap(part) for part in _restrict_choice(choice, names).build().parts]
 
 
-def _restrict_choice(choice: Choice, names: list[str]) -> Choice:
+def _restrict_choice(choice: metrics.Choice, names: list[str]) -> metrics.Choice:
     options: Mapping[str, Mapping[str, Any]] = {
         # the model's loss says more reliably than its name whether labels are shifted
         name: {option: value for option, value in choice.options.get(name, {}).items() if option != "shift"}
         for name in names
     }
-    return Choice(tuple(names), choice.why, options, choice.needs)
+    return metrics.Choice(tuple(names), choice.why, options, choice.needs)
 
 
 def _has_scores(prediction: EvalPrediction) -> bool:

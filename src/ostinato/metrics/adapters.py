@@ -27,7 +27,7 @@ from ..core.errors import MetricError
 from ..core.eval_prediction import EvalPrediction
 from ..core.tree import tree_map
 from .base import Metric, is_streaming
-from .registry import Combined
+from .combination import Combined
 
 Takes = Literal["ours", "prediction", "pair"]
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from ..core.eval_prediction import has_labels
 from ..core.tree import numpify
-from .registry import Combined, metrics
+from .combination import Combined
+from .registry import metrics
 
 # What a class name says about its head; the first that is part of the name counts.
 _HEADS = {

@@ -9,8 +9,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from ..core.errors import MetricError
-from .base import Metric, State, compute_metrics_result
+from .base import Metric
 from .classification import F1, Accuracy, BalancedAccuracy, MatthewsCorrelation, Precision, Recall, RocAuc
+from .combination import Combined
 from .entities import Seqeval
 from .error_rates import CharacterErrorRate, WordErrorRate
 from .language import Perplexity, TokenAccuracy
@@ -148,78 +149,6 @@ def metrics(wanted: Iterable[str | Metric | tuple[str, Mapping[str, Any]]], **op
     if isinstance(wanted, str):
         wanted = [wanted]
     return Combined([_build_metric(one, options) for one in wanted])
-
-
-class Combined:
-    """Several metrics over the same predictions, with one dict of results.
-
-    >>> both = Combined([Accuracy(), F1()])
-    >>> both.update([1, 0], [1, 1])
-    >>> both.compute()
-    {'accuracy': 0.5, 'f1': 0.6666666666666666}
-    """
-
-    def __init__(self, parts: list[Metric]) -> None:
-        if not parts:
-            raise MetricError("no metrics are given", "the list is empty", "metrics=['accuracy']")
-        self.parts = parts
-        self.name = ", ".join(part.name for part in parts)
-        twice = [key for number, key in enumerate(self.keys) if key in self.keys[:number]]
-        if twice:
-            raise MetricError(
-                what=f"two metrics give the result {twice[0]!r}",
-                why=f"the metrics are {self.name}",
-                fix="give one another name: ('f1', {'average': 'macro', 'name': 'f1_macro'})",
-            )
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The names that every result has, known before anything is measured."""
-        return tuple(key for part in self.parts for key in part.keys)
-
-    @property
-    def directions(self) -> dict[str, bool]:
-        """Whether higher is better, for every name of the result."""
-        return {key: better for part in self.parts for key, better in part.directions.items()}
-
-    @property
-    def names_more(self) -> bool:
-        """Whether results may have further names, which depend on what is seen."""
-        return any(part.names_more for part in self.parts)
-
-    def settled(self, **known: Any) -> Combined:
-        """Return empty copies, in which options that were left open are what a trainer knows."""
-        return Combined([part.settled(**known) for part in self.parts])
-
-    def update(self, predictions: Any, references: Any) -> None:
-        """Add one batch."""
-        for part in self.parts:
-            part.update(predictions, references)
-
-    def compute(self) -> dict[str, float]:
-        """Return the results for all batches since the last reset."""
-        return {key: value for part in self.parts for key, value in part.compute().items()}
-
-    def reset(self) -> None:
-        """Forget all batches."""
-        for part in self.parts:
-            part.reset()
-
-    def state(self) -> State:
-        """Return what was seen, as numbers and numeric arrays: for another process, or to continue later."""
-        return {
-            f"{number}.{key}": value for number, part in enumerate(self.parts) for key, value in part.state().items()
-        }
-
-    def merge(self, state: Mapping[str, Any]) -> None:
-        """Add what another copy of this combination has seen, given as its `state()`."""
-        for number, part in enumerate(self.parts):
-            prefix = f"{number}."
-            part.merge({key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)})
-
-    def __call__(self, prediction: Any, *, compute_result: bool | None = None) -> dict[str, float]:
-        """As a `compute_metrics` function: the results for this prediction alone (see `Metric`)."""
-        return compute_metrics_result(self, prediction, compute_result)
 
 
 def _build_metric(one: Any, options: Mapping[str, Any]) -> Metric:

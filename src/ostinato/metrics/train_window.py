@@ -13,7 +13,7 @@ from torch import Tensor
 from ..core.eval_prediction import EvalPrediction
 from .adapters import Stream
 from .base import TooFewRowsError
-from .registry import Combined
+from .combination import Combined
 
 States = list[dict[str, Any]]
 MAX_HELD = 1 << 16  # numbers of small batches that wait, to be measured together
