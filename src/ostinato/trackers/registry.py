@@ -1,13 +1,43 @@
-"""Build the callbacks that `report_to` names."""
+"""Find the callbacks of trackers by the names that `report_to` takes, and build them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
-from ..arguments.tracker_names import KNOWN, is_installed, make_missing_error
+from ..arguments import tracker_names
 from ..callbacks.events import TrainerCallback
-from . import find_callback_class
+
+_MODULES = {
+    "tensorboard": ("tensorboard", "TensorBoardCallback"),
+    "wandb": ("wandb", "WandbCallback"),
+    "mlflow": ("mlflow", "MLflowCallback"),
+    "trackio": ("trackio", "TrackioCallback"),
+    "csv": ("files", "CsvCallback"),
+    "jsonl": ("files", "JsonlCallback"),
+    "comet_ml": ("comet", "CometCallback"),
+    "clearml": ("clearml", "ClearMLCallback"),
+    "dvclive": ("dvclive", "DVCLiveCallback"),
+    "neptune": ("neptune", "NeptuneCallback"),
+    "swanlab": ("swanlab", "SwanLabCallback"),
+}
+
+
+def find_callback_class(name: str) -> Any:
+    """Return the callback class of a name in `report_to`; of another package's, what its entry point names.
+
+    >>> find_callback_class("csv").__name__
+    'CsvCallback'
+    """
+    if name in _MODULES:
+        home, callback = _MODULES[name]
+        return getattr(import_module(f".{home}", __package__), callback)
+    problem = tracker_names.find_problem(name)
+    if problem is not None:
+        raise problem
+    return tracker_names.find_third_party()[name].load()
 
 
 def build_trackers(report_to: Any, given: Iterable[Any] | None) -> list[TrainerCallback]:
@@ -17,9 +47,63 @@ def build_trackers(report_to: Any, given: Iterable[Any] | None) -> list[TrainerC
     for name in names:
         if name == "none":
             continue
-        if name in KNOWN and not is_installed(name):
-            raise make_missing_error(name)
+        if name in tracker_names.KNOWN and not tracker_names.is_installed(name):
+            raise tracker_names.make_missing_error(name)
         kind = find_callback_class(name)
         if not any(one is kind or (isinstance(kind, type) and isinstance(one, kind)) for one in given or ()):
             found.append(kind())
     return found
+
+
+# ---- the names of transformers.integrations -------------------------------------------------------------------------
+
+
+def get_available_reporting_integrations() -> list[str]:
+    """Return the trackers that are installed: what `report_to="all"` means."""
+    return tracker_names.list_installed()
+
+
+def get_reporting_integration_callbacks(report_to: list[str]) -> list[Any]:
+    """Return the callback classes of the names in `report_to`."""
+    return [find_callback_class(name) for name in report_to]
+
+
+class _Callbacks(Mapping[str, Any]):
+    """Maps every name in `report_to` to its callback class, which is imported on access."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in list(self):
+            raise KeyError(name)
+        return find_callback_class(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*_MODULES, *(name for name in sorted(tracker_names.find_third_party()) if name not in _MODULES)])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+INTEGRATION_TO_CALLBACK: Mapping[str, Any] = _Callbacks()
+
+
+def hp_params(trial: Any) -> Any:
+    """Return the hyper-parameters of a trial, whichever library made it."""
+    return getattr(trial, "params", trial)
+
+
+def _check_of(package: str) -> Callable[[], bool]:
+    return lambda: find_spec(package) is not None
+
+
+# Functions of transformers that scripts call before they use a library.
+is_clearml_available = _check_of("clearml")
+is_codecarbon_available = _check_of("codecarbon")
+is_comet_available = _check_of("comet_ml")
+is_dvclive_available = _check_of("dvclive")
+is_mlflow_available = _check_of("mlflow")
+is_neptune_available = _check_of("neptune")
+is_optuna_available = _check_of("optuna")
+is_swanlab_available = _check_of("swanlab")
+is_tensorboard_available = _check_of("tensorboard")
+is_trackio_available = _check_of("trackio")
+is_wandb_available = _check_of("wandb")
