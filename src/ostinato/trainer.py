@@ -18,6 +18,22 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch.utils.data import DataLoader, Sampler
 
+# The modules of these packages load when they are first used (core/lazy_package.py).
+from . import checkpoint as checkpoints
+from . import (
+    compat,
+    data,
+    diagnostics,
+    engine,
+    evaluation,
+    hub,
+    journal,
+    metrics,
+    optim,
+    progress,
+    strategies,
+    trackers,
+)
 from . import report as run_report
 from .arguments import usage_errors
 from .arguments.from_transformers import convert_arguments
@@ -40,12 +56,6 @@ from .arguments.validate_trainer import (
 from .callbacks.events import CleansUp, TrainerCallback
 from .callbacks.flow import DefaultFlowCallback
 from .callbacks.handler import CallbackHandler, emit
-from .checkpoint import callback_tensors, save_parts
-from .checkpoint.file_names import TRAINER_STATE_NAME
-from .checkpoint.layouts import open_checkpoint
-from .checkpoint.run_directory import RunDirectory
-from .compat.accelerator import AcceleratorView
-from .compat.legacy_names import note_overrides_without_effect, resolve_missing_attribute
 from .core import metrics_text
 from .core.choices import ResumeMode, SaveStrategy
 from .core.logged_numbers import collect_numbers, track
@@ -59,63 +69,12 @@ from .core.timing import speed_metrics
 from .core.tracebacks import ShortTraceback
 from .core.tree import make_plain, tree_map
 from .core.world import World
-from .data import build, columns
-from .data.batching.split_by_length import flatten_micro_batches
-from .data.collators.default import default_data_collator
-from .data.collators.padding import DataCollatorWithPadding, can_pad_rows
-from .data.dataset_errors import build_empty_source_error
-from .data.epoch_position import build_first_schedule, samples_at
-from .data.mixture import Mixture, MixtureSampler, convert_to_mixture
-from .data.samplers import epoch_sampler
-from .data.sizes import count_examples
-from .data.user_loaders import share_sampler
-from .diagnostics import (
-    dispatch,
-    dry_run,
-    eval_dry_run,
-    explain_batch,
-    plan_builder,
-)
-from .diagnostics import (
-    verify_resume as verifying,
-)
-from .diagnostics.batch_report import BatchReport
-from .diagnostics.call_errors import check_weights
-from .diagnostics.run_plan import RunPlan
-from .engine import report, resume, saver, setup, signals, utilization
-from .engine.finish import finish
-from .engine.flops import FlopCounter, can_count_operations, count_operations, find_deciding_input
-from .engine.loader_plan import plan_run
-from .engine.loop import train
-from .engine.run import Run
-from .engine.token_count import TokenCounter
-from .evaluation import eval_loop, request
-from .evaluation import train_metrics as measuring_training
-from .evaluation.eval_metrics import average_sets
-from .evaluation.eval_plan import PADDING, plan_evaluation, prepare_model
-from .evaluation.metric_run import CurrentBatch
-from .evaluation.step import OutputNames, collect_step, get_ignored_outputs, plan_step, read_loss
-from .hub import card_facts, publisher
-from .hub.model_card import CardRequest, as_list
-from .hub.uploads import PushInProgress
-from .journal import run_journal
-from .journal.journal_callback import JournalCallback
 from .loss.counting import count_targets, has_shifted_labels, observe_shift, weigh
 from .loss.model_outputs import BareTensorError
 from .loss.objective import Objective, ScaledLoss, build_zero_loss
 from .loss.row_independence import check_row_independence
 from .loss.signatures import LossSignature, can_take_num_items
 from .loss.smoothing import LabelSmoother
-from .metrics.train_window import MetricWindow
-from .optim import groups, optimizers, schedulers
-from .progress.callback import ProgressCallback
-from .progress.notebook import NotebookProgressCallback, is_notebook
-from .progress.plain import PrinterCallback
-from .strategies import called_model
-from .strategies.choose import choose_strategy
-from .strategies.placement import find_device, is_placed
-from .strategies.precision import choose_precision
-from .trackers import registry
 
 # Methods in which a subclass may compute metrics of its own, under any name.
 _MAY_ADD_METRICS = ("evaluate", "_evaluate", "evaluation_loop", "prediction_step", "compute_loss", "log")
@@ -203,19 +162,19 @@ class Trainer(metaclass=TrainerType):
     hp_name: Callable[[Any], str] | None
     hp_search_backend: Any
     hub_model_id: str | None = None  # once a repository was requested
-    push_in_progress: PushInProgress | None = None  # the last one that did not block
+    push_in_progress: hub.uploads.PushInProgress | None = None  # the last one that did not block
 
     # parts
     world: World
     strategy: Strategy
     precision: Precision
-    accelerator: AcceleratorView  # a view on the strategy, for subclasses
+    accelerator: compat.accelerator.AcceleratorView  # a view on the strategy, for subclasses
     _memory_tracker: MemoryTracker
-    _run: Run | None  # the current run, or the last
-    _run_home: RunDirectory  # its directory
-    _train_window: MetricWindow | None
-    _publishing: publisher.Publisher | None = None
-    _compiled: called_model.Compiled | None = None
+    _run: engine.run.Run | None  # the current run, or the last
+    _run_home: checkpoints.run_directory.RunDirectory  # its directory
+    _train_window: metrics.train_window.MetricWindow | None
+    _publishing: hub.publisher.Publisher | None = None
+    _compiled: strategies.called_model.Compiled | None = None
 
     # internal state
     _metrics_asked: Any
@@ -224,9 +183,9 @@ class Trainer(metaclass=TrainerType):
     _signature_columns: list[str] | None
     _created_lr_scheduler: bool
     _eval_dataloaders: dict[str, DataLoader[Any]]
-    _output_names: OutputNames
+    _output_names: evaluation.step.OutputNames
     _places_model: bool | None = None  # set by the user; None: as the arguments say
-    _rehearsed: dry_run.Rehearsal | None = None  # the last one that succeeded
+    _rehearsed: diagnostics.dry_run.Rehearsal | None = None  # the last one that succeeded
     _resume_mode: ResumeMode = ResumeMode.RESUME  # of the last `train`
     _split_is_checked: bool = False
     _found: dict[str, Any] = {}  # labels and loss as determined from the model
@@ -261,7 +220,7 @@ class Trainer(metaclass=TrainerType):
         self._memory_tracker = MemoryTracker(skip=args.skip_memory_metrics)
         self._memory_tracker.start()
         args.apply_log_level()
-        note_overrides_without_effect(type(self), Trainer)
+        compat.legacy_names.note_overrides_without_effect(type(self), Trainer)
         check_types(
             model=model,
             data_collator=data_collator,
@@ -279,7 +238,7 @@ class Trainer(metaclass=TrainerType):
         check_model(model, model_init)
         check_optimizers(optimizers, optimizer_cls_and_kwargs, model_init, model)
         check_trainer(args, train_dataset, eval_dataset)
-        is_mixture = isinstance(convert_to_mixture(train_dataset), Mixture)
+        is_mixture = isinstance(data.mixture.convert_to_mixture(train_dataset), data.mixture.Mixture)
         check_order(args, train_dataset, sampler, batch_sampler, is_mixture=is_mixture)
         self._set_seed()
         self._set_up_model(model, model_init, strategy)
@@ -291,9 +250,9 @@ class Trainer(metaclass=TrainerType):
         self.batch_sampler = batch_sampler
         self.compute_metrics = compute_metrics
         self._metrics_asked = metrics
-        request.check_requested(self)
+        evaluation.request.check_requested(self)
         self.train_metrics = train_metrics
-        measuring_training.parse_train_metrics(train_metrics)
+        evaluation.train_metrics.parse_train_metrics(train_metrics)
         self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
         self.optimizer, self.lr_scheduler = optimizers[0], optimizers[1]
         self.optimizer_cls_and_kwargs = optimizer_cls_and_kwargs
@@ -310,11 +269,11 @@ class Trainer(metaclass=TrainerType):
 
         def __getattr__(self, name: str) -> Any:
             """Return an attribute under a name of transformers' older or other parts (compat/legacy_names.py)."""
-            return resolve_missing_attribute(self, name)
+            return compat.legacy_names.resolve_missing_attribute(self, name)
 
     def create_accelerator_and_postprocess(self) -> None:
         """Create `self.accelerator`, which subclasses use for devices, gathering and unwrapping."""
-        self.accelerator = AcceleratorView(self)
+        self.accelerator = compat.accelerator.AcceleratorView(self)
 
     # ---- set-up in the constructor -------------------------------------------------------------------
 
@@ -331,14 +290,18 @@ class Trainer(metaclass=TrainerType):
         self._trial = None
         self.model = model if model is not None else self.call_model_init()
         self.world = World.from_environment()
-        self.strategy = strategy or choose_strategy(self.world, self._choose_device(), ReplicaSettings.of(self.args))
-        self.precision = choose_precision(PrecisionSettings.of(self.args, self.strategy.device.type))
+        self.strategy = strategy or strategies.choose.choose_strategy(
+            self.world, self._choose_device(), ReplicaSettings.of(self.args)
+        )
+        self.precision = strategies.precision.choose_precision(
+            PrecisionSettings.of(self.args, self.strategy.device.type)
+        )
         self.create_accelerator_and_postprocess()
 
     def _build_default_collator(self) -> Callable[[list[Any]], dict[str, Any]]:
-        if can_pad_rows(self.processing_class):
-            return DataCollatorWithPadding(self.processing_class)
-        return default_data_collator
+        if data.collators.padding.can_pad_rows(self.processing_class):
+            return data.collators.padding.DataCollatorWithPadding(self.processing_class)
+        return data.collators.default.default_data_collator
 
     def _set_up_loss(self, compute_loss_func: Callable[..., Tensor] | None) -> None:
         """Set the objective, and determine what the model takes and returns."""
@@ -353,19 +316,23 @@ class Trainer(metaclass=TrainerType):
     def _set_up_callbacks(self, callbacks: list[TrainerCallback | type[TrainerCallback]] | None) -> None:
         """Create the handler with the default callbacks and the user's; displays and the journal come last."""
         args = self.args
-        trackers = registry.build_trackers(args.report_to, callbacks)
+        reporting = trackers.registry.build_trackers(args.report_to, callbacks)
         self.callback_handler = CallbackHandler(
-            [DefaultFlowCallback, *trackers, *(callbacks or [])],
+            [DefaultFlowCallback, *reporting, *(callbacks or [])],
             self.model,
             self.processing_class,
             self.optimizer,
             self.lr_scheduler,
             isolate_rng=args.ostinato.isolate_rng,
         )
-        display = NotebookProgressCallback if is_notebook() else ProgressCallback
-        self.add_callback(PrinterCallback if args.disable_tqdm else display)
+        display = (
+            progress.notebook.NotebookProgressCallback
+            if progress.notebook.is_notebook()
+            else progress.callback.ProgressCallback
+        )
+        self.add_callback(progress.plain.PrinterCallback if args.disable_tqdm else display)
         if args.ostinato.journal and self.is_world_process_zero():
-            self.add_callback(JournalCallback)
+            self.add_callback(journal.journal_callback.JournalCallback)
 
     def _set_up_state(self) -> None:
         """Set the state of a trainer that has not trained yet."""
@@ -383,26 +350,26 @@ class Trainer(metaclass=TrainerType):
         self._created_lr_scheduler = False
         self._eval_dataloaders = {}
         self._run = None
-        self._run_home = RunDirectory()
+        self._run_home = checkpoints.run_directory.RunDirectory()
         self._train_window = None
-        self._output_names = OutputNames()
+        self._output_names = evaluation.step.OutputNames()
 
     def _adopt_model(self) -> None:
         """Place the model, and determine its inputs and its loss.
 
         Values that the user has set since are kept.
         """
-        called_model.unwrap_compiled(self)
+        strategies.called_model.unwrap_compiled(self)
         if self.place_model_on_device:
             self._move_model_to_device(self.model, self.args.device)
         config: Any = getattr(self.model, "config", None)
         if getattr(config, "use_cache", None) is not None:
             config.use_cache = self.args.use_cache  # the cache for generation is of no use in training
         self.model_wrapped = self.model
-        inner, named = columns.unwrap_model(self.model), self.args.label_names
+        inner, named = data.columns.unwrap_model(self.model), self.args.label_names
         found = {
-            "label_names": columns.find_default_labels(self.model) if named is None else named,
-            "can_return_loss": columns.can_return_loss(type(inner)),
+            "label_names": data.columns.find_default_labels(self.model) if named is None else named,
+            "can_return_loss": data.columns.can_return_loss(type(inner)),
             "model_accepts_loss_kwargs": can_take_num_items(inner),
         }
         for name, value in found.items():
@@ -471,13 +438,13 @@ class Trainer(metaclass=TrainerType):
         self._places_model = places
 
     def _can_move(self, model: nn.Module) -> bool:
-        return self.place_model_on_device and not is_placed(model)
+        return self.place_model_on_device and not strategies.placement.is_placed(model)
 
     def _choose_device(self) -> torch.device:
         """Return the device to train on: that of this process, or that of a model that may not be moved."""
         if self._can_move(self.model):
             return self.args.device
-        device = find_device(self.model, default=self.args.device)
+        device = strategies.placement.find_device(self.model, default=self.args.device)
         if device != self.args.device:
             note_once(f"training on {device}, where the model was put and has to stay, and not on {self.args.device}")
         return device
@@ -510,8 +477,8 @@ class Trainer(metaclass=TrainerType):
         self.callback_handler.remove_callback(callback)
 
     def _move_model_to_device(self, model: nn.Module, device: torch.device) -> None:
-        if not is_placed(model):
-            check_weights(model)
+        if not strategies.placement.is_placed(model):
+            strategies.placement.check_weights(model)
             model.to(device)
 
     def call_model_init(self, trial: Any = None) -> nn.Module:
@@ -565,25 +532,23 @@ class Trainer(metaclass=TrainerType):
         with ShortTraceback(), self._memory_tracker.end_stage_on_error():
             self._resume_mode = ResumeMode(resume_mode)
             self.args.validate()  # arguments may have been changed since they were created
-            request.check_best_metric(self)
+            evaluation.request.check_best_metric(self)
             self.is_in_train = True
             self._memory_tracker.start()
             self._hp_search_setup(trial)
             self._train_batch_size = self.args.train_batch_size
             try:
-                with saver.lock_run_directory(self, trial):
-                    checkpoint = resume.find_checkpoint(self, resume_from_checkpoint, self._resume_mode)
-                    home, goes_on = (
-                        Path(self._get_output_dir(trial)),
-                        None if resume.is_fork(self._resume_mode) else checkpoint,
-                    )
-                    self._run_home.begin(home, goes_on, writes=saver.is_saving_enabled(self))
+                with engine.saver.lock_run_directory(self, trial):
+                    checkpoint = engine.resume.find_checkpoint(self, resume_from_checkpoint, self._resume_mode)
+                    home = Path(self._get_output_dir(trial))
+                    goes_on = None if engine.resume.is_fork(self._resume_mode) else checkpoint
+                    self._run_home.begin(home, goes_on, writes=engine.saver.is_saving_enabled(self))
                     if self.model_init is not None:
                         self._set_seed()
                         self.model = self.call_model_init(trial)
                         self._adopt_model()
                         self.optimizer = self.lr_scheduler = None
-                    with run_journal.write_journal(self, trial, checkpoint, _write_report):
+                    with journal.run_journal.write_journal(self, trial, checkpoint, _write_report):
                         return self._inner_training_loop(
                             batch_size=self._train_batch_size,
                             args=self.args,
@@ -617,7 +582,7 @@ class Trainer(metaclass=TrainerType):
     def _stop_progress(self) -> None:
         """Stop progress bars, which would garble later output."""
         for callback in self.callback_handler.callbacks:
-            if isinstance(callback, (ProgressCallback, NotebookProgressCallback)):
+            if isinstance(callback, (progress.callback.ProgressCallback, progress.notebook.NotebookProgressCallback)):
                 callback.stop()
 
     @contextmanager
@@ -640,35 +605,35 @@ class Trainer(metaclass=TrainerType):
     ) -> TrainOutput:
         """Open a run, take its steps, and return its results."""
         with ExitStack() as while_training:
-            run = setup.open_run(
+            run = engine.setup.open_run(
                 self,
                 resume_from_checkpoint,
                 trial,
                 ignore_keys_for_eval,
                 while_training,
-                partial(dispatch.check_first_batch, self),
+                partial(diagnostics.dispatch.check_first_batch, self),
             )
             if self.args.ostinato.rehearse:
-                self._rehearsed = dry_run.rehearse_run(self, run)
-            else:
-                eval_dry_run.check_first_evaluation(self, ignore_keys_for_eval)
+                self._rehearsed = diagnostics.dry_run.rehearse_run(self, run)
+            elif self.eval_dataset is not None:
+                diagnostics.eval_dry_run.check_first_evaluation(self, ignore_keys_for_eval)
             emit(self, "on_train_begin")
-            saver.reserve_memory(self)
+            engine.saver.reserve_memory(self)
             try:
-                with signals.handle_stop_signals(self, run):
-                    report.evaluate_at_start(self, run)
-                    train(self, run)
+                with engine.signals.handle_stop_signals(self, run):
+                    engine.report.evaluate_at_start(self, run)
+                    engine.loop.train(self, run)
             except Exception as error:
-                saver.wait_before_exit(self)  # a resumed run may need this checkpoint
-                reason = dispatch.explain_training_failure(self, error, run)
+                engine.saver.wait_before_exit(self)  # a resumed run may need this checkpoint
+                reason = diagnostics.dispatch.explain_training_failure(self, error, run)
                 if reason is not error:
                     raise reason from reason.__cause__
                 raise
-            output = finish(self, run)
+            output = engine.finish.finish(self, run)
             self._finish_current_push()
             return output
 
-    def rehearse(self) -> dry_run.Rehearsal:
+    def rehearse(self) -> diagnostics.dry_run.Rehearsal:
         """Try a training batch, two evaluation batches with their metrics, a save and a load, and restore everything.
 
         `rehearse=True` does the same before the first step of every `train`.
@@ -684,10 +649,10 @@ class Trainer(metaclass=TrainerType):
         """
         with ShortTraceback():
             self.args.validate()
-            self._rehearsed = dry_run.rehearse_new_run(self)
+            self._rehearsed = diagnostics.dry_run.rehearse_new_run(self)
             return self._rehearsed
 
-    def verify_resume(self, steps: int = 3) -> verifying.ResumeReport:
+    def verify_resume(self, steps: int = 3) -> diagnostics.verify_resume.ResumeReport:
         """Check whether a resumed run repeats this one bit for bit; if not, report what differs first.
 
         Train `steps`, save, train as many more; load, train these again, and compare every step. The trainer, the
@@ -707,9 +672,9 @@ class Trainer(metaclass=TrainerType):
         """
         with ShortTraceback():
             self.args.validate()
-            return verifying.verify_resume(self, steps)
+            return diagnostics.verify_resume.verify_resume(self, steps)
 
-    def explain(self, dataset: Any = None) -> BatchReport:
+    def explain(self, dataset: Any = None) -> diagnostics.batch_report.BatchReport:
         """Describe one batch: columns, batch, forward, outputs, loss, the input of metrics, and mistakes.
 
         Nothing is trained, and the trainer, the model and the data are left unchanged.
@@ -726,9 +691,9 @@ class Trainer(metaclass=TrainerType):
         >>> print(trainer.explain())  # doctest: +SKIP
         >>> trainer.explain().to_markdown()  # doctest: +SKIP
         """
-        return explain_batch.explain_batch(self, dataset)
+        return diagnostics.explain_batch.explain_batch(self, dataset)
 
-    def plan(self) -> RunPlan:
+    def plan(self) -> diagnostics.run_plan.RunPlan:
         """Return the plan of `train`: steps, batches, rates, evaluations, checkpoints, time, and what changes each.
 
         Nothing is computed or written. Times are known after `rehearse`.
@@ -743,7 +708,7 @@ class Trainer(metaclass=TrainerType):
         >>> trainer.plan().length.steps  # doctest: +SKIP
         """
         self.args.validate()
-        return plan_builder.build_run_plan(self)
+        return diagnostics.plan_builder.build_run_plan(self)
 
     def samples_at(self, step: int) -> list[int]:
         """Return the rows of the training set that an optimizer step is computed from, over all processes.
@@ -768,11 +733,15 @@ class Trainer(metaclass=TrainerType):
         if run is None:
             with preserve_rng():
                 loader = self.get_train_dataloader()
-            plan = plan_run(self, loader)
-            return samples_at(loader, build_first_schedule(loader, plan.accumulation), step, plan.max_steps)
+            plan = engine.loader_plan.plan_run(self, loader)
+            return data.epoch_position.samples_at(
+                loader, data.epoch_position.build_first_schedule(loader, plan.accumulation), step, plan.max_steps
+            )
         if run.updates.current is None:  # no step was taken yet
             run.updates.record_schedule(self.state.global_step)
-        return samples_at(run.updates.loader, run.updates.position.courses, step, run.plan.max_steps)
+        return data.epoch_position.samples_at(
+            run.updates.loader, run.updates.position.courses, step, run.plan.max_steps
+        )
 
     def get_total_train_batch_size(self, args: TrainingArguments) -> int:
         """Return the number of rows of one optimizer step over all processes.
@@ -804,12 +773,14 @@ class Trainer(metaclass=TrainerType):
 
     def _split_samples(self, samples: list[Batch]) -> list[Batch]:
         """Return batches as micro-batches; the first batch that is split is compared with the same rows unsplit."""
-        parts = flatten_micro_batches(samples)
+        parts = data.batching.split_by_length.flatten_micro_batches(samples)
         if self.args.ostinato.split_by_length and not self._split_is_checked and len(parts) > len(samples):
             self._split_is_checked = True
             check_row_independence(
                 self.model,
-                parts if len(samples) == 1 else flatten_micro_batches([max(samples, key=len)]),
+                parts
+                if len(samples) == 1
+                else data.batching.split_by_length.flatten_micro_batches([max(samples, key=len)]),
                 loss=lambda part: self.compute_loss(self.model, self._prepare_inputs(part)),
                 weigh=lambda part: weigh(part, shifted=self._has_shifted_labels(part), labels_are=self._labels_are),
                 tolerance=1e-3 if self.args.mixed_precision == "no" else 5e-2,
@@ -859,7 +830,9 @@ class Trainer(metaclass=TrainerType):
             model.train()
         inputs = self._prepare_inputs(inputs)
         loss_scale = self._get_scaled_loss()
-        compute = self.compute_loss if self._train_window is None else partial(measuring_training.compute_loss, self)
+        compute = (
+            self.compute_loss if self._train_window is None else partial(evaluation.train_metrics.compute_loss, self)
+        )
         parallel, inputs = self._prepare_context_parallel_inputs(model, inputs)
         # A batch that only keeps a process in step with the others has nothing to report.
         unheard = collect_numbers(None) if loss_scale.weighs_nothing else nullcontext()
@@ -944,7 +917,7 @@ class Trainer(metaclass=TrainerType):
         """Return the module that the loops call: compiled if requested, on its device, replicated over processes."""
         if self._can_move(model):
             model.to(self.strategy.device)  # a script may have replaced the model
-        called = called_model.get_called_model(self, model)
+        called = strategies.called_model.get_called_model(self, model)
         return self.strategy.place(called) if training else called
 
     def _get_loss_signature(self) -> LossSignature:
@@ -969,7 +942,7 @@ class Trainer(metaclass=TrainerType):
     ) -> None:
         """Log, evaluate and save if the control requests it."""
         assert self._run is not None
-        report.report_step(self, self._run, tr_loss, grad_norm, model, learning_rate)
+        engine.report.report_step(self, self._run, tr_loss, grad_norm, model, learning_rate)
 
     def track(self, name: str, value: float | Tensor, weight: float | Tensor = 1.0) -> None:
         """Log a number with the next log line, as a weighted mean over everything that is tracked until then.
@@ -1008,7 +981,7 @@ class Trainer(metaclass=TrainerType):
         run, now = self._run, time.time()
         tokens = self.state.num_input_tokens_seen - self._initial_num_input_tokens_seen
         speed = tokens / max(now - start_time - (0.0 if run is None else run.ledger.outside_training), 1e-6)
-        share = None if run is None else utilization.compute_utilization(self.model, run, speed)
+        share = None if run is None else engine.utilization.compute_utilization(self.model, run, speed)
         measured = {**speed_metrics("train", start_time, now=now), "train_tokens_per_second": round(speed, 3)}
         return measured if share is None else {**measured, "train_mfu": round(share, 4)}
 
@@ -1018,7 +991,7 @@ class Trainer(metaclass=TrainerType):
         """Evaluate during training."""
         metrics = self.evaluate(ignore_keys=ignore_keys_for_eval)
         self._report_to_hp_search(trial, self.state.global_step, metrics)
-        if schedulers.is_metric_schedule(self.lr_scheduler) and not skip_scheduler:
+        if optim.schedulers.is_metric_schedule(self.lr_scheduler) and not skip_scheduler:
             self.lr_scheduler.step(self._get_watched_metric(metrics))
         return metrics
 
@@ -1043,7 +1016,7 @@ class Trainer(metaclass=TrainerType):
             return True
         self.state.best_global_step = self.state.global_step
         if not self._is_saving_now():
-            keep = saver.keep_best_weights if self.args.load_best_model_at_end else saver.mark_as_best
+            keep = engine.saver.keep_best_weights if self.args.load_best_model_at_end else engine.saver.mark_as_best
             keep(self, trial)
         return True
 
@@ -1077,19 +1050,19 @@ class Trainer(metaclass=TrainerType):
                         metric_key_prefix=f"{metric_key_prefix}_{name}",
                     )
                 )
-            macro = average_sets(merged, list(chosen), metric_key_prefix)
-            if macro and eval_dry_run.find_best_metric(self) in ("loss", "eval_loss"):
+            macro = evaluation.eval_metrics.average_sets(merged, list(chosen), metric_key_prefix)
+            if macro and diagnostics.eval_dry_run.find_best_metric(self) in ("loss", "eval_loss"):
                 self._report_metrics(macro)  # it selects the best model; else events are those of transformers
             return {**merged, **macro}
         with ShortTraceback(), self._memory_tracker.end_stage_on_error(), self._stop_progress_on_error():
             self._memory_tracker.start()
-            wanted = request.resolve_request(self, eval_dataset, only_metrics=True)
-            loader = request.attach_request(self.get_eval_dataloader(eval_dataset), wanted)
+            wanted = evaluation.request.resolve_request(self, eval_dataset, only_metrics=True)
+            loader = evaluation.request.attach_request(self.get_eval_dataloader(eval_dataset), wanted)
             started = time.time()
             output = self.evaluation_loop(
                 loader,
                 description="Evaluation",
-                prediction_loss_only=request.decide_loss_only(self, wanted),
+                prediction_loss_only=evaluation.request.decide_loss_only(self, wanted),
                 ignore_keys=ignore_keys,
                 metric_key_prefix=metric_key_prefix,
             )
@@ -1120,8 +1093,8 @@ class Trainer(metaclass=TrainerType):
         """
         with ShortTraceback(), self._memory_tracker.end_stage_on_error(), self._stop_progress_on_error():
             self._memory_tracker.start()
-            wanted = request.resolve_request(self, test_dataset, only_metrics=False)
-            loader = request.attach_request(self.get_test_dataloader(test_dataset), wanted)
+            wanted = evaluation.request.resolve_request(self, test_dataset, only_metrics=False)
+            loader = evaluation.request.attach_request(self.get_test_dataloader(test_dataset), wanted)
             started = time.time()
             output = self.evaluation_loop(
                 loader, description="Prediction", ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix
@@ -1132,7 +1105,7 @@ class Trainer(metaclass=TrainerType):
             return PredictionOutput(output.predictions, output.label_ids, metrics)
 
     def _add_speed(
-        self, output: EvalLoopOutput, wanted: request.EvalRequest, prefix: str, started: float
+        self, output: EvalLoopOutput, wanted: evaluation.request.EvalRequest, prefix: str, started: float
     ) -> dict[str, float]:
         metrics = output.metrics if output.metrics is not None else {}
         rows, options = output.num_samples or 0, wanted.options
@@ -1169,23 +1142,26 @@ class Trainer(metaclass=TrainerType):
         if self._run is None:
             self.model_preparation_time = round(time.time() - started, 4)
         run = self._run if self.is_in_train else None
-        data = request.name_evaluated_set(description, metric_key_prefix, self.eval_dataset)
-        plan = plan_evaluation(
+        evaluated = evaluation.request.name_evaluated_set(description, metric_key_prefix, self.eval_dataset)
+        plan = evaluation.eval_plan.plan_evaluation(
             self,
             dataloader,
             loss_only=prediction_loss_only,
             ignore_keys=ignore_keys,
             prefix=metric_key_prefix,
-            data=data,
-            report_missing_labels=partial(dispatch.report_missing_labels, self, dataloader, data),
-            must_stop=None if run is None else signals.find_stop_check(run),
+            data=evaluated,
+            report_missing_labels=partial(diagnostics.dispatch.report_missing_labels, self, dataloader, evaluated),
+            must_stop=None if run is None else engine.signals.find_stop_check(run),
         )
         self.callback_handler.eval_dataloader = dataloader
-        current_batch = CurrentBatch()
-        with prepare_model(self, model), dispatch.explain_evaluation_errors(self, current_batch, dataloader, data):
-            output = eval_loop.evaluation_loop(self, model, dataloader, plan, current_batch)
+        current_batch = evaluation.metric_run.CurrentBatch()
+        with (
+            evaluation.eval_plan.prepare_model(self, model),
+            diagnostics.dispatch.explain_evaluation_errors(self, current_batch, dataloader, evaluated),
+        ):
+            output = evaluation.eval_loop.evaluation_loop(self, model, dataloader, plan, current_batch)
         if not output.num_samples:
-            raise build_empty_source_error(data)
+            raise data.dataset_errors.build_empty_source_error(evaluated)
         return output
 
     prediction_loop = evaluation_loop  # the name of the same loop in 4.x
@@ -1193,7 +1169,7 @@ class Trainer(metaclass=TrainerType):
     @property
     def _prediction_padding(self) -> int:
         """The padding of predictions that are shorter than those of other batches."""
-        return PADDING
+        return evaluation.eval_plan.PADDING
 
     def prediction_step(
         self, model: nn.Module, inputs: Batch, prediction_loss_only: bool, ignore_keys: list[str] | None = None
@@ -1210,13 +1186,15 @@ class Trainer(metaclass=TrainerType):
             Loss, logits and labels; None for those that there are not.
         """
         inputs = self._prepare_inputs(inputs)
-        step = plan_step(self, inputs, can_return_loss=self.can_return_loss)
+        step = evaluation.step.plan_step(self, inputs, can_return_loss=self.can_return_loss)
         loss = outputs = None
         with torch.no_grad():
             if step.has_loss:
                 try:
                     given = inputs if step.returns_outputs else dict(inputs)
-                    loss, outputs = read_loss(self, step, self.compute_loss(model, given, **step.keywords))
+                    loss, outputs = evaluation.step.read_loss(
+                        self, step, self.compute_loss(model, given, **step.keywords)
+                    )
                 except BareTensorError as bare:  # logits without a loss are still predictions
                     note_once(f"no loss is computed in evaluation: {bare.what}")
                     outputs = bare.outputs
@@ -1224,8 +1202,8 @@ class Trainer(metaclass=TrainerType):
                 outputs = model(**inputs)
         if prediction_loss_only:
             return loss, None, None
-        ignored = get_ignored_outputs(self.model) if ignore_keys is None else ignore_keys
-        return collect_step(outputs, step, loss, ignored, self._output_names)
+        ignored = evaluation.step.get_ignored_outputs(self.model) if ignore_keys is None else ignore_keys
+        return evaluation.step.collect_step(outputs, step, loss, ignored, self._output_names)
 
     def _name_loss_source(self) -> str:
         """Return the name of the function that computes the loss, for messages."""
@@ -1235,7 +1213,7 @@ class Trainer(metaclass=TrainerType):
 
     @property
     def _model_name(self) -> str:
-        return type(columns.unwrap_model(self.model)).__name__
+        return type(data.columns.unwrap_model(self.model)).__name__
 
     # ---- data (data/, data/build.py) -------------------------------------------------------------
 
@@ -1247,7 +1225,7 @@ class Trainer(metaclass=TrainerType):
         """
         if self.train_dataset is None:
             raise usage_errors.no_train_dataset()
-        is_mixture = isinstance(convert_to_mixture(self.train_dataset), Mixture)
+        is_mixture = isinstance(data.mixture.convert_to_mixture(self.train_dataset), data.mixture.Mixture)
         check_order(self.args, self.train_dataset, self.sampler, self.batch_sampler, is_mixture=is_mixture)
         return self._get_dataloader(
             dataset=self.train_dataset,
@@ -1305,7 +1283,7 @@ class Trainer(metaclass=TrainerType):
         is_training: bool = False,
         dataloader_key: str | None = None,
     ) -> DataLoader[Any]:
-        return build.build_loader(self, dataset, description, batch_size, sampler_fn, is_training=is_training)
+        return data.build.build_loader(self, dataset, description, batch_size, sampler_fn, is_training=is_training)
 
     @property
     def skipped_rows(self) -> dict[Any, str]:
@@ -1321,21 +1299,21 @@ class Trainer(metaclass=TrainerType):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[Any] | None:
         """Return the order of the rows of an epoch."""
-        dataset = convert_to_mixture(train_dataset if train_dataset is not None else self.train_dataset)
+        dataset = data.mixture.convert_to_mixture(train_dataset if train_dataset is not None else self.train_dataset)
         if self.sampler is not None:
-            return share_sampler(self.sampler, LoaderSettings.of(self.args))
-        if isinstance(dataset, Mixture):
-            return MixtureSampler(dataset, self.args.data_seed)
-        return epoch_sampler.build_train_sampler(
+            return data.user_loaders.share_sampler(self.sampler, LoaderSettings.of(self.args))
+        if isinstance(dataset, data.mixture.Mixture):
+            return data.mixture.MixtureSampler(dataset, self.args.data_seed)
+        return data.samplers.epoch_sampler.build_train_sampler(
             dataset,
             LoaderSettings.of(self.args),
             batch_size=self._train_batch_size * self.args.gradient_accumulation_steps,
-            input_name=build.find_input_name(self.processing_class),
+            input_name=data.build.find_input_name(self.processing_class),
         )
 
     def _get_eval_sampler(self, eval_dataset: Any) -> Sampler[Any] | None:
         """Return the order of rows in evaluation: as they are."""
-        return epoch_sampler.build_eval_sampler(eval_dataset)
+        return data.samplers.epoch_sampler.build_eval_sampler(eval_dataset)
 
     def num_examples(self, dataloader: DataLoader[Any]) -> int:
         """Return the number of rows that a loader reads.
@@ -1343,21 +1321,21 @@ class Trainer(metaclass=TrainerType):
         Args:
             dataloader: The loader.
         """
-        return count_examples(dataloader, batch_size=self._train_batch_size)
+        return data.sizes.count_examples(dataloader, batch_size=self._train_batch_size)
 
     def _set_signature_columns_if_needed(self) -> None:
         """Set `_signature_columns` to the inputs of the model and the names of labels."""
         if self._signature_columns is None:
-            self._signature_columns = columns.find_signature_columns(self.model, self.label_names)
+            self._signature_columns = data.columns.find_signature_columns(self.model, self.label_names)
 
-    def model_columns(self, dataset: Any = None) -> columns.ColumnChoice:
+    def model_columns(self, dataset: Any = None) -> data.columns.ColumnChoice:
         """Return the columns of a data set that reach the model, those that do not, and the reason.
 
         Args:
             dataset: The data set; by default the training set.
         """
         self._set_signature_columns_if_needed()
-        return columns.choose_columns(
+        return data.columns.choose_columns(
             dataset if dataset is not None else self.train_dataset,
             self._signature_columns or [],
             removes=self.args.remove_unused_columns,
@@ -1368,7 +1346,7 @@ class Trainer(metaclass=TrainerType):
         if not self.args.remove_unused_columns:
             return dataset
         self._set_signature_columns_if_needed()
-        return columns.remove_unused_columns(
+        return data.columns.remove_unused_columns(
             dataset, self._signature_columns or [], description=description, model_name=self._model_name
         )
 
@@ -1378,7 +1356,7 @@ class Trainer(metaclass=TrainerType):
         if not self.args.remove_unused_columns:
             return data_collator
         self._set_signature_columns_if_needed()
-        return columns.RemoveColumnsCollator(
+        return data.columns.RemoveColumnsCollator(
             data_collator=data_collator,
             signature_columns=self._signature_columns or [],
             description=description,
@@ -1413,10 +1391,10 @@ class Trainer(metaclass=TrainerType):
                 kind, options = self.optimizer_cls_and_kwargs
             else:
                 kind, options = self.get_optimizer_cls_and_kwargs(self.args, model)
-            given, options = groups.split_given_groups(options)
+            given, options = optim.groups.split_given_groups(options)
             if given is None:
                 names = self.get_decay_parameter_names(model)
-                given = groups.build_groups(model, names, self.args.weight_decay)
+                given = optim.groups.build_groups(model, names, self.args.weight_decay)
             self.optimizer = kind(given, **options)
         return self.optimizer
 
@@ -1430,7 +1408,7 @@ class Trainer(metaclass=TrainerType):
             args: The training arguments.
             model: Not used by default.
         """
-        return optimizers.choose_optimizer(OptimizerSettings.of(args))
+        return optim.optimizers.choose_optimizer(OptimizerSettings.of(args))
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """Return the names of the parameters that weight decay applies to: all but biases and norms.
@@ -1438,7 +1416,7 @@ class Trainer(metaclass=TrainerType):
         Args:
             model: The model.
         """
-        return groups.list_decay_parameters(model)
+        return optim.groups.list_decay_parameters(model)
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
         """Create the learning-rate schedule of the arguments, unless there is one.
@@ -1452,7 +1430,7 @@ class Trainer(metaclass=TrainerType):
         """
         if self.lr_scheduler is None:
             settings = ScheduleSettings.of(self.args, num_training_steps)
-            self.lr_scheduler = schedulers.build_schedule(
+            self.lr_scheduler = optim.schedulers.build_schedule(
                 settings, optimizer if optimizer is not None else self.optimizer
             )
             self._created_lr_scheduler = True
@@ -1503,7 +1481,7 @@ class Trainer(metaclass=TrainerType):
             _internal_call: The call is part of another save: no save is waited for, and nothing is uploaded.
         """
         if not _internal_call:
-            saver.wait_for_last(self)
+            engine.saver.wait_for_last(self)
         directory = output_dir if output_dir is not None else str(self._home)
         if self.args.should_save:
             if self._publishing is not None:
@@ -1515,7 +1493,7 @@ class Trainer(metaclass=TrainerType):
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         directory = Path(output_dir) if output_dir is not None else self._home
         directory.mkdir(parents=True, exist_ok=True)
-        save_parts.save_weights(self, directory, state_dict=state_dict)
+        checkpoints.save_parts.save_weights(self, directory, state_dict=state_dict)
 
     def _get_output_dir(self, trial: Any) -> str:
         return str(self._home)
@@ -1529,35 +1507,35 @@ class Trainer(metaclass=TrainerType):
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """Write `checkpoint-N`, which appears whole or not at all."""
-        saver.save_checkpoint(self, trial)
+        engine.saver.save_checkpoint(self, trial)
 
     def _export_callback_states(self) -> dict[str, Any]:
         return export_callbacks([*self.callback_handler.callbacks, self.control])
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        save_parts.save_optimizer_and_scheduler(self, Path(output_dir))
+        checkpoints.save_parts.save_optimizer_and_scheduler(self, Path(output_dir))
 
     def _save_scaler(self, output_dir: str) -> None:
-        save_parts.save_scaler(self, Path(output_dir))
+        checkpoints.save_parts.save_scaler(self, Path(output_dir))
 
     def _save_rng_state(self, output_dir: str) -> None:
-        save_parts.save_random_state(self, Path(output_dir))
+        checkpoints.save_parts.save_random_state(self, Path(output_dir))
 
     def _load_best_model(self) -> None:
         """Load the best weights into the model."""
         best = Path(self.state.best_model_checkpoint or "")
-        callback_tensors.load_best(self, best)
-        note(f"loaded the best model, of step {saver.find_best_step(self)}, from {best}")
+        checkpoints.callback_tensors.load_best(self, best)
+        note(f"loaded the best model, of step {engine.saver.find_best_step(self)}, from {best}")
 
     # ---- resuming (checkpoint/, engine/resume.py) --------------------------------------------------
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        opened = open_checkpoint(resume_from_checkpoint)
+        opened = checkpoints.layouts.open_checkpoint(resume_from_checkpoint)
         opened.load_weights(model if model is not None else self.model, self.strategy.load_model_state)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
-            open_checkpoint(checkpoint).load_training_parts(
+            checkpoints.layouts.open_checkpoint(checkpoint).load_training_parts(
                 optimizer=self._require_optimizer(),
                 scheduler=self.lr_scheduler,
                 load=self.strategy.load_optimizer_state,
@@ -1565,15 +1543,17 @@ class Trainer(metaclass=TrainerType):
 
     def _load_scaler(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
-            open_checkpoint(checkpoint).load_scaler(getattr(self.precision, "scaler", None))
+            checkpoints.layouts.open_checkpoint(checkpoint).load_scaler(getattr(self.precision, "scaler", None))
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
-            open_checkpoint(checkpoint).load_random_state(self.args.process_index, self.args.world_size)
+            checkpoints.layouts.open_checkpoint(checkpoint).load_random_state(
+                self.args.process_index, self.args.world_size
+            )
 
     def _load_callback_state(self) -> None:
         """Restore the state of callbacks that have one."""
-        resume.load_callback_state(self.callback_handler.callbacks, self.state)
+        engine.resume.load_callback_state(self.callback_handler.callbacks, self.state)
 
     # ---- the hub (hub/) -------------------------------------------------------------------------
 
@@ -1583,7 +1563,7 @@ class Trainer(metaclass=TrainerType):
         Args:
             token: The access token; by default that of the arguments.
         """
-        publisher.init_repository(self, token)
+        hub.publisher.init_repository(self, token)
 
     def push_to_hub(
         self,
@@ -1609,7 +1589,7 @@ class Trainer(metaclass=TrainerType):
             The commit, or a `Future` of it with `blocking=False`.
         """
         message = commit_message or "End of training"
-        return publisher.push_to_hub(self, message, token, revision, dict(kwargs), blocks=blocking)
+        return hub.publisher.push_to_hub(self, message, token, revision, dict(kwargs), blocks=blocking)
 
     def create_model_card(
         self,
@@ -1636,25 +1616,27 @@ class Trainer(metaclass=TrainerType):
             dataset: The names of its data sets as readers know them.
             dataset_args: The arguments of its data sets.
         """
-        asked = CardRequest(
-            language=as_list(language),
+        card = hub.model_card
+        asked = card.CardRequest(
+            language=card.as_list(language),
             license=license,
-            tags=as_list(tags),
+            tags=card.as_list(tags),
             base_model=finetuned_from,
-            tasks=as_list(tasks),
-            dataset_tags=as_list(dataset_tags),
-            datasets=as_list(dataset),
-            dataset_args=as_list(dataset_args),
+            tasks=card.as_list(tasks),
+            dataset_tags=card.as_list(dataset_tags),
+            datasets=card.as_list(dataset),
+            dataset_args=card.as_list(dataset_args),
         )
-        card_facts.create_model_card(self, asked, model_name)
+        hub.card_facts.create_model_card(self, asked, model_name)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Start to upload the result of a save, as `hub_strategy` says."""
-        publisher.push_from_checkpoint(self, Path(checkpoint_folder))
+        hub.publisher.push_from_checkpoint(self, Path(checkpoint_folder))
 
     def _finish_current_push(self) -> None:
         """Wait for uploads, up to a time limit; report what is missing."""
-        publisher.finish_current_push(self)
+        if self._publishing is not None:
+            hub.publisher.finish_current_push(self)
 
     # ---- metrics and files ---------------------------------------------------------------------------
 
@@ -1692,7 +1674,7 @@ class Trainer(metaclass=TrainerType):
         """Write `trainer_state.json` into the output directory."""
         if self.is_world_process_zero():
             self._home.mkdir(parents=True, exist_ok=True)
-            self.state.save_to_json(self._home / TRAINER_STATE_NAME)
+            self.state.save_to_json(self._home / checkpoints.file_names.TRAINER_STATE_NAME)
 
     def floating_point_ops(self, inputs: Batch) -> int:
         """Return the operations of one batch, as far as the model states them.
@@ -1700,13 +1682,13 @@ class Trainer(metaclass=TrainerType):
         Args:
             inputs: The batch.
         """
-        return count_operations(self.model, inputs)
+        return engine.flops.count_operations(self.model, inputs)
 
-    def _build_flop_counter(self) -> FlopCounter:
+    def _build_flop_counter(self) -> engine.flops.FlopCounter:
         overridden = self._is_overridden("floating_point_ops")
-        return FlopCounter(
-            count=self.floating_point_ops if overridden or can_count_operations(self.model) else None,
-            by_shape_of=None if overridden else find_deciding_input(self.model),
+        return engine.flops.FlopCounter(
+            count=self.floating_point_ops if overridden or engine.flops.can_count_operations(self.model) else None,
+            by_shape_of=None if overridden else engine.flops.find_deciding_input(self.model),
         )
 
     def store_flos(self) -> None:
@@ -1743,9 +1725,9 @@ class Trainer(metaclass=TrainerType):
         if self._run is not None:
             self._run.meters.loss.last_step = step
 
-    def _build_token_counter(self) -> TokenCounter:
+    def _build_token_counter(self) -> engine.token_count.TokenCounter:
         """Return the counter of input tokens that arguments, model and tokenizer define."""
-        return TokenCounter(
+        return engine.token_count.TokenCounter(
             getattr(self.model, "main_input_name", "input_ids"),
             mode=str(self.args.include_num_input_tokens_seen),
             pad_token_id=getattr(self.processing_class, "pad_token_id", None),

@@ -92,7 +92,11 @@ def test_doors_only_lead_down(path: Path) -> None:
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:
-    edges = {dotted(path): {target for target, _ in own_imports(path)} for path in modules()}
+    # A package that loads its modules on use imports them for type checkers alone.
+    edges = {
+        dotted(path): {target for target, _ in own_imports(path, typing_too=path.stem == "__init__")}
+        for path in modules()
+    }
     finished: set[str] = set()
 
     def walk(module: str, trail: tuple[str, ...]) -> None:

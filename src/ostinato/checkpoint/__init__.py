@@ -13,5 +13,16 @@ Import from the modules:
   `write`, `unpickle`, `convert`);
 - the directory of a run: `run_directory`, `lock`, `lock_holder`, `identity`.
 
-This file imports nothing, so that `atomic` can be used without torch.
+Modules load on use, so that `atomic` can be used without torch.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.lazy_package import load_on_use
+
+if TYPE_CHECKING:
+    from . import callback_tensors, file_names, layouts, run_directory, save_parts
+else:
+    __getattr__ = load_on_use(__name__)

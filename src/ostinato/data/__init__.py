@@ -25,3 +25,25 @@ epoch_position.py   a position in the data, and how to start there; skip_progres
 dataset_errors.py   errors in data; collate_errors.py: why rows do not make a batch
 nonfinite_inputs.py inputs that are NaN or infinite
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.lazy_package import load_on_use
+
+if TYPE_CHECKING:
+    from . import (
+        batching,
+        build,
+        collators,
+        columns,
+        dataset_errors,
+        epoch_position,
+        mixture,
+        samplers,
+        sizes,
+        user_loaders,
+    )
+else:
+    __getattr__ = load_on_use(__name__)

@@ -1,4 +1,4 @@
-"""Errors for calls of forward and of loss functions, a loss without a gradient, and a model without weights."""
+"""Errors for calls of forward and of loss functions, and for a loss without a gradient."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from torch import nn
-
-from ..core.errors import DataError, LossFunctionError, NoGradientError, NotSupportedError, OstinatoError
+from ..core.errors import DataError, LossFunctionError, NoGradientError, OstinatoError
 from ..data.dataset_errors import find_batch_fault
 from .column_errors import explain_missing_inputs, explain_missing_labels, explain_unexpected_columns
 from .context import FailureContext, was_entered
@@ -93,15 +91,3 @@ def explain_no_gradient(error: Exception, context: FailureContext, match: re.Mat
         why="it was computed inside torch.no_grad(), from .detach() or .item(), or from argmax, which has no gradient",
         fix="compute the loss from the logits, with gradients enabled",
     )
-
-
-def check_weights(model: nn.Module) -> None:
-    """Raise if the model has parameters on the meta device."""
-    names = [name for name, parameter in model.named_parameters() if parameter.is_meta]
-    if names:
-        shown = ", ".join(names[:3]) + (f", … ({len(names)} in all)" if len(names) > 3 else "")
-        raise NotSupportedError(
-            what=f"{type(model).__name__} has no weights: its parameters are on the meta device",
-            why=f"these parameters have shapes and no values: {shown}",
-            fix="create it outside of torch.device('meta'), or call model.to_empty(device='cpu') and load_state_dict",
-        )

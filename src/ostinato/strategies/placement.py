@@ -1,4 +1,4 @@
-"""Models that were placed on devices of their own before they were passed to a trainer."""
+"""The devices of a model: those it was placed on before it was passed to a trainer, or none."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 from torch import nn
+
+from ..core.errors import NotSupportedError
 
 
 def is_placed(model: nn.Module) -> bool:
@@ -27,6 +29,18 @@ def find_device(model: nn.Module, default: torch.device) -> torch.device:
     (own,) = devices
     is_default = own.type == default.type and default.index in (None, own.index)
     return default if is_default else own
+
+
+def check_weights(model: nn.Module) -> None:
+    """Raise if the model has parameters on the meta device."""
+    names = [name for name, parameter in model.named_parameters() if parameter.is_meta]
+    if names:
+        shown = ", ".join(names[:3]) + (f", … ({len(names)} in all)" if len(names) > 3 else "")
+        raise NotSupportedError(
+            what=f"{type(model).__name__} has no weights: its parameters are on the meta device",
+            why=f"these parameters have shapes and no values: {shown}",
+            fix="create it outside of torch.device('meta'), or call model.to_empty(device='cpu') and load_state_dict",
+        )
 
 
 def _get_device_map(model: nn.Module) -> dict[str, Any]:
