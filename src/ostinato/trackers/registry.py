@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..arguments.tracker_names import KNOWN, is_installed, make_missing_error
-from ..callbacks.events import TrainerCallback
+from ..callbacks.events import TrainerCallback, is_callback_of
 from . import find_callback_class
 
 
@@ -20,6 +20,6 @@ def build_trackers(report_to: Any, given: Iterable[Any] | None) -> list[TrainerC
         if name in KNOWN and not is_installed(name):
             raise make_missing_error(name)
         kind = find_callback_class(name)
-        if not any(one is kind or (isinstance(kind, type) and isinstance(one, kind)) for one in given or ()):
+        if not (isinstance(kind, type) and any(is_callback_of(one, kind) for one in given or ())):
             found.append(kind())
     return found
