@@ -1573,7 +1573,8 @@ class Trainer(metaclass=TrainerType):
 
     def _load_callback_state(self) -> None:
         """Restore the state of callbacks that have one."""
-        resume.load_callback_state(self.callback_handler.callbacks, self.state)
+        rebuilds = self.args.restore_callback_states_from_checkpoint
+        resume.load_callback_state(self.callback_handler.callbacks, self.state, rebuilds=rebuilds)
 
     # ---- the hub (hub/) -------------------------------------------------------------------------
 
