@@ -10,7 +10,8 @@ from torch import nn
 
 from tests.support import tiny
 from tests.support.apis import Api
-from tests.support.parity import check_parity
+from tests.support.parity import check_parity, run_both
+from tests.support.records import assert_same
 
 pytest.importorskip("transformers")
 
@@ -147,3 +148,39 @@ def test_a_batch_without_rows_has_a_gradient_of_zero() -> None:
 
     theirs, _ = check_parity(script)
     assert theirs.result[2] == (0.0, 0.0)
+
+
+def test_a_model_loads_its_checkpoints_by_its_own_method() -> None:
+    """Its `load_state_dict` is asked also where the names in the file are not those of the model."""
+
+    class Renamed(tiny.Regression):
+        def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+            state_dict = {name.removeprefix("stored."): value for name, value in state_dict.items()}
+            return super().load_state_dict(state_dict, strict=strict, assign=assign)
+
+    def script(api: Api) -> None:
+        class StoresOtherNames(api.Trainer):
+            def _save(self, output_dir: Any = None, state_dict: Any = None) -> None:
+                state = {f"stored.{name}": value for name, value in self.model.state_dict().items()}
+                super()._save(output_dir, state_dict=state)
+
+        def build(**arguments: Any) -> Any:
+            schedule = dict.fromkeys(("save_steps", "eval_steps"), 2)
+            best = {"metric_for_best_model": "loss", "greater_is_better": True, "load_best_model_at_end": True}
+            args = api.args(
+                **schedule, **best, **arguments, save_strategy="steps", eval_strategy="steps", learning_rate=0.1
+            )
+            rows = tiny.regression_rows()
+            return api.trainer(
+                tiny.seeded(Renamed), args, cls=StoresOtherNames, train_dataset=rows, eval_dataset=rows[:8]
+            )
+
+        options = api.ours(isolate_rng=False)
+        build(max_steps=4, lr_scheduler_type="constant", **options).train()
+        resumed = build(max_steps=6, lr_scheduler_type="constant", **options)
+        resumed.train(resume_from_checkpoint=str(api.output_dir / "checkpoint-4"))
+
+    theirs, ours = run_both(script)
+    assert theirs.logged("loss") == ours.logged("loss")
+    assert theirs.state["best_global_step"] < 6
+    assert_same(theirs.weights, ours.weights, "weights")
