@@ -65,6 +65,7 @@ from .data.collators.default import default_data_collator
 from .data.collators.padding import DataCollatorWithPadding, can_pad_rows
 from .data.dataset_errors import build_empty_source_error
 from .data.epoch_position import build_first_schedule, samples_at
+from .data.kept_loaders import LoaderOrigin, keep_loader
 from .data.mixture import Mixture, MixtureSampler, convert_to_mixture
 from .data.samplers import epoch_sampler
 from .data.sizes import count_examples
@@ -1268,7 +1269,7 @@ class Trainer(metaclass=TrainerType):
         """
         if eval_dataset is None and self.eval_dataset is None:
             raise usage_errors.no_eval_dataset()
-        key = eval_dataset if isinstance(eval_dataset, str) else "eval"
+        key = eval_dataset if isinstance(eval_dataset, str) else "eval" if eval_dataset is None else "given"
         if isinstance(eval_dataset, str):
             if not isinstance(self.eval_dataset, dict) or eval_dataset not in self.eval_dataset:
                 raise usage_errors.no_such_evaluation_set(eval_dataset, self.eval_dataset)
@@ -1305,7 +1306,13 @@ class Trainer(metaclass=TrainerType):
         is_training: bool = False,
         dataloader_key: str | None = None,
     ) -> DataLoader[Any]:
-        return build.build_loader(self, dataset, description, batch_size, sampler_fn, is_training=is_training)
+        make = partial(build.build_loader, self, dataset, description, batch_size, sampler_fn, is_training=is_training)
+        if dataloader_key is None or not self.args.dataloader_persistent_workers:
+            return make()
+        self._set_signature_columns_if_needed()
+        used = tuple(self._signature_columns or ()) if self.args.remove_unused_columns else None
+        origin = LoaderOrigin(dataset, self.data_collator, batch_size, LoaderSettings.of(self.args), used)
+        return keep_loader(self._eval_dataloaders, dataloader_key, origin, make)
 
     @property
     def skipped_rows(self) -> dict[Any, str]:
