@@ -48,7 +48,7 @@ _SLACK = 2**20  # a forecast that is slightly too small would cost the memory of
 def is_saving_enabled(trainer: SaverHost) -> bool:
     """Return whether this run writes anything into its directory."""
     settings = SaveSettings.of(trainer.args)
-    return settings.strategy != SaveStrategy.NO or settings.load_best_at_end
+    return settings.strategy != SaveStrategy.NO or settings.load_best_at_end or settings.just_in_time
 
 
 @contextmanager
