@@ -106,7 +106,7 @@ from .loss.model_outputs import BareTensorError
 from .loss.objective import Objective, ScaledLoss, build_zero_loss
 from .loss.row_independence import check_row_independence
 from .loss.signatures import LossSignature, can_take_num_items
-from .loss.smoothing import LabelSmoother
+from .loss.smoothing import LabelSmoother, build_smoother
 from .metrics.train_window import MetricWindow
 from .optim import groups, optimizers, schedulers
 from .progress.callback import ProgressCallback
@@ -343,10 +343,10 @@ class Trainer(metaclass=TrainerType):
 
     def _set_up_loss(self, compute_loss_func: Callable[..., Tensor] | None) -> None:
         """Set the objective, and determine what the model takes and returns."""
-        args, smoothing = self.args, self.args.label_smoothing_factor
+        args = self.args
         self.objective = Objective(
             loss_func=compute_loss_func,
-            smoother=LabelSmoother(epsilon=smoothing) if smoothing else None,
+            smoother=build_smoother(args.label_smoothing_factor, self.model),
             processes=args.world_size if args.average_tokens_across_devices else 1,
         )
         self._adopt_model()
