@@ -63,7 +63,7 @@ from .data import build, columns
 from .data.batching.split_by_length import flatten_micro_batches
 from .data.collators.default import default_data_collator
 from .data.collators.padding import DataCollatorWithPadding, can_pad_rows
-from .data.dataset_errors import build_empty_source_error
+from .data.dataset_errors import build_empty_source_error, is_empty
 from .data.epoch_position import build_first_schedule, samples_at
 from .data.kept_loaders import LoaderOrigin, keep_loader
 from .data.mixture import Mixture, MixtureSampler, convert_to_mixture
@@ -1065,7 +1065,7 @@ class Trainer(metaclass=TrainerType):
 
         Raises:
             ConfigError: There is no evaluation set, or none of this name.
-            DataError: The set has no rows.
+            DataError: The set is a stream that yields no rows.
         """
         chosen = eval_dataset if eval_dataset is not None else self.eval_dataset
         if isinstance(chosen, dict):
@@ -1117,7 +1117,7 @@ class Trainer(metaclass=TrainerType):
             Predictions, labels and metrics.
 
         Raises:
-            DataError: The set has no rows.
+            DataError: The set is a stream that yields no rows.
         """
         with ShortTraceback(), self._memory_tracker.end_stage_on_error(), self._stop_progress_on_error():
             self._memory_tracker.start()
@@ -1163,7 +1163,7 @@ class Trainer(metaclass=TrainerType):
             Predictions, labels, metrics and the number of rows.
 
         Raises:
-            DataError: The loader yields no rows.
+            DataError: The loader has no length, and yields no rows.
         """
         started = time.time()
         model = self._wrap_model(self.model, training=False)
@@ -1186,7 +1186,9 @@ class Trainer(metaclass=TrainerType):
         with prepare_model(self, model), dispatch.explain_evaluation_errors(self, current_batch, dataloader, data):
             output = eval_loop.evaluation_loop(self, model, dataloader, plan, current_batch)
         if not output.num_samples:
-            raise build_empty_source_error(data)
+            if not is_empty(dataloader):  # a stream, which may have been read to its end before
+                raise build_empty_source_error(data)
+            note_once(f"the {data} is empty: nothing is measured")
         return output
 
     prediction_loop = evaluation_loop  # the name of the same loop in 4.x

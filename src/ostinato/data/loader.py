@@ -76,7 +76,7 @@ def build_loader(
     if not training and settings.drop_last:
         settings = replace(settings, drop_last=False)  # evaluation counts every row once
     source = format_set_name(description, "training set" if training else "evaluation set")
-    dataset_errors.check_data_set(dataset, source)
+    dataset_errors.check_data_set(dataset, source, may_be_empty=not training)
     dataset_errors.check_collator(collate_fn)
     options = _build_worker_options(settings, training=training, iterable=is_iterable(dataset))
     options.update(training=training, source=source)
@@ -92,7 +92,8 @@ def build_loader(
     elif training:
         sampler = _make_repeatable(sampler, settings)
     global_batch_size = batch_size * (1 if is_sharded(sampler) else settings.world_size)
-    _check_row_count(sampler, global_batch_size, settings, source)
+    if training:
+        _check_row_count(sampler, global_batch_size, settings, source)
     if global_batch_size == batch_size:
         options.update(batch_size=batch_size, sampler=sampler, drop_last=settings.drop_last)
     else:

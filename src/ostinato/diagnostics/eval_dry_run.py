@@ -27,6 +27,7 @@ from ..core.errors import MetricError, MetricFunctionError
 from ..core.logged_numbers import collect_numbers
 from ..core.random import preserve_rng
 from ..core.state_guard import can_restore, preserve_objects
+from ..data.dataset_errors import build_empty_set_error, is_empty
 from ..data.eval_set import EvalSet, unwrap_eval_set
 from ..data.loader import copy_without_workers
 from ..data.sizes import is_iterable
@@ -56,6 +57,8 @@ def check_first_evaluation(trainer: DryRunHost, ignore_keys: list[str] | None) -
     sets = list_eval_sets(trainer.eval_dataset)
     if not can_check(trainer, list(sets.values())):
         return
+    if find_best_metric(trainer) is not None and any(is_empty(unwrap_eval_set(part)) for part in sets.values()):
+        raise build_empty_set_error("evaluation set")
     shifts = trainer._loss_shifts_labels, trainer.objective.smoother_shifts
     try:
         with preserve_state(trainer.model, *list_stateful_objects(trainer, list(sets.values()))):
