@@ -34,6 +34,7 @@ from .arguments.validate_trainer import (
     check_model,
     check_optimizers,
     check_order,
+    check_quantization,
     check_trainer,
     check_types,
 )
@@ -284,6 +285,8 @@ class Trainer(metaclass=TrainerType):
         check_order(args, train_dataset, sampler, batch_sampler, is_mixture=is_mixture)
         self._set_seed()
         self._set_up_model(model, model_init, strategy)
+        if train_dataset is not None:
+            check_quantization(self.model)
         self.processing_class = processing_class if tokenizer is None else _take_tokenizer(tokenizer, processing_class)
         self.data_collator = data_collator if data_collator is not None else self._build_default_collator()
         self.train_dataset = train_dataset
@@ -566,6 +569,7 @@ class Trainer(metaclass=TrainerType):
         with ShortTraceback(), self._memory_tracker.end_stage_on_error():
             self._resume_mode = ResumeMode(resume_mode)
             self.args.validate()  # arguments may have been changed since they were created
+            check_quantization(self.model)
             request.check_best_metric(self)
             self.is_in_train = True
             self._memory_tracker.start()
