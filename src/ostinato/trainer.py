@@ -50,6 +50,7 @@ from .arguments.validate_trainer import (
     check_model,
     check_optimizers,
     check_order,
+    check_quantization,
     check_trainer,
     check_types,
 )
@@ -74,7 +75,7 @@ from .loss.model_outputs import BareTensorError
 from .loss.objective import Objective, ScaledLoss, build_zero_loss
 from .loss.row_independence import check_row_independence
 from .loss.signatures import LossSignature, can_take_num_items
-from .loss.smoothing import LabelSmoother
+from .loss.smoothing import LabelSmoother, build_smoother
 
 # Methods in which a subclass may compute metrics of its own, under any name.
 _MAY_ADD_METRICS = ("evaluate", "_evaluate", "evaluation_loop", "prediction_step", "compute_loss", "log")
@@ -242,6 +243,8 @@ class Trainer(metaclass=TrainerType):
         check_order(args, train_dataset, sampler, batch_sampler, is_mixture=is_mixture)
         self._set_seed()
         self._set_up_model(model, model_init, strategy)
+        if train_dataset is not None:
+            check_quantization(self.model)
         self.processing_class = processing_class if tokenizer is None else _take_tokenizer(tokenizer, processing_class)
         self.data_collator = data_collator if data_collator is not None else self._build_default_collator()
         self.train_dataset = train_dataset
@@ -305,10 +308,10 @@ class Trainer(metaclass=TrainerType):
 
     def _set_up_loss(self, compute_loss_func: Callable[..., Tensor] | None) -> None:
         """Set the objective, and determine what the model takes and returns."""
-        args, smoothing = self.args, self.args.label_smoothing_factor
+        args = self.args
         self.objective = Objective(
             loss_func=compute_loss_func,
-            smoother=LabelSmoother(epsilon=smoothing) if smoothing else None,
+            smoother=build_smoother(args.label_smoothing_factor, self.model),
             processes=args.world_size if args.average_tokens_across_devices else 1,
         )
         self._adopt_model()
@@ -532,6 +535,7 @@ class Trainer(metaclass=TrainerType):
         with ShortTraceback(), self._memory_tracker.end_stage_on_error():
             self._resume_mode = ResumeMode(resume_mode)
             self.args.validate()  # arguments may have been changed since they were created
+            check_quantization(self.model)
             evaluation.request.check_best_metric(self)
             self.is_in_train = True
             self._memory_tracker.start()
@@ -1037,7 +1041,7 @@ class Trainer(metaclass=TrainerType):
 
         Raises:
             ConfigError: There is no evaluation set, or none of this name.
-            DataError: The set has no rows.
+            DataError: The set is a stream that yields no rows.
         """
         chosen = eval_dataset if eval_dataset is not None else self.eval_dataset
         if isinstance(chosen, dict):
@@ -1089,7 +1093,7 @@ class Trainer(metaclass=TrainerType):
             Predictions, labels and metrics.
 
         Raises:
-            DataError: The set has no rows.
+            DataError: The set is a stream that yields no rows.
         """
         with ShortTraceback(), self._memory_tracker.end_stage_on_error(), self._stop_progress_on_error():
             self._memory_tracker.start()
@@ -1135,7 +1139,7 @@ class Trainer(metaclass=TrainerType):
             Predictions, labels, metrics and the number of rows.
 
         Raises:
-            DataError: The loader yields no rows.
+            DataError: The loader has no length, and yields no rows.
         """
         started = time.time()
         model = self._wrap_model(self.model, training=False)
@@ -1161,7 +1165,9 @@ class Trainer(metaclass=TrainerType):
         ):
             output = evaluation.eval_loop.evaluation_loop(self, model, dataloader, plan, current_batch)
         if not output.num_samples:
-            raise data.dataset_errors.build_empty_source_error(evaluated)
+            if not data.dataset_errors.is_empty(dataloader):  # a stream, which may have been read to its end before
+                raise data.dataset_errors.build_empty_source_error(evaluated)
+            note_once(f"the {evaluated} is empty: nothing is measured")
         return output
 
     prediction_loop = evaluation_loop  # the name of the same loop in 4.x
@@ -1246,7 +1252,7 @@ class Trainer(metaclass=TrainerType):
         """
         if eval_dataset is None and self.eval_dataset is None:
             raise usage_errors.no_eval_dataset()
-        key = eval_dataset if isinstance(eval_dataset, str) else "eval"
+        key = eval_dataset if isinstance(eval_dataset, str) else "eval" if eval_dataset is None else "given"
         if isinstance(eval_dataset, str):
             if not isinstance(self.eval_dataset, dict) or eval_dataset not in self.eval_dataset:
                 raise usage_errors.no_such_evaluation_set(eval_dataset, self.eval_dataset)
@@ -1283,7 +1289,17 @@ class Trainer(metaclass=TrainerType):
         is_training: bool = False,
         dataloader_key: str | None = None,
     ) -> DataLoader[Any]:
-        return data.build.build_loader(self, dataset, description, batch_size, sampler_fn, is_training=is_training)
+        make = partial(
+            data.build.build_loader, self, dataset, description, batch_size, sampler_fn, is_training=is_training
+        )
+        if dataloader_key is None or not self.args.dataloader_persistent_workers:
+            return make()
+        self._set_signature_columns_if_needed()
+        used = tuple(self._signature_columns or ()) if self.args.remove_unused_columns else None
+        origin = data.kept_loaders.LoaderOrigin(
+            dataset, self.data_collator, batch_size, LoaderSettings.of(self.args), used
+        )
+        return data.kept_loaders.keep_loader(self._eval_dataloaders, dataloader_key, origin, make)
 
     @property
     def skipped_rows(self) -> dict[Any, str]:
@@ -1553,7 +1569,8 @@ class Trainer(metaclass=TrainerType):
 
     def _load_callback_state(self) -> None:
         """Restore the state of callbacks that have one."""
-        engine.resume.load_callback_state(self.callback_handler.callbacks, self.state)
+        rebuilds = self.args.restore_callback_states_from_checkpoint
+        engine.resume.load_callback_state(self.callback_handler.callbacks, self.state, rebuilds=rebuilds)
 
     # ---- the hub (hub/) -------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from ostinato.core.notices import forget_notices, listen_to_notices
 from tests.support import tiny
 from tests.support.parity import check_parity, run_both, run_one
 from tests.support.records import assert_same
@@ -299,18 +300,61 @@ def test_a_loss_that_is_asked_for_in_the_batch() -> None:
     assert len(theirs.result[-1]) == 1
 
 
-@pytest.mark.parametrize("stream", [True, False], ids=["stream", "list"])
-def test_no_rows_at_all(api, stream: bool) -> None:
-    """transformers returns nothing for an empty list, and fails for an empty stream."""
-    data = tiny.StreamDataset([]) if stream else []
-    trainer = api.trainer(answering(ANSWERS["dict"]), api.args(**BATCH))
-    if not api.is_ours and not stream:
-        assert trainer.predict(data).predictions is None
-        return
-    told = r"set (is empty|yielded no rows)" if api.is_ours else "does not contain any data"
-    for run in (trainer.evaluate, trainer.predict):
-        with pytest.raises(ValueError, match=told):
-            run(data)
+class TestNoRows:
+    """A set of length 0 has no loss and no metrics, and is no error; a stream that gives nothing is one."""
+
+    EMPTY = {
+        "list": list,
+        "datasets": lambda: pytest.importorskip("datasets").Dataset.from_dict({"x": [], "labels": []}),
+        "map": lambda: torch.utils.data.Subset(tiny.regression_rows(4), []),
+    }
+
+    @pytest.mark.parametrize("kind", EMPTY)
+    def test_evaluate_and_predict(self, kind: str) -> None:
+        def script(api):
+            measured = []
+
+            def count(prediction):
+                measured.append(len(prediction.predictions))
+                return {}
+
+            options = {"compute_metrics": count, "eval_dataset": self.EMPTY[kind]()}
+            trainer = api.trainer(tiny.regression(), api.args(**BATCH), **options)
+            evaluated, predicted = trainer.evaluate(), trainer.predict(self.EMPTY[kind]())
+            several = trainer.evaluate({"none": self.EMPTY[kind](), "some": tiny.regression_rows(4)})
+            return evaluated, predicted.predictions, predicted.label_ids, predicted.metrics, several, measured
+
+        theirs, _ = check_parity(script)
+        assert "eval_loss" not in theirs.result[0]
+        assert theirs.result[-1] == [4]
+
+    def test_while_training(self) -> None:
+        def script(api):
+            schedule = {"eval_strategy": "steps", "eval_steps": 1, "max_steps": 2, **api.ours(isolate_rng=False)}
+            api.fit(tiny.regression(), tiny.regression_rows(), trainer={"eval_dataset": []}, **schedule)
+
+        check_parity(script)
+
+    def test_is_told(self, ours) -> None:
+        said = []
+        forget_notices()
+        trainer = ours.trainer(tiny.regression(), ours.args(**BATCH))
+        with listen_to_notices(lambda kind, text: said.append(text)):
+            trainer.predict([])
+        assert "the prediction set is empty: nothing is measured" in said
+
+    def test_a_metric_that_decides_is_missing(self, api) -> None:
+        schedule = {"eval_strategy": "steps", "eval_steps": 1, "max_steps": 2, "metric_for_best_model": "loss"}
+        with pytest.raises(ValueError if api.is_ours else KeyError) as caught:
+            api.fit(tiny.regression(), tiny.regression_rows(), trainer={"eval_dataset": []}, **schedule)
+        assert not api.is_ours or "the evaluation set is empty" in str(caught.value)
+
+    def test_a_stream(self, api) -> None:
+        trainer = api.trainer(answering(ANSWERS["dict"]), api.args(**BATCH))
+        told = "set yielded no rows" if api.is_ours else "does not contain any data"
+        for run in (trainer.evaluate, trainer.predict):
+            with pytest.raises(ValueError, match=told):
+                run(tiny.StreamDataset([]))
 
 
 def test_preprocessed_logits() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -174,3 +175,57 @@ def test_overrides_of_pushing_and_describing_take_effect(tmp_path: Path, hub: Hu
         assert b"license: mit" in repo.files["README.md"]
         seen[name] = calls
     assert seen["ostinato"] == seen["transformers"]
+
+
+class TestFilesBesideTheModel:
+    """The top of the repository has the model, and what else lies in the output directory."""
+
+    def test_files_of_a_subclass_in_its_checkpoints(self, tmp_path: Path, hub: Hub) -> None:
+        def writes(api: Any) -> type:
+            class Writes(api.Trainer):
+                def _save(self, output_dir: Any = None, state_dict: Any = None) -> None:
+                    super()._save(output_dir, state_dict)
+                    (Path(output_dir) / "samples").mkdir()
+                    (Path(output_dir) / "samples" / "0.txt").write_text("private")
+                    (Path(output_dir) / "notes[1].json").write_text("{}")
+
+            return Writes
+
+        (_, theirs), (_, ours) = (run(name, tmp_path, hub, cls=writes) for name in ("transformers", "ostinato"))
+        assert_alike(theirs, ours)
+        assert not [path for path in ours.files if path.startswith(("samples", "notes"))]
+
+    def test_a_checkpoint_that_is_copied_into_the_output_directory(self, tmp_path: Path, hub: Hub) -> None:
+        """sentence-transformers does this, without the files of transformers by which a run goes on."""
+        state = shutil.ignore_patterns("optimizer.pt", "scheduler.pt", "rng_state*.pth", "trainer_state.json")
+
+        def copies(api: Any) -> type:
+            class Copies(api.Trainer):
+                def _push_from_checkpoint(self, checkpoint_folder: Any) -> None:
+                    shutil.copytree(checkpoint_folder, self.args.output_dir, dirs_exist_ok=True, ignore=state)
+                    super()._push_from_checkpoint(checkpoint_folder)
+
+            return Copies
+
+        (_, theirs), (_, ours) = (run(name, tmp_path, hub, cls=copies) for name in ("transformers", "ostinato"))
+        assert_alike(theirs, ours)
+        assert not OURS_ALONE - {"training_args.json"} & set(ours.files)
+
+    def test_files_of_these_names_that_are_the_users(self, tmp_path: Path, hub: Hub) -> None:
+        for name in ("transformers", "ostinato"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "run.json").write_text("{}")
+        (_, theirs), (_, ours) = (run(name, tmp_path, hub) for name in ("transformers", "ostinato"))
+        assert "run.json" in theirs.files
+        assert "run.json" in ours.files
+
+    def test_tensors_of_callbacks(self, tmp_path: Path, hub: Hub) -> None:
+        with guest("ostinato"):
+            api = Api("ostinato", tmp_path / "averaged")
+            args = api.args(
+                push_to_hub=True, hub_model_id="guild/averaged", hub_token=TOKEN, max_steps=2, save_strategy="epoch"
+            )
+            rows = tiny.classification_rows()
+            api.trainer(tiny.bert(), args, train_dataset=rows, callbacks=[api.EMACallback(decay=0.9)]).train()
+        assert (tmp_path / "averaged" / "checkpoint-2" / "callbacks.safetensors").exists()
+        assert "callbacks.safetensors" not in hub.repos["guild/averaged"].files

@@ -6,7 +6,9 @@ several.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -182,3 +184,58 @@ def _fit(api, model, data, **arguments):
 
 def _fit_32_rows(api, *, build, rows, **sizes):
     return api.fit(build(), rows(32), num_train_epochs=1, **sizes)
+
+
+# --------------------------------------------------------------------------------------------------- quantized models
+
+
+class Quantizer:
+    """As much of transformers' quantizers as decides whether a model can be trained."""
+
+    def __init__(self, *, trainable: bool = False, qat: bool = False) -> None:
+        self.is_trainable, self.is_qat_trainable, self.is_compileable = trainable, qat, False
+        self.quantization_config = SimpleNamespace(quant_method="gptq")
+
+
+def quantized(**marks) -> torch.nn.Module:
+    model = tiny.bert()
+    for name, value in {"is_quantized": True, "hf_quantizer": Quantizer(), **marks}.items():
+        setattr(model, name, value)
+    return model
+
+
+def adapted(**marks) -> torch.nn.Module:
+    peft = pytest.importorskip("peft")
+    return peft.get_peft_model(quantized(**marks), peft.LoraConfig(target_modules=["query"]))
+
+
+QUANTIZED = {
+    "no adapter": (quantized, False),
+    "no adapter, whatever the layers can": (lambda: quantized(hf_quantizer=Quantizer(trainable=True)), False),
+    "without a quantizer": (lambda: quantized(hf_quantizer=None), False),
+    "trained as quantized": (lambda: quantized(hf_quantizer=Quantizer(trainable=True, qat=True)), True),
+    "trained as quantized, which the layers cannot": (lambda: quantized(hf_quantizer=Quantizer(qat=True)), False),
+    "not any more": (lambda: quantized(is_quantized=False), True),
+    "with an adapter": (lambda: adapted(hf_quantizer=Quantizer(trainable=True)), True),
+    "with an adapter, which the layers do not support": (adapted, False),
+    "with an adapter of its own": (lambda: quantized(_hf_peft_config_loaded=True), True),
+    "compiled": (lambda: torch.compile(adapted(hf_quantizer=Quantizer(trainable=True)), backend="eager"), False),
+}
+
+
+@pytest.mark.parametrize("case", QUANTIZED)
+def test_a_quantized_model_is_refused_without_an_adapter(api, case: str) -> None:
+    build, is_trainable = QUANTIZED[case]
+    model, args = build(), api.args(max_steps=1)
+    with nullcontext() if is_trainable else pytest.raises(ValueError, match="quantized"):
+        api.Trainer(model=model, args=args, train_dataset=tiny.classification_rows())
+
+
+def test_a_quantized_model_may_be_evaluated(ours) -> None:
+    """transformers refuses to make a trainer of it at all."""
+    rows = tiny.classification_rows()
+    trainer = ours.trainer(quantized(), ours.args(max_steps=1), eval_dataset=rows)
+    assert trainer.evaluate()["eval_loss"] > 0
+    trainer.train_dataset = rows
+    with pytest.raises(ValueError, match="quantized"):
+        trainer.train()

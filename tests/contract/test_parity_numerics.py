@@ -292,3 +292,17 @@ def test_gradient_checkpointing_leaves_the_numbers_alone(api) -> None:
     api.set_seed(42)
     saving = api.fit(tiny.bert(), tiny.classification_rows(), gradient_checkpointing=True, **EPOCH_OF_SIX)
     assert saving.state.log_history[:-1] == plain
+
+
+def test_label_smoothing_with_several_labels_in_a_row() -> None:
+    """It has no effect: the model's own loss is trained on."""
+    rows = [{**row, "labels": [float(row["labels"] == one) for one in range(3)]} for row in tiny.classification_rows()]
+
+    def script(api):
+        trainer = api.fit(
+            tiny.bert(problem_type="multi_label_classification"), rows, label_smoothing_factor=0.1, **EPOCH_OF_SIX
+        )
+        return trainer.label_smoother
+
+    theirs, _ = check_parity(script)
+    assert theirs.result is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,8 @@ from torch import nn
 
 from tests.support import tiny
 from tests.support.apis import Api
-from tests.support.parity import check_parity
+from tests.support.parity import check_parity, run_both
+from tests.support.records import assert_same
 
 pytest.importorskip("transformers")
 
@@ -147,3 +150,95 @@ def test_a_batch_without_rows_has_a_gradient_of_zero() -> None:
 
     theirs, _ = check_parity(script)
     assert theirs.result[2] == (0.0, 0.0)
+
+
+def test_a_model_loads_its_checkpoints_by_its_own_method() -> None:
+    """Its `load_state_dict` is asked also where the names in the file are not those of the model."""
+
+    class Renamed(tiny.Regression):
+        def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+            state_dict = {name.removeprefix("stored."): value for name, value in state_dict.items()}
+            return super().load_state_dict(state_dict, strict=strict, assign=assign)
+
+    def script(api: Api) -> None:
+        class StoresOtherNames(api.Trainer):
+            def _save(self, output_dir: Any = None, state_dict: Any = None) -> None:
+                state = {f"stored.{name}": value for name, value in self.model.state_dict().items()}
+                super()._save(output_dir, state_dict=state)
+
+        def build(**arguments: Any) -> Any:
+            schedule = dict.fromkeys(("save_steps", "eval_steps"), 2)
+            best = {"metric_for_best_model": "loss", "greater_is_better": True, "load_best_model_at_end": True}
+            args = api.args(
+                **schedule, **best, **arguments, save_strategy="steps", eval_strategy="steps", learning_rate=0.1
+            )
+            rows = tiny.regression_rows()
+            return api.trainer(
+                tiny.seeded(Renamed), args, cls=StoresOtherNames, train_dataset=rows, eval_dataset=rows[:8]
+            )
+
+        options = api.ours(isolate_rng=False)
+        build(max_steps=4, lr_scheduler_type="constant", **options).train()
+        resumed = build(max_steps=6, lr_scheduler_type="constant", **options)
+        resumed.train(resume_from_checkpoint=str(api.output_dir / "checkpoint-4"))
+
+    theirs, ours = run_both(script)
+    assert theirs.logged("loss") == ours.logged("loss")
+    assert theirs.state["best_global_step"] < 6
+    assert_same(theirs.weights, ours.weights, "weights")
+
+
+class TestFilesThatASubclassSaves:
+    """Before and after `super()._save_checkpoint`, under the name of the checkpoint: they are part of it."""
+
+    @staticmethod
+    def build(api: Api, **arguments: Any) -> Any:
+        class Writes(api.Trainer):
+            def _save_checkpoint(self, model: Any, trial: Any, **kwargs: Any) -> None:
+                directory = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+                (directory / "samples").mkdir(parents=True, exist_ok=True)
+                for name in ("tokens.json", "samples/0.txt", "trainer_state.json"):
+                    (directory / name).write_text(f"of step {self.state.global_step} in {self.args.run_name}")
+                super()._save_checkpoint(model, trial, **kwargs)
+                (directory / "after.txt").write_text("written last")
+
+        args = api.args(save_strategy="steps", save_steps=2, **arguments)
+        return api.trainer(tiny.regression(), args, cls=Writes, train_dataset=tiny.regression_rows())
+
+    def test_are_in_the_checkpoint(self, api: Api) -> None:
+        self.build(api, max_steps=4, save_total_limit=1, run_name="one").train()
+        (checkpoint,) = api.output_dir.glob("checkpoint-*")
+        assert (checkpoint / "tokens.json").read_text() == "of step 4 in one"
+        assert (checkpoint / "samples" / "0.txt").read_text() == "of step 4 in one"
+        assert (checkpoint / "after.txt").read_text() == "written last"
+        assert json.loads((checkpoint / "trainer_state.json").read_text())["global_step"] == 4
+        assert [path.name for path in api.output_dir.iterdir() if path.name.startswith("run-")] == []
+        assert self.build(api, max_steps=6).train(resume_from_checkpoint=True).global_step == 6
+
+    def test_in_a_directory_with_checkpoints_of_another_run(self, ours: Api) -> None:
+        """The other run's stay as they are; transformers writes into them."""
+        for name in ("one", "two"):
+            self.build(ours, max_steps=2, run_name=name).train()
+        assert (ours.output_dir / "checkpoint-2" / "tokens.json").read_text() == "of step 2 in two"
+        (other,) = ours.output_dir.glob("run-*/checkpoint-2")
+        assert (other / "tokens.json").read_text() == "of step 2 in one"
+
+    def test_of_a_callback(self, api: Api) -> None:
+        class Samples(api.TrainerCallback):
+            def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+                directory = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+                directory.mkdir(parents=True)
+                (directory / "samples.txt").write_text("written first")
+
+        trainer = {"callbacks": [Samples()]}
+        api.fit(tiny.regression(), tiny.regression_rows(), trainer=trainer, max_steps=1, save_strategy="epoch")
+        assert (api.output_dir / "checkpoint-1" / "samples.txt").read_text() == "written first"
+        assert (api.output_dir / "checkpoint-1" / "model.safetensors").exists()
+
+    def test_what_a_broken_run_left_is_moved_away(self, ours: Api) -> None:
+        old = ours.output_dir / "checkpoint-2" / "optimizer.pt"
+        old.parent.mkdir(parents=True)
+        old.write_text("half of it")
+        self.build(ours, max_steps=2).train()
+        assert not old.exists()
+        assert (ours.output_dir / "run-unknown" / "checkpoint-2" / "optimizer.pt").exists()

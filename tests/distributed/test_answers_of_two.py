@@ -31,4 +31,4 @@ def test_two_processes_answer_as_one_does(tmp_path: Path) -> None:
 def test_a_failure_of_the_main_process_ends_both(tmp_path: Path) -> None:
     first, second = measured(tmp_path / "two", 2, "fail")
     assert "no answers today" in first["error"]
-    assert "the main process could not make answers" in second["error"]
+    assert "the main process could not turn predictions into answers" in second["error"]

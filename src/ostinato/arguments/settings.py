@@ -294,6 +294,7 @@ class SaveSettings:
     world_size: int = 1
     load_best_at_end: bool = False
     push_to_hub: bool = False
+    just_in_time: bool = False  # SIGTERM is answered with a checkpoint whatever the strategy, and `train` returns
 
     @classmethod
     def of(cls, args: TrainingArguments) -> SaveSettings:
@@ -308,6 +309,7 @@ class SaveSettings:
             world_size=args.world_size,
             load_best_at_end=args.load_best_model_at_end,
             push_to_hub=args.push_to_hub,
+            just_in_time=args.enable_jit_checkpoint,
         )
 
 

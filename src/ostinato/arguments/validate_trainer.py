@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from ..core.choices import IntervalStrategy
+from ..core.compiled_model import get_uncompiled
 from ..core.errors import ConfigError, MetricError
 from ..core.notices import note_once
 from ..core.tree import has_length
@@ -179,6 +180,39 @@ def check_model(model: Any, model_init: Any) -> None:
             what="Trainer requires either a model or model_init argument, but not both",
             why="model_init creates a new model when training starts, which would replace the one given",
             fix="leave one of them out",
+        )
+
+
+def check_quantization(model: nn.Module) -> None:
+    """Raise if the model is quantized, and nothing in it can be trained.
+
+    The attributes are those by which transformers marks a quantized model, and PEFT one with adapters.
+    """
+    inner = get_uncompiled(model)
+    if not getattr(inner, "is_quantized", False):
+        return
+    quantizer = getattr(inner, "hf_quantizer", None)
+    has_adapter = bool(getattr(inner, "_hf_peft_config_loaded", False) or getattr(inner, "peft_config", None))
+    if not has_adapter and not getattr(quantizer, "is_qat_trainable", False):
+        raise ConfigError(
+            what=f"{type(inner).__name__} is quantized, and has no weights that can be trained",
+            why="quantized weights have no gradient; an adapter on top of them has",
+            fix="attach one: model = peft.get_peft_model(model, peft.LoraConfig())",
+        )
+    if inner is not model:
+        raise ConfigError(
+            what=f"{type(inner).__name__} is quantized and compiled",
+            why="quantized layers cannot be trained through torch.compile",
+            fix="pass the model as it was before torch.compile",
+        )
+    if quantizer is not None and not (
+        getattr(quantizer, "is_trainable", True) or getattr(inner, "_hf_peft_config_loaded", False)
+    ):
+        method = getattr(getattr(quantizer, "quantization_config", None), "quant_method", type(quantizer).__name__)
+        raise ConfigError(
+            what=f"{type(inner).__name__} is quantized with {getattr(method, 'value', method)}, and cannot be trained",
+            why="no gradient passes through its layers",
+            fix="quantize it with a method that supports training, such as bitsandbytes",
         )
 
 

@@ -120,6 +120,27 @@ class TrainerCallback:
 IGNORED: dict[str, Callable[..., Any]] = {event: getattr(TrainerCallback, event) for event in EVENTS}
 
 
+def are_counterparts(one: type, other: type) -> bool:
+    """Return whether two classes are the same callback: one class, or classes of one name here and in transformers.
+
+    A script may import its callbacks from transformers and its trainer from here, or the reverse.
+
+    >>> are_counterparts(transformers.PrinterCallback, ostinato.PrinterCallback)  # doctest: +SKIP
+    True
+    """
+    libraries = {kind.__module__.partition(".")[0] for kind in (one, other)}
+    return one is other or (one.__name__ == other.__name__ and libraries <= _LIBRARIES)
+
+
+def is_callback_of(callback: Any, kind: type) -> bool:
+    """Return whether a callback, given as a class or an instance, is of a class or of its counterpart."""
+    own = callback if isinstance(callback, type) else type(callback)
+    return issubclass(own, kind) or any(are_counterparts(base, kind) for base in own.__mro__)
+
+
+_LIBRARIES = {__name__.partition(".")[0], "transformers"}
+
+
 class QuietCallback(TrainerCallback):
     """A callback that draws no random numbers: delivering an event to it needs no snapshot of the streams."""
 

@@ -10,7 +10,16 @@ from ..core.notices import warn
 from ..core.protocols import EventHost
 from ..core.random import preserve_rng
 from ..core.state import TrainerControl, TrainerState
-from .events import CLEARED_BY, EVENTS, IGNORED, Event, QuietCallback, TrainerCallback
+from .events import (
+    CLEARED_BY,
+    EVENTS,
+    IGNORED,
+    Event,
+    QuietCallback,
+    TrainerCallback,
+    are_counterparts,
+    is_callback_of,
+)
 
 Listener = Callable[..., Any]
 
@@ -81,7 +90,7 @@ class CallbackHandler(TrainerCallback):
             callback: A class or an instance.
         """
         added = callback() if isinstance(callback, type) else callback
-        if any(type(present) is type(added) for present in self.callbacks):
+        if any(are_counterparts(type(present), type(added)) for present in self.callbacks):
             warn(
                 f"a {type(added).__name__} is already among the callbacks, and a second one was added; both will run: "
                 f"{self.callback_list.splitlines()}"
@@ -116,7 +125,7 @@ class CallbackHandler(TrainerCallback):
 
     def _find(self, wanted: TrainerCallback | type[TrainerCallback]) -> TrainerCallback | None:
         for callback in self.callbacks:
-            if (isinstance(wanted, type) and isinstance(callback, wanted)) or callback is wanted:
+            if callback is wanted or (isinstance(wanted, type) and is_callback_of(callback, wanted)):
                 return callback
         return None
 

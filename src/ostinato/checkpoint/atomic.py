@@ -176,6 +176,24 @@ def has_manifest(path: Path) -> bool:
     return os.path.lexists(Path(path) / MANIFEST_NAME)
 
 
+def list_sealed_files(path: Path) -> set[str]:
+    """Return the files that a directory's manifest lists, and the manifest; none where there is no valid manifest.
+
+    >>> list_sealed_files(Path("out/checkpoint-20"))  # doctest: +SKIP
+    {'MANIFEST.json', 'model.safetensors', ...}
+    """
+    try:
+        return {MANIFEST_NAME, *_list_files(_read_manifest(path))}
+    except CheckpointError:
+        return set()
+
+
+def _list_files(listed: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    yield from (f"{prefix}{name}" for name in listed["files"])
+    for name, inside in listed["directories"].items():
+        yield from _list_files(inside, f"{prefix}{name}/")
+
+
 def is_checkpoint(path: Path) -> bool:
     """Return whether discovery may offer the directory: whole by its manifest and sizes, or finished by transformers.
 

@@ -31,6 +31,7 @@ class Saves:
 
     def __init__(self, show: ShowSaving | None = None) -> None:
         self.show = show
+        self.make_room: Callable[[], None] = lambda: None  # called before a checkpoint is written
         self.landed = False  # a save has ended, and what follows from it is not done yet
         self.allows_background = False  # the loop allows it, and checks for the end of the save later
         self.failure: CheckpointError | None = None  # of the last save, if the disk refused it

@@ -23,6 +23,7 @@ TRAINING_ARGS_JSON_NAME = "training_args.json"  # what we write
 WEIGHTS_NAME = "model.safetensors"
 WEIGHTS_INDEX_NAME = "model.safetensors.index.json"
 ADAPTER_WEIGHTS_NAME = "adapter_model.safetensors"
+ADAPTER_CONFIG_NAME = "adapter_config.json"
 CONFIG_NAME = "config.json"
 
 

@@ -127,7 +127,7 @@ class TransformersCheckpoint:
         return _read_arguments(self.directory)
 
     def load_weights(self, model: nn.Module, load: LoadState = weights.load_leniently) -> None:
-        read.load_foreign_weights(model, self.directory)
+        read.load_foreign_weights(model, self.directory, load)
 
     def load_training_parts(self, *, optimizer: Any, scheduler: Any, load: LoadState | None = None) -> None:
         read.load_foreign_training_parts(self.directory, optimizer=optimizer, scheduler=scheduler, load=load)

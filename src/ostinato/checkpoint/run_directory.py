@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePath
@@ -12,6 +13,7 @@ from torch import nn
 from ..core.notices import note, warn
 from . import identity, retention, space
 from .atomic import format_skip_key, sweep_leftovers
+from .early_files import copy_early_files
 from .lock import RunLock
 from .transformers import read
 from .verify import Verdict, check_checkpoint
@@ -30,6 +32,7 @@ class RunDirectory:
         self.verified: Path | None = None  # the checkpoint of which every byte was read
         self._damaged: list[Verdict] = []
         self._lock: RunLock | None = None
+        self._older: set[str] = set()  # directories that were there when the run began, and are not its own
 
     @contextmanager
     def lock(self, directory: Path) -> Iterator[None]:
@@ -68,9 +71,11 @@ class RunDirectory:
         """Continue the run of a checkpoint, or begin a new one; report checkpoints of other runs in the directory."""
         if checkpoint is not None:
             self.run_id = identity.choose_run_id(checkpoint, [verdict.path for verdict in self._damaged])
-            return
-        self.run_id = identity.create_run_id()
-        if writes and (others := identity.find_other_runs(directory, self.run_id)):
+        else:
+            self.run_id = identity.create_run_id()
+        present = identity.list_newest_first(directory)
+        self._older = {os.path.realpath(path) for path in present if not self.owns(path)}
+        if checkpoint is None and writes and (others := identity.find_other_runs(directory, self.run_id)):
             note(identity.describe_other_runs(others))
 
     def check_space(
@@ -83,19 +88,30 @@ class RunDirectory:
             note(line)
 
     def claim(self, directory: Path, target: Path) -> None:
-        """Write the run's id into a checkpoint, and move another run's away from its name, right before it appears."""
-        self.sign(directory)
+        """Complete a checkpoint, and move another run's away from its name, right before it appears."""
+        self.complete(directory, target)
         self.move_other_run(target)
 
-    def sign(self, directory: Path) -> None:
-        """Write the run's id into a checkpoint."""
+    def complete(self, directory: Path, target: Path) -> None:
+        """Write the run's id into a checkpoint, and add the files that this run has put under its name before."""
         if self._lock is not None:
             self._lock.refresh()
         identity.write_run_id(directory, self.run_id)
+        if not self._is_of_other_run(target):
+            copy_early_files(target, directory)
 
     def move_other_run(self, target: Path) -> None:
         """Move another run's checkpoint away from a name."""
-        identity.move_other_run(target, self.run_id)
+        if self._is_of_other_run(target):
+            identity.move_other_run(target, self.run_id)
+            self._older.discard(os.path.realpath(target))
+
+    def _is_of_other_run(self, target: Path) -> bool:
+        """Return whether what has a name was there before this run, or belongs to another."""
+        if not target.is_dir():
+            return os.path.lexists(target)
+        owner = identity.read_run_id(target)
+        return os.path.realpath(target) in self._older if owner is None else owner != self.run_id
 
     def owns(self, directory: Path) -> bool:
         """Return whether this run wrote the checkpoint."""

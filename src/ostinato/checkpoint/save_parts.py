@@ -78,7 +78,7 @@ def save_weights(
     write: TensorWriter = write_tensors,
 ) -> None:
     """Write the model, what is needed to load it elsewhere, and the arguments it was trained with."""
-    processing_class = _find_processing_class(trainer)
+    processing_class = find_processing_class(trainer.processing_class, trainer.data_collator)
     state = trainer.strategy.model_state(trainer.model) if state_dict is None else state_dict
     weights.save_model(trainer.model, directory, state_dict=state, processing_class=processing_class, write=write)
     (directory / TRAINING_ARGS_JSON_NAME).write_text(format_arguments_json(trainer.args) + "\n", encoding="utf-8")
@@ -86,11 +86,11 @@ def save_weights(
         export_training_args(directory)
 
 
-def _find_processing_class(trainer: SaveHost) -> Any:
-    """Return what prepares inputs for the model: the trainer's, or else the tokenizer that its collator has."""
-    if trainer.processing_class is not None:
-        return trainer.processing_class
-    tokenizer = getattr(trainer.data_collator, "tokenizer", None)
+def find_processing_class(given: Any, data_collator: Any) -> Any:
+    """Return what prepares inputs for the model: the given one, or else the tokenizer that the collator has."""
+    if given is not None:
+        return given
+    tokenizer = getattr(data_collator, "tokenizer", None)
     if callable(getattr(tokenizer, "save_pretrained", None)):
         note_once("processing_class is not given: the collator's tokenizer is saved with the model")
     return tokenizer

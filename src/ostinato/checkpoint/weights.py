@@ -2,7 +2,8 @@
 
 A model that has its own method for saving (transformers, PEFT) uses it; `from_pretrained` reads the result. Any other
 module is written with tied weights once, and the names that share them are in the file's metadata. Reading is strict:
-every weight of the model comes from the checkpoint, every weight of the checkpoint goes into the model.
+every weight of the model comes from the checkpoint, every weight of the checkpoint goes into the model. A model with a
+`load_state_dict` or hooks of its own may accept other names and shapes than it has.
 """
 
 from __future__ import annotations
@@ -65,15 +66,16 @@ def save_model(
             save_processing(directory)
 
 
-def load_leniently(model: nn.Module, state: Mapping[str, Any]) -> None:
-    """Load a state that was compared with the model's; tied weights may be absent."""
-    model.load_state_dict(state, strict=False)
+def load_leniently(model: nn.Module, state: Mapping[str, Any]) -> Any:
+    """Load a state of which tied weights may be absent; return the result of `load_state_dict`."""
+    return model.load_state_dict(state, strict=False)
 
 
 def load_weights(model: nn.Module, directory: Path, load: LoadState = load_leniently) -> None:
-    """Fill the model from a directory; raise `CheckpointError`, with the model unchanged, unless everything fits.
+    """Fill the model from a directory; raise `CheckpointError` unless everything fits.
 
-    `load` loads the state into the model, for models whose weights are distributed over processes.
+    The model is unchanged then, unless it converts weights by itself. `load` loads the state into the model, for
+    models whose weights are distributed over processes.
 
     >>> load_weights(model, Path("out/checkpoint-20"))
     """
@@ -87,6 +89,8 @@ def load_weights(model: nn.Module, directory: Path, load: LoadState = load_lenie
     if not mismatch:
         _check_ties(expected, found)
         _fill(model, _read_all(found), found, load)
+        return
+    if _converts_weights(model) and _load_converting(model, expected, found, load):
         return
     converted = _read_converted(model, directory, found.dtypes.values())
     if converted is None:
@@ -370,6 +374,36 @@ def _fill(model: nn.Module, state: dict[str, torch.Tensor], found: _FoundWeights
         load(model, state)
     except RuntimeError as error:
         raise files.build_broken_error(found.directory / WEIGHTS_NAME, str(error)) from error
+
+
+def _converts_weights(model: nn.Module) -> bool:
+    """Return whether the model, or a part of it, may accept weights under other names or in other shapes."""
+    return type(model).load_state_dict is not nn.Module.load_state_dict or any(
+        module._load_state_dict_pre_hooks or type(module)._load_from_state_dict not in _WITHOUT_CONVERSION
+        for module in model.modules()
+    )
+
+
+_WITHOUT_CONVERSION = (nn.Module._load_from_state_dict, nn.modules.batchnorm._NormBase._load_from_state_dict)
+
+
+def _load_converting(model: nn.Module, expected: Mapping[str, Any], found: _FoundWeights, load: LoadState) -> bool:
+    """Let the model load weights that are not as its own; return whether all of them found their place."""
+    state = _read_all(found)
+    try:
+        result = load(model, {**state, **{name: state[owner] for name, owner in found.aliases.items()}})
+    except RuntimeError:  # shapes that the model did not convert
+        return False
+    missing, unexpected = getattr(result, "missing_keys", ()), getattr(result, "unexpected_keys", ())
+    filled = {
+        identify_memory(value)
+        for name, value in expected.items()
+        if name not in missing and isinstance(value, torch.Tensor)
+    }
+    ignored = getattr(model, "_keys_to_ignore_on_save", None) or ()
+    return not unexpected and all(
+        name in ignored or (name in expected and identify_memory(expected[name]) in filled) for name in missing
+    )
 
 
 def _read_converted(

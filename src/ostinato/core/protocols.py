@@ -69,8 +69,8 @@ class Strategy(Protocol):
         """Return the weights that a checkpoint stores; None where the model itself holds all of them."""
         ...
 
-    def load_model_state(self, model: nn.Module, state: Mapping[str, Any]) -> None:
-        """Load stored weights, which were compared with the model's, into `model`."""
+    def load_model_state(self, model: nn.Module, state: Mapping[str, Any]) -> Any:
+        """Load stored weights into `model`; return the result of its `load_state_dict`."""
         ...
 
     def optimizer_state(self, optimizer: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import CheckpointError
+from .notices import note_once
 
 
 class ExportableState:
@@ -184,9 +185,10 @@ def export_callbacks(callbacks: Iterable[Any]) -> dict[str, Any]:
     """Return the states of the callbacks that have one, by class name; several of one class become a list."""
     exported: dict[str, Any] = {}
     for callback in callbacks:
-        if not isinstance(callback, ExportableState):
+        state = _export_state(callback) if has_state(callback) else None
+        if state is None:
             continue
-        name, state = type(callback).__name__, callback.state()
+        name = type(callback).__name__
         if name not in exported:
             exported[name] = state
         elif isinstance(exported[name], list):
@@ -194,6 +196,33 @@ def export_callbacks(callbacks: Iterable[Any]) -> dict[str, Any]:
         else:
             exported[name] = [exported[name], state]
     return exported
+
+
+def has_state(callback: Any) -> bool:
+    """Return whether a callback is an `ExportableState`, ours or transformers', or has its two methods."""
+    return _declares_state(callback) or all(
+        callable(getattr(callback, name, None)) for name in ("state", "from_state")
+    )
+
+
+def _declares_state(callback: Any) -> bool:
+    return any(base.__name__ == ExportableState.__name__ for base in type(callback).__mro__)
+
+
+def _export_state(callback: Any) -> dict[str, Any] | None:
+    """Return the state of a callback.
+
+    One that does not inherit from `ExportableState` has never promised JSON: its state may be left out, with a notice.
+    """
+    if _declares_state(callback):
+        return callback.state()
+    try:
+        state = callback.state()
+        json.dumps(state)
+    except Exception as error:  # a method of this name may be for another purpose
+        note_once(f"checkpoints do not hold the state of {type(callback).__name__}: state() is not JSON ({error})")
+        return None
+    return state if isinstance(state, dict) else None
 
 
 @dataclass

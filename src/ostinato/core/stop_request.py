@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -44,12 +44,16 @@ def is_stopping() -> bool:
 class StopSignals:
     """Record signals inside the block.
 
+    Args:
+        return_on: Signals after which the run returns, as `ask_to_stop` makes it, instead of ending the program.
+
     >>> with StopSignals() as stop:
     ...     stop.received is None
     True
     """
 
-    def __init__(self) -> None:
+    def __init__(self, return_on: Collection[signal.Signals] = ()) -> None:
+        self.return_on = return_on
         self.received: signal.Signals | None = None
         self.why: str | None = None  # asked from inside the program, without a signal
         self.on_stop: Callable[[], None] | None = None  # called at the first signal
@@ -91,7 +95,9 @@ class StopSignals:
             return
         if self.received is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
-        if self.received is None:
+        if number in self.return_on:
+            self.ask(signal.Signals(number).name)
+        elif self.received is None:
             self.received = signal.Signals(number)
             if self.on_stop is not None:
                 self.on_stop()

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         columns,
         dataset_errors,
         epoch_position,
+        kept_loaders,
         mixture,
         samplers,
         sizes,

@@ -192,8 +192,8 @@ def raise_generator_error(error: Exception) -> NoReturn:
 # Objects that are no data set ----------------------------------------------------------------------------------------
 
 
-def check_data_set(dataset: Any, source: str) -> None:
-    """Raise unless an object passed as a data set has rows."""
+def check_data_set(dataset: Any, source: str, *, may_be_empty: bool = False) -> None:
+    """Raise unless an object passed as a data set has rows, or may have."""
     if isinstance(dataset, (str, bytes, PathLike)):
         raise NotADataSetError(
             what=f"the {source} is a {type(dataset).__name__} ({shorten(dataset)}), not a data set",
@@ -220,12 +220,22 @@ def check_data_set(dataset: Any, source: str) -> None:
         )
     if isinstance(dataset, Mapping):
         _check_mapping(dataset, source)
-    if has_length(dataset) and len(dataset) == 0:
-        raise DataError(
-            what=f"the {source} is empty",
-            why="it has 0 rows",
-            fix="check the split, the filter or the slice that produced it",
-        )
+    if not may_be_empty and is_empty(dataset):
+        raise build_empty_set_error(source)
+
+
+def is_empty(dataset: Any) -> bool:
+    """Return whether a data set is known to have no rows, or a loader no batches."""
+    return has_length(dataset) and len(dataset) == 0
+
+
+def build_empty_set_error(source: str) -> DataError:
+    """Return the error for a data set without rows."""
+    return DataError(
+        what=f"the {source} is empty",
+        why="it has 0 rows",
+        fix="check the split, the filter or the slice that produced it",
+    )
 
 
 def build_empty_source_error(source: str) -> DataError:

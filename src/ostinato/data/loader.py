@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import os
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -73,7 +76,7 @@ def build_loader(
     if not training and settings.drop_last:
         settings = replace(settings, drop_last=False)  # evaluation counts every row once
     source = format_set_name(description, "training set" if training else "evaluation set")
-    dataset_errors.check_data_set(dataset, source)
+    dataset_errors.check_data_set(dataset, source, may_be_empty=not training)
     dataset_errors.check_collator(collate_fn)
     options = _build_worker_options(settings, training=training, iterable=is_iterable(dataset))
     options.update(training=training, source=source)
@@ -89,7 +92,8 @@ def build_loader(
     elif training:
         sampler = _make_repeatable(sampler, settings)
     global_batch_size = batch_size * (1 if is_sharded(sampler) else settings.world_size)
-    _check_row_count(sampler, global_batch_size, settings, source)
+    if training:
+        _check_row_count(sampler, global_batch_size, settings, source)
     if global_batch_size == batch_size:
         options.update(batch_size=batch_size, sampler=sampler, drop_last=settings.drop_last)
     else:
@@ -140,6 +144,7 @@ class Loader(DataLoader[Any]):
         self.training = training
         self.source = source or ("training set" if training else "evaluation set")  # the name in errors
         self.epoch = 0
+        self.origin: Any = None  # of a loader that is kept (`kept_loaders.LoaderOrigin`)
         self._options = options
         self._torch_loader: DataLoader[Any] | None = None  # reads in workers, or for pinned memory
         self._has_yielded = False
@@ -207,7 +212,8 @@ class Loader(DataLoader[Any]):
                 lambda: BatchReader(self.dataset, self.collate_fn, self.source), sampler=self.batch_sampler
             )
         return self._read_with_torch(
-            lambda: BatchReader(self.dataset, self.collate_fn, self.source, isolation), sampler=BatchRequests(self)
+            lambda: BatchReader(self.dataset, self.collate_fn, self.source, isolation),
+            sampler=BatchRequests(weakref.proxy(self)),
         )
 
     @property
@@ -285,6 +291,8 @@ class Loader(DataLoader[Any]):
             options = {name: value for name, value in self._options.items() if name not in batching}
             options["worker_init_fn"] = partial(set_up_worker, then=options.get("worker_init_fn"))
             self._torch_loader = DataLoader(reader(), batch_size=None, collate_fn=return_unchanged, **order, **options)
+            # From here, since the collector of cycles would take torch's queues apart before it ends the workers.
+            weakref.finalize(self, _stop_workers, self._torch_loader, os.getpid())
         return unpack_batches(self._torch_loader)
 
     def _draw_worker_seed(self) -> None:
@@ -361,6 +369,27 @@ class Loader(DataLoader[Any]):
         for batch, real_rows in self._read_stream():
             self._real_rows.append(real_rows)
             yield batch
+
+
+_inherited: list[Any] = []  # in a worker: loaders of the process that started it
+
+
+def _stop_workers(loader: DataLoader[Any], process: int) -> None:
+    """Stop the workers of a loader that is not used any more, in the process that started them."""
+    workers = getattr(loader, "_iterator", None)
+    if os.getpid() != process:
+        _inherited.append(workers)
+    elif callable(stop := getattr(workers, "_shutdown_workers", None)):
+        stop()
+
+
+def copy_without_workers(loader: Any) -> Any:
+    """Return a copy of a loader that reads in this process: workers start slower than one batch is read."""
+    if not isinstance(loader, DataLoader):
+        return loader
+    copied = copy.copy(loader)
+    copied.num_workers, copied.pin_memory = 0, False
+    return copied
 
 
 def prefetch_batches(batches: Iterable[Batch]) -> Iterator[Batch]:

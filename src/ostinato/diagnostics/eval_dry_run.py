@@ -27,8 +27,9 @@ from ..core.errors import MetricError, MetricFunctionError
 from ..core.logged_numbers import collect_numbers
 from ..core.random import preserve_rng
 from ..core.state_guard import can_restore, preserve_objects
+from ..data.dataset_errors import build_empty_set_error, is_empty
 from ..data.eval_set import EvalSet, unwrap_eval_set
-from ..data.loader import Loader
+from ..data.loader import copy_without_workers
 from ..data.sizes import is_iterable
 from ..evaluation import eval_loop, request
 from ..evaluation.eval_plan import plan_evaluation
@@ -56,6 +57,8 @@ def check_first_evaluation(trainer: DryRunHost, ignore_keys: list[str] | None) -
     sets = list_eval_sets(trainer.eval_dataset)
     if not can_check(trainer, list(sets.values())):
         return
+    if find_best_metric(trainer) is not None and any(is_empty(unwrap_eval_set(part)) for part in sets.values()):
+        raise build_empty_set_error("evaluation set")
     shifts = trainer._loss_shifts_labels, trainer.objective.smoother_shifts
     try:
         with preserve_state(trainer.model, *list_stateful_objects(trainer, list(sets.values()))):
@@ -122,8 +125,7 @@ def attempt(
     """Evaluate one set, or its first batches, without calling callbacks."""
     if trainer._is_overridden("evaluation_loop"):
         return evaluate_with_own_loop(trainer, prefix, name, ignore_keys, whole=whole, first=first)
-    loader, current_batch = trainer.get_eval_dataloader(name), CurrentBatch()
-    loader.num_workers, loader.pin_memory = 0, False  # workers start slower than one batch is read
+    loader, current_batch = copy_without_workers(trainer.get_eval_dataloader(name)), CurrentBatch()
     data = request.name_evaluated_set("Evaluation", prefix, trainer.eval_dataset)
     wanted = request.resolve_request(trainer, name, only_metrics=True)
     plan = plan_evaluation(
@@ -161,9 +163,7 @@ def evaluate_with_own_loop(
     callbacks, handler.callbacks = handler.callbacks, []  # no callback is called
     try:
         wanted = request.resolve_request(trainer, evaluated, only_metrics=True)
-        loader = trainer.get_eval_dataloader(evaluated)
-        if isinstance(loader, Loader):
-            loader.num_workers, loader.pin_memory = 0, False
+        loader = copy_without_workers(trainer.get_eval_dataloader(evaluated))
         loss_only = request.decide_loss_only(trainer, wanted)
         loader = request.attach_request(loader, wanted)
         output = trainer.evaluation_loop(loader, "Evaluation", loss_only, ignore_keys, prefix)

@@ -31,7 +31,7 @@ from ..checkpoint.run_directory import RunDirectory
 from ..core.notices import silence_notices
 from ..core.random import preserve_rng
 from ..core.run_files import VERIFY_DIRECTORY
-from ..core.state import ExportableState, TrainerControl, TrainerState, export_callbacks
+from ..core.state import TrainerControl, TrainerState, export_callbacks
 from ..core.state_guard import can_restore, preserve_objects
 from ..engine import loader_plan
 from ..journal.journal_callback import JournalCallback
@@ -141,7 +141,7 @@ class _StepRecorder(QuietCallback):
         if scaler is not None:
             parts["the gradient scaler"] = scaler.state_dict()
         callbacks = [one for one in trainer.callback_handler.callbacks if not isinstance(one, _CLOCKS)]
-        states = export_callbacks([one for one in callbacks if isinstance(one, ExportableState)])
+        states = export_callbacks(callbacks)
         tensors = {f"tensors of {name}": state for name, state in collect_tensor_states(trainer).items()}
         record = StepRecord(step)
         record.begin(trainer.model, trainer.optimizer, parts, {**states, **tensors})

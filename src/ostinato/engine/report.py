@@ -82,6 +82,7 @@ def save_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
         run.ledger.measure("saving"),
         run.saves.allow_background(),
     ):
+        run.saves.make_room()
         trainer._save_checkpoint(model, run.options.trial)
     if run.saves.failed_step is None:
         emit(trainer, "on_save")

@@ -20,7 +20,7 @@ from ..checkpoint.layouts import open_checkpoint
 from ..core.choices import ResumeMode
 from ..core.notices import note
 from ..core.random import set_seed
-from ..core.state import ExportableState, TrainerState
+from ..core.state import TrainerControl, TrainerState, has_state
 from ..data.epoch_position import find_batching
 from ..data.sizes import is_iterable
 from ..journal.writer import to_plain
@@ -193,17 +193,39 @@ def fork(trainer: ResumeHost, checkpoint: str, run: Run) -> None:
     note(f"forked from {checkpoint}, step {step}: its {what}; everything else begins anew, as run {run_id}")
 
 
-def load_callback_state(callbacks: Sequence[Any], state: TrainerState) -> None:
-    """Restore the state of callbacks that have one."""
-    saved = copy.deepcopy(state.stateful_callbacks)
+def load_callback_state(callbacks: Sequence[Any], state: TrainerState, *, rebuilds: bool) -> None:
+    """Restore the states of callbacks; report those in the checkpoint that no callback takes.
+
+    With `rebuilds`, their constructors' arguments are restored too.
+    """
+    saved = {
+        name: states if isinstance(states, list) else [states]
+        for name, states in copy.deepcopy(state.stateful_callbacks).items()
+        if name != TrainerControl.__name__
+    }
     for callback in callbacks:
-        if not isinstance(callback, ExportableState):
-            continue
         states = saved.get(type(callback).__name__)
-        own = states.pop(0) if isinstance(states, list) and states else states
-        if isinstance(own, dict):
-            for name, value in own["attributes"].items():
-                setattr(callback, name, value)
-            for name, value in own["args"].items():
-                if to_plain(now := getattr(callback, name, value)) != value:
-                    note(f"{type(callback).__name__}: {name}={now!r} counts, not {value!r} as in the checkpoint")
+        if states and has_state(callback):
+            _restore_callback(callback, states.pop(0), rebuilds=rebuilds)
+    missing = [name for name, states in saved.items() if states]
+    if missing:
+        note(
+            f"not restored: the checkpoint holds the state of {', '.join(missing)}, and there is no such callback now"
+        )
+
+
+def _restore_callback(callback: Any, state: dict[str, Any], *, rebuilds: bool) -> None:
+    """Restore one callback.
+
+    The callback stays the same object, since others may hold it. One whose state has another shape knows by itself how
+    to rebuild it.
+    """
+    arguments, attributes = state.get("args"), state.get("attributes")
+    if not isinstance(arguments, dict) or not isinstance(attributes, dict) or (rebuilds and arguments):
+        vars(callback).update(vars(type(callback).from_state(state)))
+        return
+    for name, value in attributes.items():
+        setattr(callback, name, value)
+    for name, value in arguments.items():
+        if to_plain(now := getattr(callback, name, value)) != value:
+            note(f"{type(callback).__name__}: {name}={now!r} counts, not {value!r} as in the checkpoint")

@@ -48,7 +48,7 @@ _SLACK = 2**20  # a forecast that is slightly too small would cost the memory of
 def is_saving_enabled(trainer: SaverHost) -> bool:
     """Return whether this run writes anything into its directory."""
     settings = SaveSettings.of(trainer.args)
-    return settings.strategy != SaveStrategy.NO or settings.load_best_at_end
+    return settings.strategy != SaveStrategy.NO or settings.load_best_at_end or settings.just_in_time
 
 
 @contextmanager
@@ -126,6 +126,16 @@ class Save:
     @property
     def is_best(self) -> bool:
         return self.best == str(self.target)
+
+
+def make_room(trainer: SaverHost, trial: Any) -> None:
+    """Move another run's checkpoint away before a subclass may write files of its own under the same name."""
+    if not trainer._is_overridden("_save_checkpoint"):
+        return
+    if SaveSettings.of(trainer.args).writes_here:
+        name = f"{retention.PREFIX_CHECKPOINT_DIR}-{trainer.state.global_step}"
+        trainer._run_home.move_other_run(Path(trainer._get_output_dir(trial=trial)) / name)
+    trainer.strategy.barrier()
 
 
 def save_checkpoint(trainer: SaverHost, trial: Any) -> None:
@@ -276,7 +286,7 @@ def _write_snapshot(trainer: SaverHost, saves: Saves, save: Save, *, later: bool
     def write() -> None:
         with _abandon_on_error(save.target):
             snapshot.write()
-            run_home.sign(atomic.find_scratch(save.target))
+            run_home.complete(atomic.find_scratch(save.target), save.target)
             atomic.seal(save.target, snapshot.sealed)
             if saves.is_forgotten:
                 atomic.abandon(save.target)

@@ -197,6 +197,7 @@ def build_run(
         judges_loss=trainer.strategy.size == 1,
     )
     saves = Saves(run_summary.find_save_display(callbacks))
+    saves.make_room = partial(saver.make_room, trainer, trial)
     return Run(plan, options, updates, build_meters(trainer, loader), guard, saves, ledger)
 
 

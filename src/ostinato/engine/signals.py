@@ -32,7 +32,8 @@ def handle_stop_signals(trainer: StopHost, run: Run) -> Iterator[None]:
 
     The block has to return when `run.stop.stopping` is set.
     """
-    with StopSignals() as stop:
+    returns = (Signals.SIGTERM,) if SaveSettings.of(trainer.args).just_in_time else ()
+    with StopSignals(return_on=returns) as stop:
         if run.updates.processes > 1:
             run.stop.agree = partial(_agree, trainer, run, stop)
         else:
@@ -74,7 +75,7 @@ def _save_last_step(trainer: StopHost, run: Run) -> str:
     """Save at the step at which the run stopped; return the message about it."""
     step, settings = trainer.state.global_step, SaveSettings.of(trainer.args)
     where = f"stopped after step {step} of {trainer.state.max_steps}"
-    if settings.strategy == SaveStrategy.NO:
+    if settings.strategy == SaveStrategy.NO and not settings.just_in_time:
         return f"{where}; nothing was saved, because save_strategy is 'no'"
     if step == run.origin.step and run.origin.interrupted_evaluation is None:
         return f"{where}; there is nothing new to save"

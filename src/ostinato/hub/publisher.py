@@ -7,15 +7,22 @@ what is still missing at the end is reported with the command that uploads it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import glob
+import os
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 from ..arguments.settings import HubSettings
+from ..checkpoint.atomic import has_manifest
 from ..checkpoint.file_names import (
+    ADAPTER_CONFIG_NAME,
     BEST_MODEL_NAME,
+    CALLBACKS_NAME,
+    CONFIG_NAME,
     LOCK_NAME,
     LOOP_NAME,
     MANIFEST_NAME,
@@ -25,28 +32,43 @@ from ..checkpoint.file_names import (
     SCALER_NAME,
     SCHEDULER_NAME,
     TRAINER_STATE_NAME,
+    TRAINING_ARGS_JSON_NAME,
+    TRAINING_ARGS_NAME,
 )
 from ..checkpoint.identity import list_moved_directories, step_of
+from ..checkpoint.save_parts import find_processing_class
+from ..checkpoint.weights import hide_progress_bars
 from ..core.choices import HubStrategy
 from ..core.notices import warn
 from ..core.run_files import JOURNAL_NAME, REPORT_NAME, VERIFY_DIRECTORY
 from ..core.state import TrainerState
 from . import staging
-from .model_card import CARD_NAME
 from .repository import ClientProgressBars, Repository
 from .uploads import PushInProgress, Upload, Uploads, finish_at_exit
 
 CREATION_TIMEOUT = 10.0  # seconds that a constructor waits for the repository
 
-# Files of a checkpoint besides the model. (The card is that of the output directory.)
+# Files of a checkpoint that are the model's, as in transformers; what prepares its inputs comes with them.
+_MODEL_FILES = (
+    CONFIG_NAME,
+    "generation_config.json",
+    "model*.safetensors",
+    "model*.safetensors.index.json",
+    ADAPTER_CONFIG_NAME,
+    "adapter_model*.safetensors",
+    TRAINING_ARGS_JSON_NAME,
+    TRAINING_ARGS_NAME,
+)
+# Files of a checkpoint from which a run continues. A library may copy them into the output directory.
 _TRAINING_STATE_FILES = (
-    *(f"{Path(name).stem}.*" for name in (OPTIMIZER_NAME, SCHEDULER_NAME, SCALER_NAME, LOOP_NAME)),
+    *(
+        f"{Path(name).stem}.{kind}"
+        for name in (OPTIMIZER_NAME, SCHEDULER_NAME, SCALER_NAME, LOOP_NAME, CALLBACKS_NAME)
+        for kind in ("json", "safetensors")
+    ),
     "rng-*",
-    "rng_state*",
-    TRAINER_STATE_NAME,
     RUN_NAME,
     MANIFEST_NAME,
-    CARD_NAME,
 )
 # Files of an output directory besides the model, and `_private` files, as in transformers.
 _PRIVATE_FILES = (
@@ -98,6 +120,7 @@ class Publisher:
         self._bars = ClientProgressBars()
         self._staged: list[staging.StagedFolder] = []
         self._has_warned = self._has_removed_leftovers = False
+        self._processing_files: tuple[Any, frozenset[str]] = (None, frozenset())
 
     def create_repository(self) -> None:
         """Create the repository; wait a short time for its full name."""
@@ -143,6 +166,15 @@ class Publisher:
         """Wait until no upload is in progress, or the last has taken too long."""
         self.uploads.wait(*(push.upload for push in self.in_progress))
         self.collect_finished()
+
+    def list_processing_files(self, processing_class: Any) -> frozenset[str]:
+        """Return the names of the files that a tokenizer or processor saves."""
+        save = getattr(processing_class, "save_pretrained", None)
+        if callable(save) and self._processing_files[0] is not processing_class:
+            with TemporaryDirectory(prefix="ostinato-") as folder, hide_progress_bars():
+                save(folder)
+                self._processing_files = processing_class, frozenset(os.listdir(folder))
+        return self._processing_files[1] if callable(save) else frozenset()
 
     def release(self, directory: Path) -> None:
         """Unlink staged files from `directory` before it is written to, so that uploads stay as they are."""
@@ -194,6 +226,8 @@ class HubHost(Protocol):
 
     args: Any
     state: TrainerState
+    processing_class: Any
+    data_collator: Any
     hub_model_id: str | None
     push_in_progress: PushInProgress | None
     _publishing: Publisher | None
@@ -259,13 +293,28 @@ def _build_commit(trainer: HubHost, publisher: Publisher, settings: HubSettings,
     message = _format_message(trainer, folder, by_epochs=settings.by_epochs)
     if place:
         return Commit(((folder, (), True),), f"{message}, checkpoint", place, settings.revision, folder)
-    sources = (_list_output_files(publisher), (folder, _TRAINING_STATE_FILES, True))
-    return Commit(sources, message, place, settings.revision, folder)
+    processing_class = find_processing_class(trainer.processing_class, trainer.data_collator)
+    model = _list_model_files(folder, publisher.list_processing_files(processing_class))
+    return Commit((_list_output_files(publisher), model), message, place, settings.revision, folder)
 
 
 def _list_output_files(publisher: Publisher) -> Source:
+    """Return the output directory without what is private; of a checkpoint that was copied into it, the model."""
     left_out = (*_PRIVATE_FILES, *(path.name for path in list_moved_directories(publisher.home)))
-    return publisher.home, left_out, False
+    copied = _TRAINING_STATE_FILES if has_manifest(publisher.home) else ()
+    return publisher.home, (*left_out, *copied), False
+
+
+def _list_model_files(folder: Path, processing_files: Collection[str]) -> Source:
+    """Return a checkpoint without what does not belong to the model: the state of the run, and files of subclasses."""
+    left_out = [
+        path.name
+        for path in sorted(folder.iterdir())
+        if path.name not in processing_files
+        and not staging.matches_any(path.name, _MODEL_FILES)
+        and not (path / ADAPTER_CONFIG_NAME).exists()  # an adapter with a name of its own
+    ]
+    return folder, tuple(map(glob.escape, left_out)), True
 
 
 def finish_current_push(trainer: HubHost) -> None:

@@ -84,8 +84,8 @@ class Replicated:
     def model_state(self, model: nn.Module) -> None:
         return None
 
-    def load_model_state(self, model: nn.Module, state: Mapping[str, Any]) -> None:
-        model.load_state_dict(state, strict=False)
+    def load_model_state(self, model: nn.Module, state: Mapping[str, Any]) -> Any:
+        return model.load_state_dict(state, strict=False)
 
     def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
         return optimizer.state_dict()

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from ..arguments import tracker_names
-from ..callbacks.events import TrainerCallback
+from ..callbacks.events import TrainerCallback, is_callback_of
 
 _MODULES = {
     "tensorboard": ("tensorboard", "TensorBoardCallback"),
@@ -50,7 +50,7 @@ def build_trackers(report_to: Any, given: Iterable[Any] | None) -> list[TrainerC
         if name in tracker_names.KNOWN and not tracker_names.is_installed(name):
             raise tracker_names.make_missing_error(name)
         kind = find_callback_class(name)
-        if not any(one is kind or (isinstance(kind, type) and isinstance(one, kind)) for one in given or ()):
+        if not (isinstance(kind, type) and any(is_callback_of(one, kind) for one in given or ())):
             found.append(kind())
     return found
 

@@ -230,7 +230,7 @@ def test_what_a_metric_was_given_stands_below_its_failure(ours) -> None:
 
     with pytest.raises(Exception, match=r".*") as failure:
         build(ours, metrics=[Fails()]).evaluate(rows())
-    assert any("was given predictions" in note for note in failure.value.__notes__)
+    assert any("received predictions" in note for note in failure.value.__notes__)
 
 
 def test_torchmetrics(ours) -> None:
@@ -338,7 +338,7 @@ def target_rows() -> list[dict]:
 
 def test_labels_are_asked_for_by_name(ours) -> None:
     with pytest.raises(
-        MetricError, match=r"no metric can be computed(?s:.*)hold x, target(?s:.*)label_names=\['target'\]"
+        MetricError, match=r"no metric can be computed(?s:.*)have x, target(?s:.*)label_names=\['target'\]"
     ):
         make(ours, tiny.seeded(Targets), metrics=["accuracy"]).evaluate(target_rows())
 

@@ -304,3 +304,35 @@ def test_a_run_may_be_asked_to_stop_from_inside(tmp_path: Path, capsys: pytest.C
     assert "enough: stopped after step 3 of 9, and saved checkpoint-3" in capsys.readouterr().err
     assert (tmp_path / "checkpoint-3").is_dir()
     assert not ask_to_stop("nobody is there") and not is_stopping()
+
+
+class TestJustInTime:
+    """`enable_jit_checkpoint=True`, where transformers saves some seconds later and returns from `train`, too."""
+
+    @pytest.mark.parametrize("strategy", ["no", "steps"])
+    def test_a_checkpoint_is_written_and_train_returns(self, tmp_path: Path, strategy: str) -> None:
+        options = {"enable_jit_checkpoint": True, "save_strategy": strategy}
+        stopped = build(tmp_path, [Sends("on_step_end", at=3)], **options)
+        assert stopped.train().global_step == 3
+        assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-3"]
+        resumed = build(tmp_path, **options)
+        resumed.train(resume_from_checkpoint=True)
+        whole = build(tmp_path / "whole", **options)
+        whole.train()
+        assert outcome(resumed) == outcome(whole)
+
+    def test_inside_an_evaluation(self, tmp_path: Path) -> None:
+        stopped = build(tmp_path, [Sends("on_prediction_step", at=2)], enable_jit_checkpoint=True, save_strategy="no")
+        assert stopped.train().global_step == 3
+        assert (tmp_path / "checkpoint-3").is_dir()
+
+    def test_other_signals_end_the_program(self, tmp_path: Path) -> None:
+        stopped = build(tmp_path, [Sends("on_step_end", 3, signal.SIGUSR1)], enable_jit_checkpoint=True)
+        with pytest.raises(SystemExit) as left:
+            stopped.train()
+        assert left.value.code == 128 + signal.SIGUSR1
+
+    def test_without_it_nothing_is_written_where_nothing_is_to_be(self, tmp_path: Path) -> None:
+        with pytest.raises(SystemExit):
+            build(tmp_path, [Sends("on_step_end", at=3)], save_strategy="no").train()
+        assert not list(tmp_path.glob("checkpoint-*"))

@@ -242,3 +242,85 @@ def test_savers_are_asked_by_what_they_can_do(tmp_path: Path):
     assert calls[:2] == [("model", tmp_path, {}), ("processing", tmp_path)]
     assert list(calls[2][2]["state_dict"]) == ["a"]
     assert len(calls) == 3
+
+
+# ---------------------------------------------------------------------------------- models that convert what they load
+
+
+class Pair(nn.Module):
+    def __init__(self, *, seed: int = 0) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.first, self.second = nn.Linear(2, 3), nn.Linear(3, 1)
+
+
+class Renamed(Pair):
+    """Was called `one` and `two` in an earlier version."""
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+        state_dict = {
+            name.replace("one.", "first.").replace("two.", "second."): value for name, value in state_dict.items()
+        }
+        return super().load_state_dict(state_dict, strict=strict, assign=assign)
+
+
+class RenamedPart(Pair):
+    """The same, by a hook of the module inside."""
+
+    def __init__(self, *, seed: int = 0) -> None:
+        super().__init__(seed=seed)
+        self.register_load_state_dict_pre_hook(self._rename)
+
+    @staticmethod
+    def _rename(module: nn.Module, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        for name in list(state_dict):
+            state_dict[name.replace("one.", "first.").replace("two.", "second.")] = state_dict.pop(name)
+
+
+def older_file(model: nn.Module, directory: Path, **more: torch.Tensor) -> None:
+    names = {"first": "one", "second": "two"}
+    state = {
+        f"{names[part]}.{name}": value for part in names for name, value in getattr(model, part).named_parameters()
+    }
+    save_file({**state, **more}, directory / "model.safetensors", {"format": "pt"})
+
+
+@pytest.mark.parametrize("kind", [Renamed, RenamedPart])
+def test_a_model_may_convert_what_it_loads(tmp_path: Path, kind: Any) -> None:
+    model, other = Pair(seed=1), kind(seed=2)
+    older_file(model, tmp_path)
+    load_weights(other, tmp_path)
+    assert equal(weights_of(model), weights_of(other))
+
+
+@pytest.mark.parametrize("kind", [Renamed, RenamedPart])
+def test_what_a_model_does_not_convert_is_still_an_error(tmp_path: Path, kind: Any) -> None:
+    older_file(Pair(seed=1), tmp_path, three=torch.zeros(1))
+    with pytest.raises(CheckpointError, match="do not fit the model"):
+        load_weights(kind(seed=2), tmp_path)
+
+
+def test_a_model_may_load_other_shapes(tmp_path: Path) -> None:
+    class Grows(Pair):
+        def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+            state_dict = {**state_dict, "first.bias": torch.cat([state_dict["first.bias"], torch.zeros(1)])[-3:]}
+            return super().load_state_dict(state_dict, strict=strict, assign=assign)
+
+    save_file({**Pair(seed=1).state_dict(), "first.bias": torch.ones(2)}, tmp_path / "model.safetensors")
+    model = Grows(seed=2)
+    load_weights(model, tmp_path)
+    assert model.first.bias.tolist() == [1.0, 1.0, 0.0]
+
+
+def test_a_model_may_separate_what_was_tied(tmp_path: Path) -> None:
+    class Separate(Tied):
+        def __init__(self) -> None:
+            super().__init__(seed=2, tie=False)
+
+        def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+            return super().load_state_dict(state_dict, strict=strict, assign=assign)
+
+    tied, separate = Tied(seed=1), Separate()
+    save_model(tied, tmp_path)
+    load_weights(separate, tmp_path)
+    assert equal(weights_of(tied), weights_of(separate))

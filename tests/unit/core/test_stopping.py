@@ -114,3 +114,11 @@ def test_a_forked_child_can_be_ended_and_outlives_ctrl_c(number: signal.Signals,
             send(number)
             os._exit(0 if stop.received is None else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == ended
+
+
+def test_after_some_signals_the_program_goes_on() -> None:
+    with StopSignals(return_on=[signal.SIGTERM]) as stop:
+        send(signal.SIGTERM)
+        send(signal.SIGTERM)
+        assert (stop.is_asked, stop.received, stop.why) == (True, None, "SIGTERM")
+    stop.leave()

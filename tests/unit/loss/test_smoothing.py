@@ -7,6 +7,7 @@ import inspect
 import pytest
 import torch
 
+from ostinato.core.errors import TensorTypeError
 from ostinato.loss.smoothing import LabelSmoother
 from tests.support.apis import guest, load_library
 
@@ -65,3 +66,15 @@ def test_padding_counts_nowhere() -> None:
     other = logits.clone()
     other[labels == -100] = 77.0
     assert torch.equal(LabelSmoother()({"logits": other}, labels), reference)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_integers_of_any_size_are_classes(dtype: torch.dtype) -> None:
+    logits, labels = torch.randn(4, 3), torch.tensor([0, 2, 1, 1])
+    assert LabelSmoother()({"logits": logits}, labels.to(dtype)) == LabelSmoother()({"logits": logits}, labels)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
+def test_what_is_no_class_is_refused(dtype: torch.dtype) -> None:
+    with pytest.raises(TensorTypeError, match="label smoothing cannot be applied to labels of type"):
+        LabelSmoother()({"logits": torch.randn(2, 3)}, torch.tensor([[1, 0, 1], [0, 0, 0]]).to(dtype))

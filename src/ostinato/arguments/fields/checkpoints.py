@@ -37,7 +37,9 @@ class CheckpointArguments:
         on_resume=None,
     )
     enable_jit_checkpoint: bool = argument(
-        False, help="Save a checkpoint when the process is asked to end (SIGTERM).", on_resume=None
+        False,
+        help="On SIGTERM save a checkpoint, also with save_strategy='no', and return from train().",
+        on_resume=None,
     )
 
 

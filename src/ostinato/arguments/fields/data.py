@@ -87,7 +87,9 @@ class ReproducibilityArguments:
         on_resume=None,
     )
     restore_callback_states_from_checkpoint: bool = argument(
-        False, help="Accepted for compatibility: the states of callbacks are always restored.", on_resume=None
+        False,
+        help="When resuming, restore the constructor arguments of callbacks too, not only what has changed since.",
+        on_resume=None,
     )
     full_determinism: bool = argument(
         False,
