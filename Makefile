@@ -1,13 +1,15 @@
-# make demo    train a small model on real data, look at what it learned; then kill a run and resume it
-# make test    run the whole test suite
-# make quick   the tests of every package that train little or nothing (about a minute)
-# make faults  kill runs two hundred times, cut the power, damage checkpoints, and compare what resumes (ten minutes)
-# make compat  TRL, sentence-transformers, setfit and peft, unmodified, on our Trainer (an environment of its own)
-# make check   ruff, pyright, tests: what has to pass before a commit
-# make format  let ruff rewrite what it can
-# make lint | types      one of the checks alone
-# make lock    resolve constraints.txt anew, in an environment of its own
-# make clean   remove the environment and everything generated
+# make demo      train a small model on real data, look at what it learned; then kill a run and resume it
+# make test      run the whole test suite
+# make quick     the tests of every package that train little or nothing (about a minute)
+# make contract  compare with transformers itself, not with what was recorded of it, and show every number
+# make record    run what is compared with transformers, and write what it does into tests/recorded for make test
+# make faults    kill runs two hundred times, cut the power, damage checkpoints, and compare what resumes (ten minutes)
+# make compat    TRL, sentence-transformers, setfit and peft, unmodified, on our Trainer (an environment of its own)
+# make check     ruff, pyright, tests: what has to pass before a commit
+# make format    let ruff rewrite what it can
+# make lint | types   one of the checks alone
+# make lock      resolve constraints.txt anew, in an environment of its own
+# make clean     remove the environment and everything generated
 #
 # All of them work in .venv, which is made on first use and made again when pyproject.toml or constraints.txt change.
 # Useful: make test PYTEST_FLAGS="-x -k sampler", make demo PYTHON=/path/to/python3.11
@@ -24,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install -q --no-compile -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick faults compat check lint types format lock clean
+.PHONY: help demo test quick contract record faults compat check lint types format lock clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -36,12 +38,23 @@ demo: $(VENV)/.demo
 
 # By file: what a file's tests share is made once; in the order of tests/conftest.py, which begins with the longest.
 # More than four processes would spend their time importing.
+PARALLEL := -n auto --maxprocesses=4 --dist loadfile
+
 test: $(VENV)/.dev
-	$(PY) -m pytest -n auto --maxprocesses=4 --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
+	$(PY) -m pytest $(PARALLEL) --no-loadscope-reorder $(PYTEST_FLAGS)
 
 quick: $(VENV)/.dev
-	$(PY) -m pytest -q -n auto --maxprocesses=4 --dist loadfile tests/architecture tests/golden/test_golden.py tests/unit \
+	$(PY) -m pytest -q $(PARALLEL) tests/architecture tests/golden/test_golden.py tests/unit \
 	  --ignore tests/unit/checkpoint/test_checkpoint_kill.py $(PYTEST_FLAGS)
+
+# Files of tests that have something to compare with transformers: by run_one or recall, or by the fixture api.
+COMPARISONS = $(shell grep -rlE 'support\.(parity|references) import|def test.*[(, ]api[:,)]' tests --include='test_*.py')
+
+contract: $(VENV)/.dev
+	$(PY) -m pytest $(PARALLEL) --references=live tests/contract $(COMPARISONS) $(PYTEST_FLAGS)
+
+record: $(VENV)/.dev
+	$(PY) -m pytest $(PARALLEL) --references=record $(COMPARISONS) $(PYTEST_FLAGS)
 
 faults: $(VENV)/.dev
 	OSTINATO_KILLS=200 OSTINATO_POWER_CUTS=40 $(PY) -m pytest tests/faults $(PYTEST_FLAGS)

@@ -25,6 +25,8 @@ from tests.support.records import make_recorder
 
 torch.set_num_threads(1)
 
+pytest_plugins = ["tests.support.references_plugin"]
+
 # Tests write thousands of small files and wait until they are on the disk. Memory will do, where there is enough.
 MEMORY, ENOUGH = Path("/dev/shm"), 4 << 30
 if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ENOUGH:

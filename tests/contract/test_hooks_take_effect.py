@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from tests.support import tiny
 from tests.support.apis import Api
 from tests.support.parity import check_parity, run_one
-from tests.support.records import Record
+from tests.support.records import Record, assert_same
 
 pytest.importorskip("transformers")
 datasets = pytest.importorskip("datasets")
@@ -912,13 +912,13 @@ def test_a_model_in_files_of_its_own_and_back() -> None:
         again = api.trainer(tiny.regression(), args, **options)
         again.train(resume_from_checkpoint=str(api.output_dir / "checkpoint-3"))
         best = Path(first.state.best_model_checkpoint) / "weights.pt"
-        return [trainer.state.best_global_step for trainer in (first, again)], torch.load(best)
+        return [trainer.state.best_global_step for trainer in (first, again)], dict(torch.load(best))
 
     theirs, ours = (run_one(script, library) for library in ("transformers", "ostinato"))
     assert theirs.result[0] == ours.result[0]
     for name, value in ours.weights.items():
         assert torch.equal(value, ours.result[1][name])
-        assert torch.equal(value, theirs.weights[name])
+    assert_same(theirs.weights, ours.weights, "weights")
 
 
 @hook("_load_best_model")
@@ -953,7 +953,7 @@ def going_on(make: Callable[[Api], type], **arguments: Any) -> Record:
     theirs, ours = (run_one(script, library) for library in ("transformers", "ostinato"))
     assert theirs.result == ours.result
     assert theirs.logged("loss") == ours.logged("loss")
-    assert all(torch.equal(value, theirs.weights[name]) for name, value in ours.weights.items())
+    assert_same(theirs.weights, ours.weights, "weights")
     return ours
 
 

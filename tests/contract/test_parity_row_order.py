@@ -20,6 +20,7 @@ from ostinato.core.random import set_seed
 from ostinato.data.loader import build_loader
 from ostinato.data.samplers.epoch_sampler import build_eval_sampler, build_train_sampler
 from tests.support.loader_settings import make_loader_settings
+from tests.support.references import recall
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -77,6 +78,10 @@ class Model(torch.nn.Module):
 
 
 def their_log(folder: Path, dataset: Any, before: Callable[[], Any] | None, **options: Any) -> list[Any]:
+    return recall(lambda: train_theirs(folder, dataset, before, **options))
+
+
+def train_theirs(folder: Path, dataset: Any, before: Callable[[], Any] | None, **options: Any) -> list[Any]:
     log: list[Any] = []
     options = {"use_cpu": True, "report_to": "none", "save_strategy": "no", "logging_strategy": "no", **options}
     options |= {"disable_tqdm": True, "dataloader_pin_memory": False, "per_device_train_batch_size": 2}

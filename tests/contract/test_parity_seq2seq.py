@@ -10,6 +10,7 @@ import torch
 
 from tests.support import copiers, tiny
 from tests.support.parity import run_both, run_one
+from tests.support.records import assert_same
 
 pytest.importorskip("transformers")
 
@@ -157,7 +158,7 @@ def test_training_with_generation_in_between() -> None:
         return {name: weight.detach().clone() for name, weight in built.model.named_parameters()}
 
     theirs, ours = run_both(script)
-    assert all(torch.equal(weight, ours.result[name]) for name, weight in theirs.result.items())
+    assert_same(theirs.result, ours.result)
     for one, other in zip(theirs.log_history, ours.log_history, strict=True):
         assert {k: v for k, v in one.items() if "second" not in k and "runtime" not in k} == {
             k: v for k, v in other.items() if "second" not in k and "runtime" not in k

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from tests.support.digests import Digest
 from tests.support.run_files import OF_EVERY_RUN
 
 EVENTS = (
@@ -74,6 +75,7 @@ class Record:
     state: dict[str, Any] = field(default_factory=dict)
     result: Any = None  # whatever the script returned
     files: list[str] = field(default_factory=list)
+    recorded: bool = False  # read from a file, not observed just now
 
     def logged(self, key: str) -> list[Any]:
         """The values logged under a name, in order."""
@@ -113,6 +115,8 @@ def is_time(key: str) -> bool:
 
 def first_difference(a: Any, b: Any, path: str = "") -> str | None:
     """Where two nested values differ, bit for bit; numbers that depend on the clock are only compared by key."""
+    if isinstance(a, Digest) or isinstance(b, Digest):
+        return _other_digest(a, b, path)
     if isinstance(a, dict) and isinstance(b, dict):
         if list(a) != list(b):
             return f"{path}: keys {list(a)} != {list(b)}"
@@ -133,6 +137,15 @@ def first_difference(a: Any, b: Any, path: str = "") -> str | None:
         same_kind = isinstance(a, type(b)) or isinstance(b, type(a))
         return None if same_kind and a == b else f"{path}: {a!r} ({type(a).__name__}) != {b!r} ({type(b).__name__})"
     return next((found for name, x, y in pairs if (found := first_difference(x, y, name))), None)
+
+
+def _other_digest(a: Any, b: Any, path: str) -> str | None:
+    """One of two tensors or arrays was recorded, by its digest."""
+    facts = [one if (one := Digest.of(value)) is None else one.facts for value in (a, b)]
+    if facts[0] == facts[1]:
+        return None
+    shown = [_about(value) if isinstance(value, (torch.Tensor, np.ndarray)) else repr(value) for value in (a, b)]
+    return f"{path}: {shown[0]} != {shown[1]} (`make contract` shows the numbers on both sides)"
 
 
 def _about(value: Any) -> str:
@@ -171,4 +184,5 @@ def _first_other_event(a: Record, b: Record) -> str | None:
 def assert_same_run(a: Record, b: Record) -> None:
     """Two runs cannot be told apart, except by the clock: logs, events, weights, state, output, result."""
     found = differences(a, b)
-    assert not found, "\n".join([f"{a.library} != {b.library}", *found])
+    names = [f"{one.library} (recorded; `make contract` runs it)" if one.recorded else one.library for one in (a, b)]
+    assert not found, "\n".join([" != ".join(names), *found])

@@ -9,6 +9,7 @@ where the right values come from.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import os
@@ -24,6 +25,7 @@ from typing import Any
 import pytest
 
 from tests.support.records import is_time
+from tests.support.references import recall
 
 pytest.importorskip("transformers")
 pytest.importorskip("datasets")
@@ -60,9 +62,14 @@ class Stage:
     """A process that runs scripts on one library."""
 
     def __init__(self, library: str, directory: Path) -> None:
+        self.library = library
         self.directory = directory / library
         self.answers: dict[tuple[str, tuple[str, ...]], dict[str, Any]] = {}
         self.said = directory / f"{library}.txt"
+
+    @functools.cached_property
+    def process(self) -> subprocess.Popen[str]:
+        """Started when it is first needed: what transformers does may be recorded."""
         environment = {
             **os.environ,
             "PYTHONPATH": str(SOURCE),
@@ -73,8 +80,8 @@ class Stage:
             "TQDM_DISABLE": "1",
         }
         with self.said.open("w") as said:
-            self.process = subprocess.Popen(
-                [sys.executable, *STARTS[library], str(HERE / "stage.py")],
+            return subprocess.Popen(
+                [sys.executable, *STARTS[self.library], str(HERE / "stage.py")],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=said,
@@ -102,6 +109,8 @@ class Stage:
         return self.answers[name, arguments]
 
     def close(self) -> None:
+        if "process" not in vars(self):
+            return
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.close()
         self.process.wait()
@@ -128,6 +137,18 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Stage
     yield opened
     for stage in opened.values():
         stage.close()
+
+
+def recall_answer(stages: dict[str, Stage], name: str, arguments: tuple[str, ...] = ()) -> dict[str, Any]:
+    """What happens to a script on transformers; of an error its last line."""
+
+    def run() -> dict[str, Any]:
+        stages["transformers"].ask(name, arguments)
+        answer = stages["transformers"].answer(name, arguments)
+        return {"failed": answer["failed"].splitlines()[-1]} if "failed" in answer else answer
+
+    script = HERE / "scripts" / f"{name}.py"
+    return recall(run, name=" ".join([name, *arguments]), files=[script, HERE / "stage.py"])
 
 
 @dataclass(frozen=True)
@@ -185,8 +206,7 @@ def test_a_script(name: str, stages: dict[str, Stage]) -> None:
     other = OTHERWISE.get(name, Otherwise(""))
     asked = (other.script or name, other.arguments)
     stages["ostinato"].ask(name)
-    stages["transformers"].ask(*asked)
-    theirs, ours = stages["transformers"].answer(*asked), stages["ostinato"].answer(name)
+    theirs, ours = recall_answer(stages, *asked), stages["ostinato"].answer(name)
 
     assert "failed" not in theirs, theirs["failed"]
     assert "failed" not in ours, ours["failed"]
@@ -210,9 +230,8 @@ def test_a_script(name: str, stages: dict[str, Stage]) -> None:
 @pytest.mark.parametrize("name", OTHERWISE)
 def test_transformers_does_otherwise(name: str, stages: dict[str, Stage]) -> None:
     """What the table says of transformers is so: the very same script has other numbers there, or fails."""
-    for stage in stages.values():
-        stage.ask(name)
-    theirs, ours = stages["transformers"].answer(name), stages["ostinato"].answer(name)
+    stages["ostinato"].ask(name)
+    theirs, ours = recall_answer(stages, name), stages["ostinato"].answer(name)
     if "failed" in theirs:
         assert "TypeError" in theirs["failed"]
     else:
