@@ -203,6 +203,11 @@ def is_checkpoint(path: Path) -> bool:
     return find_defect(path) is None
 
 
+def is_own(path: Path) -> bool:
+    """Return whether the directory is a checkpoint of this library, whole or not."""
+    return has_manifest(path) or any((Path(path) / name).exists() for name in _OUR_PARTS)
+
+
 def find_defect(path: Path) -> str | None:
     """Return the reason why `is_checkpoint` is False; None if it is True."""
     path = Path(path)
@@ -214,7 +219,7 @@ def find_defect(path: Path) -> str | None:
         return None
     if not path.is_dir():
         return "it is not a directory"
-    if any((path / name).exists() for name in _OUR_PARTS):
+    if is_own(path):
         return f"{MANIFEST_NAME} is missing"
     if (path / TRAINER_STATE_NAME).is_file():  # transformers writes it last
         return None

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ..core.notices import note_once, warn
-from .atomic import discard, find_defect, format_skip_key
+from .atomic import discard, find_defect, format_skip_key, is_own
 from .file_names import PREFIX_CHECKPOINT_DIR
 from .identity import read_run_id
 
@@ -25,14 +25,8 @@ def list_checkpoints(
     >>> list_checkpoints("out")
     [PosixPath('out/checkpoint-10'), PosixPath('out/checkpoint-20')]
     """
-    output_dir = Path(output_dir)
-    name = re.compile(rf"{re.escape(checkpoint_prefix)}-(\d+)")
-    numbered = [(int(match[1]), entry) for entry in os.listdir(output_dir) if (match := name.fullmatch(entry))]
     whole = []
-    for _, entry in sorted(numbered):
-        path = output_dir / entry
-        if not path.is_dir():
-            continue
+    for path in _list_numbered(Path(output_dir), checkpoint_prefix):
         reason = find_defect(path)
         if reason is None and (run_id is None or read_run_id(path) == run_id):
             whole.append(path)
@@ -41,8 +35,24 @@ def list_checkpoints(
     return whole
 
 
+def _list_numbered(output_dir: Path, prefix: str) -> list[Path]:
+    """Return the directories that are named as checkpoints, by step."""
+    name = re.compile(rf"{re.escape(prefix)}-(\d+)")
+    numbered = [(int(match[1]), entry) for entry in os.listdir(output_dir) if (match := name.fullmatch(entry))]
+    return [output_dir / entry for _, entry in sorted(numbered) if (output_dir / entry).is_dir()]
+
+
+def _list_any_shape(output_dir: Path, prefix: str) -> list[Path]:
+    """Return the whole checkpoints; where none is of this library, every directory with such a name, by step.
+
+    Other libraries have checkpoints of other shapes. Among ours, a directory that is not whole is a leftover.
+    """
+    numbered = _list_numbered(output_dir, prefix)
+    return list_checkpoints(output_dir, prefix) if any(map(is_own, numbered)) else numbered
+
+
 def get_last_checkpoint(folder: str | Path) -> str | None:
-    """Return the whole checkpoint with the highest step.
+    """Return the checkpoint with the highest step; among checkpoints of this library, one that is whole.
 
     Args:
         folder: The output directory of a run.
@@ -53,7 +63,7 @@ def get_last_checkpoint(folder: str | Path) -> str | None:
     >>> get_last_checkpoint("out")
     'out/checkpoint-20'
     """
-    checkpoints = list_checkpoints(folder)
+    checkpoints = _list_any_shape(Path(folder), PREFIX_CHECKPOINT_DIR)
     return str(checkpoints[-1]) if checkpoints else None
 
 
@@ -62,14 +72,18 @@ def rotate(
 ) -> list[Path]:
     """Delete the oldest checkpoints until `limit` are left; never the newest nor one in `keep`. Return the deleted.
 
-    With a `run_id`, only the checkpoints of that run are counted and deleted: another run's stay as they are.
+    With a `run_id`, only the checkpoints of that run are counted and deleted: another run's stay as they are. Without
+    one, those of other libraries are, too.
 
     >>> rotate("out", limit=2, keep=[Path("out/checkpoint-10")])
     [PosixPath('out/checkpoint-20')]
     """
     if limit is None or limit <= 0:
         return []
-    checkpoints = list_checkpoints(output_dir, run_id=run_id)
+    if run_id is not None:
+        checkpoints = list_checkpoints(output_dir, run_id=run_id)
+    else:
+        checkpoints = _list_any_shape(Path(output_dir), PREFIX_CHECKPOINT_DIR)
     protected = {_resolve_path(path) for path in (*keep, *checkpoints[-1:])}
     removable = [path for path in checkpoints if _resolve_path(path) not in protected]
     deleted = []
@@ -93,7 +107,7 @@ def sort_checkpoints(
     >>> sort_checkpoints("out", best_model_checkpoint="out/checkpoint-10")
     ['out/checkpoint-20', 'out/checkpoint-10', 'out/checkpoint-30']
     """
-    paths = list_checkpoints(output_dir, checkpoint_prefix)
+    paths = _list_any_shape(Path(output_dir), checkpoint_prefix) if os.path.isdir(output_dir) else []
     if use_mtime:
         paths.sort(key=lambda path: path.stat().st_mtime_ns)
     if best_model_checkpoint is not None:

@@ -47,7 +47,20 @@ def test_only_whole_checkpoints_are_found_and_the_others_named_once(tmp_path: Pa
     assert "checkpoint-30 is left out" in said[1]
 
 
+def test_where_none_is_ours_every_shape_counts(tmp_path: Path):
+    for step in (9, 10, 20, 100):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}" / "weights.bin").write_text("of another library")
+    assert get_last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-100")
+    assert list_checkpoints(tmp_path) == []
+    assert [path.name for path in rotate(tmp_path, 2)] == ["checkpoint-9", "checkpoint-10"]
+    write(tmp_path, 15)
+    assert get_last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-15"), "the others are leftovers now"
+    assert rotate(tmp_path, 1) == []
+
+
 def test_there_may_be_none(tmp_path: Path):
+    assert sort_checkpoints(tmp_path / "not there") == []
     assert get_last_checkpoint(tmp_path) is None
     with pytest.raises(FileNotFoundError):
         get_last_checkpoint(tmp_path / "not there")
