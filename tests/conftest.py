@@ -37,7 +37,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell ignores Ctrl-C 
 
 # Set by pytest itself while a test runs, by torch when its optimizers are first used, and by scikit-learn, which
 # transformers and `datasets` import late.
-VOLATILE = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"}
+VOLATILE = {
+    "PYTEST_CURRENT_TEST",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR",
+    "KMP_DUPLICATE_LIB_OK",
+    "KMP_INIT_AT_FORK",
+}
 
 # One per process, started by tqdm (in `datasets`) at its first bar and kept.
 SINGLETONS = {"tqdm_monitor"}

@@ -188,6 +188,7 @@ class Trainer(metaclass=TrainerType):
     _places_model: bool | None = None  # set by the user; None: as the arguments say
     _rehearsed: diagnostics.dry_run.Rehearsal | None = None  # the last one that succeeded
     _resume_mode: ResumeMode = ResumeMode.RESUME  # of the last `train`
+    _restart: engine.batch_size_search.Restart | None = None  # of a run that goes on with smaller batches
     _split_is_checked: bool = False
     _found: dict[str, Any] = {}  # labels and loss as determined from the model
     _loss_shifts_labels: bool | None = None
@@ -553,13 +554,16 @@ class Trainer(metaclass=TrainerType):
                         self._adopt_model()
                         self.optimizer = self.lr_scheduler = None
                     with journal.run_journal.write_journal(self, trial, checkpoint, _write_report):
-                        return self._inner_training_loop(
-                            batch_size=self._train_batch_size,
+                        train = partial(
+                            self._inner_training_loop,
                             args=self.args,
                             resume_from_checkpoint=checkpoint,
                             trial=trial,
                             ignore_keys_for_eval=ignore_keys_for_eval,
                         )
+                        if self.args.auto_find_batch_size:
+                            return engine.batch_size_search.train_with_smaller_batches(self, train, goes_on)
+                        return train(batch_size=self._train_batch_size)
             except BaseException:
                 self._clean_up_after_failure()
                 raise
@@ -616,10 +620,12 @@ class Trainer(metaclass=TrainerType):
                 ignore_keys_for_eval,
                 while_training,
                 partial(diagnostics.dispatch.check_first_batch, self),
+                self._restart,
             )
-            if self.args.ostinato.rehearse:
+            begins, self._restart = self._restart is None, None
+            if begins and self.args.ostinato.rehearse:
                 self._rehearsed = diagnostics.dry_run.rehearse_run(self, run)
-            elif self.eval_dataset is not None:
+            elif begins and self.eval_dataset is not None:
                 diagnostics.eval_dry_run.check_first_evaluation(self, ignore_keys_for_eval)
             emit(self, "on_train_begin")
             engine.saver.reserve_memory(self)
@@ -832,6 +838,8 @@ class Trainer(metaclass=TrainerType):
         """
         if not (model.training and self.model.training):
             model.train()
+        if (train := getattr(self.optimizer, "train", None)) is not None:  # it is schedule-free
+            train()
         inputs = self._prepare_inputs(inputs)
         loss_scale = self._get_scaled_loss()
         compute = (
@@ -852,7 +860,13 @@ class Trainer(metaclass=TrainerType):
             else:
                 loss = compute(model, inputs, num_items_in_batch=loss_scale.choose_count(num_items_in_batch))
         loss = build_zero_loss(model) if loss_scale.weighs_nothing else loss_scale.share_of(loss, num_items_in_batch)
-        self.precision.backward(loss)
+        interval = self.args.torch_empty_cache_steps
+        if interval is not None and self.state.global_step % interval == 0:
+            strategies.device_cache.empty_cache(self.strategy.device)
+        if (fused_backward := getattr(self.optimizer, "fused_backward", None)) is None:
+            self.precision.backward(loss)
+        else:
+            optim.backward_step.run_backward(fused_backward, loss, self._get_learning_rate())
         return loss.detach()
 
     def compute_loss(
@@ -905,9 +919,11 @@ class Trainer(metaclass=TrainerType):
             return dict(data)  # a copy, since the code that computes the loss may remove the labels from it
         return tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, data)
 
-    def _clip_grad_norm(self, model: nn.Module) -> Tensor:
-        """Clip the gradient to `max_grad_norm`; return the norm it had."""
+    def _clip_grad_norm(self, model: nn.Module) -> Tensor | None:
+        """Clip the gradient to `max_grad_norm`; return the norm it had, None if the optimizer has used it up."""
         assert self._run is not None
+        if getattr(self.optimizer, "fused_backward", None) is not None:
+            return None
         return self.strategy.clip(self._run.parameters.list_gradients(), self._run.plan.max_grad_norm)
 
     def _get_learning_rate(self) -> float:
@@ -1388,6 +1404,8 @@ class Trainer(metaclass=TrainerType):
             num_training_steps: The number of steps of the schedule.
         """
         self.create_optimizer()
+        optim.backward_step.adapt_to_loop(self.optimizer, self.args.max_grad_norm)
+        optim.schedule_free.resolve_warmup(self.optimizer, num_training_steps)
         self.create_scheduler(num_training_steps=num_training_steps)
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
@@ -1411,7 +1429,9 @@ class Trainer(metaclass=TrainerType):
             if given is None:
                 names = self.get_decay_parameter_names(model)
                 given = optim.groups.build_groups(model, names, self.args.weight_decay)
+            optim.backward_step.remove_hooks(model)
             self.optimizer = kind(given, **options)
+            optim.eight_bit.keep_embeddings_precise(self.optimizer, model, options)
         return self.optimizer
 
     @staticmethod
@@ -1422,9 +1442,12 @@ class Trainer(metaclass=TrainerType):
 
         Args:
             args: The training arguments.
-            model: Not used by default.
+            model: The model, which low-rank optimizers and LOMO are created from.
+
+        Raises:
+            MissingPackageError: The optimizer comes from a package that is not installed.
         """
-        return optim.optimizers.choose_optimizer(OptimizerSettings.of(args))
+        return optim.optimizers.choose_optimizer(OptimizerSettings.of(args), model)
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """Return the names of the parameters that weight decay applies to: all but biases and norms.
@@ -1502,7 +1525,8 @@ class Trainer(metaclass=TrainerType):
         if self.args.should_save:
             if self._publishing is not None:
                 self._publishing.release(Path(directory))
-            self._save(directory)
+            with optim.schedule_free.use_averaged_weights(self.optimizer):
+                self._save(directory)
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub(commit_message="Model save", blocking=not self.is_in_train)
 

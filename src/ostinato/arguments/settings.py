@@ -32,6 +32,7 @@ class OptimizerSettings:
     epsilon: float
     options: Mapping[str, str]  # `optim_args="momentum=0.9,nesterov=true"`, parsed
     target_modules: str | list[str] | None
+    warmup_steps: float = 0  # below 1: a fraction of the run
 
     @classmethod
     def of(cls, args: TrainingArguments) -> OptimizerSettings:
@@ -43,6 +44,7 @@ class OptimizerSettings:
             epsilon=args.adam_epsilon,
             options=_parse_options(args.optim_args),
             target_modules=args.optim_target_modules,
+            warmup_steps=args.warmup_steps,
         )
 
 
@@ -214,13 +216,14 @@ class ReportSettings:
     evaluates_first: bool  # before the first step
 
     @classmethod
-    def of(cls, args: TrainingArguments) -> ReportSettings:
+    def of(cls, args: TrainingArguments, *, begins: bool = True) -> ReportSettings:
+        """`begins` is False for a run that continues one of the same call."""
         return cls(
             isolate_rng=args.ostinato.isolate_rng,
             best_decides_saving=args.save_strategy == SaveStrategy.BEST,
             load_best_at_end=args.load_best_model_at_end,
             nonfinite_in_train_loss=not args.logging_nan_inf_filter,
-            evaluates_first=args.eval_on_start,
+            evaluates_first=args.eval_on_start and begins,
         )
 
 
@@ -243,6 +246,7 @@ class RunSettings:
     nonfinite_patience: int
     gradient_checkpointing: bool
     gradient_checkpointing_kwargs: Any
+    liger_kernels: Mapping[str, bool] | None  # which of Liger's kernels are used; None: the model stays as it is
     counts_tokens: bool
     peak_flops: float | None
     mixed_precision: str
@@ -250,6 +254,7 @@ class RunSettings:
     output_dir: str | None
     save_on_each_node: bool
     saves_after_epochs: bool  # a checkpoint is due at the end of an epoch, after its evaluation
+    finds_batch_size: bool
 
     @classmethod
     def of(cls, args: TrainingArguments) -> RunSettings:
@@ -270,6 +275,7 @@ class RunSettings:
             nonfinite_patience=args.ostinato.nonfinite_patience,
             gradient_checkpointing=args.gradient_checkpointing,
             gradient_checkpointing_kwargs=args.gradient_checkpointing_kwargs,
+            liger_kernels=dict(args.liger_kernel_config or {}) if args.use_liger_kernel else None,
             counts_tokens=args.include_num_input_tokens_seen != "no",
             peak_flops=args.ostinato.peak_flops,
             mixed_precision="bf16" if args.bf16 else "fp16" if args.fp16 else "no",
@@ -277,6 +283,7 @@ class RunSettings:
             output_dir=args.output_dir,
             save_on_each_node=args.save_on_each_node,
             saves_after_epochs=saves == "epoch",
+            finds_batch_size=args.auto_find_batch_size,
         )
 
 

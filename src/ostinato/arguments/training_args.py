@@ -714,7 +714,7 @@ class TrainingArguments(
             prefetch_factor: Batches that each worker prepares in advance.
             multiprocessing_context: How workers are started.
             in_order: Whether batches keep their order.
-            auto_find_batch_size: Not supported.
+            auto_find_batch_size: Go on with smaller micro-batches when memory runs out in training.
             ignore_data_skip: Whether a resumed epoch starts its data again.
             sampler_seed: Seed of the order of training data.
 

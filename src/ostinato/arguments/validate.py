@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..core.choices import IntervalStrategy, SaveStrategy
+from ..core.choices import IntervalStrategy, OptimizerNames, SaveStrategy
 from ..core.errors import ConfigError, NotSupportedError
 from ..core.notices import note_once
 from . import tracker_names
@@ -185,6 +185,54 @@ def _check_precision(args: TrainingArguments) -> Iterator[ConfigError]:
         )
 
 
+def _check_optimizer(args: TrainingArguments) -> Iterator[ConfigError]:
+    """Yield what an optimizer lacks, or cannot do because it uses gradients up in the backward pass."""
+    name = args.optim
+    if not isinstance(name, OptimizerNames):
+        return  # invalid, which derive.py reports
+    if name.is_low_rank and args.optim_target_modules is None:
+        yield ConfigError(
+            what=f"optim={str(name)!r} without optim_target_modules",
+            why="it projects the gradients of the linear layers that are named there",
+            fix="set optim_target_modules='all-linear', or name modules: optim_target_modules=['attn', 'mlp']",
+        )
+    if name.is_layerwise and args.gradient_accumulation_steps > 1:
+        yield ConfigError(
+            what=f"optim={str(name)!r} with gradient_accumulation_steps={args.gradient_accumulation_steps}",
+            why="a gradient is used and released as soon as it is computed, and cannot wait for the next micro-batch",
+            fix=f"set gradient_accumulation_steps=1, or optim={str(name).removesuffix('_layerwise')!r}",
+        )
+    if name.steps_in_backward and args.world_size > 1:
+        yield NotSupportedError(
+            what=f"optim={str(name)!r} with {args.world_size} processes",
+            why="a gradient is used as soon as it is computed, before the processes have averaged theirs",
+            fix="train in one process, or set optim='adafactor', which also needs little memory",
+        )
+    if name.steps_in_backward and args.fp16 and args.device.type != "cpu":
+        yield ConfigError(
+            what=f"optim={str(name)!r} with fp16=True",
+            why="gradients in float16 are scaled, and are used before they are scaled back",
+            fix="set bf16=True instead",
+        )
+
+
+def _check_batch_size_search(args: TrainingArguments) -> Iterator[ConfigError]:
+    if not args.auto_find_batch_size:
+        return
+    if args.world_size > 1:
+        yield NotSupportedError(
+            what=f"auto_find_batch_size=True with {args.world_size} processes",
+            why="a process that runs out of memory cannot tell the others, which wait for its gradients",
+            fix="find the batch size in one process, and set per_device_train_batch_size to it",
+        )
+    if isinstance(args.optim, OptimizerNames) and args.optim.steps_in_backward:
+        yield ConfigError(
+            what=f"auto_find_batch_size=True with optim={str(args.optim)!r}",
+            why="it changes weights during the backward pass, so a step in which memory ran out cannot be repeated",
+            fix="set per_device_train_batch_size, or another optim",
+        )
+
+
 def _check_workers(args: TrainingArguments) -> Iterator[ConfigError]:
     if args.dataloader_num_workers != 0:
         return
@@ -303,6 +351,8 @@ _CHECKS = (
     _check_intervals,
     _check_best_model,
     _check_precision,
+    _check_optimizer,
+    _check_batch_size_search,
     _check_workers,
     _check_padding,
     _check_order,
@@ -328,6 +378,10 @@ def note_ineffective(args: TrainingArguments) -> None:
         note_once("fsdp_config has no effect: fsdp is off")
     if args.liger_kernel_config and not args.use_liger_kernel:
         note_once("liger_kernel_config has no effect: use_liger_kernel is off")
+    if args.torch_empty_cache_steps is not None and device == "cpu":
+        note_once(
+            f"torch_empty_cache_steps={args.torch_empty_cache_steps} has no effect on a CPU: it has no such cache"
+        )
     if args.save_strategy == SaveStrategy.STEPS and args.save_steps <= 0:
         note_once(f"save_steps={args.save_steps}: no checkpoint before the last step (save_strategy='no' writes none)")
     if args.ostinato.max_tokens_per_batch is not None:

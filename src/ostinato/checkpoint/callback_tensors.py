@@ -6,7 +6,7 @@ resumed from (the best model kept apart, `save_only_model`) holds the weights th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,13 +39,19 @@ def collect_tensor_states(trainer: CallbackTensorHost) -> dict[str, list[Any]]:
 
 def load_tensor_states(trainer: CallbackTensorHost, checkpoint: str | Path) -> None:
     """Restore the tensors of callbacks. A callback that the checkpoint does not contain starts anew, with a notice."""
-    callbacks = [one for one in trainer.callback_handler.callbacks if isinstance(one, TensorState)]
-    if not callbacks:
-        return
-    for callback, state in _match_states(callbacks, checkpoint):
+    callbacks = _find_stateful(trainer)
+    saved = training_state.load_callback_tensors(checkpoint) if callbacks else {}
+    for callback, state in _match_states(callbacks, saved):
         if state is None:
             note(f"{type(callback).__name__} starts from the beginning: {Path(checkpoint).name} has no state for it")
         else:
+            callback.load_tensor_state(state)
+
+
+def restore_tensor_states(trainer: CallbackTensorHost, states: dict[str, list[Any]]) -> None:
+    """Restore the tensors of callbacks from what `collect_tensor_states` returned."""
+    for callback, state in _match_states(_find_stateful(trainer), states):
+        if state is not None:
             callback.load_tensor_state(state)
 
 
@@ -53,13 +59,17 @@ def load_best(trainer: CallbackTensorHost, best: Path) -> None:
     """Load the best weights into the model: the evaluated ones, if a callback provided these."""
     weights.load_weights(trainer.model, best, trainer.strategy.load_model_state)
     callbacks = [one for one in trainer.callback_handler.callbacks if isinstance(one, SwapsWeights)]
-    for callback, state in _match_states(callbacks, best) if callbacks else ():
+    saved = training_state.load_callback_tensors(best) if callbacks else {}
+    for callback, state in _match_states(callbacks, saved):
         if state is not None:
             callback.load_best_weights(trainer.model, state)
 
 
-def _match_states(callbacks: list[Any], checkpoint: str | Path) -> list[tuple[Any, Any]]:
-    saved = training_state.load_callback_tensors(checkpoint)
+def _find_stateful(trainer: CallbackTensorHost) -> list[TensorState]:
+    return [one for one in trainer.callback_handler.callbacks if isinstance(one, TensorState)]
+
+
+def _match_states(callbacks: Sequence[Any], saved: dict[str, list[Any]]) -> list[tuple[Any, Any]]:
     waiting = {name: list(states) for name, states in saved.items()}
     return [(one, next(iter(_taken(waiting.get(type(one).__name__))), None)) for one in callbacks]
 

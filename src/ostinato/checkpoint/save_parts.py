@@ -13,6 +13,7 @@ from typing import Any
 from ..arguments.settings import SaveSettings, format_arguments_json
 from ..core.notices import note_once
 from ..core.protocols import SaveHost
+from ..optim.schedule_free import use_averaged_weights
 from . import training_state, weights
 from .callback_tensors import collect_tensor_states, use_callback_weights
 from .file_names import TRAINER_STATE_NAME, TRAINING_ARGS_JSON_NAME
@@ -62,8 +63,11 @@ def gather_progress(trainer: SaveHost) -> dict[str, Any]:
 
 
 def write_weights(trainer: SaveHost, directory: Path, write: TensorWriter | None, *, as_evaluated: bool) -> None:
-    """Write the model, as it is trained or as it is evaluated; without `write`, through the Trainer's hooks."""
-    with use_callback_weights(trainer) if as_evaluated else nullcontext():
+    """Write the model, as it is trained or as it is evaluated; without `write`, through the Trainer's hooks.
+
+    With a schedule-free optimizer it is always written as it is evaluated: the other weights are part of its state.
+    """
+    with use_averaged_weights(trainer.optimizer), use_callback_weights(trainer) if as_evaluated else nullcontext():
         if write is None:
             trainer.save_model(str(directory), _internal_call=True)
         else:
@@ -124,16 +128,17 @@ def save_random_state(trainer: SaveHost, directory: Path, write: TensorWriter = 
 
 def save_for_transformers(trainer: SaveHost, directory: Path) -> None:
     """Write the files from which stock transformers resumes."""
-    settings = SaveSettings.of(trainer.args)
-    write_transformers_files(
-        directory,
-        optimizer=trainer._require_optimizer(),
-        scheduler=trainer.lr_scheduler,
-        scaler=getattr(trainer.precision, "scaler", None),
-        rank=settings.rank,
-        world_size=settings.world_size,
-        leads=settings.writes_here,
-    )
+    settings, optimizer = SaveSettings.of(trainer.args), trainer._require_optimizer()
+    with use_averaged_weights(optimizer):  # which are in the model's file, and transformers has no others
+        write_transformers_files(
+            directory,
+            optimizer=optimizer,
+            scheduler=trainer.lr_scheduler,
+            scaler=getattr(trainer.precision, "scaler", None),
+            rank=settings.rank,
+            world_size=settings.world_size,
+            leads=settings.writes_here,
+        )
 
 
 def save_progress(

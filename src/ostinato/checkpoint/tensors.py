@@ -24,6 +24,7 @@ from safetensors import SafetensorError, safe_open
 
 from ..core.errors import CheckpointError
 from . import io
+from .state_objects import Description, build_object, describe_object
 from .tensor_file import TensorFile
 
 FORMAT = 1
@@ -183,6 +184,8 @@ class _Writer:
             return value
         if type(value) is float:
             return value if math.isfinite(value) else {"float": repr(value)}
+        if (described := describe_object(value)) is not None:
+            return self._encode_object(described, path)
         if isinstance(value, torch.Tensor):
             return self._tensor(value, path)
         if isinstance(value, np.generic):
@@ -196,6 +199,9 @@ class _Writer:
         if type(value) in (dict, OrderedDict, Counter):
             return self._encode_mapping(value, path)
         raise self._build_error(value, path)
+
+    def _encode_object(self, described: Description, path: tuple[Any, ...]) -> dict[str, Any]:
+        return {"object": described.name, "fields": self.encode(described.fields, path)}
 
     def _encode_sequence(self, value: Any, path: tuple[Any, ...]) -> Any:
         encoded = [self.encode(item, (*path, index)) for index, item in enumerate(value)]
@@ -281,6 +287,7 @@ class _Reader:
             "numpy": self._numpy_scalar,
             "array": lambda node: self._take_tensor(node["array"]).numpy(),
             "tensor": self._tensor,
+            "object": lambda node: build_object(node["object"], self.decode(node["fields"])),
         }
 
     def decode(self, node: Any) -> Any:

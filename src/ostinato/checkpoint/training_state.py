@@ -16,6 +16,7 @@ import torch
 from ..core.errors import CheckpointError
 from ..core.notices import note_once
 from ..core.random import RandomState
+from ..optim.schedule_free import is_training
 from . import io
 from .file_names import (
     CALLBACKS_NAME,
@@ -82,6 +83,8 @@ def save_training_parts(
     """
     directory = Path(directory)
     described = {**_describe(optimizer, optimizer_state), "parameters": describe_parameters(optimizer)}
+    if is_training(optimizer):  # the weights in the model's file are the averaged ones
+        described["training_weights"] = _list_parameters(optimizer)
     write_tree(described, directory, _OPTIMIZER, write)
     for name, part in ((_SCHEDULER, scheduler), (_SCALER, scaler)):
         if part is not None:
@@ -112,6 +115,7 @@ def load_training_parts(
     if scheduler is None and (directory / SCHEDULER_NAME).exists():
         note_once(f"{SCHEDULER_NAME} of {directory} is not used: this run has no scheduler")
     load_optimizer(directory, optimizer, saved_optimizer, load)
+    _load_training_weights(optimizer, saved_optimizer.get("training_weights"))
     for name, part, state in others:
         load_part(directory, name, part, state)
 
@@ -274,6 +278,14 @@ def load_optimizer(directory: Path, optimizer: Any, saved: dict[str, Any], load:
             note_once(f"the optimizer state in {directory} is converted to {parameter.dtype}, as the parameters are")
         elif index in by_index and parameter in states:
             _undo_casts(states[parameter], by_index[index])
+
+
+def _load_training_weights(optimizer: Any, weights: list[torch.Tensor] | None) -> None:
+    """Load the weights with which a schedule-free optimizer trains; others train with those in the model's file."""
+    if weights is not None:
+        with torch.no_grad():
+            for parameter, weight in zip(_list_parameters(optimizer), weights, strict=True):
+                parameter.copy_(weight)
 
 
 def _undo_casts(loaded: Any, saved: Any) -> None:

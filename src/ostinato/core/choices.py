@@ -81,7 +81,7 @@ class SchedulerType(Choice):
 
 
 class OptimizerNames(Choice):
-    """Every optimizer name that transformers has; those without a torch-native class are refused when used."""
+    """The optimizers; `optim/optimizers.py` declares where each comes from and what it is created with."""
 
     ADAMW_TORCH = "adamw_torch"
     ADAMW_TORCH_FUSED = "adamw_torch_fused"
@@ -124,6 +124,21 @@ class OptimizerNames(Choice):
     APOLLO_ADAMW = "apollo_adamw"
     APOLLO_ADAMW_LAYERWISE = "apollo_adamw_layerwise"
     STABLE_ADAMW = "stable_adamw"
+
+    @property
+    def is_low_rank(self) -> bool:
+        """Whether it projects the gradients of chosen layers, `optim_target_modules`, to a lower rank."""
+        return self.value.startswith(("galore_", "apollo_"))
+
+    @property
+    def is_layerwise(self) -> bool:
+        """Whether every parameter has an optimizer of its own, which steps as soon as its gradient is known."""
+        return self.value.endswith("_layerwise")
+
+    @property
+    def steps_in_backward(self) -> bool:
+        """Whether it changes the weights during the backward pass, so that no gradient is left to clip."""
+        return self.is_layerwise or self in (OptimizerNames.LOMO, OptimizerNames.ADALOMO)
 
 
 class ParallelMode(Enum):

@@ -8,6 +8,7 @@ Each error is also the built-in type that transformers or torch raises in its pl
     │   ├── NotSupportedError(NotImplementedError)           something that Ostinato does not do
     │   │   ├── NoSuchNameError(AttributeError)              an attribute of transformers' Trainer that is not here
     │   │   └── NoHubLibraryError(ImportError)               huggingface_hub is not installed
+    │   ├── MissingPackageError(ImportError)                 an optimizer or kernel whose package is not installed
     │   ├── TrackerMissing(RuntimeError)                     a tracker whose package is not installed
     │   ├── UnknownArgumentError(TypeError)                  an argument that does not exist
     │   ├── WrongTypeError(TypeError)                        a value of a type that the trainer cannot use
@@ -108,6 +109,10 @@ class ConfigError(OstinatoError, ValueError):
 
 class NotSupportedError(ConfigError, NotImplementedError):
     """Something that Ostinato does not do (yet); the fix names what to use instead."""
+
+
+class MissingPackageError(ConfigError, ImportError):
+    """A package that is needed for what was requested, and is not installed."""
 
 
 class DataError(OstinatoError, ValueError):

@@ -146,7 +146,7 @@ class TrainHooks(EventHost, Protocol):
         self, model: nn.Module, inputs: Batch, num_items_in_batch: Tensor | int | None = None
     ) -> Tensor: ...
 
-    def _clip_grad_norm(self, model: nn.Module) -> Tensor: ...
+    def _clip_grad_norm(self, model: nn.Module) -> Tensor | None: ...
 
     def _get_learning_rate(self) -> float: ...
 
@@ -263,6 +263,7 @@ class CallbackTensorHost(Protocol):
 class EvalHost(MetricsHost, LossHost, CallbackTensorHost, Protocol):
     """A trainer, as an evaluation is planned and its model prepared."""
 
+    optimizer: Any
     precision: Precision
     is_in_train: bool
     model_preparation_time: float
@@ -279,6 +280,7 @@ class SaveHost(CallbackTensorHost, Protocol):
     state: TrainerState
     processing_class: Any
     data_collator: Any
+    optimizer: Any
     lr_scheduler: Any
     precision: Precision
     _run: Any

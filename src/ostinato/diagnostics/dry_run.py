@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from ..arguments.settings import DryRunSettings, SaveSettings
 from ..checkpoint.atomic import atomic_directory, discard
 from ..checkpoint.run_directory import RunDirectory
+from ..checkpoint.state_objects import build_object, describe_object
 from ..core.errors import CheckpointError
 from ..core.notices import note
 from ..core.state_guard import can_restore
@@ -30,6 +31,7 @@ from ..data import loader as data_loader
 from ..data.batching.split_by_length import flatten_micro_batches
 from ..engine import saver, setup
 from ..engine.run import Run
+from ..optim.schedule_free import use_averaged_weights
 from . import dispatch, eval_dry_run
 from .failures import explain_failure
 from .hosts import DryRunHost
@@ -121,6 +123,9 @@ def _try_training(trainer: DryRunHost, run: Run, left_out: list[str]) -> bool:
     try:
         for part in flatten_micro_batches([batch]) if run.updates.cuts else [batch]:
             _try_micro_batch(trainer, loader, part)
+    except Exception:
+        run.is_computing = True  # as in the loop: it was a training batch that failed
+        raise
     finally:
         trainer._run = run
     return True
@@ -200,9 +205,10 @@ def _remove_directory(directory: Path) -> None:
 
 
 def _check_load(trainer: DryRunHost, checkpoint: str, *, only_model: bool) -> None:
-    before = {name: value.detach().clone() for name, value in _list_saved_tensors(trainer.model)}
-    trainer._load_from_checkpoint(checkpoint)
-    changed = [name for name, value in _list_saved_tensors(trainer.model) if not _is_same(value, before.get(name))]
+    with use_averaged_weights(trainer.optimizer):  # as it was saved
+        before = {name: value.detach().clone() for name, value in _list_saved_tensors(trainer.model)}
+        trainer._load_from_checkpoint(checkpoint)
+        changed = [name for name, value in _list_saved_tensors(trainer.model) if not _is_same(value, before.get(name))]
     if changed:
         raise _build_changed_weights_error(trainer.model, changed)
     if not only_model:
@@ -273,6 +279,9 @@ def preserve_trainer(trainer: DryRunHost, *stateful: Any) -> Iterator[None]:
 
 def _is_same_state(one: Any, other: Any) -> bool:
     """Return whether two states are equal, bit for bit."""
+    described, other_described = describe_object(one), describe_object(other)
+    if described is not None and other_described is not None:
+        return _is_same_state(described.fields, other_described.fields)
     if isinstance(one, Tensor):
         return isinstance(other, Tensor) and one.dtype == other.dtype and _is_same(one, other)
     if isinstance(one, dict):
@@ -288,4 +297,10 @@ def _is_same_state(one: Any, other: Any) -> bool:
 
 def _copy_state(state: Any) -> Any:
     """Return a deep copy of a state."""
-    return tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, Tensor) else copy.deepcopy(leaf), state)
+    return tree_map(_copy_leaf, state)
+
+
+def _copy_leaf(leaf: Any) -> Any:
+    if (described := describe_object(leaf)) is not None:  # it may not know how to copy itself
+        return build_object(described.name, _copy_state(described.fields))
+    return leaf.detach().clone() if isinstance(leaf, Tensor) else copy.deepcopy(leaf)

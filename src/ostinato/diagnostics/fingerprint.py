@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..checkpoint.state_objects import describe_object
 from ..core.random import RandomState
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -118,9 +119,12 @@ def fingerprint_optimizer(optimizer: Any, model: nn.Module) -> dict[str, str]:
 
 def fingerprint_tree(tree: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """Yield the fingerprint of every number and text in nested containers, by its path."""
-    if isinstance(tree, Mapping):
-        for key, value in tree.items():
-            yield from fingerprint_tree(value, f"{path}.{key}" if path else str(key))
+    if (described := describe_object(tree)) is not None:
+        yield from fingerprint_tree(described.fields, path)
+    elif isinstance(tree, Mapping):
+        for number, (key, value) in enumerate(tree.items()):
+            name = f"parameter {number}" if isinstance(key, Tensor) else str(key)
+            yield from fingerprint_tree(value, f"{path}.{name}" if path else name)
     elif isinstance(tree, (list, tuple)) and not (tree and all(isinstance(one, _PLAIN) for one in tree)):
         for number, value in enumerate(tree):
             yield from fingerprint_tree(value, f"{path}[{number}]")

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from ..callbacks.handler import emit
 from ..core.protocols import TrainHooks
+from .batch_size_search import RestartPoint
 from .run import Run
 from .updates import Update
 
@@ -110,3 +111,5 @@ def report(trainer: TrainHooks, run: Run, epoch: int) -> None:
         run.parameters.refresh(trainer.model_wrapped)
     if run.stop.agree is not None and trainer.state.global_step % AGREE_EVERY == 0:
         run.stop.agree()
+    if run.options.can_restart:
+        run.restart_point = RestartPoint.of(trainer, run)

@@ -18,7 +18,7 @@ from .position import Position
 class Resumed:
     """A run as its checkpoint holds it, and its plan from there on."""
 
-    checkpoint: str
+    checkpoint: str  # empty for a run that restarts in its own process
     state: TrainerState
     progress: Mapping[str, Any]
     plan: Plan

@@ -31,6 +31,7 @@ class RunOptions:
     settings: ReportSettings
     steps_schedule: bool = True  # False for a schedule that waits for a metric
     report_always: bool = False  # the report is overridden and needs every step
+    can_restart: bool = False  # with smaller batches, when memory runs out
     trial: Any = None
     ignore_keys: list[str] | None = None
     peak_flops: float | None = None  # operations per second of all devices, where tokens are counted and it is known
@@ -80,6 +81,7 @@ class Run:
     origin: Origin = field(default_factory=Origin)
     stop: StopState = field(default_factory=StopState)
     started: float = field(default_factory=time.time)
+    restart_point: Any = None  # a `RestartPoint` after the last step, if the run can restart
     micro_batch: MicroBatch | None = None  # the one being computed, or the last
     is_computing: bool = False  # its loss
     grad_norm: Tensor | float | None = None

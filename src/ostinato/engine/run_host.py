@@ -179,6 +179,7 @@ class StopHost(ReportHooks, CheckpointHost, Protocol):
 class FinishHost(EventHost, Protocol):
     """A trainer, as its run ends."""
 
+    optimizer: Any
     strategy: Strategy
     is_in_train: bool
     _memory_tracker: Any
@@ -197,6 +198,7 @@ class RunHost(
 
     _initial_num_input_tokens_seen: int
     _train_batch_size: int
+    _restart: Any  # a `batch_size_search.Restart`, of a run that goes on with smaller batches
 
     def get_train_dataloader(self) -> DataLoader[Any]: ...
 

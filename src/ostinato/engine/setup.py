@@ -30,8 +30,11 @@ from ..evaluation import train_metrics
 from ..loss.neftune import add_embedding_noise
 from ..loss.scale_probe import Scale
 from ..optim import schedulers
+from ..optim.hidden_state import show_hidden_state
 from . import agreement, resume, run_summary, saver, utilization
+from .batch_size_search import Restart
 from .finite_guard import NonFiniteGuard
+from .liger_kernels import apply_liger_kernels
 from .loader_plan import plan_run
 from .meters import LossMeter, Meters
 from .plan import Plan
@@ -49,18 +52,21 @@ def open_run(
     ignore_keys: list[str] | None,
     while_training: ExitStack,
     inspect: Callable[[Any, Batch, int, int], None],
+    restart: Restart | None = None,
 ) -> Run:
     """Build everything that the first step needs: loader, plan, placement, optimizer, schedule, state.
 
     `inspect` is called with the loader, the first batch, its epoch and its number, before anything is computed from
-    it.
+    it. With `restart`, the run continues one that failed in this process.
     """
     align_special_tokens(trainer.model, trainer.processing_class)
     loader = open_loader(trainer)
     plan, resumed = plan_run(trainer, loader), None
-    if checkpoint is not None and not resume.is_fork(trainer._resume_mode):
+    if restart is not None:
+        resumed = restart.plan_rest(trainer, plan, loader)
+    elif checkpoint is not None and not resume.is_fork(trainer._resume_mode):
         resumed = resume.read_checkpoint(trainer, checkpoint, plan, loader)
-        plan = resumed.plan
+    plan = plan if resumed is None else resumed.plan
     prepare_model(trainer, while_training)
     prepare_optimizer(trainer, plan)
     trainer.state = open_state(trainer, plan, resumed, trial)
@@ -70,11 +76,14 @@ def open_run(
     trainer._train_window = train_metrics.open_window(trainer)
     trainer._run = run = build_run(trainer, loader, plan, trial, ignore_keys, inspect)
     while_training.enter_context(collect_numbers(run.meters.tracked))
-    if resumed is not None:
+    if restart is not None and resumed is not None:
+        restart.restore(trainer, resumed, run)
+    elif resumed is not None:
         resume.resume(trainer, resumed, run)
     elif checkpoint is not None:
         resume.fork(trainer, checkpoint, run)
-    run.origin.step = trainer.state.global_step
+    if restart is None:
+        run.origin.step = trainer.state.global_step
     trainer.model_wrapped.zero_grad()
     trainer.model_wrapped.train()  # always: its flag may be set although parts loaded for inference are in eval mode
     attach_callbacks(trainer, run)
@@ -94,6 +103,7 @@ def open_loader(trainer: RunHost) -> Any:
 
 def prepare_model(trainer: ModelHost, while_training: ExitStack) -> None:
     """Enable what the arguments request of the model, and place it."""
+    apply_liger_kernels(trainer.model, RunSettings.of(trainer.args))
     enable_gradient_checkpointing(trainer)
     while_training.enter_context(add_embedding_noise(trainer.model, trainer.neftune_noise_alpha))
     while_training.enter_context(trainer.precision.forward(trainer.model))
@@ -116,12 +126,13 @@ def prepare_optimizer(trainer: ModelHost, plan: Plan) -> None:
     if trainer._created_lr_scheduler:
         trainer.lr_scheduler, trainer._created_lr_scheduler = None, False
     trainer.create_optimizer_and_scheduler(num_training_steps=plan.max_steps)
+    show_hidden_state(trainer.optimizer)
 
 
 def open_state(trainer: RunHost, plan: Plan, resumed: Resumed | None, trial: Any) -> TrainerState:
-    """Return a new state, or the one in a checkpoint."""
+    """Return a new state, or the one in a checkpoint or before a restart."""
     state = TrainerState(stateful_callbacks=trainer._export_callback_states()) if resumed is None else resumed.state
-    if resumed is not None and state.best_model_checkpoint is not None:
+    if resumed is not None and resumed.checkpoint and state.best_model_checkpoint is not None:
         state.best_model_checkpoint = find_best_model(resumed.checkpoint, state.best_model_checkpoint)
     state.train_batch_size = trainer._train_batch_size
     state.is_hyper_param_search = trial is not None
@@ -171,9 +182,10 @@ def build_run(
     """Return the run with all its parts."""
     settings, callbacks, ledger = RunSettings.of(trainer.args), trainer.callback_handler.callbacks, TimeLedger()
     options = RunOptions(
-        ReportSettings.of(trainer.args),
+        ReportSettings.of(trainer.args, begins=trainer._restart is None),
         steps_schedule=not schedulers.is_metric_schedule(trainer.lr_scheduler),
         report_always=trainer._is_overridden("_maybe_log_save_evaluate"),
+        can_restart=settings.finds_batch_size,
         trial=trial,
         ignore_keys=ignore_keys,
         peak_flops=utilization.find_peak(settings, trainer.model, trainer.strategy),

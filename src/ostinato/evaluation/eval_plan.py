@@ -20,6 +20,7 @@ from ..data.empty_batches import report_empty_batch
 from ..data.epoch_position import get_row_counter
 from ..data.sizes import count_examples
 from ..loss.counting import weigh
+from ..optim.schedule_free import use_averaged_weights
 from ..strategies.precision import half_precision_weights
 from .metric_run import MetricRun
 from .request import build_metric_run, describe_predictions, read_request
@@ -119,6 +120,7 @@ def prepare_model(host: EvalHost, model: nn.Module) -> Iterator[None]:
     model.eval()
     with (
         isolate(enabled=settings.isolate_rng),
+        use_averaged_weights(host.optimizer),
         use_callback_weights(host),
         half_precision_weights(model, None if host.is_in_train else settings.full_dtype),
         host.precision.forward(host.model),

@@ -408,7 +408,7 @@ def test_setting_steps_needs_a_number_of_steps(name):
     [
         ("set_push_to_hub", {"model_id": "a/b", "strategy": "sometimes"}),
         ("set_logging", {"report_to": "wandbb", "level": "info"}),
-        ("set_dataloader", {"auto_find_batch_size": True, "train_batch_size": 2}),
+        ("set_dataloader", {"train_batch_size": 0, "num_workers": 2}),
         ("set_lr_scheduler", {"warmup_steps": -1, "name": "cosine"}),
         ("set_optimizer", {"name": "bogus", "learning_rate": 3.0}),
     ],

@@ -71,6 +71,10 @@ STRICTER = [
     {"label_names": "labels"},
     {"include_for_metrics": "inputs"},
     {"include_for_metrics": ["input"]},
+    {"optim": "galore_adamw"},
+    {"optim": "apollo_adamw_layerwise"},
+    {"optim": "galore_adamw_layerwise", "optim_target_modules": "all-linear", "gradient_accumulation_steps": 2},
+    {"optim": "lomo", "auto_find_batch_size": True},
 ]
 
 MISSING = [
@@ -79,12 +83,8 @@ MISSING = [
     {"fsdp": "full_shard"},
     {"fsdp": True},
     {"parallelism_config": object()},
-    {"use_liger_kernel": True},
     {"report_to": "azure_ml"},
     {"report_to": ["csv", "codecarbon"]},
-    {"optim_target_modules": "all-linear"},
-    {"auto_find_batch_size": True},
-    {"torch_empty_cache_steps": 3},
     {"debug": "underflow_overflow"},
     {"debug": "tpu_metrics_debug"},
     {"eval_use_gather_object": True},
@@ -200,7 +200,7 @@ def test_all_problems_are_reported_together():
 
 def test_several_unsupported_arguments_are_one_error():
     with pytest.raises(NotSupportedError, match="2 problems"):
-        make(fsdp="full_shard", use_liger_kernel=True)
+        make(fsdp="full_shard", eval_use_gather_object=True)
 
 
 def test_one_problem_keeps_its_three_parts():
@@ -214,7 +214,7 @@ def test_a_refusal_is_also_the_error_that_transformers_raises():
     with pytest.raises(ValueError):
         make(fp16=True, bf16=True)
     with pytest.raises(NotImplementedError):
-        make(torch_empty_cache_steps=3)
+        make(eval_use_gather_object=True)
 
 
 @pytest.mark.parametrize(

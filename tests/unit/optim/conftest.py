@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+
+from tests.support.optimizer_packages import CLASSES, write_stand_ins
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -27,3 +32,18 @@ def peer() -> SimpleNamespace:
             get_parameter_names=pytest.importorskip("transformers.trainer_pt_utils").get_parameter_names,
             optimization=pytest.importorskip("transformers.optimization"),
         )
+
+
+@pytest.fixture
+def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every package of optimizers, as classes that record how they are called."""
+    write_stand_ins(tmp_path)
+    roots = {path.partition(".")[0] for path in CLASSES}
+    before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in roots}
+    for name in before:
+        del sys.modules[name]
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] in roots]:
+        del sys.modules[name]
+    sys.modules.update(before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ from torch import nn
 
 from ostinato.arguments.settings import OptimizerSettings
 from ostinato.core.choices import OptimizerNames
-from ostinato.core.errors import ConfigError, NotSupportedError
+from ostinato.core.errors import ConfigError, MissingPackageError
 from ostinato.core.notices import forget_notices
 from ostinato.optim.adafactor import Adafactor
-from ostinato.optim.optimizers import choose_optimizer
+from ostinato.optim.optimizers import DECLARATIONS, choose_optimizer
 
 MADE = {"adamw_torch", "adamw_torch_fused", "adafactor", "sgd", "adagrad", "rmsprop"}
 
@@ -39,12 +40,81 @@ def test_every_made_optimizer_takes_a_step(name: str) -> None:
     assert (weight < 1.0).all()
 
 
+def test_every_name_is_declared() -> None:
+    assert set(DECLARATIONS) == set(OptimizerNames)
+    assert len(DECLARATIONS) == 41
+
+
 @pytest.mark.parametrize("name", sorted(set(OptimizerNames) - {OptimizerNames(name) for name in MADE}))
-def test_every_other_name_says_where_it_comes_from_and_what_to_do(name: OptimizerNames) -> None:
-    with pytest.raises(NotSupportedError) as error:
-        choose_optimizer(settings_for(name.value))
-    assert name.value in error.value.what and "comes from" in error.value.why
-    assert "optimizers=" in error.value.fix or "adafactor" in error.value.fix
+def test_a_package_that_is_not_installed_is_named(name: OptimizerNames, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = DECLARATIONS[name].package
+    assert package is not None
+    monkeypatch.setitem(sys.modules, package.name, None)  # as if it were not installed
+    with pytest.raises(MissingPackageError) as error:
+        choose_optimizer(settings_for(name.value), nn.Linear(2, 2))
+    assert error.value.what == f"optim={name.value!r} needs the package {package.name}"
+    assert package.name in error.value.why
+    assert error.value.fix == package.how and ("pip install" in package.how or "https://" in package.how)
+    assert isinstance(error.value, ImportError) and isinstance(error.value, ValueError)
+
+
+def test_an_optimizer_made_from_the_model_needs_one(stand_ins: None) -> None:
+    for name in ("lomo", "galore_adamw"):
+        with pytest.raises(ConfigError, match="without a model"):
+            choose_optimizer(settings_for(name, target_modules="all-linear"))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("adamw_torch_4bit", {"block_size": "128"}, {"block_size": 128, "bf16_stochastic_round": False}),
+        ("adamw_anyprecision", {"momentum_dtype": "float16"}, {"momentum_dtype": torch.float16}),
+        ("ademamix", {"beta1": "0.5", "t_alpha": "7"}, {"betas": (0.5, 0.97, 0.9999), "t_alpha": 7}),
+        ("ademamix", {"betas": "(0.5,0.6,0.7)"}, {"betas": (0.5, 0.6, 0.7)}),
+        ("rmsprop_bnb", {"alpha": "0.5", "centered": "true"}, {"alpha": 0.5, "centered": True, "optim_bits": 32}),
+        ("adamw_8bit", {"min_8bit_size": "16384"}, {"min_8bit_size": 16384}),
+        ("stable_adamw", {"decouple_lr": "false", "kahan_sum": "none"}, {"decouple_lr": False, "kahan_sum": None}),
+        ("lomo", {"clip_grad_value": "1"}, {"clip_grad_value": 1}),
+        ("galore_adamw", {"betas": "(0.8,0.9)"}, {"betas": (0.8, 0.9)}),
+    ],
+)
+def test_options_of_other_libraries_have_their_types(
+    stand_ins: None, name: str, options: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    """Transformers passes some of these on as text, takes every text for true, or drops them."""
+    _, kwargs = choose_optimizer(settings_for(name, options, target_modules="all-linear"), nn.Linear(2, 2))
+    assert {key: kwargs[key] for key in expected} == expected
+    assert {key: type(kwargs[key]) for key in expected} == {key: type(value) for key, value in expected.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("adamw_anyprecision", {"momentum_dtype": "bogus"}),
+        ("adamw_anyprecision", {"momentum_dtype": "nn"}),
+        ("galore_adamw", {"rank": "0.5"}),
+        ("galore_adamw", {"scale": "large"}),
+        ("ademamix", {"t_alpha": "1.5"}),
+        ("ademamix", {"beta4": "0.9"}),
+        ("schedule_free_adamw", {"r": "true"}),
+    ],
+)
+def test_options_of_other_libraries_are_checked(stand_ins: None, name: str, options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        choose_optimizer(settings_for(name, options, target_modules="all-linear"), nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize("name", ["galore_adamw", "apollo_adamw", "lomo"])
+def test_a_weight_decay_without_effect_is_mentioned(
+    stand_ins: None, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forget_notices()
+    choose_optimizer(settings_for(name, target_modules="all-linear"), nn.Linear(2, 2))
+    assert f"weight_decay=0.1 is not used: {name}" in capsys.readouterr().err
+    applied = settings_for(name, {"weight_decay": "0.1"}, target_modules="all-linear")
+    forget_notices()
+    assert choose_optimizer(applied, nn.Linear(2, 2))[1]["weight_decay"] == 0.1
+    assert "weight_decay" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -60,11 +60,7 @@ class MemoryArguments:
     )
     use_liger_kernel: bool = argument(
         False,
-        help="Replace layers by Liger's fused kernels.",
-        unsupported=Unsupported(
-            why="the trainer does not replace layers",
-            fix="pass a model loaded with liger_kernel.transformers.AutoLigerKernelForCausalLM",
-        ),
+        help="Replace layers of the model by Liger's fused kernels, when training starts.",
         on_resume=change_numbers,
     )
     liger_kernel_config: dict[str, bool] | None = argument(
@@ -81,21 +77,13 @@ class MemoryArguments:
     )
     torch_empty_cache_steps: int | None = argument(
         None,
-        help="Steps between two releases of unused device memory: less memory, slower.",
+        help="Steps between two releases of unused device memory: less memory, slower. No effect on a CPU.",
         number=Range(minimum=1, whole=True),
-        unsupported=Unsupported(
-            why="the trainer does not empty the memory cache",
-            fix="call torch.cuda.empty_cache() in the on_step_end of a callback",
-        ),
         on_resume=None,
     )
     auto_find_batch_size: bool = argument(
         False,
-        help="Restart with a smaller micro-batch when the device runs out of memory.",
-        unsupported=Unsupported(
-            why="a run keeps its batch size",
-            fix="lower per_device_train_batch_size and raise gradient_accumulation_steps by the same factor",
-        ),
+        help="Go on with micro-batches a tenth smaller when memory runs out in training.",
         on_resume=None,
     )
 

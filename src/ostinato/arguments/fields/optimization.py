@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...core.choices import OptimizerNames, SchedulerType
-from ..argument import Range, Unsupported, argument
+from ..argument import Range, argument
 from ..resume_rules import (
     change_across_processes,
     change_batch_size,
@@ -110,12 +110,8 @@ class OptimizerArguments:
     )
     optim_target_modules: None | str | list[str] = argument(  # noqa: RUF036 - see report_to in reporting.py
         None,
-        help="Modules that a low-rank optimizer (GaLore, APOLLO) treats specially.",
-        unsupported=Unsupported(
-            why="the low-rank optimizers GaLore and APOLLO are not available",
-            fix="create the optimizer yourself and pass it as optimizers=(optimizer, None)",
-        ),
-        on_resume=None,
+        help="Linear layers that a low-rank optimizer (GaLore, APOLLO) projects: 'all-linear', a pattern, or a list.",
+        on_resume=keep_optimizer,
     )
 
 
