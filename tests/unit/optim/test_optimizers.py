@@ -49,7 +49,8 @@ def test_every_name_is_declared() -> None:
 def test_a_package_that_is_not_installed_is_named(name: OptimizerNames, monkeypatch: pytest.MonkeyPatch) -> None:
     package = DECLARATIONS[name].package
     assert package is not None
-    monkeypatch.setitem(sys.modules, package.name, None)  # as if it were not installed
+    for module in {package.name, *(name for name in sys.modules if name.startswith(f"{package.name}."))}:
+        monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
     with pytest.raises(MissingPackageError) as error:
         choose_optimizer(settings_for(name.value), nn.Linear(2, 2))
     assert error.value.what == f"optim={name.value!r} needs the package {package.name}"

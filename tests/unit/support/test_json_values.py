@@ -31,7 +31,7 @@ VALUES = [
     *({1: "a", "b": 2}, {"$tuple": [1]}, {(1, 2): 3.0}, Path("a/b"), torch.Size([2, 3]), torch.float32, ValueError),
     *(np.float32(0.1), np.float64(0.1), np.int64(3), np.bool_(True), np.float64("nan"), np.array(["ab", "c"])),
     torch.tensor([[0.1, math.nan, -math.inf]]),
-    *(torch.tensor(3), torch.zeros(0, 2), torch.tensor([True]), torch.randn(5, dtype=torch.bfloat16)),
+    *(torch.tensor(3), torch.zeros(0, 2), torch.tensor([True]), torch.tensor([0.5, -1.25, 3.0], dtype=torch.bfloat16)),
     *(np.array([[0.1, math.nan]], dtype=np.float32), np.array(5), np.zeros((2, 0), dtype=np.int8)),
     transformers.IntervalStrategy.STEPS,
     transformers.trainer_utils.TrainOutput(3, 0.5, {"train_loss": 0.5, "note": (1, 2)}),
