@@ -10,7 +10,7 @@ import os
 import shutil
 from pathlib import Path
 
-from .atomic import list_sealed_files
+from .atomic import has_manifest, list_sealed_files
 
 
 def copy_early_files(target: Path, scratch: Path) -> list[str]:
@@ -20,6 +20,8 @@ def copy_early_files(target: Path, scratch: Path) -> list[str]:
     ['samples.json']
     """
     saved, copied = list_sealed_files(target), []
+    if not saved and has_manifest(target):  # a damaged checkpoint: which of its files a save has written is not known
+        return []
     for path in sorted(target.rglob("*")):
         name = path.relative_to(target).as_posix()
         place = scratch / name

@@ -35,7 +35,7 @@ class EventFile:
         directory.mkdir(parents=True, exist_ok=True)
         now = time.time()
         # Readers take the files of a directory in order: those of SummaryWriter, which end in ".0", come later.
-        name = f"events.out.tfevents.{int(now):010d}.{socket.gethostname()}.{os.getpid()}.-{next(_file_numbers)}"
+        name = f"events.out.tfevents.{int(now):010d}.{socket.gethostname()}.{os.getpid()}.-{next(_file_numbers):06d}"
         self.path = directory / name
         self._file, self._size = self.path.open("xb", buffering=0), 0
         proto = import_module("tensorboard.compat.proto.event_pb2")

@@ -121,4 +121,4 @@ def test_after_some_signals_the_program_goes_on() -> None:
         send(signal.SIGTERM)
         send(signal.SIGTERM)
         assert (stop.is_asked, stop.received, stop.why) == (True, None, "SIGTERM")
-    stop.leave()
+    stop.end_program()
