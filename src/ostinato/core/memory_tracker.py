@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from . import accelerator
+
 SAMPLE_SECONDS = 0.01
 # The stages, by the method that measures them.
 STAGES = {
@@ -39,20 +41,13 @@ def read_resident_bytes() -> int | None:
         os.close(descriptor)
 
 
-def read_device_bytes() -> tuple[int, int] | None:
-    """Return the memory of tensors on the accelerator now, and its maximum since the last reset; None without one."""
-    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
-        return None
-    return torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
-
-
 @dataclass(frozen=True)
 class MemoryUse:
     """Bytes at the beginning of a stage, at its end, and at most in between."""
 
     begin: int
     end: int
-    peak: int
+    peak: int | None  # None if it is not counted
 
     def to_metrics(self, stage: str, where: str) -> dict[str, int]:
         """Return the memory that remains in use after a stage, and how much more it was at its peak.
@@ -60,21 +55,33 @@ class MemoryUse:
         >>> MemoryUse(begin=10, end=14, peak=20).to_metrics("train", "cpu")
         {'train_mem_cpu_alloc_delta': 4, 'train_mem_cpu_peaked_delta': 6}
         """
-        return {
-            f"{stage}_mem_{where}_alloc_delta": self.end - self.begin,
-            f"{stage}_mem_{where}_peaked_delta": max(self.peak - self.end, 0),
-        }
+        used = {f"{stage}_mem_{where}_alloc_delta": self.end - self.begin}
+        if self.peak is not None:
+            used[f"{stage}_mem_{where}_peaked_delta"] = max(self.peak - self.end, 0)
+        return used
 
 
-class MemoryTracker:
+class TrainerMemoryTracker:
     """Measure the stages of a trainer (`skip_memory_metrics=False`); a stage inside another is part of it.
 
     Users call `start` and `stop_and_update_metrics` in the methods that they override, so the stage is identified by
     the name of the caller.
+
+    Args:
+        skip_memory_metrics: Measure nothing.
+        device: The device to measure; by default the current accelerator.
+
+    >>> class MyTrainer(Trainer):  # doctest: +SKIP
+    ...     def predict(self, test_dataset):
+    ...         self._memory_tracker.start()
+    ...         output = super().predict(test_dataset)
+    ...         self._memory_tracker.stop_and_update_metrics(output.metrics)
+    ...         return output
     """
 
-    def __init__(self, *, skip: bool = True) -> None:
-        self.skip = skip
+    def __init__(self, skip_memory_metrics: bool = False, device: torch.device | None = None) -> None:
+        self.skip_memory_metrics = skip_memory_metrics
+        self.device = accelerator.get_current() if device is None else device
         self._stage: str | None = None
         self._sampler: _MemorySampler | None = None
         self._device_begin = 0
@@ -83,27 +90,37 @@ class MemoryTracker:
 
     def start(self) -> None:
         """Begin the stage of the calling method, unless another is in progress."""
-        if self.skip or self._stage is not None:
+        if self.skip_memory_metrics or self._stage is not None:
             return
         self._stage = _get_caller_stage()
         gc.collect()
-        if (device := read_device_bytes()) is not None:
-            torch.cuda.reset_peak_memory_stats()
-            self._device_begin = device[0]
+        device = accelerator.read_memory(self.device)
+        if device is not None:
+            accelerator.reset_peak_memory(self.device)
+            self._device_begin = device.allocated
         self._sampler = _MemorySampler()
         if self._stage == "init":
             self._before = {"before_init_mem_cpu": self._sampler.begin}
             self._before |= {"before_init_mem_gpu": self._device_begin} if device is not None else {}
 
     def stop_and_update_metrics(self, metrics: dict[str, Any] | None = None) -> None:
-        """End the stage of the calling method, and add its memory to `metrics`."""
-        if self.skip or self._stage is None or self._stage != _get_caller_stage() or self._sampler is None:
+        """End the stage of the calling method, and add its memory to `metrics`.
+
+        Args:
+            metrics: The metrics to add to; None ends the stage only.
+        """
+        if (
+            self.skip_memory_metrics
+            or self._stage is None
+            or self._stage != _get_caller_stage()
+            or self._sampler is None
+        ):
             return
         stage, self._stage = self._stage, None
         gc.collect()
         used = self._sampler.stop().to_metrics(stage, "cpu")
-        if (device := read_device_bytes()) is not None:
-            used |= MemoryUse(self._device_begin, *device).to_metrics(stage, "gpu")
+        if (device := accelerator.read_memory(self.device)) is not None:
+            used |= MemoryUse(self._device_begin, device.allocated, device.peak).to_metrics(stage, "gpu")
         if stage == "init":
             self._init = used
         if metrics is not None:
@@ -113,7 +130,11 @@ class MemoryTracker:
 
     @contextmanager
     def end_stage_on_error(self) -> Iterator[None]:
-        """End a stage that began inside the block if the block fails, so that the next one can be measured."""
+        """End a stage that began inside the block if the block fails, so that the next one can be measured.
+
+        Returns:
+            A context manager.
+        """
         outer = self._stage
         try:
             yield

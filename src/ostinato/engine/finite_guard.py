@@ -32,13 +32,17 @@ class NonFiniteGuard:
     refused: int = 0  # in the whole run
     overflows: int = 0  # in the whole run: steps that were skipped because of the scale of gradients
 
-    def is_finite(self, grad_norm: Tensor | float | None, losses: list[Tensor]) -> bool:
-        """Return whether everything is finite. Only one number is read from the device."""
-        verdict = grad_norm if grad_norm is not None else 0.0
+    def add_up(self, grad_norm: Tensor | float | None, losses: list[Tensor]) -> Tensor | float:
+        """Return a number that is finite if everything is. Nothing is read from the device."""
+        total = grad_norm if grad_norm is not None else 0.0
         if self.judges_loss:
             for loss in losses:
-                verdict = verdict + loss
-        finite = bool(torch.isfinite(verdict)) if isinstance(verdict, Tensor) else math.isfinite(verdict)
+                total = total + loss
+        return total
+
+    def is_finite(self, total: Tensor | float) -> bool:
+        """Return whether everything is finite, given the sum of it: only one number is read."""
+        finite = bool(torch.isfinite(total)) if isinstance(total, Tensor) else math.isfinite(total)
         if finite:
             self.in_a_row = 0
         return finite

@@ -31,6 +31,31 @@ def find_device(model: nn.Module, default: torch.device) -> torch.device:
     return default if is_default else own
 
 
+def move(model: nn.Module, device: torch.device) -> None:
+    """Move a model to a device. Modules that share a parameter still share it, which `nn.Module.to` does not ensure.
+
+    For devices other than CPU, CUDA and a few more, it makes a new parameter for each module.
+    """
+    ties = find_ties(model)
+    model.to(device)
+    for (first, first_name), *others in ties:
+        for module, name in others:
+            module._parameters[name] = first._parameters[first_name]
+
+
+Slot = tuple[nn.Module, str]
+
+
+def find_ties(model: nn.Module) -> list[list[Slot]]:
+    """Return the slots of modules that hold the same parameter, for each that is in several."""
+    places: dict[int, list[Slot]] = {}
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                places.setdefault(id(parameter), []).append((module, name))
+    return [slots for slots in places.values() if len(slots) > 1]
+
+
 def check_weights(model: nn.Module) -> None:
     """Raise if the model has parameters on the meta device."""
     names = [name for name, parameter in model.named_parameters() if parameter.is_meta]

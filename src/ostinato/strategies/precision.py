@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..arguments.settings import PrecisionSettings
+from ..core.host_copy import read_numbers
 from ..core.notices import note_once
 from ..core.tree import tree_map
 
@@ -19,6 +21,32 @@ _AS_IT_IS = nullcontext()
 # Below this scale, the gradient of the loss itself times the scale is not a normal float16 number: if a gradient is
 # still not finite there, its scale is not the cause.
 SMALLEST_SCALE = torch.finfo(torch.float16).tiny
+
+
+@dataclass(frozen=True)
+class FoundInfinite:
+    """What the scaler found in the gradients of a step, on the device."""
+
+    found: Sequence[Tensor] = ()
+    scaler: torch.amp.GradScaler | None = None
+
+    def has_infinite_gradients(self) -> bool:
+        return any(read_numbers(self.found))
+
+    def is_due_to_scale(self) -> bool:
+        if self.scaler is None or not self.has_infinite_gradients():
+            return False
+        before = self.scaler.get_scale() / self.scaler.get_backoff_factor()  # it has been lowered since
+        return before > SMALLEST_SCALE
+
+
+def _step_fused(optimizer: Any, bad: Tensor) -> None:
+    """Take the step of a fused optimizer, which leaves everything unchanged where `bad` is not zero."""
+    optimizer.grad_scale, optimizer.found_inf = None, bad
+    try:
+        optimizer.step()
+    finally:
+        del optimizer.grad_scale, optimizer.found_inf
 
 
 class FullPrecision:
@@ -46,6 +74,10 @@ class FullPrecision:
 
     def has_overflowed(self, optimizer: torch.optim.Optimizer) -> bool:
         return False
+
+    def step_unless(self, optimizer: torch.optim.Optimizer, bad: Tensor) -> FoundInfinite:
+        _step_fused(optimizer, bad)
+        return FoundInfinite()
 
 
 class Autocast(FullPrecision):
@@ -118,6 +150,15 @@ class ScaledFloat16(Autocast):
 
     def has_overflowed(self, optimizer: torch.optim.Optimizer) -> bool:
         return self._has_infinite(optimizer) and self.scaler.get_scale() > SMALLEST_SCALE
+
+    def step_unless(self, optimizer: torch.optim.Optimizer, bad: Tensor) -> FoundInfinite:
+        found = list(self.scaler._found_inf_per_device(optimizer).values())
+        for own in found:
+            bad = torch.maximum(bad, own.to(bad.device))
+        _step_fused(optimizer, bad)
+        self.skipped_last_step = False  # as far as transformers counts
+        self._update()
+        return FoundInfinite(found, self.scaler)
 
     def _has_infinite(self, optimizer: torch.optim.Optimizer) -> bool:
         """Return whether the scaler found a gradient that is not finite when it unscaled them."""
