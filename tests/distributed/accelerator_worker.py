@@ -16,6 +16,9 @@ from torch import nn
 from torch.utils.data import DataLoader, RandomSampler
 
 OUT, LIBRARY = Path(sys.argv[1]), importlib.import_module(sys.argv[2])
+HELPERS = (LIBRARY, LIBRARY)
+if sys.argv[2] == "transformers":
+    HELPERS = tuple(importlib.import_module(f"transformers.{home}") for home in ("trainer_pt_utils", "trainer_utils"))
 
 
 class Regression(nn.Module):
@@ -60,7 +63,15 @@ trainer.train()
 
 view, rank = trainer.accelerator, trainer.args.process_index
 uneven = torch.full((2, 2 + rank), float(rank))
+if rank == 1:
+    view.set_trigger()
+with view.split_between_processes(list(range(5)), apply_padding=True) as part:
+    split = list(part)
 told = {
+    "triggered": [view.check_trigger(), view.check_trigger()],
+    "split": split,
+    "on the last": view.on_last_process(lambda: "ran")(),
+    "on the first": view.on_process(lambda: "ran", process_index=0)(),
     "seen": seen,
     "losses": [entry["loss"] for entry in trainer.state.log_history if "loss" in entry],
     "padded": view.gather(view.pad_across_processes(uneven, dim=1, pad_index=-7)).tolist(),
@@ -68,6 +79,9 @@ told = {
     "mean": view.reduce(torch.tensor(float(rank + 1)), "mean").item(),
     "sum": view.reduce({"a": torch.tensor(float(rank + 1))}, "sum")["a"].item(),
     "gathered": view.gather_for_metrics(torch.tensor([rank])).tolist(),
+    "objects": view.gather_for_metrics([{"rank": rank}, "word"], use_gather_object=True),
+    "concatenated": HELPERS[0].distributed_concat([torch.tensor([[rank, 1]])], num_total_examples=1)[0].tolist(),
+    "processes": HELPERS[1].total_processes_number(0),
     "type": str(view.distributed_type.value if sys.argv[2] == "transformers" else view.distributed_type),
     "who": [view.num_processes, view.process_index, view.is_main_process, view.state.num_processes],
     "of the arguments": [args.distributed_state.num_processes, args.distributed_state.process_index],

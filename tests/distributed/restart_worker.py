@@ -1,4 +1,4 @@
-"""A script that torchrun restarts, and that goes on by itself: `restart_worker.py OUT STORE [RANK:MOMENT ...]`.
+"""A script that torchrun restarts, and that names no checkpoint: `restart_worker.py OUT STORE [RANK:MOMENT ...]`.
 
 In its first attempt the process of the first RANK kills itself at MOMENT, "step" or "save", and so on. Each of several
 processes is the agent of a node with one worker; one alone is the agent of two workers. STORE is "shared" if workers
@@ -84,7 +84,7 @@ def work(out: Path, kills: list[str]) -> None:
     rows = [{"x": torch.randn(4, generator=draw), "labels": torch.randn((), generator=draw)} for _ in range(40)]
     trainer = Trainer(Model(), args, train_dataset=rows, callbacks=[killing])
     with disk.using(killing):
-        trainer.train(resume_from_checkpoint=any(Path(args.output_dir).glob("checkpoint-*")))
+        trainer.train()
     weights = b"".join(parameter.detach().numpy().tobytes() for parameter in trainer.model.parameters())
     (out / f"weights-{killing.rank}").write_text(hashlib.sha256(weights).hexdigest())
     (out / f"restarts-{killing.rank}").write_text(os.environ["TORCHELASTIC_RESTART_COUNT"])

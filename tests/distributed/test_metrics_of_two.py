@@ -27,3 +27,4 @@ def test_two_processes_measure_what_one_does(tmp_path: Path) -> None:
     assert (alone["eval_a_rows"], alone["eval_b_rows"]) == (11, 7)
     assert {"eval_loss", "eval_a_f1", "eval_b_accuracy"} <= set(alone)
     assert (alone["rows"], alone["predicted"]) == (11, 11)
+    assert alone["box_boxes"] > alone["box_logits"] == 11

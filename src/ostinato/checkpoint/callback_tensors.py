@@ -40,7 +40,7 @@ def collect_tensor_states(trainer: CallbackTensorHost) -> dict[str, list[Any]]:
 def load_tensor_states(trainer: CallbackTensorHost, checkpoint: str | Path) -> None:
     """Restore the tensors of callbacks. A callback that the checkpoint does not contain starts anew, with a notice."""
     callbacks = _find_stateful(trainer)
-    saved = training_state.load_callback_tensors(checkpoint) if callbacks else {}
+    saved = _load_saved(trainer, checkpoint) if callbacks else {}
     for callback, state in _match_states(callbacks, saved):
         if state is None:
             note(f"{type(callback).__name__} starts from the beginning: {Path(checkpoint).name} has no state for it")
@@ -59,10 +59,14 @@ def load_best(trainer: CallbackTensorHost, best: Path) -> None:
     """Load the best weights into the model: the evaluated ones, if a callback provided these."""
     weights.load_weights(trainer.model, best, trainer.strategy.load_model_state)
     callbacks = [one for one in trainer.callback_handler.callbacks if isinstance(one, SwapsWeights)]
-    saved = training_state.load_callback_tensors(best) if callbacks else {}
+    saved = _load_saved(trainer, best) if callbacks else {}
     for callback, state in _match_states(callbacks, saved):
         if state is not None:
             callback.load_best_weights(trainer.model, state)
+
+
+def _load_saved(trainer: CallbackTensorHost, directory: str | Path) -> dict[str, list[Any]]:
+    return training_state.load_callback_tensors(directory, dict(trainer.model.named_parameters()))
 
 
 def _find_stateful(trainer: CallbackTensorHost) -> list[TensorState]:

@@ -42,7 +42,7 @@ _RUN_DIRECTORY = re.compile(rf"run-{_RUN_ID.pattern}")
 def create_run_id() -> str:
     """Return an id that no other run has. Ids sort by the time they were made. No random stream of the run is used.
 
-    >>> create_run_id()
+    >>> create_run_id()  # doctest: +SKIP
     '20260114-093005-4f1c2a'
     """
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
@@ -54,7 +54,7 @@ def choose_run_id(checkpoint: str | Path, damaged: Collection[Path] = ()) -> str
     Going back to an earlier checkpoint is a new run, so the later ones are kept and never mixed with the new ones.
     Checkpoints that are known to be `damaged` do not count as later ones: a run cannot continue from them.
 
-    >>> choose_run_id("out/checkpoint-20")
+    >>> choose_run_id("out/checkpoint-20")  # doctest: +SKIP
     '20260114-093005-4f1c2a'
     """
     checkpoint = Path(checkpoint)
@@ -77,7 +77,7 @@ def choose_run_id(checkpoint: str | Path, damaged: Collection[Path] = ()) -> str
 def write_run_id(directory: str | Path, run_id: str) -> None:
     """Write the id of a run into a checkpoint; call it while the checkpoint is being written.
 
-    >>> write_run_id(scratch, run_id)
+    >>> write_run_id(scratch, run_id)  # doctest: +SKIP
     """
     if not _RUN_ID.fullmatch(run_id):
         raise ConfigError(
@@ -91,7 +91,7 @@ def write_run_id(directory: str | Path, run_id: str) -> None:
 def read_run_id(directory: str | Path) -> str | None:
     """Return the id of the run that a checkpoint belongs to; None if it has none, or no valid one.
 
-    >>> read_run_id("out/checkpoint-20")
+    >>> read_run_id("out/checkpoint-20")  # doctest: +SKIP
     '20260114-093005-4f1c2a'
     """
     run_id = _read_record(Path(directory)).get("run_id")
@@ -101,7 +101,7 @@ def read_run_id(directory: str | Path) -> str | None:
 def find_other_runs(directory: str | Path, run_id: str) -> list[Path]:
     """Return the whole checkpoints in a directory that are not of this run, by step; none if there is no directory.
 
-    >>> find_other_runs("out", run_id)
+    >>> find_other_runs("out", run_id)  # doctest: +SKIP
     [PosixPath('out/checkpoint-10'), PosixPath('out/checkpoint-20')]
     """
     return [found.path for found in _find_whole(Path(directory)) if found.run_id != run_id]
@@ -110,7 +110,7 @@ def find_other_runs(directory: str | Path, run_id: str) -> list[Path]:
 def describe_other_runs(paths: Sequence[Path]) -> str:
     """Return one line about checkpoints of other runs, for a run that begins beside them.
 
-    >>> describe_other_runs(find_other_runs("out", run_id))
+    >>> describe_other_runs(find_other_runs("out", run_id))  # doctest: +SKIP
     'checkpoints of other runs are kept: 2 checkpoints, 2.7 GB (out/checkpoint-10, out/checkpoint-20)'
     """
     taken = sum(file.stat().st_size for path in paths for file in path.rglob("*") if file.is_file())
@@ -124,7 +124,7 @@ def move_other_run(target: str | Path, run_id: str) -> Path | None:
     Call it as late as possible, right before the new one gets the name: nothing is lost if the run dies in between,
     but the old one has moved.
 
-    >>> move_other_run("out/checkpoint-20", run_id)
+    >>> move_other_run("out/checkpoint-20", run_id)  # doctest: +SKIP
     PosixPath('out/run-20260114-093005-4f1c2a/checkpoint-20')
     """
     target = Path(target)
@@ -157,7 +157,7 @@ def find_own_checkpoint(path: str | Path, run_id: str) -> Path | None:
 
     Paths are recorded (as that of the best model is), and a later run may have moved what was there.
 
-    >>> find_own_checkpoint("out/checkpoint-20", run_id)
+    >>> find_own_checkpoint("out/checkpoint-20", run_id)  # doctest: +SKIP
     PosixPath('out/run-20260114-093005-4f1c2a/checkpoint-20')
     """
     path = Path(path)
@@ -180,7 +180,7 @@ def find_latest_checkpoint(directory: str | Path) -> Path | None:
 def list_newest_first(directory: str | Path) -> list[Path]:
     """Return every checkpoint of every run in a directory, whole or not, in the order of preference for resuming.
 
-    >>> list_newest_first("out")
+    >>> list_newest_first("out")  # doctest: +SKIP
     [PosixPath('out/checkpoint-20'), PosixPath('out/checkpoint-10')]
     """
     waiting = _find_all(Path(directory))

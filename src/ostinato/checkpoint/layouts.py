@@ -11,8 +11,14 @@ from ..core.errors import CheckpointError
 from ..core.notices import note_once, warn
 from ..core.state import TrainerState
 from . import io, training_state, weights
-from .atomic import has_manifest, verify
-from .file_names import SCALER_NAME, TRAINER_STATE_NAME, TRAINING_ARGS_JSON_NAME
+from .atomic import find_damage, has_manifest, verify
+from .file_names import (
+    SCALER_NAME,
+    TRAINER_STATE_NAME,
+    TRAINING_ARGS_JSON_NAME,
+    WEIGHTS_INDEX_NAME,
+    WEIGHTS_NAME,
+)
 from .tensors import read_tree
 from .training_state import LoadState
 from .transformers import read, write
@@ -61,20 +67,28 @@ class OwnCheckpoint:
         return read.read_trainer_state(self.directory)
 
     def _accept_edits(self, damage: CheckpointError) -> None:
-        """Accept an edited `trainer_state.json`, where nothing else differs and it is still a valid state.
+        """Accept weights that were divided into shards, and a `trainer_state.json` that was edited and is still valid.
 
         Only a checkpoint that was given by its path comes here: those found by a search have to be whole.
         """
         try:
-            verify(self.directory, ignoring=[TRAINER_STATE_NAME])
+            changed = {found.file for found in find_damage(self.directory)}
             step = read.read_trainer_state(self.directory).global_step
         except CheckpointError:
             raise damage from None
-        self._edited = True
-        warn(
-            f"{TRAINER_STATE_NAME} in {self.directory} was changed after it was written: the changed values are used, "
-            f"and the position in the data is computed from its step {step}"
-        )
+        if changed - {TRAINER_STATE_NAME, *([WEIGHTS_NAME] if weights.are_divided(self.directory) else [])}:
+            raise damage
+        if WEIGHTS_NAME in changed:
+            warn(
+                f"{WEIGHTS_NAME} in {self.directory} was divided into the files of {WEIGHTS_INDEX_NAME} after it was "
+                "written: the weights are read from them, and no checksum covers them"
+            )
+        if TRAINER_STATE_NAME in changed:
+            self._edited = True
+            warn(
+                f"{TRAINER_STATE_NAME} in {self.directory} was changed after it was written: the changed values are "
+                f"used, and the position in the data is computed from its step {step}"
+            )
 
     def read_arguments(self) -> dict[str, Any]:
         return _read_arguments(self.directory)

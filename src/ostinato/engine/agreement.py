@@ -6,35 +6,36 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from ..callbacks.control_file import ControlFileCallback, Processes
 from ..callbacks.time_limit import TimeLimitCallback
 from ..core.errors import ConfigError
 from ..core.protocols import Strategy
-from .loop import AGREE_EVERY
+from .ballot import VOTE_EVERY
 from .run import Run
+
+ASK_EVERY = 10  # steps between two looks at a control file: each is a message to all processes
+_TOLD_AFTER = VOTE_EVERY + 1  # steps after which all processes stop that one of them was asked to
 
 
 def attach_control_file(callbacks: Sequence[Any], strategy: Strategy, run: Run) -> None:
     """Connect the callbacks that depend on other processes to the run.
 
-    A `ControlFileCallback` gets the processes it acts with. A `TimeLimitCallback` gets the number of steps between two
-    checks for a stop.
+    A `ControlFileCallback` gets the processes it acts with. A `TimeLimitCallback` gets the number of steps that are
+    taken before a stop.
     """
     for callback in callbacks:
         if isinstance(callback, TimeLimitCallback):
-            callback.set_check_interval(1 if run.updates.processes == 1 else AGREE_EVERY)
+            callback.set_check_interval(1 if strategy.processes == 1 else _TOLD_AFTER)
     with_file = [callback for callback in callbacks if isinstance(callback, ControlFileCallback)]
-    if run.updates.processes > 1:
+    if strategy.processes > 1:
         _check_equal_counts(len(with_file), strategy)
     for callback in with_file:
-        callback.join(_Alone(run) if run.updates.processes == 1 else _Several(run, strategy))
+        callback.join(_Alone(run) if strategy.processes == 1 else _Several(run, strategy))
 
 
 def _check_equal_counts(own: int, strategy: Strategy) -> None:
     """Raise if the numbers of control file callbacks differ: a process would wait for ever for an answer."""
-    counts = strategy.gather(torch.tensor([own])).tolist()
+    counts = strategy.gather_from_all(own)
     if len(set(counts)) > 1:
         raise ConfigError(
             what="not all processes have the same number of ControlFileCallback",
@@ -56,7 +57,7 @@ class _Alone(Processes):
 @dataclass
 class _Several(_Alone):
     strategy: Strategy
-    ask_every = AGREE_EVERY
+    ask_every = ASK_EVERY
 
     def broadcast_text(self, text: str) -> str:
         # Exchange one flag first: most of the time there is no text.

@@ -7,6 +7,6 @@ from typing import TYPE_CHECKING
 from ..core.lazy_package import load_on_use
 
 if TYPE_CHECKING:
-    from . import called_model, choose, device_cache, placement, precision
+    from . import batch_transfer, called_model, choose, optimizer_rules, placement, precision
 else:
     __getattr__ = load_on_use(__name__)

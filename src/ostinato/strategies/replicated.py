@@ -7,40 +7,37 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..arguments.settings import ReplicaSettings
-from ..core.world import World
 from .clipping import clip
-from .collectives import gather_tree
+from .collectives import ProcessCollectives
+from .unused_weights import UnusedWeights, can_complete
 
 
 @dataclass
-class Replicated:
+class Replicated(ProcessCollectives):
     """Train in several processes: gradients are averaged over all of them at the end of each optimizer step."""
 
-    device: torch.device
-    world: World
     settings: ReplicaSettings
+    is_sharded: bool = False
+    has_unused: bool = False
+    _unused: UnusedWeights | None = None  # None: DDP looks for them itself, in every step, or was told that none are
 
-    @property
-    def rank(self) -> int:
-        return self.world.rank
-
-    @property
-    def size(self) -> int:
-        return self.world.size
-
-    def place(self, model: nn.Module) -> nn.Module:
-        if isinstance(model, DistributedDataParallel):
+    def place(self, model: nn.Module, *, training: bool = True) -> nn.Module:
+        if isinstance(model, DistributedDataParallel) or not training:
             return model
         if not any(parameter.requires_grad for parameter in model.parameters()):
             return model  # nothing to exchange, and DDP rejects such a model
+        searches = self.settings.find_unused_parameters
+        if searches is None:
+            searches = self.has_unused or not can_complete(model)
+            self._unused = None if searches else UnusedWeights.of(model)
+        return self._replicate(model, searches=searches)
+
+    def _replicate(self, model: nn.Module, *, searches: bool) -> DistributedDataParallel:
         given = {
-            "find_unused_parameters": self.settings.find_unused_parameters,
             "bucket_cap_mb": self.settings.bucket_cap_mb,
             "broadcast_buffers": self.settings.broadcast_buffers,
             "static_graph": self.settings.static_graph,
@@ -48,38 +45,31 @@ class Replicated:
         options = {name: value for name, value in given.items() if value is not None}
         is_here = all(parameter.device == self.device for parameter in model.parameters())
         # Without ids, DDP leaves inputs on their devices, as a model needs that is spread over several devices.
-        ids = [self.device.index] if self.device.type == "cuda" and is_here else None
-        return DistributedDataParallel(model, device_ids=ids, **options)
+        ids = [self.device.index] if self.device.index is not None and is_here else None
+        replica = DistributedDataParallel(model, device_ids=ids, find_unused_parameters=searches, **options)
+        if self._unused is not None:
+            self._unused.settle_buckets(replica)
+        return replica
+
+    def finish_backward(self, model: nn.Module) -> nn.Module:
+        if self._unused is None or not isinstance(model, DistributedDataParallel):
+            return model
+        if self._unused.complete(model, self.gather_objects):
+            self.has_unused = True
+        return self.search_unused(model) if self.has_unused and self._unused.is_agreed else model
+
+    def search_unused(self, model: nn.Module) -> nn.Module:
+        if self._unused is None or not isinstance(model, DistributedDataParallel):
+            return model
+        self._unused, self.has_unused = None, True
+        model._remove_autograd_hooks()
+        return self._replicate(model.module, searches=True)
 
     def accumulate(self, model: nn.Module, *, sync: bool) -> AbstractContextManager[Any]:
         return nullcontext() if sync or not isinstance(model, DistributedDataParallel) else model.no_sync()
 
     def clip(self, gradients: list[Tensor], max_norm: float) -> Tensor:
         return clip(gradients, max_norm)
-
-    def sum(self, value: Tensor) -> Tensor:
-        total = value.detach().clone().to(self.device)
-        dist.all_reduce(total)
-        return total
-
-    def mean(self, value: Tensor) -> Tensor:
-        return self.sum(value) / self.world.size
-
-    def gather(self, tree: Any, *, pad: float | None = None) -> Any:
-        return gather_tree(tree, self.device, pad=pad)
-
-    def any(self, flag: bool) -> bool:
-        return bool(self.sum(torch.tensor(int(flag))))
-
-    def gather_objects(self, value: Any) -> list[Any]:
-        values: list[Any] = [None] * self.size
-        dist.all_gather_object(values, value)
-        return values
-
-    def broadcast_object(self, value: Any) -> Any:
-        values = [value]
-        dist.broadcast_object_list(values, src=0)
-        return values[0]
 
     def model_state(self, model: nn.Module) -> None:
         return None
@@ -93,5 +83,5 @@ class Replicated:
     def load_optimizer_state(self, optimizer: Any, state: dict[str, Any]) -> None:
         optimizer.load_state_dict(state)
 
-    def barrier(self) -> None:
-        dist.barrier()
+    def choose_optimizer_options(self, kind: type, options: dict[str, Any], model: nn.Module) -> dict[str, Any]:
+        return options

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..core.protocols import Exchange
 from .clipping import clip
 
 _NOTHING_TO_EXCHANGE = nullcontext()
+
+
+@dataclass(frozen=True)
+class Known:
+    """Numbers of one process alone."""
+
+    numbers: list[list[float]]
+
+    def get(self) -> list[list[float]]:
+        return self.numbers
 
 
 @dataclass
@@ -22,8 +33,12 @@ class SingleDevice:
     device: torch.device
     rank: int = 0
     size: int = 1
+    processes: int = 1
+    process_index: int = 0
+    is_sharded: bool = False
+    has_unused: bool = False
 
-    def place(self, model: nn.Module) -> nn.Module:
+    def place(self, model: nn.Module, *, training: bool = True) -> nn.Module:
         return model
 
     def accumulate(self, model: nn.Module, *, sync: bool) -> AbstractContextManager[Any]:
@@ -41,10 +56,22 @@ class SingleDevice:
     def gather(self, tree: Any, *, pad: float | None = None) -> Any:
         return tree
 
+    def exchange(self, numbers: Sequence[float]) -> Exchange:
+        return Known([list(numbers)])
+
+    def finish_backward(self, model: nn.Module) -> nn.Module:
+        return model
+
+    def search_unused(self, model: nn.Module) -> nn.Module:
+        return model
+
     def any(self, flag: bool) -> bool:
         return flag
 
     def gather_objects(self, value: Any) -> list[Any]:
+        return [value]
+
+    def gather_from_all(self, value: Any) -> list[Any]:
         return [value]
 
     def broadcast_object(self, value: Any) -> Any:
@@ -61,6 +88,9 @@ class SingleDevice:
 
     def load_optimizer_state(self, optimizer: Any, state: dict[str, Any]) -> None:
         optimizer.load_state_dict(state)
+
+    def choose_optimizer_options(self, kind: type, options: dict[str, Any], model: nn.Module) -> dict[str, Any]:
+        return options
 
     def barrier(self) -> None:
         pass

@@ -384,10 +384,28 @@ def test_streams_of_devices_that_are_not_here_are_named(tmp_path: Path, capsys: 
     forget_notices()
     save_random_state(tmp_path, 0, 1)
     tree = read_tree(tmp_path, "rng-0")
-    tree["streams"]["cuda"] = [torch.zeros(16, dtype=torch.uint8)]
+    tree["streams"]["devices"] = {"cuda": [torch.zeros(16, dtype=torch.uint8)]}
     write_tree(tree, tmp_path, "rng-0")
     load_random_state(tmp_path, 0, 1)
     assert "1 CUDA streams were saved, 0 can be restored" in capsys.readouterr().err
+
+
+def test_streams_that_an_older_version_saved(tmp_path: Path, capsys: pytest.CaptureFixture):
+    from ostinato.checkpoint.tensors import read_tree, write_tree
+
+    forget_notices()
+    save_random_state(tmp_path, 0, 1)
+    expected = torch.rand(3)
+    tree = read_tree(tmp_path, "rng-0")
+    del tree["streams"]["devices"]
+    stream = torch.zeros(16, dtype=torch.uint8)
+    write_tree({**tree, "streams": {**tree["streams"], "cuda": [], "mps": None}}, tmp_path, "rng-0")
+    load_random_state(tmp_path, 0, 1)
+    assert torch.equal(torch.rand(3), expected) and not capsys.readouterr().err
+    write_tree({**tree, "streams": {**tree["streams"], "cuda": [stream], "mps": stream}}, tmp_path, "rng-0")
+    load_random_state(tmp_path, 0, 1)
+    said = capsys.readouterr().err
+    assert torch.equal(torch.rand(3), expected) and "1 CUDA streams" in said and "1 MPS streams" in said
 
 
 # --------------------------------------------------------------------------------------------------------------- loop

@@ -95,12 +95,12 @@ def running(script: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def said(process: subprocess.Popen[str]) -> str:
+def read_answer(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
 
-def tell(process: subprocess.Popen[str]) -> None:
+def send_line(process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()
@@ -191,7 +191,7 @@ def test_of_many_threads_one_gets_it(tmp_path: Path):
 
 def test_a_second_process_is_refused_and_told_who_the_first_is(tmp_path: Path):
     with running(HOLD, tmp_path) as first:
-        assert said(first) == "held"
+        assert read_answer(first) == "held"
         content = json.loads((tmp_path / LOCK_NAME).read_text())
         with pytest.raises(ConfigError) as caught:
             RunLock(tmp_path).acquire()
@@ -207,7 +207,7 @@ def test_a_second_process_is_refused_and_told_who_the_first_is(tmp_path: Path):
 
 def test_the_lock_of_a_killed_run_is_taken_over(tmp_path: Path, capsys: pytest.CaptureFixture):
     with running(HOLD, tmp_path) as first:
-        assert said(first) == "held"
+        assert read_answer(first) == "held"
         first.send_signal(signal.SIGKILL)
         os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)  # dead, but not buried: it has a pid and a start
         with RunLock(tmp_path) as lock:
@@ -222,7 +222,7 @@ def test_the_lock_of_a_killed_run_is_taken_over(tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize("child", ["stays", "releases"])
 def test_a_forked_child_neither_frees_nor_keeps_the_lock(tmp_path: Path, child: str):
     with running(FORKING, tmp_path, child) as parent:
-        orphan = int(said(parent))
+        orphan = int(read_answer(parent))
         try:
             with pytest.raises(ConfigError, match=f"process {parent.pid} on"):
                 RunLock(tmp_path).acquire()
@@ -253,8 +253,8 @@ with RunLock(sys.argv[1]) as lock:
     print(lock.held, flush=True)
 """
     with running(script, tmp_path) as process:
-        assert f"process {process.pid} on" in said(process)
-        assert said(process) == "True"
+        assert f"process {process.pid} on" in read_answer(process)
+        assert read_answer(process) == "True"
 
 
 def test_a_program_that_starts_itself_anew_gets_its_lock_back(tmp_path: Path):
@@ -268,7 +268,7 @@ if len(sys.argv) == 2:
     os.execv(sys.executable, [sys.executable, "-c", sys.orig_argv[2], sys.argv[1], "again"])
 """
     with running(script, tmp_path) as process:
-        assert [said(process), said(process)] == ["True", "True"]
+        assert [read_answer(process), read_answer(process)] == ["True", "True"]
 
 
 @pytest.mark.parametrize("stale", [False, True])
@@ -295,14 +295,14 @@ for _ in sys.stdin:
     dead.wait()
     with contextlib.ExitStack() as stack:
         processes = [stack.enter_context(running(script, tmp_path)) for _ in range(4)]
-        assert [said(process) for process in processes] == ["ready"] * 4
+        assert [read_answer(process) for process in processes] == ["ready"] * 4
         for _ in range(20):
             if stale:
                 pretend(tmp_path, holder)
             for step in ("try", "release"):
                 for process in processes:
-                    tell(process)
-                answers = [said(process) for process in processes]
+                    send_line(process)
+                answers = [read_answer(process) for process in processes]
                 if step == "try":
                     assert sorted(answers) == ["held"] + ["refused"] * 3
             assert os.listdir(tmp_path) == []
@@ -327,7 +327,7 @@ while held < 60:
 print("alone", flush=True)
 """
     with running(script, tmp_path, "first") as first, running(script, tmp_path, "second") as second:
-        assert (said(first), said(second)) == ("alone", "alone")
+        assert (read_answer(first), read_answer(second)) == ("alone", "alone")
 
 
 def test_a_file_that_its_holder_removes_just_now_is_not_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -567,7 +567,7 @@ def test_what_the_file_says_cannot_garble_the_terminal(tmp_path: Path):
 
 def test_a_file_removed_by_hand_frees_the_directory(tmp_path: Path):
     with running(HOLD, tmp_path) as first:
-        assert said(first) == "held"
+        assert read_answer(first) == "held"
         (tmp_path / LOCK_NAME).unlink()
         with RunLock(tmp_path) as lock:
             first.communicate()

@@ -38,7 +38,7 @@ def by_the_library(tmp_path: Path) -> bytes:
 
 
 def in_memory(file: TensorFile) -> bytes:
-    return bytes(file.copy_into(allocate(file.size)))
+    return bytes(file.copy_into(torch.frombuffer(allocate(file.size), dtype=torch.uint8)))
 
 
 def tensor_by_tensor(file: TensorFile) -> bytes:

@@ -11,9 +11,10 @@ import torch
 import torch.distributed as dist
 
 from ostinato.arguments.settings import ReplicaSettings
+from ostinato.core.errors import ConfigError
 from ostinato.core.world import World
 from ostinato.strategies.choose import choose_strategy
-from ostinato.strategies.process_group import agree_on_name, barrier
+from ostinato.strategies.process_group import _choose_backend, agree_on_name, barrier
 
 CUDA = torch.device("cuda", 1)
 
@@ -54,29 +55,44 @@ class FakeTorch:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, is_open: bool) -> None:
         self.devices: list[torch.device] = []
-        self.opened: list[tuple[str, Any]] = []
+        self.opened: list[tuple[Any, ...]] = []
         monkeypatch.setattr(torch.cuda, "set_device", self.devices.append)
         monkeypatch.setattr(dist, "is_initialized", lambda: is_open)
-        monkeypatch.setattr(
-            dist, "init_process_group", lambda backend, timeout: self.opened.append((backend, timeout))
-        )
+        monkeypatch.setattr(dist, "init_process_group", self.open)
         monkeypatch.setattr(dist, "barrier", lambda: None)
         for name, value in (("RANK", 1), ("LOCAL_RANK", 1), ("WORLD_SIZE", 2)):
             monkeypatch.setenv(name, str(value))
         monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
 
+    def open(self, backend: str, timeout: timedelta, device_id: torch.device | None) -> None:
+        self.opened.append((backend, timeout, device_id))
+
 
 @pytest.mark.parametrize(
-    ("device", "backend", "opened"),
-    [(CUDA, None, "nccl"), (CUDA, "gloo", "gloo"), (torch.device("cpu"), None, "gloo")],
+    ("device", "backend", "opened", "bound"),
+    [
+        (CUDA, None, "nccl", CUDA),
+        (CUDA, "gloo", "gloo", None),
+        (torch.device("cpu"), None, "gloo", None),
+        (torch.device("xpu", 1), None, "xccl", torch.device("xpu", 1)),
+    ],
 )
 def test_a_barrier_opens_the_group(
-    monkeypatch: pytest.MonkeyPatch, device: torch.device, backend: str | None, opened: str
+    monkeypatch: pytest.MonkeyPatch, device: torch.device, backend: str | None, opened: str, bound: torch.device | None
 ) -> None:
     fake = FakeTorch(monkeypatch, is_open=False)
+    monkeypatch.setattr(torch.xpu, "set_device", fake.devices.append)
     barrier(device, backend=backend, timeout_seconds=77)
-    assert fake.opened == [(opened, timedelta(seconds=77))]
-    assert fake.devices == ([CUDA] if device == CUDA else [])
+    assert fake.opened == [(opened, timedelta(seconds=77), bound)]
+    assert fake.devices == ([] if device.type == "cpu" else [device])
+
+
+def test_a_device_for_which_torch_has_no_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeTorch(monkeypatch, is_open=False)
+    monkeypatch.setattr(dist.Backend, "default_device_backend_map", {"cpu": "gloo"})
+    with pytest.raises(ConfigError, match="no backend for hpu"):
+        _choose_backend(torch.device("hpu", 0))
+    assert not fake.opened
 
 
 @pytest.mark.parametrize("size", [1, 2])

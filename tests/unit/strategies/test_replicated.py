@@ -48,6 +48,6 @@ def test_a_model_is_replicated_where_it_is(
     monkeypatch: pytest.MonkeyPatch, devices: tuple[str, ...], ids: list[int] | None
 ) -> None:
     monkeypatch.setattr(replicated, "DistributedDataParallel", FakeDDP)
-    strategy = replicated.Replicated(CUDA, World(size=2), ReplicaSettings(None, None, None, None, None, 60))
+    strategy = replicated.Replicated(CUDA, World(size=2), ReplicaSettings(False, None, None, None, None, 60))
     placed: Any = strategy.place(FakeModel(*devices))
     assert placed.device_ids == ids

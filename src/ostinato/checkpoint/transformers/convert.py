@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import shutil
@@ -45,7 +44,7 @@ def convert(source: str | Path, target: str | Path, *, to: Literal["ostinato", "
     After converting there and back every tensor is the same, bit for bit. What transformers has no file for (running
     sums, the position in the data) is kept in `ostinato.json`, which it does not read.
 
-    >>> convert("out/checkpoint-20", "for-transformers/checkpoint-20", to="transformers")
+    >>> convert("out/checkpoint-20", "for-transformers/checkpoint-20", to="transformers")  # doctest: +SKIP
     """
     source, target = Path(source), Path(target)
     _check_conversion(source, target, to)
@@ -97,7 +96,7 @@ def _convert_to_transformers(source: Path, target: Path) -> None:
             write.write_torch_file(target / f"{name}.pt", part.pop("state_dict"))
     world_size = _read_world_size(source)
     for rank in range(world_size):
-        streams = RandomState(**read_tree(source, f"rng-{rank}")["streams"])
+        streams = RandomState.read(read_tree(source, f"rng-{rank}")["streams"])
         write.write_random_state(target, streams, rank, world_size)
     if not is_from_transformers(source):  # else nothing is known that is not in their files
         loop = read_tree(source, LOOP_NAME.removesuffix(".json"))
@@ -130,8 +129,8 @@ def _read_extra_streams(source: Path, world_size: int) -> list[dict[str, Any]]:
     """Return the random streams that their file cannot hold."""
     kept = []
     for rank in range(world_size):
-        streams = read_tree(source, f"rng-{rank}")["streams"]
-        kept.append({"cuda": streams["cuda"], "mps": streams["mps"]})
+        streams = RandomState.read(read_tree(source, f"rng-{rank}")["streams"])
+        kept.append({"devices": streams.devices})
     return kept
 
 
@@ -167,10 +166,10 @@ def _translate(source: Path, target: Path) -> None:
     if kept and len(kept["streams"]) != world_size:
         raise io.build_broken_error(source / f"{SIDECAR}.json", f"{SIDECAR}.json is of another number of processes")
     for rank in range(world_size):
-        state = read.read_random_state(source / format_random_name(rank, world_size))
-        streams = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
+        streams = read.read_random_state(source / format_random_name(rank, world_size)).export()
         if kept:
-            streams.update(kept["streams"][rank])
+            del streams["devices"]
+            streams = RandomState.read({**streams, **kept["streams"][rank]}).export()
         write_tree({"world_size": world_size, "streams": streams}, target, f"rng-{rank}")
     write_tree(kept.get("loop", ORIGIN), target, LOOP_NAME.removesuffix(".json"))
 

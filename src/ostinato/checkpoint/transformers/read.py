@@ -42,7 +42,7 @@ from .unpickle import read_numpy_words, read_torch_file
 def load_foreign_weights(model: nn.Module, directory: str | Path, load: LoadState = weights.load_leniently) -> None:
     """Fill the model, strictly as `weights.load_weights` does, also from `pytorch_model.bin` and its shards.
 
-    >>> load_foreign_weights(model, "out/checkpoint-20")
+    >>> load_foreign_weights(model, "out/checkpoint-20")  # doctest: +SKIP
     """
     directory = Path(directory)
     if not has_pickled_weights(directory):
@@ -67,7 +67,7 @@ def load_foreign_training_parts(
 ) -> None:
     """Restore the state of optimizer, schedule and scaler. All files are read before the first part is changed.
 
-    >>> load_foreign_training_parts("out/checkpoint-20", optimizer=optimizer, scheduler=scheduler)
+    >>> load_foreign_training_parts("out/checkpoint-20", optimizer=optimizer, scheduler=scheduler)  # doctest: +SKIP
     """
     directory = Path(directory)
     state = read_optimizer(directory)
@@ -86,7 +86,7 @@ def load_foreign_training_parts(
 def load_foreign_scaler(directory: str | Path, scaler: Stateful | None) -> None:
     """Restore the state of the gradient scaler; report a state that is not used.
 
-    >>> load_foreign_scaler("out/checkpoint-20", torch.amp.GradScaler())
+    >>> load_foreign_scaler("out/checkpoint-20", torch.amp.GradScaler())  # doctest: +SKIP
     """
     directory = Path(directory)
     if scaler is None:
@@ -99,7 +99,7 @@ def load_foreign_scaler(directory: str | Path, scaler: Stateful | None) -> None:
 def load_foreign_random_state(directory: str | Path, rank: int, world_size: int) -> None:
     """Restore the state of this process's random streams.
 
-    >>> load_foreign_random_state("out/checkpoint-20", rank=0, world_size=1)
+    >>> load_foreign_random_state("out/checkpoint-20", rank=0, world_size=1)  # doctest: +SKIP
     """
     directory = Path(directory)
     if (directory / f"rng-{rank}.json").exists():
@@ -115,7 +115,7 @@ def load_foreign_random_state(directory: str | Path, rank: int, world_size: int)
     path = directory / format_random_name(rank, world_size)
     streams, before = read_random_state(path), RandomState.capture()
     try:
-        training_state.keep_present_devices(streams, path).restore()
+        streams.keep_present_devices(str(path)).restore()
     except (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
         before.restore()
         raise _build_streams_error(path, repr(error)) from error
@@ -124,7 +124,7 @@ def load_foreign_random_state(directory: str | Path, rank: int, world_size: int)
 def load_foreign_state(directory: str | Path) -> TrainerState:
     """Return the trainer's state, without fields of other versions and without a best model that no longer exists.
 
-    >>> load_foreign_state("out/checkpoint-20").global_step
+    >>> load_foreign_state("out/checkpoint-20").global_step  # doctest: +SKIP
     20
     """
     directory = Path(directory)
@@ -149,7 +149,8 @@ def build_foreign_loop_state(
     The sum of the losses is that of the logs. Losses since the last log are in no file; `steps_without_loss` is the
     number of these steps, so that a mean can leave them out. The next log covers the steps from here on.
 
-    >>> build_foreign_loop_state("out/checkpoint-20", batches_per_epoch=8, accumulation=1)["place"]["epoch"]
+    >>> state = build_foreign_loop_state("out/checkpoint-20", batches_per_epoch=8, accumulation=1)  # doctest: +SKIP
+    >>> state["place"]["epoch"]  # doctest: +SKIP
     2
     """
     directory = Path(directory)
@@ -231,16 +232,13 @@ def read_random_state(path: Path) -> RandomState:
     saved = read_torch_file(path)
     if not isinstance(saved, dict):
         raise _build_streams_error(path, f"a {type(saved).__name__} was found")
-    for name in sorted(map(str, saved.keys() - {"python", "numpy", "cpu", "cuda", "mps"})):
-        note_once(f"{path}: the random stream {name!r} is not used")
-    cuda = saved.get("cuda", [])
+    devices = {str(kind): states for kind, states in saved.items() if kind not in ("python", "numpy", "cpu")}
     try:
         return RandomState(
             python=saved["python"],
             numpy=_convert_numpy_stream(saved["numpy"]),
             torch=saved["cpu"],
-            cuda=[cuda] if isinstance(cuda, torch.Tensor) else list(cuda),
-            mps=saved.get("mps"),
+            devices={kind: [one] if isinstance(one, torch.Tensor) else list(one) for kind, one in devices.items()},
         )
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise _build_streams_error(path, repr(error)) from error

@@ -23,7 +23,7 @@ from .. import io
 def read_torch_file(path: Path) -> Any:
     """Return what `torch.save` wrote, if it consists of tensors and plain values; nothing else is called or imported.
 
-    >>> read_torch_file(Path("out/checkpoint-20/scheduler.pt"))["last_epoch"]
+    >>> read_torch_file(Path("out/checkpoint-20/scheduler.pt"))["last_epoch"]  # doctest: +SKIP
     20
     """
     try:
@@ -102,7 +102,7 @@ _SUBSTITUTES: list[Any] = [
 def check_archive(path: Path) -> None:
     """Raise `CheckpointError` unless a file is an intact archive of torch's; nothing in it is unpickled.
 
-    >>> check_archive(Path("out/checkpoint-20/optimizer.pt"))
+    >>> check_archive(Path("out/checkpoint-20/optimizer.pt"))  # doctest: +SKIP
     """
     with os.fdopen(io.open_regular(path), "rb") as file:
         _check_archive(path, file)

@@ -28,7 +28,7 @@ def export_training_parts(
 ) -> None:
     """Write `optimizer.pt`, `scheduler.pt` and `scaler.pt`, for the parts that exist.
 
-    >>> export_training_parts("out", optimizer=optimizer, scheduler=scheduler)
+    >>> export_training_parts("out", optimizer=optimizer, scheduler=scheduler)  # doctest: +SKIP
     """
     for name, part in ((OPTIMIZER_PT, optimizer), (SCHEDULER_PT, scheduler), (SCALER_PT, scaler)):
         if part is not None:
@@ -48,7 +48,7 @@ def export_training_args(directory: str | Path) -> None:
 
     transformers does not read it when it resumes; users and tools do, to see the arguments of a run.
 
-    >>> export_training_args("out")
+    >>> export_training_args("out")  # doctest: +SKIP
     """
     directory = Path(directory)
     write_torch_file(directory / TRAINING_ARGS_NAME, io.read_json(directory / TRAINING_ARGS_JSON_NAME))
@@ -69,17 +69,18 @@ def write_random_state(directory: Path, state: RandomState, rank: int, world_siz
         ),
         "cpu": state.torch,
     }
-    if state.cuda:  # of all devices if there are several processes, else of the one in use
-        streams["cuda"] = state.cuda if world_size > 1 else state.cuda[0]
-    if state.mps is not None:
-        note_once("the random stream of MPS is not in the files for transformers, which has no place for it")
+    for kind, states in state.devices.items():  # of all devices if there are several processes, else of the one in use
+        if kind == "mps":
+            note_once("the random stream of MPS is not in the files for transformers, which has no place for it")
+        else:
+            streams[kind] = states if world_size > 1 else states[0]
     write_torch_file(directory / format_random_name(rank, world_size), streams)
 
 
 def write_torch_file(path: Path, content: Any) -> None:
     """Write with `torch.save` what `weights_only=True` reads; raise for anything else, which could not be loaded.
 
-    >>> write_torch_file(Path("out/scheduler.pt"), scheduler.state_dict())
+    >>> write_torch_file(Path("out/scheduler.pt"), scheduler.state_dict())  # doctest: +SKIP
     """
     flatten(content, path.name)  # raises with the path of a value that is not plain
     try:

@@ -20,6 +20,11 @@ class EpochOrder(Sampler[int]):
         return self.order(self.epoch)
 
     def set_epoch(self, epoch: int) -> None:
+        """Choose the order of an epoch.
+
+        Args:
+            epoch: The number of the epoch.
+        """
         self.epoch = epoch
 
     def order(self, epoch: int, start: int = 0) -> Iterator[int]:

@@ -53,11 +53,56 @@ class EpochSampler(EpochOrder):
         return iter(torch.randperm(self.num_rows, generator=_build_generator(self.seed, epoch))[start:].tolist())
 
 
+class DrawnSampler(EpochOrder):
+    """A random order that is drawn from torch's global generator, as torch's own `RandomSampler` draws it.
+
+    Several processes draw one seed when the sampler is made, and take all their orders from it.
+
+    >>> sorted(DrawnSampler(5, shared=False))
+    [0, 1, 2, 3, 4]
+    """
+
+    def __init__(self, num_rows: int, *, shared: bool) -> None:
+        self.num_rows = num_rows
+        # Not from the global generator, which may differ between processes.
+        first = torch.Generator().manual_seed(torch.initial_seed())
+        self.seed = _draw_seed(first) if shared else None
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    @property
+    def repeats(self) -> bool:
+        return self.seed is not None
+
+    def order(self, epoch: int, start: int = 0) -> Iterator[int]:
+        """Return the rows of an epoch from position `start` on; of a single process, a new draw."""
+        generator = torch.Generator().manual_seed(_draw_seed() if self.seed is None else self.seed)
+        for _ in range(epoch if self.repeats else 0):
+            torch.randperm(self.num_rows, generator=generator)
+        return iter(torch.randperm(self.num_rows, generator=generator)[start:].tolist())
+
+
+def _draw_seed(generator: torch.Generator | None = None) -> int:
+    return int(torch.empty((), dtype=torch.int64).random_(generator=generator))
+
+
 class LengthGroupedSampler(EpochOrder):
     """Random batches of rows of similar length, with little padding.
 
     Draws from `generator`, or from the global torch generator as transformers does; with a `seed` the order is a
     function of seed and epoch instead, the same in every process.
+
+    Args:
+        batch_size: The number of rows of a batch.
+        dataset: The rows to measure, if `lengths` is None.
+        lengths: The length of every row.
+        model_input_name: The column whose length is that of the row; `input_ids` by default.
+        generator: The generator to draw from.
+        seed: The seed of an order that depends on nothing else but the epoch.
+
+    Raises:
+        DataError: Neither `dataset` nor `lengths` is given.
 
     >>> sorted(LengthGroupedSampler(2, lengths=[5, 1, 4, 2], seed=0))
     [0, 1, 2, 3]
@@ -121,6 +166,15 @@ def get_length_grouped_indices(
     Rows are shuffled and divided into groups of `mega_batch_mult` batches (50, or fewer so that there are at least
     four groups); each group is sorted from long to short. With the longest row in front, running out of memory happens
     at once or never.
+
+    Args:
+        lengths: The length of every row.
+        batch_size: The number of rows of a batch.
+        mega_batch_mult: The number of batches of a group.
+        generator: The generator to draw from; by default the global one.
+
+    Returns:
+        The numbers of the rows, in this order.
 
     >>> get_length_grouped_indices([1, 9, 5], batch_size=3)
     [1, 2, 0]
@@ -214,6 +268,13 @@ def build_train_sampler(
                 "has its own order"
             )
         return None
+    if settings.sampling == "random" and settings.draws_order:
+        if settings.seed is not None:
+            note_once(
+                f"data_seed={settings.seed} has no effect on the order: use_seedable_sampler=False draws it from the "
+                "global generator (see seed)"
+            )
+        return DrawnSampler(len(dataset), shared=settings.world_size > 1)
     if settings.sampling == "random":
         return EpochSampler(len(dataset), settings.seed)
     if settings.sampling == "sequential":

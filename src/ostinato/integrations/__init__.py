@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import trackers
+from .. import trackers
 
 
 def __getattr__(name: str) -> Any:
