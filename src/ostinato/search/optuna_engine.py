@@ -1,0 +1,358 @@
+"""Optuna, embedded: the study beside the runs, its trials asked for one by one and told when they end."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import optuna
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from ..arguments.trial_values import list_deciding_values
+from ..core.notices import note, note_once
+from ..core.outputs import BestRun
+from ..journal.study_record import COMPLETE, DIRECTORY, FAILED, PRUNED
+from ..journal.writer import to_plain
+from . import search_errors
+from .host import SearchHost
+from .parameter import SpaceError
+from .sampler_record import RecordedSampler
+from .search_space import SearchSpace, list_parameters
+from .session import SearchSession
+from .shared_trial import SharedTrial
+from .study_log import open_storage
+from .trial_runner import Outcome, check_outcomes, end_trial, run_trial
+
+_ATTRIBUTE = "ostinato"  # of a study: what it searches
+_POLL_INTERVAL = 0.2  # seconds between two looks at a trial that another worker trains
+_STATES = {COMPLETE: TrialState.COMPLETE, PRUNED: TrialState.PRUNED, FAILED: TrialState.FAIL}
+_STARTED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL, TrialState.RUNNING)
+
+
+@dataclass
+class StudyOptions:
+    """The keyword arguments that are Optuna's."""
+
+    storage: Any = None
+    sampler: Any = None
+    pruner: Any = None
+    study_name: str | None = None
+    load_if_exists: bool | None = None
+    timeout: float | None = None
+    n_jobs: int = 1
+    gc_after_trial: bool = False
+    catch: Any = ()
+    callbacks: Any = None
+    show_progress_bar: bool = False
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> StudyOptions:
+        """Return the options; every failure of a trial is caught, and the display is the search's own."""
+        known = list(cls.__dataclass_fields__)
+        for name in given:
+            if name not in known:
+                raise search_errors.unknown_option(name, known, "Optuna")
+        options = cls(**given)
+        if options.n_jobs != 1:
+            note_once(
+                f"n_jobs={options.n_jobs}: trials are trained one after another, as threads would share one model; to "
+                "train several at once, start the script again beside this one: both share the study"
+            )
+        return options
+
+
+def run(trainer: SearchHost, session: SearchSession, options: StudyOptions) -> BestRun | list[BestRun]:
+    """Train the trials that are missing, and return the best."""
+    session.pruned = (optuna.TrialPruned,)
+    if not session.is_leader:
+        return _follow(session)
+    worker = _Worker.open(session, options)
+    try:
+        while (taken := worker.take()) is not None:
+            number, trial, checkpoint = taken
+            if trainer.strategy.size > 1:
+                trainer.strategy.broadcast_object(("trial", number, trial.params, checkpoint, session.study))
+                trial = SharedTrial(trainer.strategy, trial, number, trial.params)
+            try:
+                worker.tell(number, run_trial(session, trial, number, checkpoint))
+            finally:
+                worker.let_go()
+            if options.gc_after_trial:
+                gc.collect()
+        check_outcomes(session.read())
+        best = worker.find_best()
+    except Exception as error:
+        _end_others(session, ("error", error))
+        raise
+    _end_others(session, ("end", best))
+    return best
+
+
+def _end_others(session: SearchSession, message: Any) -> None:
+    strategy = session.trainer.strategy
+    if strategy.size > 1 and not isinstance(message[1], BaseException):
+        strategy.broadcast_object((*message, None, None, None))
+
+
+def _follow(session: SearchSession) -> Any:
+    """Train what the first process asks for."""
+    trainer = session.trainer
+    while True:
+        kind, what, params, checkpoint, study = trainer.strategy.broadcast_object(None)
+        if kind == "end":
+            return what
+        session.open_study(study)
+        run_trial(session, SharedTrial(trainer.strategy, None, what, params), what, checkpoint)
+
+
+@dataclass
+class _Worker:
+    """A process that takes trials of a study: this one, and perhaps others beside it."""
+
+    session: SearchSession
+    options: StudyOptions
+    study: optuna.Study
+    sampler: RecordedSampler
+    first: int  # number of trials that were there before any search of ours
+    deadline: float | None
+    held: Any = None  # the lock of the current trial
+    trial: Any = None
+    given_up: set[int] = field(default_factory=set)
+
+    @classmethod
+    def open(cls, session: SearchSession, options: StudyOptions) -> _Worker:
+        """Open the study, or begin it."""
+        with session.directory.lock():
+            study = _open_study(session, options)
+        directions = session.directions
+        sampler = options.sampler or study.sampler
+        recorded = RecordedSampler(sampler, session.directory)
+        study.sampler = recorded
+        session.begin(recorded.name)
+        assert len(study.directions) == len(directions)
+        deadline = None if options.timeout is None else time.monotonic() + options.timeout
+        known = study.user_attrs.get(_ATTRIBUTE, {})
+        return cls(session, options, study, recorded, int(known.get("first", 0)), deadline)
+
+    # ---- taking trials --------------------------------------------------------------------------------------------
+
+    def take(self) -> tuple[int, Any, Any] | None:
+        """Return the next trial: one that was broken off, or a new one; None if there are enough.
+
+        While another worker trains the last one, wait: it may be broken off.
+        """
+        while True:
+            with self.session.directory.lock():
+                for frozen in self._list_running():
+                    if frozen.number >= self.first and self._reopen(frozen):
+                        return frozen.number, self.trial, self.session.directory.find_checkpoint(frozen.number)
+                running = self._list_running()  # in other workers, as none was broken off
+                is_over = self.deadline is not None and time.monotonic() >= self.deadline
+                if not is_over and not self.sampler.is_exhausted and self._count() > 0:
+                    return self._ask(is_alone=not running)
+            if is_over or not self._wait_for(running):
+                return None
+
+    def _list_running(self) -> list[FrozenTrial]:
+        return self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+
+    def _count(self) -> float:
+        """Return how many trials are missing."""
+        if self.session.num_trials is None:
+            return float("inf")
+        started = self.study.get_trials(deepcopy=False, states=_STARTED)
+        return self.session.num_trials - (len(started) - self.first)
+
+    def _ask(self, *, is_alone: bool) -> tuple[int, Any, Any]:
+        number = len(self.study.get_trials(deepcopy=False))
+        waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+        number = waiting[0].number if waiting else number
+        self.held = self.session.directory.try_to_hold(number)
+        self.sampler.open_trial(number, is_alone=is_alone)
+        self.trial = self.study.ask()
+        self.session.reported = {}
+        if self.session.space.parameters is not None:
+            self.session.space.draw(self.trial)  # while no other worker draws
+        return self.trial.number, self.trial, None
+
+    def _reopen(self, frozen: FrozenTrial) -> bool:
+        """Take a trial that was broken off; return False if it is being trained."""
+        held = self.session.directory.try_to_hold(frozen.number)
+        if held is None:
+            return False
+        present = {one.number: one.state for one in self.study.get_trials(deepcopy=False)}
+        if present[frozen.number] != TrialState.RUNNING:
+            held.release()
+            return False
+        recorded = next((one for one in self.session.read().trials if one.number == frozen.number), None)
+        if recorded is not None and recorded.is_finished:  # killed before Optuna knew
+            values = list(recorded.values or ()) if recorded.state == COMPLETE else None
+            self.sampler.open_trial(frozen.number, is_alone=True)
+            self.study.tell(Trial(self.study, frozen._trial_id), values, state=_STATES[recorded.state])
+            held.release()
+            return False
+        self.held = held
+        self.sampler.open_trial(frozen.number, is_alone=True)
+        self.trial = Trial(self.study, frozen._trial_id)
+        self.session.reported = {step: (value,) for step, value in frozen.intermediate_values.items()}
+        if self.session.space.parameters is not None:
+            self.session.space.draw(self.trial)
+        checkpoint = self.session.directory.find_checkpoint(frozen.number)
+        begins = "goes on from " + checkpoint.name if checkpoint is not None else "is run again"
+        note(f"trial {frozen.number} was broken off: it {begins}")
+        return True
+
+    def _wait_for(self, running: list[FrozenTrial]) -> bool:
+        """Wait a moment if a worker beside this one trains a trial; return False if there is none."""
+        others = [one for one in running if one.number >= self.first]
+        if not others:
+            return False
+        note_once(f"waiting for trial {others[0].number}, which another worker trains")
+        time.sleep(_POLL_INTERVAL)
+        return True
+
+    # ---- results --------------------------------------------------------------------------------------------------
+
+    def tell(self, number: int, outcome: Outcome) -> None:
+        """Tell Optuna how a trial has ended, and record it."""
+        outcome.params = dict(self.trial.params)
+        if outcome.reason is not None:
+            self.trial.set_user_attr("reason", f"{outcome.reason['type']}: {outcome.reason['text']}")
+        values = list(outcome.values) if outcome.state == COMPLETE and outcome.values is not None else None
+        end_trial(self.session, outcome)
+        self.study.tell(self.trial, values, state=_STATES[outcome.state])
+        told = self.study.trials[number] if self.options.callbacks else None
+        for callback in self.options.callbacks or ():
+            callback(self.study, told)
+
+    def let_go(self) -> None:
+        """Release the lock of the trial."""
+        if self.held is not None:
+            self.held.release()
+            self.held = None
+
+    def find_best(self) -> BestRun | list[BestRun]:
+        """Return the best trial, or for several objectives the best of Optuna's."""
+        if len(self.session.directions) > 1:
+            return [BestRun(str(one.number), list(one.values), one.params) for one in self.study.best_trials]
+        best = self.study.best_trial
+        assert best.value is not None
+        return BestRun(str(best.number), best.value, best.params)
+
+
+# ---- the study -----------------------------------------------------------------------------------------------------
+
+
+def _open_study(session: SearchSession, options: StudyOptions) -> optuna.Study:
+    """Return the study to go on with, or a new one."""
+    is_own = options.storage is None
+    storage = open_storage(session.directory.path) if is_own else optuna.storages.get_storage(options.storage)
+    about = _describe(session)
+    name = options.study_name or (_choose_name(session, storage, about, options) if is_own else None)
+    exists = name is not None and name in optuna.get_all_study_names(storage)
+    load = options.load_if_exists if options.load_if_exists is not None else is_own
+    if exists and load:
+        study = optuna.load_study(study_name=name, storage=storage, sampler=options.sampler, pruner=options.pruner)
+        known = study.user_attrs.get(_ATTRIBUTE)
+        if differing := _compare(known, about):
+            raise search_errors.other_space(study.study_name, differing, session.directory.path)
+        if tuple(one.name.lower() for one in study.directions) != session.directions:
+            raise search_errors.other_space(
+                study.study_name, ["the directions of its objectives"], session.directory.path
+            )
+    else:
+        verbosity = optuna.logging.get_verbosity()
+        optuna.logging.set_verbosity(optuna.logging.WARNING)  # the search says it itself
+        try:
+            study = optuna.create_study(
+                storage=storage,
+                sampler=options.sampler,
+                pruner=options.pruner,
+                study_name=name,
+                load_if_exists=False,
+                directions=cast(Any, list(session.directions)),
+            )
+        finally:
+            optuna.logging.set_verbosity(verbosity)
+        known = None
+    first = len(study.get_trials(deepcopy=False)) if known is None else known.get("first", 0)
+    waiting = len(study.get_trials(deepcopy=False, states=(TrialState.WAITING,))) if known is None else 0
+    study.set_user_attr(_ATTRIBUTE, {**about, "first": first - waiting})
+    session.open_study(study.study_name)
+    return study
+
+
+def _choose_name(session: SearchSession, storage: Any, about: Mapping[str, Any], options: StudyOptions) -> str:
+    """Return the name of the study to go on with, or of a new one, in the storage beside the runs."""
+    own = [one for one in optuna.get_all_study_summaries(storage) if _ATTRIBUTE in one.user_attrs]
+    own = [one for one in own if one.study_name.partition("-")[0] == DIRECTORY]
+    if not own:
+        return DIRECTORY
+    last = max(own, key=lambda one: one._study_id)
+    study = optuna.load_study(study_name=last.study_name, storage=storage)
+    known = study.user_attrs[_ATTRIBUTE]
+    ended = len(study.get_trials(deepcopy=False, states=_STARTED[:3]))
+    is_finished = known.get("num_trials") is not None and ended >= known["num_trials"]
+    another = f"{DIRECTORY}-{len(own) + 1}"
+    differing = _compare(known, about)
+    was_here = getattr(session.trainer, "_searched", None) == last.study_name
+    if options.load_if_exists is False or (is_finished and (differing or was_here)):
+        note(f"the search {last.study_name!r} in {session.directory.path} is finished: this one is {another!r}")
+        return another
+    if differing:
+        raise search_errors.other_space(last.study_name, differing, session.directory.path)
+    return last.study_name
+
+
+def _describe(session: SearchSession) -> dict[str, Any]:
+    """Return what a study searches, as plain data."""
+    space: Any = session.space.describe()
+    if space is None:
+        space = _probe(session.space)
+    searched = {one["name"].partition(".")[0] for one in space or ()}
+    deciding = list_deciding_values(session.trainer.args)
+    arguments = {name: to_plain(value) for name, value in deciding.items() if name not in searched}
+    return {
+        "space": space,
+        "directions": list(session.directions),
+        "num_trials": session.num_trials,
+        "arguments": arguments,
+    }
+
+
+def _probe(space: SearchSpace) -> list[dict[str, Any]] | None:
+    """Return what a function draws, as far as it is the same in every trial."""
+    try:
+        return [one.describe() for one in list_parameters(space)]
+    except SpaceError:
+        return None
+    except Exception:  # it needs a real trial
+        return None
+
+
+def _compare(known: Any, about: Mapping[str, Any]) -> list[str]:
+    """Return what differs between the search that began a study and this one."""
+    if not isinstance(known, Mapping):
+        return []
+    differing = []
+    if known.get("directions") != about["directions"]:
+        differing.append(f"it has the directions {known.get('directions')}, now {about['directions']}")
+    before, now = known.get("space"), about["space"]
+    if before is not None and now is not None:
+        old, new = ({one["name"]: one for one in space} for space in (before, now))
+        for name in sorted({*old, *new}):
+            if old.get(name) != new.get(name):
+                what = "searched then" if name not in new else "searched now" if name not in old else "another range"
+                differing.append(f"{name} ({what})")
+    for name, value in about["arguments"].items():
+        if name in known.get("arguments", {}) and known["arguments"][name] != value:
+            differing.append(f"{name}={value!r}, then {known['arguments'][name]!r}")
+    return differing
+
+
+def fix_trial(params: Mapping[str, Any]) -> Any:
+    """Return a trial of these values, for `model_init`."""
+    return optuna.trial.FixedTrial(dict(params))

@@ -1,0 +1,103 @@
+"""A search on a local cluster of Ray: one process per trial, early stopping, workers that die, mutated values.
+
+Starting Ray takes longer than the trials: `make long` runs these tests.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ostinato import TrainerCallback
+from ostinato.journal.study_record import read_study
+from tests.support.long_tests import long_only
+from tests.support.searches import RATES, SOURCE, build_trainer
+
+pytestmark = long_only
+ray = pytest.importorskip("ray")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    os.environ.setdefault("CRC32C_SW_MODE", "auto")  # a package of Ray's sets it when it is imported
+    paths = os.pathsep.join([str(SOURCE / "src"), str(SOURCE)])
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": paths}})
+    yield
+    ray.shutdown()
+
+
+def test_one_space_in_three_forms(tmp_path: Path) -> None:
+    from ray import tune
+
+    def optuna_form(trial: Any) -> dict[str, float]:
+        return {"learning_rate": trial.suggest_float("learning_rate", 1e-4, 1e-1, log=True)}
+
+    for index, space in enumerate((RATES, optuna_form, lambda trial: {"learning_rate": tune.loguniform(1e-4, 1e-1)})):
+        trainer = build_trainer(tmp_path / str(index))
+        best = trainer.hyperparameter_search(space, n_trials=2, backend="ray")
+        assert 1e-4 <= best.hyperparameters["learning_rate"] <= 1e-1
+        assert len(best.run_summary.trials) == 2
+        record = read_study(tmp_path / str(index))
+        assert [one.state for one in record.trials] == ["complete"] * 2
+        assert trainer.load_best_trial()[:3] == best[:3]
+        assert trainer.evaluate()["eval_loss"] == best.objective
+
+
+def test_early_stopping_by_asha(tmp_path: Path) -> None:
+    from ray.tune.schedulers import ASHAScheduler
+
+    trainer = build_trainer(tmp_path, num_train_epochs=8)
+    scheduler = ASHAScheduler(max_t=8, grace_period=1, reduction_factor=2)
+    space = {"learning_rate": {"grid_search": [1e-1, 1e-5]}}
+    best = trainer.hyperparameter_search(lambda trial: space, n_trials=1, backend="ray", scheduler=scheduler)
+    trials = read_study(tmp_path).trials
+    assert len(trials) == 2
+    assert "complete" in {one.state for one in trials} <= {"complete", "pruned"}
+    assert best.hyperparameters["learning_rate"] == 1e-1
+    assert trainer.load_best_trial()[:3] == best[:3]
+
+
+class Die(TrainerCallback):
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        mark = Path(args.output_dir) / "died"
+        if state.global_step == 5 and not mark.exists():
+            mark.write_text("once")
+            os._exit(1)
+
+
+def test_a_trial_that_dies_is_tried_again_from_its_checkpoint(tmp_path: Path) -> None:
+    trainer = build_trainer(tmp_path, callbacks=[Die()], save_strategy="epoch")
+    best = trainer.hyperparameter_search({"learning_rate": [1e-2]}, n_trials=1, backend="ray")
+    (trial,) = read_study(tmp_path).trials
+    assert trial.times_begun == 2
+    whole = build_trainer(tmp_path / "whole", learning_rate=1e-2)
+    whole.train()
+    assert whole.evaluate()["eval_loss"] == best.objective
+
+
+class Rates(TrainerCallback):
+    def on_step_begin(self, args: Any, state: Any, control: Any, optimizer: Any = None, **kwargs: Any) -> None:
+        line = f"{state.global_step} {args.weight_decay} {optimizer.param_groups[0]['weight_decay']}\n"
+        with (Path(args.output_dir) / "decays.txt").open("a") as file:
+            file.write(line)
+
+
+@pytest.mark.filterwarnings("ignore:Consider boosting PBT performance:UserWarning")
+def test_values_mutated_by_population_based_training(tmp_path: Path) -> None:
+    from ray import tune
+    from ray.tune.schedulers import PopulationBasedTraining
+
+    scheduler = PopulationBasedTraining(
+        time_attr="training_iteration", perturbation_interval=1, hyperparam_mutations={"weight_decay": [0.1, 0.2]}
+    )
+    trainer = build_trainer(tmp_path, callbacks=[Rates()], save_strategy="epoch", num_train_epochs=4)
+    trainer.hyperparameter_search(
+        lambda trial: {"weight_decay": tune.choice([0.0, 0.3])}, n_trials=2, backend="ray", scheduler=scheduler
+    )
+    lines = [line.split() for line in (tmp_path / "decays.txt").read_text().splitlines()]
+    assert all(argument == used for _, argument, used in lines)
+    assert {float(argument) for _, argument, _ in lines} & {0.1, 0.2}
