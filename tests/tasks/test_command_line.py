@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -78,7 +79,11 @@ def test_the_list_of_tasks_is_quick() -> None:
 WRONG = {
     "a name that is nearly right": (["text-clasification"], "the nearest is 'text-classification'"),
     "no such name": (["cooking"], "use one of text-classification, token-classification"),
-    "nothing to do": ([TASK], "none of --do_train, --do_eval and --do_predict"),
+    "nothing to do": ([TASK], "there is nothing to do(?s:.*)none of --do_train, --do_eval and --do_predict"),
+    "nothing to do, said so": (
+        [TASK, "--do_train", "false", "--train_file", "rows.jsonl"],
+        "there is nothing to do",
+    ),
     "a flag that is nearly right": ([TASK, "--do_train", "--learning_rte", "1"], "did you mean --learning_rate"),
     "a value that is none": ([TASK, "--do_train", "--learning_rate", "high"], "--learning_rate.*invalid float"),
     "a choice that is none": ([TASK, "--do_train", "--dtype", "bf16"], "did you mean bfloat16"),
@@ -137,6 +142,46 @@ def test_missing_rows_or_model_are_errors_with_a_fix(mistake: str) -> None:
     with pytest.raises(ConfigError, match=message):
         run(TASK, words)
     assert not Path("runs").exists()
+
+
+NAMED_ROWS = {
+    "rows to train on": (["--train_file", "a"], (True, False, False), "--do_train, as .*no rows to evaluate on"),
+    "rows to evaluate on": (
+        ["--train_file", "a", "--validation_file", "b"],
+        (True, True, False),
+        "--do_train --do_eval, as",
+    ),
+    "a share of the rows": (["--train_file", "a", "--validation_split_percentage", "9"], (True, True, False), ""),
+    "an interval": (
+        ["--train_file", "a", "--validation_file", "b", "--eval_strategy", "epoch"],
+        (True, True, False),
+        "--do_train --do_eval, as",
+    ),
+    "all rows": (["--train_file", "a", "--validation_file", "b", "--test_file", "c"], (True, True, True), ""),
+    "an action": (["--train_file", "a", "--validation_file", "b", "--do_eval"], (False, True, False), None),
+    "no action": (
+        ["--train_file", "a", "--test_file", "b", "--do_train=false", "--do-predict"],
+        (False, False, True),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NAMED_ROWS)
+def test_rows_without_an_action_are_trained_on(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words, expected, message = NAMED_ROWS[case]
+    training = parse_command(TASK, words).training
+    assert (training.do_train, training.do_eval, training.do_predict) == expected
+    lines = [line for line in capsys.readouterr().err.splitlines() if "no action is named" in line]
+    assert len(lines) == (message is not None)
+    assert message is None or re.search(message, lines[0])
+
+
+def test_a_saved_dataset_without_an_action_is_trained_on() -> None:
+    rows = datasets.Dataset.from_dict({"sentence": ["a"], "label": [0]})
+    datasets.DatasetDict({"train": rows, "validation": rows}).save_to_disk("saved")
+    training = parse_command(TASK, ["--dataset_name", "saved"]).training
+    assert (training.do_train, training.do_eval, training.do_predict) == (True, True, False)
 
 
 # ---- help ---------------------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def answering(shelf: Path) -> str:
     return save_model("bart", [build_translation_pair(numbers) for _ in range(60)], shelf / "bart")
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def run_generate(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """What the command prints."""
     capsys.readouterr()
     assert main(["generate", "--use_cpu", *words]) == 0
@@ -84,7 +84,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("words", WAYS)
 def test_texts_are_those_of_generate(going_on: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    printed = said(capsys, "--model_name_or_path", going_on, "--prompt", PROMPT, *words.split())
+    printed = run_generate(capsys, "--model_name_or_path", going_on, "--prompt", PROMPT, *words.split())
     expected = plainly(going_on, PROMPT, **WAYS[words])
     assert all(text.startswith(PROMPT) and len(text) > len(PROMPT) for text in expected)
     assert printed == "".join(f"{text}\n" for text in expected)
@@ -93,9 +93,9 @@ def test_texts_are_those_of_generate(going_on: str, words: str, capsys: pytest.C
 def test_an_encoder_decoder_does_not_sample(answering: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--model_name_or_path", answering, "--prompt", "often the king asks the dog"]
     expected = plainly(answering, "often the king asks the dog", max_new_tokens=63, do_sample=False)
-    assert said(capsys, *words) == f"{expected[0]}\n"
+    assert run_generate(capsys, *words) == f"{expected[0]}\n"
     beams = plainly(answering, "often the king asks the dog", max_new_tokens=9, do_sample=False, num_beams=2)
-    assert said(capsys, *words, "--num_beams", "2", "--length", "9") == f"{beams[0]}\n"
+    assert run_generate(capsys, *words, "--num_beams", "2", "--length", "9") == f"{beams[0]}\n"
 
 
 @pytest.mark.parametrize("kind", ["going_on", "answering"])
@@ -113,7 +113,7 @@ def test_streamed_pieces_equal_the_text(
     )
     assert len(pieces) > 3
     words = ["--model_name_or_path", request.getfixturevalue(kind), "--prompt", PROMPT]
-    assert said(capsys, *words, "--stream") == said(capsys, *words)
+    assert run_generate(capsys, *words, "--stream") == run_generate(capsys, *words)
 
 
 def test_a_text_ends_before_the_stop_token(going_on: str) -> None:
@@ -129,35 +129,39 @@ def test_prompts_come_from_lines_and_go_to_lines(
 ) -> None:
     Path("prompts.txt").write_text("often the king asks\ntoday the dog sees\n", encoding="utf-8")
     words = ["--model_name_or_path", answering, "--length", "6"]
-    printed = said(capsys, *words, "--prompt_file", "prompts.txt", "--output", "texts.jsonl")
+    printed = run_generate(capsys, *words, "--prompt_file", "prompts.txt", "--output", "texts.jsonl")
     rows = read_rows(Path("texts.jsonl"))
     assert [row["prompt"] for row in rows] == ["often the king asks", "today the dog sees"]
     assert [row["text"] for row in rows] == printed.splitlines()
     for more in (["--prompt_file", "-"], []):
         monkeypatch.setattr("sys.stdin", io.StringIO(Path("prompts.txt").read_text(encoding="utf-8")))
-        assert said(capsys, *words, *more) == printed
+        assert run_generate(capsys, *words, *more) == printed
 
 
 def test_a_prefix_is_read_and_not_shown(going_on: str, answering: str, capsys: pytest.CaptureFixture[str]) -> None:
-    printed = said(capsys, "--model_name_or_path", going_on, "--prompt", PROMPT, "--prefix", "Once. ")
+    printed = run_generate(capsys, "--model_name_or_path", going_on, "--prompt", PROMPT, "--prefix", "Once. ")
     assert f"Once. {printed}" == plainly(going_on, f"Once. {PROMPT}", max_new_tokens=20, **DRAWN)[0] + "\n"
     config = transformers.AutoConfig.from_pretrained(answering)
     config.task_specific_params = {"translation": {"prefix": "the old "}}
     config.save_pretrained(answering)
     words = ["--model_name_or_path", answering, "--prompt", "king asks the dog"]
-    known = said(capsys, *words)
-    assert known == said(capsys, *words, "--prefix", "the old ") != said(capsys, *words, "--prefix", "")
+    known = run_generate(capsys, *words)
+    assert (
+        known == run_generate(capsys, *words, "--prefix", "the old ") != run_generate(capsys, *words, "--prefix", "")
+    )
 
 
 def test_new_tokens_are_limited_by_the_positions(
     going_on: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    said(capsys, "--model_name_or_path", going_on, "--prompt", PROMPT, "--length", "100")
+    run_generate(capsys, "--model_name_or_path", going_on, "--prompt", PROMPT, "--length", "100")
     count = len(transformers.AutoTokenizer.from_pretrained(going_on)(PROMPT)["input_ids"])
     assert f"at most {48 - count} tokens are generated, not 100: the model has 48 positions" in caplog.text
-    said(capsys, "--model_name_or_path", going_on, "--prompt", PROMPT, "--num_beams", "2", "--temperature", "2")
+    run_generate(
+        capsys, "--model_name_or_path", going_on, "--prompt", PROMPT, "--num_beams", "2", "--temperature", "2"
+    )
     assert "--temperature, --k and --p have no effect" in caplog.text
-    said(capsys, "--model_name_or_path", going_on, "--prompt", PROMPT, "--fp16")
+    run_generate(capsys, "--model_name_or_path", going_on, "--prompt", PROMPT, "--fp16")
     assert "--fp16 has no effect" in caplog.text
 
 
@@ -201,4 +205,4 @@ def test_counts_are_checked_by_the_command_line(capsys: pytest.CaptureFixture[st
 def test_the_sample_uses_the_model_that_is_there(going_on: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("runs").mkdir()
     Path(going_on).rename("runs/clm")
-    assert said(capsys, "--sample").startswith("Anna in Riga")
+    assert run_generate(capsys, "--sample").startswith("Anna in Riga")

@@ -114,7 +114,7 @@ def test_losses_and_metrics_are_those_of_a_plain_program(model: str, variant: st
     assert {name: finished.metrics[name] for name in expected} == expected
 
 
-def told(caplog: pytest.LogCaptureFixture, words: list[str]) -> tuple[Any, list[str]]:
+def run_with_log(caplog: pytest.LogCaptureFixture, words: list[str]) -> tuple[Any, list[str]]:
     logger = logging.getLogger("ostinato")
     logger.addHandler(caplog.handler)
     try:
@@ -126,12 +126,12 @@ def told(caplog: pytest.LogCaptureFixture, words: list[str]) -> tuple[Any, list[
 def test_rows_are_truncated_to_the_positions_of_the_model(model: str, caplog: pytest.LogCaptureFixture) -> None:
     rows = [{**row, "sent1": row["sent1"] * (9 if i == 2 else 1)} for i, row in enumerate(choices(8))]
     words = ["--train_file", write_rows(Path("rows.jsonl"), rows), "--do_train", "--model_name_or_path", model, *SHORT]
-    finished, lines = told(caplog, words)
+    finished, lines = run_with_log(caplog, words)
     longest = max(len(ids) for row in finished.trainer.train_dataset["input_ids"] for ids in row)
     assert longest == 80 == finished.trainer.model.config.max_position_embeddings
     assert "train: 1 of 8 rows are longer than 80 tokens (--max_seq_length) and were truncated" in lines
     assert finished.trainer.train_dataset.column_names[-1] == "labels"
-    _, lines = told(caplog, [*words, "--max_seq_length", "200"])
+    _, lines = run_with_log(caplog, [*words, "--max_seq_length", "200"])
     assert "--max_seq_length 200: the model has 80 positions, to which rows are truncated" in lines
 
 

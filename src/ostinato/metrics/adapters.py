@@ -25,11 +25,23 @@ from torch import Tensor, nn
 
 from ..core.errors import MetricError
 from ..core.eval_prediction import EvalPrediction
+from ..core.host_copy import HostCopy
 from ..core.tree import tree_map
 from .base import Metric, is_streaming
 from .combination import Combined
 
 Takes = Literal["ours", "prediction", "pair"]
+
+
+@dataclass(frozen=True)
+class LateUpdate:
+    """The update of a metric with what the device is still copying to the host."""
+
+    metric: Metric
+    copied: HostCopy
+
+    def make(self) -> None:
+        self.metric.update(*self.copied.get())
 
 
 @dataclass(frozen=True)
@@ -85,17 +97,24 @@ class Stream:
         self.metric.reset()
         return self
 
-    def add(self, prediction: EvalPrediction) -> None:
-        """Add one batch."""
+    def add(self, prediction: EvalPrediction) -> list[LateUpdate]:
+        """Add one batch; return the updates that can only be made once the device has computed it."""
+        late = []
         if self.takes == "ours":
             for part in self.metric.parts if isinstance(self.metric, Combined) else [self.metric]:
-                part.update(*_read_inputs(prediction, part))
-            return
+                given = _read_inputs(prediction, part)
+                condensed = part.condense(*given)
+                if condensed is None:
+                    part.update(*given)
+                else:
+                    late.append(LateUpdate(part, HostCopy(condensed)))
+            return late
         prediction = _move_to(prediction, _find_device(self.metric))
         if self.takes == "prediction":
             self.metric.update(prediction)
         else:
             self.metric.update(*prediction.aligned())
+        return late
 
     def compute(self, *, processes: int = 1) -> dict[str, Any]:
         """Return the result for all batches, under names."""

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Protocol, TypedDict, runtime_checkable
 import numpy as np
 
 from ..core.errors import MetricError
-from .inputs import iterate_batches, split_prediction
+from .inputs import condense_all, iterate_batches, split_prediction
 
 IGNORE_INDEX = -100
 Arrays = dict[str, np.ndarray]
@@ -64,14 +64,19 @@ def is_streaming(candidate: Any) -> bool:
     return all(callable(getattr(candidate, method, None)) for method in ("update", "compute", "reset"))
 
 
-class Options(TypedDict, total=False):
-    """The options of every metric."""
+class NamelessOptions(TypedDict, total=False):
+    """The options of every metric but its name."""
 
-    name: str | None
     ignore_index: int | None
     interval: float | None
     resamples: int
     seed: int
+
+
+class Options(NamelessOptions, total=False):
+    """The options of every metric."""
+
+    name: str | None
 
 
 class TooFewRowsError(MetricError):
@@ -114,6 +119,7 @@ class Metric(ABC):
     higher_is_better: ClassVar[bool] = True
     keeps_rows: ClassVar[bool] = False  # True where sums do not suffice: the state grows with the rows
     counts: ClassVar[bool] = False  # True where sums are of whole numbers: however rows are grouped, they are the same
+    reads_all: ClassVar[bool] = False  # True where all predictions are read on the host
     grows: ClassVar[bool] = False  # True where later batches may bring classes that earlier ones had not
 
     def __init__(
@@ -192,6 +198,13 @@ class Metric(ABC):
         self._rows = self._count = 0
         self._totals: Arrays | None = None
         self._kept: list[Arrays] = []
+
+    def condense(self, predictions: Any, references: Any) -> tuple[Any, Any] | None:
+        """Return what `update` needs of a batch on a device, as tensors there; None: it reads the batch by itself.
+
+        The host can then go on, and call `update` with a copy when the device has come so far.
+        """
+        return condense_all(predictions, references, self.name) if self.reads_all else None
 
     def update(self, predictions: Any, references: Any) -> None:
         """Add one batch."""

@@ -14,12 +14,20 @@ import numpy as np
 from ..core.errors import MetricError
 from ..core.notices import note_once
 from .base import Arrays, Measured, Metric, TooFewRowsError
-from .inputs import find_counted, find_rows, get_first_output, read_array, read_class_labels, read_classes
+from .inputs import (
+    condense_classes,
+    find_counted,
+    find_rows,
+    get_first_output,
+    read_array,
+    read_class_labels,
+    read_classes,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .base import Options
+    from .base import NamelessOptions, Options
 
 AVERAGES = ("binary", "macro", "micro", "weighted")
 
@@ -33,6 +41,9 @@ class Accuracy(Metric):
 
     default_name = "accuracy"
     counts = True
+
+    def condense(self, predictions: Any, references: Any) -> tuple[Any, Any] | None:
+        return condense_classes(predictions, references, self.name)
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
         found = read_classes(predictions, references, self.name, self.ignore_index)
@@ -49,6 +60,44 @@ class Accuracy(Metric):
         return {self.name: float(totals["correct"] / totals["labels"])}
 
 
+class TopKAccuracy(Metric):
+    """The share of labels that are among the `k` classes with the highest logits. Keeps two numbers.
+
+    Of equal logits, those of the lower classes come first.
+
+    >>> TopKAccuracy(k=2)(([[0.1, 0.7, 0.2], [0.1, 0.7, 0.2]], [2, 0]))
+    {'top_2_accuracy': 0.5}
+    """
+
+    default_name = "top_k_accuracy"
+    counts = True
+
+    def __init__(self, *, k: int = 5, name: str | None = None, **options: Unpack[NamelessOptions]) -> None:
+        if k < 1:
+            raise MetricError(f"top_k_accuracy: k={k}", "at least one class is looked at", "k=5")
+        super().__init__(name=f"top_{k}_accuracy" if name in (None, self.default_name) else name, **options)
+        self.k = k
+
+    def _measure(self, predictions: Any, references: Any) -> Measured:
+        labels = read_class_labels(references, self.name)
+        logits = read_array(get_first_output(predictions, self.name), self.name, "predictions")
+        if logits.shape[:-1] != labels.shape:
+            raise MetricError(
+                what=f"{self.name}: predictions {logits.shape} do not fit labels {labels.shape}",
+                why="it needs a logit for each class of every label",
+                fix="pass logits, not class ids",
+            )
+        mask = find_counted(labels, self.ignore_index)
+        scores, truth = check_finite(logits[mask], self.name), labels[mask]
+        own = np.take_along_axis(scores, truth[:, None], axis=1)
+        is_before = (scores > own) | ((scores == own) & (np.arange(scores.shape[1]) < truth[:, None]))
+        hit = (is_before.sum(axis=1) < self.k).astype(np.int64)
+        return Measured(len(labels), find_rows(mask), {"hits": hit, "labels": np.ones(len(hit), dtype=np.int64)})
+
+    def _score(self, totals: Arrays) -> dict[str, float]:
+        return {self.name: float(totals["hits"] / totals["labels"])}
+
+
 class ClassCounts(Metric):
     """Metrics that follow from three counts per class: found, predicted, present.
 
@@ -56,6 +105,9 @@ class ClassCounts(Metric):
     """
 
     counts = grows = True
+
+    def condense(self, predictions: Any, references: Any) -> tuple[Any, Any] | None:
+        return condense_classes(predictions, references, self.name)
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
         found = read_classes(predictions, references, self.name, self.ignore_index)
@@ -221,6 +273,7 @@ class RocAuc(Metric):
     {'roc_auc': 0.75}
     """
 
+    reads_all = True
     default_name = "roc_auc"
     keeps_rows = True
 

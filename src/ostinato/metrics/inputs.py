@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -147,6 +147,40 @@ class Classes:
     one_each: bool  # no row has more than one
 
 
+def condense_all(predictions: Any, references: Any, name: str) -> tuple[Any, Any] | None:
+    """Return the logits of a batch on a device with its labels; None for others.
+
+    >>> condense_all(torch.tensor([0.1]), torch.tensor([0.0]), "mse") is None
+    True
+    """
+    logits = get_first_output(predictions, name)
+    is_there = isinstance(logits, Tensor) and not logits.is_cpu and isinstance(references, Tensor)
+    return (logits, references) if is_there else None
+
+
+class ClassIds(NamedTuple):
+    """Predicted classes that were found on a device: all that is read of a batch's logits."""
+
+    ids: Any
+    unknown: Any  # how many logits are NaN
+    num_classes: int
+    shape: tuple[int, ...]  # of the logits
+
+
+def condense_classes(predictions: Any, references: Any, name: str) -> tuple[ClassIds, Any] | None:
+    """Return what `read_classes` reads of a batch on a device, without a wait; None for others.
+
+    >>> condense_classes(torch.tensor([[0.1, 0.9]]), torch.tensor([1]), "accuracy") is None
+    True
+    """
+    given = condense_all(predictions, references, name)
+    if given is None or given[0].dim() != references.dim() + 1 or given[0].shape[-1] == 1:
+        return None
+    logits, references = given
+    top, best = logits.max(-1)
+    return ClassIds(best, torch.isnan(top).sum(), logits.shape[-1], tuple(logits.shape)), references
+
+
 def read_classes(
     predictions: Any, references: Any, name: str, ignore_index: int | None, *, class_axis: int = -1
 ) -> Classes:
@@ -156,7 +190,9 @@ def read_classes(
     Classes(rows=2, row=array([0]), truth=array([1]), guess=array([1]), num_classes=2, one_each=True)
     """
     labels = read_class_labels(references, name)
-    ids, labels, num_classes = read_class_ids(get_first_output(predictions, name), labels, name, class_axis)
+    if not isinstance(predictions, ClassIds):
+        predictions = get_first_output(predictions, name)
+    ids, labels, num_classes = read_class_ids(predictions, labels, name, class_axis)
     mask = find_counted(labels, ignore_index)
     if labels.ndim == 1 and np.count_nonzero(mask) == len(mask):  # a class for each row: nothing to look for
         truth, guess, row = labels, ids, np.arange(len(labels))
@@ -193,12 +229,15 @@ def read_class_ids(
     >>> read_class_ids([[0.1, 0.9]], np.array([1]), "accuracy")
     (array([1]), array([1]), 2)
     """
-    if not isinstance(predictions, Tensor):
+    if not isinstance(predictions, (Tensor, ClassIds)):
         predictions = read_array(predictions, name, "predictions")
     shape = tuple(predictions.shape)
     if len(shape) == labels.ndim == 2 and labels.shape[1] == 1 != shape[1]:
         labels = labels[:, 0]  # labels that the data set keeps as columns of one
-    if len(shape) == labels.ndim + 1:
+    if isinstance(predictions, ClassIds):
+        ids, num_classes = numpify(predictions.ids), predictions.num_classes
+        _note_unknown(int(predictions.unknown), name)
+    elif len(shape) == labels.ndim + 1:
         ids, num_classes = argmax(predictions, class_axis, name), shape[class_axis]
     else:
         ids, num_classes = np.atleast_1d(read_array(predictions, name, "predictions")), 0
@@ -227,11 +266,15 @@ def argmax(logits: Any, axis: int, name: str) -> np.ndarray:
     else:
         ids, top = logits.argmax(axis), np.maximum.reduce(logits, axis)
         unknown = np.count_nonzero(top != top)
-    if unknown:
-        note_once(
-            f"{name}: {unknown} predictions of a batch are NaN; the class with the NaN is taken", key=f"{name}.nan"
-        )
+    _note_unknown(int(unknown), name)
     return ids
+
+
+def _note_unknown(count: int, name: str) -> None:
+    if count:
+        note_once(
+            f"{name}: {count} predictions of a batch are NaN; the class with the NaN is taken", key=f"{name}.nan"
+        )
 
 
 def _to_whole_numbers(ids: np.ndarray, labels: np.ndarray, name: str) -> np.ndarray:

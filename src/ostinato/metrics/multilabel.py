@@ -31,6 +31,8 @@ class Multilabel(Metric):
         threshold: logits above it are a yes. For probabilities pass 0.5.
     """
 
+    reads_all = True
+
     def __init__(self, *, threshold: float = 0.0, **options: Unpack[Options]) -> None:
         super().__init__(**options)
         self.threshold = threshold
@@ -163,6 +165,7 @@ class MultilabelRocAuc(Metric):
     {'multilabel_roc_auc': 1.0}
     """
 
+    reads_all = True
     default_name = "multilabel_roc_auc"
     keeps_rows = True
 

@@ -10,7 +10,16 @@ from typing import Any
 
 from ..core.errors import MetricError
 from .base import Metric
-from .classification import F1, Accuracy, BalancedAccuracy, MatthewsCorrelation, Precision, Recall, RocAuc
+from .classification import (
+    F1,
+    Accuracy,
+    BalancedAccuracy,
+    MatthewsCorrelation,
+    Precision,
+    Recall,
+    RocAuc,
+    TopKAccuracy,
+)
 from .combination import Combined
 from .entities import Seqeval
 from .error_rates import CharacterErrorRate, WordErrorRate
@@ -33,7 +42,7 @@ from .text_overlap import Bleu, Chrf, ExactMatch
 Kind = tuple[type[Metric], dict[str, Any]]
 
 _KINDS: list[type[Metric]] = [
-    Accuracy, BalancedAccuracy, F1, Precision, Recall, MatthewsCorrelation, RocAuc,
+    Accuracy, TopKAccuracy, BalancedAccuracy, F1, Precision, Recall, MatthewsCorrelation, RocAuc,
     MultilabelAccuracy, MultilabelF1, MultilabelPrecision, MultilabelRecall, MultilabelRocAuc, HammingLoss,
     MeanSquaredError, RootMeanSquaredError, MeanAbsoluteError, R2, Pearson, Spearman,
     Perplexity, TokenAccuracy, Seqeval, Squad, SquadV2, AnswerSpan,
@@ -177,6 +186,9 @@ def _find_kind(normalized: str, name: str) -> Kind:
     at = re.fullmatch(r"recall_at_(\d+)", canonical)
     if at:
         return Retrieval, {"mrr": False, "at": (int(at[1]),)}
+    top = re.fullmatch(r"top_?(\d+)(_accuracy)?", canonical)
+    if top:
+        return TopKAccuracy, {"k": int(top[1]), "name": f"top_{top[1]}_accuracy"}
     close = get_close_matches(normalized, [*known, *_ALIASES], n=3, cutoff=0.65)
     near = list(dict.fromkeys(_ALIASES.get(one, one) for one in close))
     why = f"the nearest names are {', '.join(map(repr, near))}" if near else "no name is similar"

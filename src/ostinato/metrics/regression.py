@@ -20,6 +20,7 @@ from .inputs import read_values
 class MeanError(Metric):
     """Errors that are a mean over rows. Keeps two numbers per output."""
 
+    reads_all = True
     higher_is_better = False
 
     def _compute_errors(self, difference: np.ndarray) -> np.ndarray:
@@ -83,6 +84,8 @@ class Moments(Metric):
 
     Batches are joined around their own means (Chan's update), so that a large mean does not drown a small variance.
     """
+
+    reads_all = True
 
     def _measure(self, predictions: Any, references: Any) -> Measured:
         guess, truth, mask = read_values(predictions, references, self.name, self.ignore_index)
@@ -168,6 +171,7 @@ class Spearman(Metric):
     {'spearman': 1.0}
     """
 
+    reads_all = True
     default_name = "spearman"
     keeps_rows = True
 

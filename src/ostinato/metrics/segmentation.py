@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,6 +16,11 @@ from ..core.tree import numpify
 from .base import IGNORE_INDEX, Arrays, Measured, Metric
 from .inputs import argmax, find_counted, get_first_output, read_array, read_class_labels
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .base import Options
+
 
 class MeanIoU(Metric):
     """The mean over classes of intersection by union of predicted and true pixels, and two accuracies.
@@ -24,12 +30,29 @@ class MeanIoU(Metric):
     once. Pixels labelled -100 or `ignore_index` are left out (pass 255 where that means "no label"). Classes that are
     neither there nor predicted do not count. Keeps three counts per class; for an interval, per class and image.
 
+    Args:
+        class_names: the name of every class, a list or `model.config.id2label`: also give `iou_{name}` and
+            `accuracy_{name}` of each class that occurs.
+
     >>> MeanIoU()((np.array([[[0, 1], [1, 1]]]), np.array([[[0, 0], [1, 1]]])))
     {'mean_iou': 0.5833333333333333, 'mean_accuracy': 0.75, 'overall_accuracy': 0.75}
     """
 
     default_name = "mean_iou"
     grows = True
+
+    def __init__(
+        self, *, class_names: Sequence[str] | Mapping[Any, str] | None = None, **options: Unpack[Options]
+    ) -> None:
+        super().__init__(**options)
+        if isinstance(class_names, Mapping):
+            class_names = [name for _, name in sorted((int(number), name) for number, name in class_names.items())]
+        self.class_names = class_names
+
+    @property
+    def names_more(self) -> bool:
+        """Whether results have further names, those of the classes that occur."""
+        return self.class_names is not None
 
     def _list_names(self) -> tuple[str, ...]:
         return (self.name, "mean_accuracy", "overall_accuracy")
@@ -85,11 +108,17 @@ class MeanIoU(Metric):
     def _score(self, totals: Arrays) -> dict[str, float]:
         both, predicted, present = totals["counts"].T
         union = predicted + present - both
-        return {
+        scores = {
             self.name: float((both[union > 0] / union[union > 0]).mean()),
             "mean_accuracy": float((both[present > 0] / present[present > 0]).mean()),
             "overall_accuracy": float(both.sum() / present.sum()),
         }
+        for number, name in enumerate((self.class_names or ())[: len(union)]):
+            if union[number] > 0:
+                scores[f"iou_{name}"] = float(both[number] / union[number])
+            if present[number] > 0:
+                scores[f"accuracy_{name}"] = float(both[number] / present[number])
+        return scores
 
 
 def _count_pixels(row: int, guess: np.ndarray, truth: np.ndarray) -> np.ndarray:

@@ -29,6 +29,7 @@ class Series:
     curve: Curve
     color: int  # index into the palette, from 1
     dots: bool = False  # mark every point, as for evaluations
+    joined: bool = True  # by a line; else the points alone
     smooth: bool = False
     fill: bool = False
 
@@ -197,7 +198,8 @@ def _render_line(series: Series, curve: Curve, axis: _Axis, last: int) -> str:
             )
     path = _build_path(curve.steps, curve.values, axis, last)
     kind = "raw" if smooth else "thin" if series.dots else "ln"
-    parts.append(f'<path class="{kind}" style="stroke:{color}" d="{path}"/>')
+    if series.joined:
+        parts.append(f'<path class="{kind}" style="stroke:{color}" d="{path}"/>')
     if smooth:
         smoothed = _build_path(curve.steps, _smooth(curve.values, logarithmic=axis.logarithmic), axis, last)
         parts.append(f'<path class="ln" style="stroke:{color}" d="{smoothed}"/>')

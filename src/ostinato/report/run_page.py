@@ -1,4 +1,4 @@
-"""The page of one run: `report.html`, made from its journal alone."""
+"""The page of one run: `report.html`, made from its journal and the pictures beside it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from .html import (
     write_page,
 )
 from .journal_reader import RunMessage, RunRecord, SavedModel, as_mapping, parse_step, read_run
+from .pictures import render_galleries
 from .text import (
     escape,
     format_count,
@@ -56,7 +57,7 @@ def write_report(place: str | Path, out: str | Path | None = None, run_id: str |
     """
     run = read_run(place, run_id)
     path = Path(out) if out is not None else choose_page_path(place)
-    write_page(render_run(run), path)
+    write_page(render_run(run, render_galleries(choose_page_path(place).parent)), path)
     return path
 
 
@@ -66,13 +67,14 @@ def choose_page_path(place: str | Path) -> Path:
     return place / REPORT_NAME if place.is_dir() else place.with_name(REPORT_NAME)
 
 
-def render_run(run: RunRecord) -> str:
-    """Return the whole page."""
+def render_run(run: RunRecord, pictures: str = "") -> str:
+    """Return the whole page; `pictures` is the HTML of the grids beside the journal."""
     body = "\n".join(
         [
             _render_header(run),
             _render_key_numbers(run),
             _render_curves(run),
+            pictures,
             _render_panels(run),
             _render_settings(run),
             _render_footer(run),

@@ -26,6 +26,15 @@ RECIPES = {
     "summarization": "summarization:Summarization",
     "translation": "translation:Translation",
     "sentence-embedding": "sentence_embedding:SentenceEmbedding",
+    "image-classification": "image_classification:ImageClassification",
+    "image-pretraining-mae": "image_pretraining_mae:MaskedAutoencoder",
+    "image-pretraining-mim": "image_pretraining_mim:MaskedImageModeling",
+    "semantic-segmentation": "semantic_segmentation:SemanticSegmentation",
+    "contrastive-image-text": "contrastive_image_text:ContrastiveImageText",
+    "audio-classification": "audio_classification:AudioClassification",
+    "speech-recognition-ctc": "speech_recognition_ctc:SpeechRecognitionCTC",
+    "speech-recognition-seq2seq": "speech_recognition_seq2seq:SpeechRecognitionSeq2Seq",
+    "speech-pretraining": "speech_pretraining:SpeechPretraining",
 }
 # The names of transformers' example scripts, without "run_" in front.
 ALIASES = {
@@ -40,6 +49,12 @@ ALIASES = {
     "qa-beam-search": "question-answering-beam",
     "seq2seq-qa": "question-answering-seq2seq",
     "language-modeling": "clm",
+    "clip": "contrastive-image-text",
+    "mae": "image-pretraining-mae",
+    "mim": "image-pretraining-mim",
+    "speech-recognition-ctc-adapter": "speech-recognition-ctc",
+    "ctc": "speech-recognition-ctc",
+    "wav2vec2-pretraining": "speech-pretraining",
 }
 
 # Options that some of these names imply beyond the task.

@@ -13,15 +13,16 @@ import torch
 
 from ostinato import ConfigError, HfArgumentParser, Trainer, TrainingArguments, set_seed
 from ostinato.logging import get_logger
+from ostinato.report import write_report
 
-from . import command_output, models, results
+from . import command_output, results
 from .catalog import find_implied_options, find_recipe
 from .configs import Options, read_options
-from .feature_cache import encode_split
 from .recipe import Recipe, Sample
 from .rows import TEST, TRAIN, VALIDATION, Split, import_datasets
 from .task_arguments import CommandArguments, DataArguments, ModelArguments
-from .tokenizers import choose_style, train_tokenizer
+
+ACTIONS = {TRAIN: "do_train", VALIDATION: "do_eval", TEST: "do_predict"}  # the flag of what is done with rows
 
 
 @dataclass
@@ -56,6 +57,7 @@ def run_command(request: TaskRequest) -> CommandResult:
         result.metrics |= _evaluate(prepared)
     if request.training.do_predict:
         result.metrics |= _predict(prepared)
+    _refresh_report(prepared)
     if request.training.do_train:
         results.publish(prepared.trainer, results.collect_card_arguments(prepared.recipe, request.model, request.data))
     if request.sample is not None:
@@ -89,6 +91,7 @@ def parse_command(recipe: str | type[Recipe], words: Sequence[str]) -> TaskReque
     options = replace(options, defaults={**find_implied_options(recipe), **options.defaults})
     request = _parse_options(kind, options)
     if not request.command.sample:
+        request = request if _names_action(request.training, options) else _choose_actions(request, options)
         _check_actions(request)
         return request
     output_dir = Path(str(request.training.output_dir))
@@ -105,7 +108,7 @@ def parse_command(recipe: str | type[Recipe], words: Sequence[str]) -> TaskReque
 
 def _build_parser(kind: type[Recipe], **options: Any) -> HfArgumentParser:
     return HfArgumentParser(
-        [CommandArguments, kind.arguments_class, ModelArguments, kind.training_class],
+        [CommandArguments, kind.arguments_class, kind.model_arguments_class, kind.training_class],
         prog=f"ostinato train {kind.name}",
         description=f"{kind.summary} Choose the actions (--do_train, --do_eval, --do_predict), the rows "
         "(--train_file, --dataset_name, ...) and the model (--model_name_or_path, or --model_type); "
@@ -122,13 +125,34 @@ def _parse_options(kind: type[Recipe], options: Options) -> TaskRequest:
     return TaskRequest(kind, command, data, model, training)
 
 
+def _names_action(training: TrainingArguments, options: Options) -> bool:
+    """Return whether the user has said what to do. An `eval_strategy` sets `do_eval` too, but says when, not what."""
+    named = [word.replace("-", "_").partition("=")[0] for word in options.words if word.startswith("--")]
+    is_named = any(name.startswith(("__do_t", "__do_e", "__do_p", "__no_do_")) for name in named)
+    return is_named or training.do_train or training.do_predict
+
+
+def _choose_actions(request: TaskRequest, options: Options) -> TaskRequest:
+    """Return the request with every action that it names rows for, if there are any to train on."""
+    training = request.training
+    with training.main_process_first(desc="finding the rows"):
+        purposes = request.kind(request.data, training).list_purposes()
+    if TRAIN not in purposes:
+        return request
+    chosen = [f"--{flag}" for name, flag in ACTIONS.items() if name in purposes]
+    without = "" if VALIDATION in purposes else " (there are no rows to evaluate on)"
+    _log(f"no action is named: {' '.join(chosen)}, as there are rows for it{without}")
+    return _parse_options(request.kind, replace(options, words=[*options.words, *chosen]))
+
+
 def _check_actions(request: TaskRequest) -> None:
     training = request.training
-    if not (training.do_train or training.do_eval or training.do_predict):
+    if not any(getattr(training, flag) for flag in ACTIONS.values()):
         raise ConfigError(
-            what="no action is given",
-            why="none of --do_train, --do_eval and --do_predict was given",
-            fix=f"add --do_train --do_eval, or try the recipe: ostinato train {request.kind.name} --sample",
+            what="there is nothing to do",
+            why="none of --do_train, --do_eval and --do_predict was given, nor rows to train on",
+            fix="add --train_file FILE to train and evaluate, or name an action; "
+            f"or try the recipe: ostinato train {request.kind.name} --sample",
         )
 
 
@@ -156,15 +180,15 @@ def _prepare_run(request: TaskRequest) -> PreparedRun:
     _log(f"{recipe.name}: " + "; ".join(f"{name} {split}" for name, split in splits.items()))
     recipe.inspect_splits(splits)
     set_seed(training.seed)
-    model = _build_model(recipe, request.model, splits)
+    model = recipe.build_model(request.model, splits)
     with training.main_process_first(desc="encoding the rows"):
-        features = {name: encode_split(recipe, split) for name, split in splits.items()}
+        features = {name: recipe.build_features(split) for name, split in splits.items()}
     trainer = recipe.trainer_class(
         model=model,
         args=training,
         train_dataset=features.get(TRAIN) if training.do_train else None,
         eval_dataset=features.get(VALIDATION) if training.do_eval else None,
-        processing_class=recipe.tokenizer,
+        processing_class=recipe.processing_class,
         data_collator=recipe.build_collator(model),
         **recipe.get_trainer_arguments(splits, features),
     )
@@ -172,38 +196,7 @@ def _prepare_run(request: TaskRequest) -> PreparedRun:
 
 
 def _list_purposes(training: TrainingArguments) -> list[str]:
-    purposes = {TRAIN: training.do_train, VALIDATION: training.do_eval, TEST: training.do_predict}
-    return [name for name, is_wanted in purposes.items() if is_wanted]
-
-
-def _build_model(recipe: Recipe, arguments: ModelArguments, splits: Mapping[str, Split]) -> Any:
-    config = recipe.config = models.load_config(arguments)
-    if arguments.train_tokenizer:
-        recipe.tokenizer = _train_tokenizer(recipe, arguments, config, splits)
-    else:
-        recipe.tokenizer = models.load_tokenizer(arguments, **recipe.get_tokenizer_arguments())
-    if arguments.model_name_or_path is None:
-        models.fit_config_to_tokenizer(config, recipe.tokenizer)
-    models.set_pad_token(recipe.tokenizer, config, arguments, is_needed=recipe.needs_padding)
-    recipe.prepare_config(config)
-    model = recipe.load_model(arguments)
-    models.resize_embeddings(model, recipe.tokenizer)
-    recipe.prepare_model(model)
-    return model
-
-
-def _train_tokenizer(recipe: Recipe, arguments: ModelArguments, config: Any, splits: Mapping[str, Split]) -> Any:
-    if TRAIN not in splits:
-        raise ConfigError(
-            what="--train_tokenizer without --do_train",
-            why="the tokenizer is trained on the training rows",
-            fix="use the tokenizer of the trained model: --tokenizer_name DIR",
-        )
-    rows = splits[TRAIN].rows
-    texts = (text for batch in rows.iter(1000) for text in recipe.iterate_texts(batch))
-    tokenizer = train_tokenizer(texts, arguments.vocab_size, choose_style(config, recipe.model_class))
-    _log(f"tokenizer: trained on {splits[TRAIN].source}, {len(tokenizer):,} pieces")
-    return tokenizer
+    return [name for name, flag in ACTIONS.items() if getattr(training, flag)]
 
 
 # ---- actions --------------------------------------------------------------------------------------------------------
@@ -215,6 +208,8 @@ def _train(prepared: PreparedRun) -> dict[str, float]:
     modes = {"true": True, "false": None, "none": None}  # "true": from the last checkpoint there is
     outcome = trainer.train(resume_from_checkpoint=modes.get(str(resume).lower(), resume))
     trainer.save_model()  # the tokenizer too
+    if trainer.is_world_process_zero():
+        prepared.recipe.write_model_files(trainer.model, _create_output_dir(prepared))
     metrics = {**outcome.metrics, "train_samples": len(prepared.features[TRAIN])}
     trainer.log_metrics("train", metrics)
     trainer.save_metrics("train", metrics)
@@ -253,8 +248,18 @@ def _predict(prepared: PreparedRun) -> dict[str, float]:
                 recipe, output, prepared.splits[name].rows, _create_output_dir(prepared), suffix
             )
             _log(f"predictions: {path}")
+            for line in recipe.preview_predictions():
+                _log(f"  {line}")
     trainer.save_metrics("predict", whole)
     return whole
+
+
+def _refresh_report(prepared: PreparedRun) -> None:
+    """Write the page of the run again if there are pictures for it, which came after the training."""
+    output_dir = Path(str(prepared.request.training.output_dir))
+    has_pages = (output_dir / "report.html").is_file() and (output_dir / "gallery").is_dir()
+    if has_pages and prepared.trainer.is_world_process_zero():
+        write_report(output_dir)
 
 
 def _create_output_dir(prepared: PreparedRun) -> Path:

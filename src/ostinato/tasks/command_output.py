@@ -20,11 +20,11 @@ def describe_plan(recipe: Recipe, splits: Mapping[str, Split], features: Mapping
     for name, split in splits.items():
         made = features[name]
         lines.append(f"  {name:<{width}}  {split}: {', '.join(split.columns)}")
-        lines.append(f"  {'':<{width}}  encoded: {len(made):,} rows of {', '.join(made.column_names)}")
+        lines.append(f"  {'':<{width}}  {recipe.describe_features(made)}")
     lines += [
         "",
         "  the first row as the model reads it",
-        f"    {_describe_first_row(recipe, next(iter(features.values())))}",
+        f"    {_shorten(recipe.describe_first_row(next(iter(features.values()))))}",
         "",
     ]
     if TRAIN in splits:
@@ -32,13 +32,7 @@ def describe_plan(recipe: Recipe, splits: Mapping[str, Split], features: Mapping
     return "\n".join([*lines, "No training."])
 
 
-def _describe_first_row(recipe: Recipe, features: Any) -> str:
-    ids = features[0].get("input_ids") if len(features) else None
-    if ids is None or recipe.tokenizer is None:
-        return "it has no input_ids"
-    several = ids if ids and isinstance(ids[0], list) else [ids]
-    padding = recipe.tokenizer.pad_token_id
-    text = " | ".join(recipe.tokenizer.decode([one for one in each if one != padding]) for each in several)
+def _shorten(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[: _MAX_SHOWN_CHARACTERS - 1]}…"
 
 

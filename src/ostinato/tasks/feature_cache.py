@@ -10,12 +10,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ostinato
 
-from .recipe import Recipe
 from .rows import Split, import_datasets
+
+if TYPE_CHECKING:
+    from .recipe import Recipe
 
 # Attributes of a recipe that encoding does not depend on, or that enter the key in another form.
 _IGNORED_ATTRIBUTES = {"arguments", "tokenizer", "training"}

@@ -19,7 +19,7 @@ from ostinato.logging import get_logger
 from .command import run
 from .languages import find_token_id, is_multilingual
 from .models import import_transformers, load_config, load_model, load_tokenizer
-from .task_arguments import ModelArguments
+from .task_arguments import TokenizerArguments
 
 DEFAULT_NEW_TOKENS = {False: 20, True: 128}  # the defaults of a language model, and of an encoder-decoder
 SAMPLE_TASK, SAMPLE_DIR, SAMPLE_PROMPT = "clm", "runs/clm", "Anna in Riga"
@@ -77,7 +77,7 @@ class TextGenerator:
         cls, source: str, tokenizer: str | None = None, *, use_cpu: bool = False, fp16: bool = False
     ) -> TextGenerator:
         """Load the model of a directory, such as a recipe's output_dir, or of a name on the hub."""
-        arguments = ModelArguments(model_name_or_path=source, tokenizer_name=tokenizer)
+        arguments = TokenizerArguments(model_name_or_path=source, tokenizer_name=tokenizer)
         _check_directory(source)
         config = load_config(arguments)
         _check_kind(config, source)

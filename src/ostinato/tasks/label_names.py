@@ -80,6 +80,10 @@ class Labels:
         """Return whether a label is known, so that its row can be learned from."""
         return value in self._numbers if not isinstance(value, list) else all(map(self.is_known, value))
 
+    def get_number(self, value: Any) -> int:
+        """Return the number of a label."""
+        return self._numbers[value]
+
     def encode(self, values: Iterable[Any]) -> list[Any]:
         """Return the numbers of labels; for rows with several, a 1.0 or 0.0 for each label."""
         if not self.is_multilabel:

@@ -18,15 +18,15 @@ from ostinato.logging import get_logger
 from ostinato.metrics import metric
 
 from .recipe import Columns, Recipe
-from .rows import Split, read_splits
-from .task_arguments import DataArguments, flag
+from .rows import RowReader, Split, read_splits
+from .task_arguments import EncodingArguments, flag
 from .text_blocks import RowCutter, RowJoiner, build_no_text_error, choose_block_length, split_into_blocks
 
 IGNORE_INDEX = -100
 
 
 @dataclass
-class LanguageArguments(DataArguments):
+class LanguageArguments(EncodingArguments):
     """Texts, and how many blocks of them."""
 
     text_column_name: str | None = flag(None, "The column with the text, if not 'text' or the first column of texts.")
@@ -55,7 +55,7 @@ class LanguageModel(Recipe):
 
     def read(self, wanted: Sequence[str]) -> dict[str, Split]:
         whole = replace(self.arguments, max_train_samples=None, max_eval_samples=None, max_predict_samples=None)
-        return read_splits(whole, wanted, **self.get_reader_arguments())
+        return read_splits(whole, wanted, RowReader(**self.get_reader_arguments()))
 
     def get_reader_arguments(self) -> dict[str, Any]:
         """Return options of the reader of text files."""

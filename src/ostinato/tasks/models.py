@@ -8,7 +8,7 @@ from typing import Any
 from ostinato import ConfigError
 from ostinato.logging import get_logger
 
-from .task_arguments import ModelArguments
+from .task_arguments import ModelArguments, TokenizerArguments
 
 _SPECIAL_TOKENS = {  # the special tokens that a tokenizer's file may name, by their purpose
     "pad_token": ("[PAD]", "<pad>"),
@@ -33,7 +33,8 @@ def import_transformers() -> Any:
     return transformers
 
 
-def _build_hub_arguments(arguments: ModelArguments) -> dict[str, Any]:
+def build_hub_arguments(arguments: ModelArguments) -> dict[str, Any]:
+    """Return the arguments of `from_pretrained` that say where from."""
     return {
         "cache_dir": arguments.cache_dir,
         "revision": arguments.model_revision,
@@ -50,7 +51,7 @@ def load_config(arguments: ModelArguments) -> Any:
     transformers = import_transformers()
     named = arguments.config_name or arguments.model_name_or_path
     if named is not None:
-        config = _load_pretrained(transformers.AutoConfig, named, "config", **_build_hub_arguments(arguments))
+        config = load_pretrained(transformers.AutoConfig, named, "config", **build_hub_arguments(arguments))
     elif arguments.model_type is not None:
         try:
             config = transformers.AutoConfig.for_model(arguments.model_type)
@@ -89,7 +90,8 @@ def _apply_overrides(config: Any, overrides: str) -> None:
         raise ConfigError(f"--config_overrides {overrides}", str(error), "write name=value,name=value") from error
 
 
-def _load_pretrained(kind: Any, named: str, what: str, **options: Any) -> Any:
+def load_pretrained(kind: Any, named: str, what: str, **options: Any) -> Any:
+    """Return what a class of transformers loads from a directory or a name; `what` it is stands in errors."""
     try:
         return kind.from_pretrained(named, **options)
     except (OSError, ValueError) as error:
@@ -121,7 +123,7 @@ def find_file(arguments: ModelArguments, name: str) -> Path | None:
 # ---- tokenizer ------------------------------------------------------------------------------------------------------
 
 
-def load_tokenizer(arguments: ModelArguments, **options: Any) -> Any:
+def load_tokenizer(arguments: TokenizerArguments, **options: Any) -> Any:
     """Return the named tokenizer, or the one that comes with the model."""
     transformers = import_transformers()
     named = arguments.tokenizer_name or arguments.model_name_or_path
@@ -133,12 +135,12 @@ def load_tokenizer(arguments: ModelArguments, **options: Any) -> Any:
         )
     if named.endswith(".json"):
         return _load_tokenizer_file(transformers, named)
-    return _load_pretrained(
+    return load_pretrained(
         transformers.AutoTokenizer,
         named,
         "tokenizer",
         use_fast=arguments.use_fast_tokenizer,
-        **_build_hub_arguments(arguments),
+        **build_hub_arguments(arguments),
         **options,
     )
 
@@ -159,7 +161,7 @@ def _load_tokenizer_file(transformers: Any, path: str) -> Any:
     return tokenizer
 
 
-def set_pad_token(tokenizer: Any, config: Any, arguments: ModelArguments, *, is_needed: bool) -> None:
+def set_pad_token(tokenizer: Any, config: Any, arguments: TokenizerArguments, *, is_needed: bool) -> None:
     """Set the requested pad token; raise for a tokenizer without one if rows are padded."""
     if arguments.pad_token is not None:
         if arguments.pad_token not in tokenizer.get_vocab():
@@ -208,7 +210,7 @@ def load_model(model_class: str, arguments: ModelArguments, config: Any) -> Any:
             arguments.model_name_or_path,
             config=config,
             ignore_mismatched_sizes=arguments.ignore_mismatched_sizes,
-            **_build_hub_arguments(arguments),
+            **build_hub_arguments(arguments),
             **options,
         )
     except (OSError, ValueError, RuntimeError) as error:

@@ -56,9 +56,11 @@ class QuestionAnsweringTrainer(Trainer):
     """A `Trainer` that evaluates the answers that `post_process_function` makes of predictions.
 
     Args:
+        *args: the arguments of `Trainer`.
         eval_examples: the rows that the features of `eval_dataset` were made of; by name, if there are several sets.
         post_process_function: a function from `(examples, features, predictions)`, in `predict` followed by
             `"predict"`, to an `EvalPrediction` of answers and references, which is passed to `compute_metrics`.
+        **kwargs: the keyword arguments of `Trainer`.
 
     >>> trainer = QuestionAnsweringTrainer(
     ...     model,
@@ -148,6 +150,16 @@ class QuestionAnsweringSeq2SeqTrainer(Seq2SeqTrainer):
 
     `post_process_function` gets the whole output, as `(examples, features, output)`; the generated ids are its
     `predictions`.
+
+    Args:
+        *args: the arguments of `Seq2SeqTrainer`.
+        eval_examples: the rows that the features of `eval_dataset` were made of; by name, if there are several sets.
+        post_process_function: the function that makes answers of the output.
+        **kwargs: the keyword arguments of `Seq2SeqTrainer`.
+
+    >>> trainer = QuestionAnsweringSeq2SeqTrainer(
+    ...     model, args, eval_dataset=features, eval_examples=rows, post_process_function=answers_of
+    ... )  # doctest: +SKIP
     """
 
     _request: AnswerRequest | None = None

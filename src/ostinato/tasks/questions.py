@@ -10,13 +10,13 @@ from ostinato import DataError
 from ostinato.logging import get_logger
 
 from .rows import TEST, TRAIN, VALIDATION, Split, read_splits
-from .task_arguments import DataArguments, flag
+from .task_arguments import DataArguments, EncodingArguments, flag
 
 _ANSWER_FORMAT = 'write {"text": ["..."], "answer_start": [12]}, with empty lists for a question without an answer'
 
 
 @dataclass
-class QuestionArguments(DataArguments):
+class QuestionArguments(EncodingArguments):
     """The tokenization of texts, and the answers that are expected."""
 
     max_seq_length: int = flag(384, "The maximum length of question and context in tokens.")

@@ -8,10 +8,12 @@ from typing import Any, ClassVar
 
 from ostinato import Trainer, TrainingArguments
 
+from .feature_cache import encode_split
 from .models import load_model
-from .rows import Split, read_splits
+from .rows import Split, find_purposes, read_splits
 from .samples import Sample, write_task_sample
-from .task_arguments import DataArguments, ModelArguments
+from .task_arguments import DataArguments, EncodingArguments, ModelArguments, TokenizerArguments
+from .text_models import build_text_model
 
 Columns = Mapping[str, list[Any]]
 
@@ -35,7 +37,8 @@ class Recipe:
     name: ClassVar[str]
     summary: ClassVar[str] = ""
     model_class: ClassVar[str]  # of transformers: "AutoModelForSequenceClassification"
-    arguments_class: ClassVar[type[DataArguments]] = DataArguments
+    arguments_class: ClassVar[type[DataArguments]] = EncodingArguments
+    model_arguments_class: ClassVar[type[ModelArguments]] = TokenizerArguments
     training_class: ClassVar[type[TrainingArguments]] = TrainingArguments
     trainer_class: ClassVar[type[Trainer]] = Trainer
     defaults: ClassVar[Mapping[str, Any]] = {}  # of arguments for which the task has a better default
@@ -49,6 +52,10 @@ class Recipe:
 
     # ---- rows ------------------------------------------------------------------------------------------------
 
+    def list_purposes(self) -> list[str]:
+        """Return the purposes for which the arguments name rows: "train", "validation", "test"."""
+        return find_purposes(self.arguments)
+
     def read(self, wanted: Sequence[str]) -> dict[str, Split]:
         """Return the rows of every purpose in `wanted`."""
         return read_splits(self.arguments, wanted)
@@ -61,6 +68,15 @@ class Recipe:
         return (value for column in rows.values() for value in column if isinstance(value, str))
 
     # ---- model -----------------------------------------------------------------------------------------------
+
+    def build_model(self, arguments: Any, splits: Mapping[str, Split]) -> Any:
+        """Return the model; `config` and `tokenizer` are set on the way. Calls the other methods of this section."""
+        return build_text_model(self, arguments, splits)
+
+    @property
+    def processing_class(self) -> Any:
+        """What makes the model's input of rows, and is saved with the model: the tokenizer."""
+        return self.tokenizer
 
     def get_tokenizer_arguments(self) -> dict[str, Any]:
         """Return further arguments of the tokenizer's `from_pretrained`."""
@@ -77,6 +93,23 @@ class Recipe:
         """Adjust model and tokenizer to each other before rows are encoded."""
 
     # ---- features --------------------------------------------------------------------------------------------
+
+    def build_features(self, split: Split) -> Any:
+        """Return the rows of a split as the trainer gets them: encoded by `encode`, and cached."""
+        return encode_split(self, split)
+
+    def describe_features(self, features: Any) -> str:
+        """Return a line about features, for `--plan`."""
+        return f"encoded: {len(features):,} rows of {', '.join(features.column_names)}"
+
+    def describe_first_row(self, features: Any) -> str:
+        """Return the first row as the model reads it, for `--plan`."""
+        ids = features[0].get("input_ids") if len(features) else None
+        if ids is None or self.tokenizer is None:
+            return "it has no input_ids"
+        several = ids if ids and isinstance(ids[0], list) else [ids]
+        padding = self.tokenizer.pad_token_id
+        return " | ".join(self.tokenizer.decode([one for one in each if one != padding]) for each in several)
 
     def encode(self, rows: Columns, split: str) -> Mapping[str, Any]:
         """Return features, column by column, for rows, column by column. There may be more features than rows.
@@ -106,6 +139,9 @@ class Recipe:
 
     # ---- results ---------------------------------------------------------------------------------------------
 
+    def write_model_files(self, model: Any, directory: Path) -> None:
+        """Write further files beside the trained model; called on the main process."""
+
     def add_metrics(self, metrics: dict[str, float], prefix: str) -> None:
         """Add what follows from the metrics of an evaluation, such as perplexity from the loss."""
 
@@ -115,6 +151,10 @@ class Recipe:
 
     def format_predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
         """Yield a readable dict of predictions for each row of the test set; `output` is that of `predict`."""
+        return iter(())
+
+    def preview_predictions(self) -> Iterator[str]:
+        """Yield a few lines about what was predicted last, to be shown at the end."""
         return iter(())
 
     def write_evaluation_files(self, rows: Any, directory: Path) -> None:

@@ -23,6 +23,11 @@ _MAX_SHOWN = 5  # values of a row in a message
 _SAVED_DATASET, _SAVED_SPLITS = "state.json", "dataset_dict.json"  # files that save_to_disk writes beside the rows
 
 
+def is_saved_dataset(directory: Path) -> bool:
+    """Return whether a directory was written by `save_to_disk`."""
+    return any((directory / name).is_file() for name in (_SAVED_DATASET, _SAVED_SPLITS))
+
+
 @dataclass(frozen=True)
 class Split:
     """The rows of one purpose, and where they are from."""
@@ -30,6 +35,8 @@ class Split:
     name: str  # train, validation or test; a dataset may have further ones, such as validation_mismatched
     rows: Any  # a datasets.Dataset
     source: str  # the name in messages: the file, or the dataset and its split
+    directory: Path = Path()  # where relative paths in the rows start
+    numbers: Sequence[int] | None = None  # the rows of the source that these are, if not the first ones
 
     @property
     def columns(self) -> list[str]:
@@ -64,7 +71,12 @@ class Split:
         """Return the error about one value; rows are counted from 1, as the lines of a file are."""
         value = self.rows[row].get(column)
         shown = repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:77]}..."
-        return DataError(f"{self.source}, row {row + 1}, column {column!r}: {what}", f"the value is {shown}", fix)
+        return DataError(f"{self.locate(row, column)}: {what}", f"the value is {shown}", fix)
+
+    def locate(self, row: int, column: str | None = None) -> str:
+        """Return where a row or a value of it is, for messages."""
+        number = row if self.numbers is None else int(self.numbers[row])
+        return f"{self.source}, row {number + 1}" + ("" if column is None else f", column {column!r}")
 
     def check_column(self, column: str, is_right: Callable[[Any], bool], what: str, fix: str) -> None:
         """Raise for the first row whose value in a column is not right."""
@@ -82,25 +94,51 @@ class Split:
 
     def take(self, count: int | None) -> Split:
         """Return the first `count` rows."""
-        return self if count is None or count >= len(self) else replace(self, rows=self.rows.select(range(count)))
+        return self if count is None or count >= len(self) else self.select(range(count))
+
+    def select(self, places: Sequence[int]) -> Split:
+        """Return some of the rows; messages keep their numbers in the source."""
+        numbers = places if self.numbers is None else [int(self.numbers[place]) for place in places]
+        return replace(self, rows=self.rows.select(places), numbers=numbers)
 
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def read_splits(arguments: DataArguments, wanted: Sequence[str], **reader_options: Any) -> dict[str, Split]:
-    """Return the rows of every purpose in `wanted`, by name, limited to the requested number.
+class RowReader:
+    """How the rows of files and datasets are read, divided and limited. `options` go to the reader of text files."""
 
-    `reader_options` go to the reader of text files (`keep_linebreaks`).
-    """
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+
+    def read_file(self, file: str, name: str) -> Split:
+        """Return the rows of a file, or of a directory that `datasets` has saved."""
+        return _read_file(file, name, **self.options)
+
+    def read_dataset(self, arguments: DataArguments, wanted: Sequence[str]) -> dict[str, Split]:
+        """Return the splits of a dataset for these purposes, as far as it has them."""
+        return _read_dataset(arguments, wanted)
+
+    def divide(self, train: Split, percent: float, *, needs_both: bool) -> dict[str, Split]:
+        """Return training rows, and validation rows held back of them."""
+        return _divide(train, percent, needs_both=needs_both)
+
+    def limit(self, split: Split, count: int) -> Split:
+        """Return `count` of the rows."""
+        return split.take(count)
+
+
+def read_splits(arguments: DataArguments, wanted: Sequence[str], reader: RowReader | None = None) -> dict[str, Split]:
+    """Return the rows of every purpose in `wanted`, by name, limited to the requested number."""
+    reader = reader or RowReader()
     _check_sources(arguments, wanted)
-    splits = _read_purposes(arguments, wanted, reader_options)
+    splits = _read_purposes(arguments, wanted, reader)
     share = arguments.validation_split_percentage
-    if share and {TRAIN, VALIDATION} & set(wanted) and not _has_validation(arguments, splits):
+    if share and {TRAIN, VALIDATION} & set(wanted) and not _has_validation(arguments, splits, reader):
         # Also if only one of them is wanted: rows kept for evaluation are not trained on, in any command.
-        train = splits.get(TRAIN) or _read_purposes(arguments, [TRAIN], reader_options).get(TRAIN)
-        parts = _divide(train, share, needs_both=VALIDATION in wanted) if train else {}
+        train = splits.get(TRAIN) or _read_purposes(arguments, [TRAIN], reader).get(TRAIN)
+        parts = reader.divide(train, share, needs_both=VALIDATION in wanted) if train else {}
         splits |= {name: part for name, part in parts.items() if name in wanted}
     for name in wanted:
         if name not in splits:
@@ -110,22 +148,34 @@ def read_splits(arguments: DataArguments, wanted: Sequence[str], **reader_option
         VALIDATION: arguments.max_eval_samples,
         TEST: arguments.max_predict_samples,
     }
-    return {name: split.take(limits[name.partition("_")[0]]) for name, split in splits.items()}
+    counts = {name: limits[name.partition("_")[0]] for name in splits}
+    return {
+        name: split if (count := counts[name]) is None or count >= len(split) else reader.limit(split, count)
+        for name, split in splits.items()
+    }
 
 
-def _read_purposes(
-    arguments: DataArguments, wanted: Sequence[str], reader_options: Mapping[str, Any]
-) -> dict[str, Split]:
+def find_purposes(arguments: DataArguments, reader: RowReader | None = None) -> list[str]:
+    """Return the purposes for which the arguments name rows; reads a dataset to find its splits."""
+    named = [name for name in (TRAIN, VALIDATION, TEST) if _get_file(arguments, name)]
     if arguments.dataset_name is not None:
-        return _read_dataset(arguments, wanted)
-    files = {name: file for name in wanted if (file := _get_file(arguments, name))}
-    return {name: _read_file(file, name, **reader_options) for name, file in files.items()}
+        splits = (reader or RowReader()).read_dataset(arguments, [TRAIN, VALIDATION, TEST])
+        named = [name.partition("_")[0] for name in splits]
+    if TRAIN in named and arguments.validation_split_percentage:
+        named.append(VALIDATION)
+    return list(dict.fromkeys(named))
 
 
-def _has_validation(arguments: DataArguments, splits: Mapping[str, Split]) -> bool:
+def _read_purposes(arguments: DataArguments, wanted: Sequence[str], reader: RowReader) -> dict[str, Split]:
+    if arguments.dataset_name is not None:
+        return reader.read_dataset(arguments, wanted)
+    return {name: reader.read_file(file, name) for name in wanted if (file := _get_file(arguments, name))}
+
+
+def _has_validation(arguments: DataArguments, splits: Mapping[str, Split], reader: RowReader) -> bool:
     if VALIDATION in splits or arguments.dataset_name is None:
         return VALIDATION in splits or arguments.validation_file is not None
-    return VALIDATION in _read_dataset(arguments, [VALIDATION])
+    return VALIDATION in reader.read_dataset(arguments, [VALIDATION])
 
 
 def _check_sources(arguments: DataArguments, wanted: Sequence[str]) -> None:
@@ -165,16 +215,25 @@ def _divide(train: Split, percent: float, *, needs_both: bool) -> dict[str, Spli
     if count == 0 and not needs_both:
         return {TRAIN: train}
     if not 0 < count < len(train):
-        raise ConfigError(
-            what=f"--validation_split_percentage {percent:g} of {len(train)} rows are {count}",
-            why="both training and evaluation need rows",
-            fix="choose another percentage, or add --validation_file FILE",
-        )
+        raise build_share_error(percent, train, count)
     rows, source = train.rows, train.source
     return {
-        TRAIN: Split(TRAIN, rows.select(range(count, len(rows))), f"{source} from row {count + 1} on"),
-        VALIDATION: Split(VALIDATION, rows.select(range(count)), f"the first {percent:g} % of {source}"),
+        TRAIN: Split(
+            TRAIN, rows.select(range(count, len(rows))), f"{source} from row {count + 1} on", train.directory
+        ),
+        VALIDATION: Split(
+            VALIDATION, rows.select(range(count)), f"the first {percent:g} % of {source}", train.directory
+        ),
     }
+
+
+def build_share_error(percent: float, train: Split, count: int) -> ConfigError:
+    """Return the error about a share of the training rows that leaves none on one side."""
+    return ConfigError(
+        what=f"--validation_split_percentage {percent:g} of {len(train)} rows are {count}",
+        why="both training and evaluation need rows",
+        fix="choose another share, or add --validation_file FILE",
+    )
 
 
 # ---- files ----------------------------------------------------------------------------------------------------------
@@ -209,7 +268,7 @@ def _read_file(file: str | None, name: str, **reader_options: Any) -> Split:
         options["delimiter"] = "\t"
     if ending == ".json" and _has_rows_under_data(path):
         options["field"] = "data"  # {"version": ..., "data": [rows]}, as in SQuAD and others
-    return Split(name, _load_file(path, READERS[ending], options), str(file))
+    return Split(name, _load_file(path, READERS[ending], options), str(file), path.parent)
 
 
 def _load_file(path: Path, reader: str, options: Mapping[str, Any]) -> Any:
@@ -283,11 +342,11 @@ def import_datasets() -> Any:
 
 def _read_dataset(arguments: DataArguments, wanted: Sequence[str]) -> dict[str, Split]:
     datasets, name = import_datasets(), str(arguments.dataset_name)
-    home = Path(name)
+    directory = Path(name)
     try:
-        if (home / _SAVED_DATASET).is_file():
+        if (directory / _SAVED_DATASET).is_file():
             whole: Any = {TRAIN: datasets.load_from_disk(name)}
-        elif (home / _SAVED_SPLITS).is_file():
+        elif (directory / _SAVED_SPLITS).is_file():
             whole = datasets.load_from_disk(name)
         else:
             whole = datasets.load_dataset(name, arguments.dataset_config_name)

@@ -23,20 +23,13 @@ class CommandArguments:
 
 @dataclass
 class ModelArguments:
-    """Model and tokenizer: by path or name, or by a config to train from scratch."""
+    """The model: by path or name, or by a config to train from scratch."""
 
     model_name_or_path: str | None = flag(None, "A directory with a model, or its name on the hub.")
     model_type: str | None = flag(None, "The type of a model to train from scratch, such as bert, gpt2, t5.")
     config_name: str | None = flag(None, "A config other than the model's, by path or name.")
     config_overrides: str | None = flag(None, "Config values to override, such as hidden_size=64,num_hidden_layers=2.")
-    tokenizer_name: str | None = flag(None, "A tokenizer other than the model's: a directory, a .json file or a name.")
-    train_tokenizer: bool = flag(
-        False, "Train a tokenizer on the training rows, of the kind that the model type uses."
-    )
-    vocab_size: int = flag(8000, "The maximum vocabulary size of --train_tokenizer.")
-    pad_token: str | None = flag(None, "The pad token, for a tokenizer without one.")
     cache_dir: str | None = flag(None, "The directory for downloaded files.")
-    use_fast_tokenizer: bool = flag(True, "Use the fast tokenizer (of the `tokenizers` library) if there is one.")
     model_revision: str = flag("main", "The version of the model: a branch, a tag or a commit.")
     token: str | None = flag(None, "The hub's access token, for models that are not public.")
     trust_remote_code: bool = flag(False, "Run code that comes with the model or dataset. Read it first.")
@@ -57,6 +50,19 @@ class ModelArguments:
 
 
 @dataclass
+class TokenizerArguments(ModelArguments):
+    """The tokenizer: the model's, another one, or one trained on the rows."""
+
+    tokenizer_name: str | None = flag(None, "A tokenizer other than the model's: a directory, a .json file or a name.")
+    train_tokenizer: bool = flag(
+        False, "Train a tokenizer on the training rows, of the kind that the model type uses."
+    )
+    vocab_size: int = flag(8000, "The maximum vocabulary size of --train_tokenizer.")
+    pad_token: str | None = flag(None, "The pad token, for a tokenizer without one.")
+    use_fast_tokenizer: bool = flag(True, "Use the fast tokenizer (of the `tokenizers` library) if there is one.")
+
+
+@dataclass
 class DataArguments:
     """Rows, and how many of them."""
 
@@ -74,12 +80,18 @@ class DataArguments:
     max_train_samples: int | None = flag(None, "Train on at most this many rows, the first ones.")
     max_eval_samples: int | None = flag(None, "Evaluate on at most this many rows, the first ones.")
     max_predict_samples: int | None = flag(None, "Predict at most this many rows, the first ones.")
+
+
+@dataclass
+class EncodingArguments(DataArguments):
+    """The encoding of rows before training."""
+
     preprocessing_num_workers: int | None = flag(None, "The number of processes that encode rows.")
     overwrite_cache: bool = flag(False, "Encode the rows again, even if they are in the cache.")
 
 
 @dataclass
-class TextArguments(DataArguments):
+class TextArguments(EncodingArguments):
     """The tokenization of texts."""
 
     max_seq_length: int = flag(128, "The maximum length in tokens; longer texts are truncated.")

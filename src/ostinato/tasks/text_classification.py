@@ -71,13 +71,22 @@ class TextClassification(Recipe):
     label_column: str
     labels: Labels | None = None  # None for regression
 
-    def read(self, wanted: Sequence[str]) -> dict[str, Split]:
+    def list_purposes(self) -> list[str]:
+        self._name_dataset()
+        return super().list_purposes()
+
+    def _name_dataset(self) -> None:
+        """Name the dataset that --task_name or --language stands for, if no file or dataset is named."""
         arguments = self.arguments
         if not any((arguments.dataset_name, arguments.train_file, arguments.validation_file, arguments.test_file)):
             if arguments.task_name is not None:
                 arguments.dataset_name, arguments.dataset_config_name = "nyu-mll/glue", arguments.task_name
             elif arguments.language is not None:
                 arguments.dataset_name, arguments.dataset_config_name = "facebook/xnli", arguments.language
+
+    def read(self, wanted: Sequence[str]) -> dict[str, Split]:
+        self._name_dataset()
+        arguments = self.arguments
         splits = super().read(wanted)
         if arguments.train_language not in (None, arguments.language) and arguments.dataset_name == "facebook/xnli":
             arguments.dataset_config_name = arguments.train_language

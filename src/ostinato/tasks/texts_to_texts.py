@@ -15,7 +15,7 @@ from ostinato.logging import get_logger
 from .languages import find_token_id, is_multilingual, set_languages
 from .recipe import Columns, Recipe
 from .rows import TEST, Split
-from .task_arguments import DataArguments, flag
+from .task_arguments import EncodingArguments, flag
 
 GENERATED_NAME = "generated_predictions.txt"
 IGNORE_INDEX = -100  # labels with this number do not count in the loss
@@ -23,7 +23,7 @@ _SOURCE_IS_CUT, _TARGET_IS_CUT = "_source_is_cut", "_target_is_cut"
 
 
 @dataclass
-class TextToTextArguments(DataArguments):
+class TextToTextArguments(EncodingArguments):
     """The lengths of texts, and the generation options."""
 
     max_source_length: int = flag(1024, "The maximum length of a source in tokens; longer ones are truncated.")

@@ -123,8 +123,8 @@ class TwoTowerTrainer(Trainer):
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         super()._save(output_dir, state_dict)
-        home, config = Path(str(output_dir or self.args.output_dir)), cast(Any, self.model.config)
-        self.pooling.save(home, size=config.hidden_size, max_length=self.max_length)
+        directory, config = Path(str(output_dir or self.args.output_dir)), cast(Any, self.model.config)
+        self.pooling.save(directory, size=config.hidden_size, max_length=self.max_length)
 
 
 class TowerCollator:

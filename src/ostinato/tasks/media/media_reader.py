@@ -1,0 +1,161 @@
+"""Rows with images or sound: from folders, from tables with a column of paths, from datasets."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ostinato import ConfigError, DataError
+from ostinato.logging import get_logger
+
+from ..rows import TRAIN, VALIDATION, RowReader, Split, build_share_error, import_datasets, is_saved_dataset
+from ..task_arguments import DataArguments
+from .folders import find_metadata, find_split_folders, read_folder
+from .media_files import MediaFile
+
+_MAX_LISTED = 20  # unreadable rows listed one by one
+
+
+@dataclass(frozen=True)
+class MediaKind:
+    """What is read: its name, the endings of its files, and the names that its column usually has."""
+
+    name: str  # also the column of rows from folders
+    endings: tuple[str, ...]
+    columns: tuple[str, ...]
+    feature: str  # the type of such a column in `datasets`
+
+
+class MediaReader(RowReader):
+    """Read folders too; hold back, and limit to, random rows: files in a folder are sorted by label."""
+
+    def __init__(self, kind: MediaKind, label_column: str | None = None) -> None:
+        super().__init__()
+        self.kind, self.label_column = kind, label_column
+
+    def read_file(self, file: str, name: str) -> Split:
+        path = Path(file)
+        if not path.is_dir() or is_saved_dataset(path):
+            split = super().read_file(file, name)
+        elif (metadata := find_metadata(path)) is not None:
+            split = super().read_file(str(metadata), name)
+        else:
+            split = read_folder(path, name, self.kind.endings, self.kind.name)
+        return self._keep_encoded(split)
+
+    def read_dataset(self, arguments: DataArguments, wanted: Sequence[str]) -> dict[str, Split]:
+        path = Path(str(arguments.dataset_name))
+        if not path.is_dir() or is_saved_dataset(path) or (path / "dataset_infos.json").is_file():
+            splits = super().read_dataset(arguments, wanted)
+            return {name: self._keep_encoded(split) for name, split in splits.items()}
+        folders = find_split_folders(path)
+        named = {name: getattr(arguments, f"{name}_split_name") for name in wanted}
+        for name, folder in named.items():
+            if folder is not None:
+                folders[name] = path / folder
+                if not folders[name].is_dir():
+                    raise ConfigError(f"{path} has no folder {folder!r}", "", f"correct --{name}_split_name")
+        return {name: self.read_file(str(folders[name]), name) for name in wanted if name in folders}
+
+    def _keep_encoded(self, split: Split) -> Split:
+        """Return rows with media as files or bytes: `datasets` would decode them by libraries of its own."""
+        datasets, rows = import_datasets(), split.rows
+        for column, feature in rows.features.items():
+            if isinstance(feature, getattr(datasets, self.kind.feature)) and getattr(feature, "decode", True):
+                rows = rows.cast_column(column, replace(feature, decode=False))
+        return split if rows is split.rows else replace(split, rows=rows)
+
+    def divide(self, train: Split, percent: float, *, needs_both: bool) -> dict[str, Split]:
+        """Hold back the same share of each label, at least one row; the choice is always the same."""
+        chosen: list[int] = []
+        numbers = random.Random(0)
+        for label, places in self._group_by_label(train).items():
+            count = round(len(places) * percent / 100)
+            if label is not None:
+                if len(places) < 2:
+                    raise self._build_single_error(train, places[0], label)
+                count = min(max(count, 1), len(places) - 1)
+            chosen += numbers.sample(places, count)
+        if not 0 < len(chosen) < len(train):
+            if not needs_both and not chosen:
+                return {TRAIN: train}
+            raise build_share_error(percent, train, len(chosen))
+        held_back = set(chosen)
+        kept = [place for place in range(len(train)) if place not in held_back]
+        get_logger().info(
+            f"{train.source}: {len(chosen):,} of {len(train):,} rows are held back for evaluation (--train_val_split)"
+        )
+        return {TRAIN: train.select(kept), VALIDATION: replace(train.select(sorted(chosen)), name=VALIDATION)}
+
+    def _group_by_label(self, split: Split) -> dict[Any, list[int]]:
+        if self.label_column not in split.columns:
+            return {None: list(range(len(split)))}
+        groups: dict[Any, list[int]] = defaultdict(list)
+        for place, label in enumerate(split.read_column(str(self.label_column))):
+            groups[str(label)].append(place)
+        return groups
+
+    def _build_single_error(self, train: Split, place: int, label: str) -> DataError:
+        value = train.rows[place]
+        file = MediaFile.from_value(next((value[one] for one in self.kind.columns if one in value), None), Path())
+        return DataError(
+            what=f"{train.locate(place, str(self.label_column))}: the label {label!r} has one {self.kind.name} only"
+            + (f", {file.name}" if file else ""),
+            why="rows of every label are held back for evaluation, and nothing would be left to train on",
+            fix="add files of this label, remove it, or name validation rows of your own (--validation_dir, "
+            "--validation_file; --train_val_split 0 for none)",
+        )
+
+    def limit(self, split: Split, count: int) -> Split:
+        if split.name not in (TRAIN, VALIDATION):
+            return split.take(count)
+        return split.select(sorted(random.Random(0).sample(range(len(split)), count)))
+
+
+def find_media_column(split: Split, kind: MediaKind, requested: str | None, option: str) -> str:
+    """Return the column that holds the files: the requested one, one of that type, or one of a usual name."""
+    if requested is not None:
+        split.require([requested], {requested: option})
+        return requested
+    of_type = [name for name, feature in split.rows.features.items() if type(feature).__name__ == kind.feature]
+    found = [*of_type, *(name for name in kind.columns if name in split.columns)]
+    if not found:
+        split.require([kind.name], {kind.name: option})
+    return found[0]
+
+
+def check_files(split: Split, column: str) -> None:
+    """Raise for the first row whose file is missing or empty; files are not opened."""
+    feature = split.rows.features[column]
+    if getattr(feature, "dtype", None) not in ("string", "large_string"):
+        return  # the bytes are in the rows
+    for row, value in enumerate(split.read_column(column)):
+        file = MediaFile.from_value(value, split.directory)
+        if file is None:
+            raise split.build_error(row, column, "no file is named", "name a file, or remove the row")
+        try:
+            file.check()
+        except DataError as error:
+            raise DataError(f"{split.locate(row, column)}: {error.what}", error.why, error.fix) from None
+
+
+def drop_unreadable_rows(split: Split, read: Callable[[Any], Any]) -> Split:
+    """Return the rows that can be read, and list the others. Reads every row once."""
+    kept, problems = [], []
+    for row, values in enumerate(split.rows):
+        try:
+            read(values)
+            kept.append(row)
+        except DataError as error:
+            problems.append(f"skipped {split.locate(row)}: {error.what} ({error.why})")
+    for line in problems[:_MAX_LISTED]:
+        get_logger().info(line)
+    if len(problems) > _MAX_LISTED:
+        get_logger().info(f"skipped {len(problems) - _MAX_LISTED:,} more rows of {split.source}")
+    if not kept:
+        raise DataError(f"{split.source}: no row can be read", problems[0], "check the paths and the files")
+    return split if not problems else split.select(kept)
