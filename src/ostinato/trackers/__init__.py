@@ -18,6 +18,7 @@ __getattr__ = load_on_use(
     {
         "base": ["TrackerCallback", "rewrite_logs"],
         "clearml": ["ClearMLCallback"],
+        "codecarbon": ["CodeCarbonCallback"],
         "comet": ["CometCallback"],
         "dvclive": ["DVCLiveCallback"],
         "files": ["CsvCallback", "JsonlCallback"],

@@ -19,18 +19,25 @@ from ..callbacks.events import CleansUp
 from ..core.notices import note_once, warn
 from ..core.state import ExportableState, TrainerControl, TrainerState
 from .sink import Held, Logged, RunInfo, Sink
+from .variables import note_ineffective
 
 SUMMARY = ("train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss", "total_flos")
 MAX_FAILURES = 3  # logs in a row, after which a tracker is not used any more
 
 
-def rewrite_logs(logs: Mapping[str, Any]) -> dict[str, Any]:
+def rewrite_logs(d: Mapping[str, Any]) -> dict[str, Any]:
     """Rename numbers as trackers group them: `eval_` and `test_` become folders, the rest goes to `train/`.
+
+    Args:
+        d: The numbers by name.
+
+    Returns:
+        The same numbers under their new names.
 
     >>> rewrite_logs({"loss": 1.0, "eval_loss": 2.0, "test_acc": 0.5})
     {'train/loss': 1.0, 'eval/loss': 2.0, 'test/acc': 0.5}
     """
-    return {_add_folder(name): value for name, value in logs.items()}
+    return {_add_folder(name): value for name, value in d.items()}
 
 
 @lru_cache(maxsize=1024)  # every log has the same names
@@ -75,6 +82,10 @@ class TrackerCallback(CleansUp, ExportableState):
     tracker: ClassVar[str] = ""  # what report_to calls it
     prefixed: bool = True  # whether names get `train/`, `eval/` and `test/`
     logs_predictions: ClassVar[bool] = False  # whether the metrics of `predict` are sent as well
+    # Environment variables that the callback or the tracker's package reads, and what each decides.
+    variables: ClassVar[Mapping[str, str]] = {}
+    # Variables of transformers' callback that decide nothing here, and what to do instead.
+    ineffective_variables: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, sink: Sink | None = None) -> None:
         if self.tracker and not is_installed(self.tracker):
@@ -90,11 +101,15 @@ class TrackerCallback(CleansUp, ExportableState):
         self._is_training = self._has_trained = False
 
     def package(self) -> Any:
-        """Import and return the tracker's own package."""
+        """Return the tracker's own package, imported when it is needed."""
         return import_module(KNOWN[self.tracker][0] or "")
 
     def open(self) -> Sink:
-        """Return a sink for a run."""
+        """Return a sink for a run.
+
+        Raises:
+            NotImplementedError: No sink was given, and the class does not override it.
+        """
         if self._given_sink is None:
             raise NotImplementedError(f"{type(self).__name__} needs a sink, or an open() that returns one")
         return self._given_sink
@@ -150,9 +165,17 @@ class TrackerCallback(CleansUp, ExportableState):
     # ---- running --------------------------------------------------------------------------
 
     def setup(self, args: Any, state: TrainerState, model: Any, **kwargs: Any) -> None:
-        """Start the tracker's run, or continue it. A subclass may record more."""
+        """Start the tracker's run, or continue it. A subclass may record more.
+
+        Args:
+            args: The training arguments.
+            state: The state of the run.
+            model: The model.
+            **kwargs: What the event receives besides.
+        """
         if not state.is_world_process_zero or self._sink is not None:
             return
+        note_ineffective(self.ineffective_variables)
         run = self.describe(args, state, model)
         with self._report_errors("could not be started", is_fatal=True):
             sink = self.open()
@@ -162,7 +185,16 @@ class TrackerCallback(CleansUp, ExportableState):
                 self._catch_up(sink, run, state)
 
     def describe(self, args: Any, state: TrainerState, model: Any) -> RunInfo:
-        """Return the description of the run for the tracker."""
+        """Return the description of the run for the tracker.
+
+        Args:
+            args: The training arguments.
+            state: The state of the run.
+            model: The model.
+
+        Returns:
+            The description, without secrets.
+        """
         return RunInfo(
             name=getattr(args, "run_name", None),
             output_dir=args.output_dir or ".",

@@ -158,6 +158,9 @@ def _to_json_number(value: float) -> float | str:
 class CsvCallback(TrackerCallback, QuietCallback):
     """Writes `metrics.csv` into `output_dir`: a row per log; and `hparams.json` beside it.
 
+    Args:
+        file_name: The name of the file in `output_dir`.
+
     >>> TrainingArguments("out", report_to="csv")  # doctest: +SKIP
     """
 
@@ -176,6 +179,9 @@ class CsvCallback(TrackerCallback, QuietCallback):
 
 class JsonlCallback(TrackerCallback, QuietCallback):
     """Writes `metrics.jsonl` into `output_dir`: a JSON object per log, after one with the hyper-parameters.
+
+    Args:
+        file_name: The name of the file in `output_dir`.
 
     >>> TrainingArguments("out", report_to="jsonl")  # doctest: +SKIP
     """

@@ -11,17 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from ..core.notices import note_once
-from ..core.state import TrainerControl, TrainerState
-from .base import TrackerCallback
+from ..core.state import TrainerState
+from .checkpoint_upload import UploadsCheckpoints
 from .sink import Held, Logged, Numbers, RunInfo, Sink
+from .variables import choose_run_id, is_set
 
-_YES = ("1", "true", "yes", "on", "y", "t")
 _PARAMS_PER_REQUEST = 100  # the service's limit
 _POINTS_PER_REQUEST = 1000
-
-
-def _is_set(name: str) -> bool:
-    return os.environ.get(name, "false").lower() in _YES
 
 
 class MlflowSink(Sink):
@@ -41,9 +37,9 @@ class MlflowSink(Sink):
 
     def start(self, run: RunInfo) -> str | None:
         active = self.module.active_run()
-        nested = _is_set("MLFLOW_NESTED_RUN")
+        nested = is_set("MLFLOW_NESTED_RUN")
         if active is None or nested:
-            wanted = run.run_id or os.environ.get("MLFLOW_RUN_ID")
+            wanted = choose_run_id("MLFLOW_RUN_ID", run.run_id)
             experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME")
             if experiment and wanted is None:
                 self.module.set_experiment(experiment)
@@ -60,7 +56,7 @@ class MlflowSink(Sink):
 
     def _log_params(self, run: RunInfo) -> None:
         content = run.everything
-        if _is_set("MLFLOW_FLATTEN_PARAMS"):
+        if is_set("MLFLOW_FLATTEN_PARAMS"):
             content = _flatten(content)
         most = os.environ.get("MLFLOW_MAX_LOG_PARAMS")
         names = list(content)[: int(most)] if most else list(content)
@@ -111,15 +107,29 @@ def _flatten(content: dict[str, Any], above: str = "") -> dict[str, Any]:
     return found
 
 
-class MLflowCallback(TrackerCallback):
+class MLflowCallback(UploadsCheckpoints):
     """Logs to MLflow, configured by its own variables: MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME, MLFLOW_RUN_ID, ….
 
     `prefixed=False` keeps the names as transformers logs them here: `eval_loss` and not `eval/loss`.
+
+    Args:
+        prefixed: Put names into folders.
 
     >>> TrainingArguments("out", report_to="mlflow", run_name="first try")  # doctest: +SKIP
     """
 
     tracker = "mlflow"
+    variables = {
+        "MLFLOW_TRACKING_URI": "where runs are stored",
+        "MLFLOW_EXPERIMENT_NAME": "the experiment of a new run",
+        "MLFLOW_RUN_ID": "the run to continue",
+        "MLFLOW_TAGS": "tags of the run, as a JSON object",
+        "MLFLOW_NESTED_RUN": "true: a new run inside the active one",
+        "MLFLOW_FLATTEN_PARAMS": "true: nested parameters are logged one by one",
+        "MLFLOW_MAX_LOG_PARAMS": "how many parameters are logged",
+        "HF_MLFLOW_LOG_ARTIFACTS": "true: every checkpoint is uploaded",
+        "DISABLE_MLFLOW_INTEGRATION": "true: nothing is sent",
+    }
 
     def __init__(self, *, prefixed: bool = True) -> None:
         super().__init__()
@@ -130,14 +140,14 @@ class MLflowCallback(TrackerCallback):
         return MlflowSink(self._ml_flow)
 
     def setup(self, args: Any, state: TrainerState, model: Any, **kwargs: Any) -> None:
-        if _is_set("DISABLE_MLFLOW_INTEGRATION"):
+        if is_set("DISABLE_MLFLOW_INTEGRATION"):
             self._is_off = True
             note_once("DISABLE_MLFLOW_INTEGRATION is set: nothing is sent to mlflow")
             return
         super().setup(args, state, model, **kwargs)
 
-    def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if self._sink is not None and _is_set("HF_MLFLOW_LOG_ARTIFACTS"):
-            with self._report_errors("did not accept the checkpoint"):
-                directory = Path(args.output_dir, f"checkpoint-{state.global_step}")
-                self._ml_flow.log_artifacts(str(directory), artifact_path=directory.name)
+    def uploads_checkpoints(self) -> bool:
+        return is_set("HF_MLFLOW_LOG_ARTIFACTS")
+
+    def upload_checkpoint(self, directory: Path, args: Any, state: TrainerState) -> None:
+        self._ml_flow.log_artifacts(str(directory), artifact_path=directory.name)

@@ -22,6 +22,7 @@ _MODULES = {
     "dvclive": ("dvclive", "DVCLiveCallback"),
     "neptune": ("neptune", "NeptuneCallback"),
     "swanlab": ("swanlab", "SwanLabCallback"),
+    "codecarbon": ("codecarbon", "CodeCarbonCallback"),
 }
 
 
@@ -34,6 +35,10 @@ def find_callback_class(name: str) -> Any:
     if name in _MODULES:
         home, callback = _MODULES[name]
         return getattr(import_module(f".{home}", __package__), callback)
+    if name in tracker_names.BY_TRANSFORMERS:
+        if find_spec("transformers") is None:
+            raise tracker_names.make_missing_error(name)
+        return getattr(import_module("transformers.integrations"), tracker_names.BY_TRANSFORMERS[name][0])
     problem = tracker_names.find_problem(name)
     if problem is not None:
         raise problem
@@ -47,7 +52,8 @@ def build_trackers(report_to: Any, given: Iterable[Any] | None) -> list[TrainerC
     for name in names:
         if name == "none":
             continue
-        if name in tracker_names.KNOWN and not tracker_names.is_installed(name):
+        known = name in tracker_names.KNOWN or name in tracker_names.BY_TRANSFORMERS
+        if known and not tracker_names.is_installed(name):
             raise tracker_names.make_missing_error(name)
         kind = find_callback_class(name)
         if not (isinstance(kind, type) and any(is_callback_of(one, kind) for one in given or ())):
@@ -59,12 +65,26 @@ def build_trackers(report_to: Any, given: Iterable[Any] | None) -> list[TrainerC
 
 
 def get_available_reporting_integrations() -> list[str]:
-    """Return the trackers that are installed: what `report_to="all"` means."""
+    """Return the trackers that are installed: what `report_to="all"` means.
+
+    >>> "csv" in get_available_reporting_integrations()
+    True
+    """
     return tracker_names.list_installed()
 
 
 def get_reporting_integration_callbacks(report_to: list[str]) -> list[Any]:
-    """Return the callback classes of the names in `report_to`."""
+    """Return the callback classes of the names in `report_to`.
+
+    Args:
+        report_to: The names.
+
+    Returns:
+        The classes, in the order of the names.
+
+    >>> [found.__name__ for found in get_reporting_integration_callbacks(["csv"])]
+    ['CsvCallback']
+    """
     return [find_callback_class(name) for name in report_to]
 
 
@@ -77,7 +97,8 @@ class _Callbacks(Mapping[str, Any]):
         return find_callback_class(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*_MODULES, *(name for name in sorted(tracker_names.find_third_party()) if name not in _MODULES)])
+        own = [*_MODULES, *tracker_names.BY_TRANSFORMERS]
+        return iter([*own, *(name for name in sorted(tracker_names.find_third_party()) if name not in own)])
 
     def __len__(self) -> int:
         return len(list(iter(self)))

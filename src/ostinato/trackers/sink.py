@@ -80,6 +80,15 @@ class Sink:
     """Receives numbers. Override `start`, `log` and `finish`; the rest is for runs that are killed and resumed.
 
     Any method may raise: the callback reports it once, and training continues.
+
+    >>> class Printer(Sink):
+    ...     def start(self, run):
+    ...         return None
+    ...
+    ...     def log(self, numbers, step):
+    ...         print(step, dict(numbers))
+    >>> Printer().log({"train/loss": 0.5}, 10)
+    10 {'train/loss': 0.5}
     """
 
     # Seconds that numbers may wait for those of later steps, where taking many at once is much cheaper. They do not
@@ -87,15 +96,37 @@ class Sink:
     patience: ClassVar[float] = 0.0
 
     def start(self, run: RunInfo) -> str | None:
-        """Open the tracker's run and return its id, by which a resumed run finds it again."""
+        """Open the tracker's run and return its id, by which a resumed run finds it again.
+
+        Args:
+            run: The description of the run.
+
+        Returns:
+            The id, or None if the tracker has none.
+
+        Raises:
+            NotImplementedError: The class does not override it.
+        """
         raise NotImplementedError
 
     def log(self, numbers: Numbers, step: int) -> None:
-        """Log numbers of one step; names are complete (`train/loss`)."""
+        """Log numbers of one step; names are complete (`train/loss`).
+
+        Args:
+            numbers: The numbers by name.
+            step: The step.
+
+        Raises:
+            NotImplementedError: The class does not override it.
+        """
         raise NotImplementedError
 
     def log_all(self, logs: Sequence[Logged]) -> None:
-        """Log what has waited, in the order in which it was logged."""
+        """Log what has waited, in the order in which it was logged.
+
+        Args:
+            logs: The numbers, steps and times.
+        """
         for numbers, step, _ in logs:
             self.log(numbers, step)
 
@@ -106,8 +137,19 @@ class Sink:
         """Write what was logged so far, so that a killed process does not lose it; wait for no network."""
 
     def held(self, run: RunInfo) -> Held:
-        """Return which points of a continued run the tracker has already. Called after `start`."""
+        """Return which points of a continued run the tracker has already. Called after `start`.
+
+        Args:
+            run: The description of the run.
+
+        Returns:
+            The points, or the step below which all are there.
+        """
         return Held(complete_before=0 if run.run_id is None or run.step is None else run.step + 1)
 
     def summarize(self, numbers: Numbers) -> None:
-        """Log the numbers of the whole run under their original names; `log` has received them as well."""
+        """Log the numbers of the whole run under their original names; `log` has received them as well.
+
+        Args:
+            numbers: The numbers by name.
+        """

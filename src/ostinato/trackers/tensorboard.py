@@ -119,6 +119,7 @@ class TensorBoardCallback(TrackerCallback, QuietCallback):
     """
 
     tracker = "tensorboard"
+    variables = {"TENSORBOARD_LOGGING_DIR": "the directory of the event files"}
 
     def __init__(self, tb_writer: Any = None) -> None:
         super().__init__()

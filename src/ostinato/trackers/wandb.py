@@ -7,14 +7,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ..core.notices import note_once, warn
+from ..checkpoint.weights import save_model
+from ..core.notices import note_once
 from ..core.state import TrainerControl, TrainerState
-from .base import TrackerCallback
+from .checkpoint_upload import UploadsCheckpoints
 from .sink import Held, Numbers, RunInfo, Sink
+from .variables import is_set
 from .wandb_files import find_run_files, read_history
 
 STEP = "train/global_step"  # the axis of every chart
-_YES = ("1", "true", "yes", "on", "y", "t")
 
 
 class WandbSink(Sink):
@@ -78,7 +79,7 @@ class WandbSink(Sink):
         self.run.summary.update(dict(numbers))
 
 
-class WandbCallback(TrackerCallback):
+class WandbCallback(UploadsCheckpoints):
     """Logs to Weights & Biases. The run stays open after training, for `wandb.log` of your own; wandb ends it at exit.
 
     >>> TrainingArguments("out", report_to="wandb", run_name="first try")  # doctest: +SKIP
@@ -86,11 +87,17 @@ class WandbCallback(TrackerCallback):
 
     tracker = "wandb"
     logs_predictions = True
+    variables = {
+        "WANDB_PROJECT": "the project, before the argument project",
+        "WANDB_WATCH": "all, gradients or parameters: what is recorded of the weights",
+        "WANDB_LOG_MODEL": "checkpoint: every checkpoint is uploaded; end: the final model is",
+        "WANDB_DISABLED": "true: nothing is sent",
+    }
 
     def __init__(self) -> None:
         super().__init__()
         self._wandb: Any = None
-        self._is_off = off = os.environ.get("WANDB_DISABLED", "").lower() in _YES
+        self._is_off = off = is_set("WANDB_DISABLED")
         if off:
             note_once("WANDB_DISABLED is set: nothing is sent to wandb")
         else:
@@ -109,16 +116,16 @@ class WandbCallback(TrackerCallback):
     @property
     def _log_model(self) -> str:
         """When WANDB_LOG_MODEL asks for weights to be uploaded: `checkpoint`, `end` or `false`."""
-        value = os.environ.get("WANDB_LOG_MODEL", "false").lower()
-        if value in _YES:
+        if is_set("WANDB_LOG_MODEL"):
             return "end"
+        value = os.environ.get("WANDB_LOG_MODEL", "false").lower()
         return value if value in ("checkpoint", "end") else "false"
 
-    def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if self._sink is not None and self._log_model == "checkpoint":
-            with self._report_errors("did not accept the checkpoint"):
-                path = Path(args.output_dir, f"checkpoint-{state.global_step}")
-                self._upload(path, f"checkpoint-{state.global_step}", {"step": state.global_step})
+    def uploads_checkpoints(self) -> bool:
+        return self._log_model == "checkpoint"
+
+    def upload_checkpoint(self, directory: Path, args: Any, state: TrainerState) -> None:
+        self._upload(directory, directory.name, {"step": state.global_step})
 
     def on_train_end(
         self,
@@ -131,15 +138,9 @@ class WandbCallback(TrackerCallback):
     ) -> None:
         if self._sink is not None and self._log_model in ("end", "checkpoint"):
             with self._report_errors("did not accept the model"), tempfile.TemporaryDirectory() as directory:
-                save = getattr(model, "save_pretrained", None)
-                if callable(save):
-                    save(directory)
-                    if processing_class is not None:
-                        processing_class.save_pretrained(directory)
-                    name = f"model-{self.run_id}" if args.run_name is None else f"model-{args.run_name}"
-                    self._upload(Path(directory), name, {"train/global_step": state.global_step})
-                else:
-                    warn("WANDB_LOG_MODEL: the model has no save_pretrained, and is not uploaded")
+                save_model(model, Path(directory), processing_class=processing_class)
+                name = f"model-{self.run_id}" if args.run_name is None else f"model-{args.run_name}"
+                self._upload(Path(directory), name, {"train/global_step": state.global_step})
         super().on_train_end(args, state, control, **kwargs)
 
     def _upload(self, directory: Path, name: str, metadata: dict[str, Any]) -> None:

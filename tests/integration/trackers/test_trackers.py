@@ -356,8 +356,6 @@ def test_what_is_not_finite_stays_readable(tmp_path) -> None:
 def test_unknown_names_are_found_before_anything_runs(tmp_path) -> None:
     with pytest.raises(ostinato.ConfigError, match="did you mean 'tensorboard'"):
         ostinato.TrainingArguments(str(tmp_path), report_to="tensorbord", use_cpu=True)
-    with pytest.raises(ValueError, match="is not supported"):
-        ostinato.TrainingArguments(str(tmp_path), report_to=["csv", "azure_ml"], use_cpu=True)
 
 
 def test_a_missing_package_is_named_before_anything_runs(tmp_path, monkeypatch) -> None:

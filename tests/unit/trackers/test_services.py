@@ -167,6 +167,7 @@ def test_mlflow_continues_a_run_and_leaves_the_users_open(monkeypatch) -> None:
     assert module.params == {}  # they are there, and mlflow does not let them change
     monkeypatch.setenv("MLFLOW_RUN_ID", "from outside")
     assert MlflowSink(FakeMlflow()).start(run_info()) == "from outside"
+    assert MlflowSink(FakeMlflow()).start(run_info(run_id="abc", step=4)) == "from outside"
     theirs = FakeMlflow(active="theirs")
     sink = MlflowSink(theirs)
     assert sink.start(run_info()) == "theirs"
