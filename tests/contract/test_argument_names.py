@@ -35,6 +35,8 @@ MEANS: dict[str, tuple[Any, dict[str, Any]]] = {
     "push_to_hub_token": ("hf_secret", {"hub_token": "hf_secret"}),
     "torchdynamo": ("eager", {"torch_compile_backend": "eager", "torch_compile": True}),
     "xpu_backend": ("gloo", {"ddp_backend": "gloo"}),
+    "dispatch_batches": (True, {"accelerator_config": ostinato.AcceleratorConfig(dispatch_batches=True)}),
+    "split_batches": (True, {"accelerator_config": ostinato.AcceleratorConfig(split_batches=True)}),
     # Nothing under another name: what they ask for is how it is, and a line says so.
     "half_precision_backend": ("cuda_amp", {}),
     "fp16_backend": ("amp", {}),
@@ -57,8 +59,6 @@ REFUSED: dict[str, Any] = {
     "tp_size": 2,
     "mp_parameters": '{"microbatches": 2}',
     "ray_scope": "all",
-    "dispatch_batches": True,
-    "split_batches": True,
 }
 # What each was when nobody gave it, in the last release that had it.
 OLD_DEFAULTS: dict[str, Any] = {name: OLD_ARGUMENTS[name].default for name in GONE}

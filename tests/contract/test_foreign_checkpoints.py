@@ -261,7 +261,7 @@ def test_exported_checkpoints_are_still_ours(tmp_path: Path) -> None:
     assert resumed.state.log_history[-1]["train_loss"] == whole.state.log_history[-1]["train_loss"]
 
 
-def test_exported_files_are_plain(tmp_path: Path) -> None:
+def test_exported_files_are_plain(tmp_path: Path, place: torch.device) -> None:
     """Loaded by anybody, with no allow-list; the arguments are a dict."""
     run("ostinato", tmp_path, CASES["bert"], exports=True, max_steps=2)
     checkpoint = tmp_path / "checkpoint-2"
@@ -270,7 +270,7 @@ def test_exported_files_are_plain(tmp_path: Path) -> None:
         for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin")
     }
     assert loaded["training_args.bin"] == json.loads((checkpoint / "training_args.json").read_text())
-    assert set(loaded["rng_state.pth"]) == {"python", "numpy", "cpu"}
+    assert set(loaded["rng_state.pth"]) == {"python", "numpy", "cpu", place.type}
 
 
 def test_transformers_reads_our_state(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_a_loop_of_its_own() -> None:
             ):
                 optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
                 for batch in DataLoader(self.train_dataset, batch_size=batch_size, collate_fn=self.data_collator):
-                    self.model(**batch)["loss"].backward()
+                    self.model(**self._prepare_inputs(batch))["loss"].backward()
                     optimizer.step()
                     optimizer.zero_grad()
                     self.state.global_step += 1
@@ -133,7 +133,8 @@ def test_a_loop_of_its_own() -> None:
     record = compare(make)
     assert record.output == (6, 0.5, {})
     assert record.log_history == []
-    assert any(not torch.equal(value, tiny.regression().state_dict()[name]) for name, value in record.weights.items())
+    before = tiny.regression().state_dict()
+    assert any(not torch.equal(value.cpu(), before[name]) for name, value in record.weights.items())
 
 
 @hook("_inner_training_loop")
@@ -180,7 +181,7 @@ def test_a_model_placed_otherwise() -> None:
 
     record = compare(make)
     before = tiny.regression().state_dict()
-    assert {name for name, value in record.weights.items() if torch.equal(value, before[name])} == {
+    assert {name for name, value in record.weights.items() if torch.equal(value.cpu(), before[name])} == {
         "inner.weight",
         "inner.bias",
     }
@@ -214,7 +215,7 @@ def test_what_follows_the_accelerator() -> None:
             def create_accelerator_and_postprocess(self):
                 super().create_accelerator_and_postprocess()
                 self.backward_calls = []
-                self.its_device = str(self.accelerator.device)
+                self.its_device = self.accelerator.device.type
                 backward = self.accelerator.backward
                 self.accelerator.backward = lambda loss, **rest: (
                     self.backward_calls.append(1) or backward(loss, **rest)
@@ -228,7 +229,8 @@ def test_what_follows_the_accelerator() -> None:
 
         return Own
 
-    assert compare(make, then=lambda api, t: (t.its_device, len(t.backward_calls))).result == ("cpu", 6)
+    record = compare(make, then=lambda api, t: (t.its_device == t.args.device.type, len(t.backward_calls)))
+    assert record.result == (True, 6)
 
 
 # ---- rows and batches -----------------------------------------------------------------------------------------------
@@ -465,14 +467,15 @@ def test_own_step() -> None:
                 super().training_step(model, inputs, num_items_in_batch)
                 for parameter in model.parameters():
                     parameter.grad.zero_()
-                return torch.tensor(7.0)
+                return torch.tensor(7.0, device=self.args.device)
 
         return Own
 
     record = compare(make)
     assert record.logged("loss") == [7.0] * 6
     assert record.logged("grad_norm") == [0.0] * 6
-    assert all(torch.equal(value, tiny.regression().state_dict()[name]) for name, value in record.weights.items())
+    before = tiny.regression().state_dict()
+    assert all(torch.equal(value.cpu(), before[name]) for name, value in record.weights.items())
 
 
 @hook("autocast_smart_context_manager", "compute_loss_context_manager")
@@ -539,7 +542,8 @@ def test_own_clipping() -> None:
 
     record = compare(make)
     assert record.logged("grad_norm") == [3.0] * 6
-    assert all(torch.equal(value, tiny.regression().state_dict()[name]) for name, value in record.weights.items())
+    before = tiny.regression().state_dict()
+    assert all(torch.equal(value.cpu(), before[name]) for name, value in record.weights.items())
 
 
 @hook("_get_num_items_in_batch")
@@ -596,7 +600,7 @@ def test_own_optimizer_and_schedule() -> None:
 
     record = compare(make)
     assert record.logged("learning_rate") == pytest.approx([0.5 * (1 - step / 6) for step in range(6)])
-    assert torch.equal(record.weights["inner.weight"], tiny.regression().state_dict()["inner.weight"])
+    assert torch.equal(record.weights["inner.weight"].cpu(), tiny.regression().state_dict()["inner.weight"])
 
 
 @hook("create_optimizer_and_scheduler")

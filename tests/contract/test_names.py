@@ -63,7 +63,7 @@ from importlib import import_module
 from ostinato.compat.name_map import MODULES, load_own
 from transformers import Trainer, TrainingArguments
 loaded = sorted(name for name in sys.modules if name.startswith("transformers.train"))
-ran = [name for name in loaded if vars(sys.modules[name]).get("_their_names") is not None]
+ran = [name for name in loaded if vars(sys.modules[name]).get("_original_values") is not None]
 del sys.modules["accelerate"]
 wrong = [
     f"{module}.{name}"
@@ -72,7 +72,7 @@ wrong = [
     if getattr(import_module(module), name) is not load_own(name)
 ]
 from transformers.integrations import CodeCarbonCallback, TensorBoardCallback
-from transformers.trainer_utils import speed_metrics
+from transformers.trainer_utils import load_sharded_checkpoint
 from transformers.trainer import DEFAULT_CALLBACKS
 from ostinato import DefaultFlowCallback, TrainerCallback
 print(json.dumps({
@@ -82,7 +82,7 @@ print(json.dumps({
     "their callbacks are load_own": issubclass(CodeCarbonCallback, TrainerCallback),
     "trackers": TensorBoardCallback.__module__,
     "default callbacks": DEFAULT_CALLBACKS == [DefaultFlowCallback],
-    "their own": speed_metrics.__module__,
+    "their own": load_sharded_checkpoint.__module__,
 }))
 """
 

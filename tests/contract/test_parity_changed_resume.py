@@ -41,3 +41,17 @@ def test_rates(case: str, api: Api, tmp_path: Path) -> None:
     assert rates == pytest.approx([*LINEAR, *expected])
     group = resumed.optimizer.param_groups[0]
     assert (group["weight_decay"], group["betas"][0]) == (0.1, 0.9)
+
+
+def test_the_first_log_and_the_later_checkpoints(api: Api, tmp_path: Path) -> None:
+    """A run that goes on from an older checkpoint, inside a window of logs."""
+    base = dict(per_device_train_batch_size=4, max_steps=6, logging_steps=4, save_strategy="steps", save_steps=3)
+    whole = api.fit(tiny.regression(), tiny.regression_rows(), **base)
+    resumed = api.trainer(tiny.regression(), api.args(**base), train_dataset=tiny.regression_rows())
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    first = [trainer.state.log_history[0]["loss"] for trainer in (whole, resumed)]
+    kept = [path.name for path in tmp_path.glob("run-*/checkpoint-*")]
+    if api.is_ours:  # the mean of the whole window; the later checkpoint is kept
+        assert first[0] == first[1] and kept == ["checkpoint-6"]
+    else:
+        assert first[0] != pytest.approx(first[1]) and not kept

@@ -70,7 +70,7 @@ def test_override_that_removes_the_labels() -> None:
             def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
                 labels = inputs.pop("labels")
                 outputs = model(**inputs)
-                weight = torch.tensor([1.0, 2.0, 3.0])
+                weight = torch.tensor([1.0, 2.0, 3.0], device=labels.device)
                 loss = nn.functional.cross_entropy(outputs.logits, labels, weight=weight)
                 return (loss, outputs) if return_outputs else loss
 

@@ -91,7 +91,7 @@ def test_caches_are_emptied_between_forward_and_backward(accumulation: int, fres
     """On a machine that has Apple's GPU and does not use it: transformers empties its cache nevertheless."""
     order: list[str] = []
     fresh_look.setattr(torch.mps, "empty_cache", lambda: order.append("cache"))
-    fresh_look.setattr("ostinato.strategies.device_cache.empty_cache", lambda device: order.append("cache"))
+    fresh_look.setattr("ostinato.core.accelerator.empty_cache", lambda device: order.append("cache"))
     events = {}
 
     def script(api: Any) -> None:

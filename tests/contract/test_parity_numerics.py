@@ -143,7 +143,7 @@ def test_frozen_parameters_stay() -> None:
         before = model.bert.embeddings.word_embeddings.weight.clone()
         trainer = api.fit(model, tiny.classification_rows(), weight_decay=0.1, **EPOCH_OF_SIX)
         numbers = trainer.get_num_trainable_parameters(), trainer.get_learning_rates()
-        return torch.equal(before, trainer.model.bert.embeddings.word_embeddings.weight), numbers
+        return torch.equal(before, trainer.model.bert.embeddings.word_embeddings.weight.cpu()), numbers
 
     _, ours = check_parity(script)
     assert ours.result[0] is True
@@ -270,7 +270,7 @@ def test_noise_on_the_embeddings(build, rows) -> None:
     def script(api):
         trainer = api.fit(build(), rows(), neftune_noise_alpha=5.0, **TWO_EPOCHS)
         trainer.model.train()
-        ids = torch.tensor([rows(1)[0]["input_ids"]])
+        ids = torch.tensor([rows(1)[0]["input_ids"]], device=trainer.model.device)
         embed = trainer.model.get_input_embeddings()
         return torch.equal(embed(ids), nn.functional.embedding(ids, embed.weight, embed.padding_idx))
 

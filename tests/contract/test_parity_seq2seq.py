@@ -360,3 +360,20 @@ def test_no_padding_token_is_needed() -> None:
     theirs, ours = run_both(script)
     assert theirs.result == "ValueError"
     assert ours.result == (6, 16)
+
+
+def test_a_shorter_last_batch_does_not_weigh_as_a_whole_one() -> None:
+    """All rows have equally many targets, so that the loss is a mean over rows: the same for every batch size."""
+    same = [{**row, "labels": [4, 5, copiers.END]} for row in copiers.rows(5)]
+
+    def script(api):
+        losses = []
+        for size in (2, 5):
+            built = trainer(api, copiers.taught("t5"), predict_with_generate=False, per_device_eval_batch_size=size)
+            losses.append(built.evaluate(same)["eval_loss"])
+        return losses
+
+    theirs, ours = run_both(script)
+    assert ours.result[0] == pytest.approx(ours.result[1], rel=1e-6)
+    assert ours.result[1] == pytest.approx(theirs.result[1], rel=1e-6)
+    assert theirs.result[0] != pytest.approx(theirs.result[1], rel=1e-3)

@@ -80,8 +80,9 @@ def test_weights_do_not_depend_on_the_schedule(schedule: str, collator, referenc
 
 def test_sharing_the_streams_makes_them_depend() -> None:
     """The control experiment: with the streams shared, as transformers does, evaluation leaves its mark."""
-    evaluated = {"eval_strategy": "steps", "eval_steps": 2, "isolate_rng": False}
-    assert first_difference(trained_weights(isolate_rng=False), trained_weights(**evaluated))
+    shared = {"collator": noisy_collator, "isolate_rng": False}
+    evaluated = {"eval_strategy": "steps", "eval_steps": 2}
+    assert first_difference(trained_weights(**shared), trained_weights(**shared, **evaluated))
 
 
 def drawing(*events: str):

@@ -186,7 +186,7 @@ def test_older_methods_still_do_their_work(ours: Api) -> None:
     weights = trainer.model.state_dict()
     name, tensor = next(iter(weights.items()))
     assert trainer._nested_gather((tensor, None)[:1])[0] is tensor
-    assert (trainer._gather_and_numpify(tensor, "x") == tensor.numpy()).all()
+    assert (trainer._gather_and_numpify(tensor, "x") == tensor.cpu().numpy()).all()
     assert trainer._pad_across_processes(tensor) is tensor
     output = trainer.prediction_loop(trainer.get_eval_dataloader(), description="Evaluation")
     assert output.num_samples == len(rows)

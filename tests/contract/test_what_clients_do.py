@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
 
 from tests.support import tiny
 from tests.support.apis import Api
@@ -29,6 +34,13 @@ class Dropping(nn.Module):
     def forward(self, x: Any, labels: Any = None) -> dict[str, Any]:
         prediction = self.inside(x).squeeze(-1)
         return {"loss": ((prediction - labels) ** 2).mean(), "logits": prediction}
+
+
+class Numbers(IterableDataset[Any]):
+    """A stream of rows."""
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from tiny.regression_rows()
 
 
 def test_all_of_a_model_is_trained_in_training_mode() -> None:
@@ -242,3 +254,205 @@ class TestFilesThatASubclassSaves:
         self.build(ours, max_steps=2).train()
         assert not old.exists()
         assert (ours.output_dir / "run-unknown" / "checkpoint-2" / "optimizer.pt").exists()
+
+
+class TestWhatASubclassReplaces:
+    """What only a method of a subclass reads may be anything; an ordinary user still gets an early error."""
+
+    @staticmethod
+    def load(rows: list[Any]) -> DataLoader[Any]:
+        def collate(batch: list[Any]) -> dict[str, Any]:
+            return {name: torch.tensor([row[name] for row in batch]) for name in batch[0]}
+
+        return DataLoader(rows, batch_size=4, collate_fn=collate)  # type: ignore[arg-type]
+
+    @classmethod
+    def loads_by_itself(cls, api: Api) -> Any:
+        class Loads(api.Trainer):
+            def get_train_dataloader(self) -> Any:
+                return cls.load(tiny.regression_rows())
+
+            def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+                return cls.load(tiny.regression_rows()[:8])
+
+        return Loads
+
+    @staticmethod
+    def evaluates_by_itself(api: Api) -> Any:
+        class Evaluates(api.Trainer):
+            def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+                self.log({"eval_own": 1.0})
+                return {"eval_own": 1.0}
+
+        return Evaluates
+
+    @pytest.mark.parametrize("accumulates", [False, True], ids=["plain", "accumulated"])
+    def test_a_loss_function_that_only_switches_scaling_off(self, accumulates: bool) -> None:
+        def script(api: Api) -> Any:
+            class Own(api.Trainer):
+                def compute_loss(
+                    self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+                ) -> Any:
+                    outputs = model(**inputs)
+                    return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
+
+            rows = tiny.regression_rows()
+            args = api.args(
+                max_steps=3, gradient_accumulation_steps=2 if accumulates else 1, **api.ours(isolate_rng=False)
+            )
+            given = {"train_dataset": rows, "eval_dataset": rows[:8], "compute_loss_func": "non-None: no scaling"}
+            trainer = api.trainer(tiny.regression(), args, cls=Own, **given)
+            trainer.train()
+            return trainer.evaluate()["eval_loss"], trainer.compute_loss_func
+
+        check_parity(script)
+
+    @pytest.mark.parametrize(
+        "given", ["dummy", 7, {"a": Numbers(), "b": Numbers()}], ids=["text", "number", "streams"]
+    )
+    def test_data_sets_that_own_loaders_ignore(self, given: Any) -> None:
+        def script(api: Api) -> None:
+            args = api.args(max_steps=2, eval_strategy="steps", eval_steps=1, **api.ours(isolate_rng=False))
+            cls = self.loads_by_itself(api)
+            sets = {"train_dataset": given, "eval_dataset": given, "data_collator": "replaced"}
+            api.trainer(tiny.regression(), args, cls=cls, **sets).train()
+
+        theirs, ours = run_both(script)
+        assert theirs.logged("loss") == ours.logged("loss")
+        assert theirs.logged("eval_loss") == ours.logged("eval_loss")
+        assert theirs.logged("eval_b_loss") == ours.logged("eval_b_loss")
+
+    @pytest.mark.parametrize("metrics", [5, "own", {"a": 1}], ids=str)
+    def test_metrics_and_sets_that_an_own_evaluation_ignores(self, metrics: Any) -> None:
+        def script(api: Api) -> None:
+            args = api.args(max_steps=2, eval_strategy="steps", eval_steps=1, **api.ours(isolate_rng=False))
+            given = {"eval_dataset": "dummy", "compute_metrics": metrics, "preprocess_logits_for_metrics": "none"}
+            cls = self.evaluates_by_itself(api)
+            api.trainer(tiny.regression(), args, cls=cls, train_dataset=tiny.regression_rows(), **given).train()
+
+        theirs, _ = check_parity(script)
+        assert theirs.logged("eval_own")[:2] == [1.0, 1.0]
+
+    def test_what_a_constructor_replaces_after_the_base_class(self, api: Api) -> None:
+        class Replaces(api.Trainer):
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                super().__init__(*args, **kwargs)
+                self.data_collator, self.eval_dataset = api.default_data_collator, None
+
+        given = {"data_collator": "replaced", "eval_dataset": "dummy"}
+        trainer = api.trainer(
+            tiny.regression(), api.args(max_steps=1), cls=Replaces, train_dataset=tiny.regression_rows(), **given
+        )
+        assert api.train(trainer).global_step == 1
+
+    def test_model_init_of_an_own_call(self, api: Api) -> None:
+        class Calls(api.Trainer):
+            def call_model_init(self, trial: Any = None) -> Any:
+                return tiny.regression()
+
+        args = api.args(max_steps=1)
+        trainer = api.trainer(None, args, cls=Calls, train_dataset=tiny.regression_rows(), model_init="tiny")
+        assert api.train(trainer).global_step == 1
+
+    @pytest.mark.parametrize(
+        "given",
+        [{"data_collator": "c"}, {"train_dataset": "rows"}, {"compute_loss_func": "f"}, {"compute_metrics": 5}],
+        ids=lambda given: next(iter(given)),
+    )
+    @pytest.mark.parametrize("own_constructor", [False, True])
+    def test_others_get_an_early_error(self, ours: Api, given: dict[str, Any], own_constructor: bool) -> None:
+        class Own(ours.Trainer):
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                super().__init__(*args, **kwargs)
+
+        with pytest.raises(TypeError, match=next(iter(given))):
+            (Own if own_constructor else ours.Trainer)(tiny.regression(), ours.args(), **given)
+
+    def test_what_the_default_method_reads_after_all_is_checked_then(self, ours: Api) -> None:
+        class Asks(ours.Trainer):
+            def get_train_dataloader(self) -> Any:
+                return super().get_train_dataloader()
+
+        trainer = Asks(tiny.regression(), ours.args(max_steps=1), train_dataset="rows")
+        with pytest.raises(TypeError, match="train_dataset='rows' is a string"):
+            trainer.train()
+
+
+@pytest.mark.parametrize("name", ["compute_loss_func", "label_smoother", "model_accepts_loss_kwargs", "label_names"])
+def test_parts_may_be_set_before_the_constructor_of_the_base_class(api: Api, name: str) -> None:
+    """As on transformers, the constructor then sets them anew."""
+
+    class Early(api.Trainer):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            setattr(self, name, early)
+            assert getattr(self, name) is early
+            super().__init__(*args, **kwargs)
+
+    early = object()
+    trainer = api.trainer(tiny.regression(), api.args(max_steps=1), cls=Early, train_dataset=tiny.regression_rows())
+    assert getattr(trainer, name) is not early
+    assert api.train(trainer).global_step == 1
+
+
+def run_alone(code: str, *environment: str) -> str:
+    """Run code in a process of its own, where nothing is imported yet, and return what it prints."""
+    words = dict(one.split("=", 1) for one in environment)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, env={**os.environ, **words}
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_loggers_of_accelerate_work_before_there_is_a_trainer(tmp_path: Path) -> None:
+    code = (
+        "import logging; from accelerate.logging import get_logger; from accelerate.state import PartialState\n"
+        f"import ostinato; ostinato.TrainingArguments({str(tmp_path)!r}, use_cpu=True)\n"
+        "get_logger('client').info('a line'); print(PartialState().device, PartialState().num_processes)"
+    )
+    assert run_alone(code) == "cpu 1"
+
+
+def test_accelerate_is_not_imported_for_its_state(tmp_path: Path) -> None:
+    code = f"import sys, ostinato; ostinato.TrainingArguments({str(tmp_path)!r}); print('accelerate' in sys.modules)"
+    assert run_alone(code) == "False"
+
+
+def test_defaults_that_scripts_change_in_transformers_modules_take_effect(tmp_path: Path) -> None:
+    """The lists and tables are ours under the drop-in, and a name may be set anew there."""
+    code = f"""
+import ostinato.dropin, torch
+import transformers.trainer
+from transformers import SchedulerType, TrainerCallback, TrainingArguments, Trainer
+from transformers.optimization import TYPE_TO_SCHEDULER_FUNCTION
+from transformers.trainer import DEFAULT_CALLBACKS
+class Mine(TrainerCallback): pass
+class Display(TrainerCallback): pass
+DEFAULT_CALLBACKS.append(Mine)
+transformers.trainer.DEFAULT_PROGRESS_CALLBACK = Display
+def build(optimizer, num_warmup_steps, num_training_steps, **options):
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5)
+TYPE_TO_SCHEDULER_FUNCTION[SchedulerType.LINEAR] = build
+args = TrainingArguments({str(tmp_path)!r}, use_cpu=True, learning_rate=0.2, disable_tqdm=False)
+trainer = Trainer(torch.nn.Linear(1, 1), args)
+names = [type(one).__name__ for one in trainer.callback_handler.callbacks]
+trainer.create_optimizer_and_scheduler(4)
+print("Mine" in names, "Display" in names, "ProgressCallback" in names, trainer.get_learning_rates())
+"""
+    assert run_alone(code, "OSTINATO_VERBOSITY=error") == "True True False [0.1, 0.1]"
+
+
+def test_defaults_that_scripts_change_in_our_module_take_effect(ours: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mine(ours.TrainerCallback):
+        pass
+
+    class Display(ours.TrainerCallback):
+        pass
+
+    module = sys.modules[ours.Trainer.__module__]
+    assert module.DEFAULT_PROGRESS_CALLBACK is ours.ProgressCallback
+    monkeypatch.setattr(module, "DEFAULT_CALLBACKS", [*module.DEFAULT_CALLBACKS, Mine])
+    monkeypatch.setitem(vars(module), "DEFAULT_PROGRESS_CALLBACK", Display)
+    trainer = ours.Trainer(tiny.regression(), ours.args(disable_tqdm=False))
+    kinds = [type(one) for one in trainer.callback_handler.callbacks]
+    assert Mine in kinds and Display in kinds and ours.ProgressCallback not in kinds

@@ -7,6 +7,6 @@ from typing import TYPE_CHECKING
 from ..core.lazy_package import load_on_use
 
 if TYPE_CHECKING:
-    from . import accelerator, legacy_names
+    from . import accelerator_view, install, legacy_names
 else:
     __getattr__ = load_on_use(__name__)

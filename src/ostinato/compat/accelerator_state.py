@@ -38,11 +38,16 @@ class GradientStateView:
     """The position within the step that is being computed."""
 
     remainder = -1
-    plugin_kwargs: dict[str, Any] = {}
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
         self._set_to: bool | None = None
+
+    @property
+    def plugin_kwargs(self) -> dict[str, Any]:
+        """The settings of accumulation. The trainer counts micro-batches itself: of those, accelerate counts one."""
+        config: Any = self._trainer.args.accelerator_config
+        return {**(config.gradient_accumulation_kwargs or {}), "num_steps": 1}
 
     @property
     def num_steps(self) -> int:
@@ -54,7 +59,7 @@ class GradientStateView:
         if self._set_to is not None:
             return self._set_to
         run = getattr(self._trainer, "_run", None)
-        return run is None or run.micro_batch is None or run.micro_batch.is_last
+        return run is None or run.step.micro_batch is None or run.step.micro_batch.is_last
 
     def _set_sync_gradients(self, sync_gradients: bool) -> None:
         """Override `sync_gradients`, for custom loops."""

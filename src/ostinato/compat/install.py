@@ -90,6 +90,12 @@ def _iterate_subclasses(cls: type) -> Iterator[type]:
         yield from _iterate_subclasses(child)
 
 
+def find_changed(path: str, name: str) -> Any:
+    """Return what a module of transformers has under a replaced name: a script may have set it there; else None."""
+    module = sys.modules.get(path) if are_names_installed() else None
+    return None if module is None else vars(module).get(name)
+
+
 def remove_names() -> None:
     """Make the names resolve to transformers' own again, for imports from now on."""
     if not are_names_installed():

@@ -39,8 +39,6 @@ ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
         (
             "is_deepspeed_enabled",
             "is_distributed_loading_by_transformers",
-            "is_fsdp2",
-            "is_fsdp_enabled",
             "is_fsdp_xla_enabled",
             "is_fsdp_xla_v1_enabled",
             "is_fsdp_xla_v2_enabled",
@@ -52,7 +50,8 @@ ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
         ),
         lambda trainer: False,
     ),
-    **dict.fromkeys(("_past", "deepspeed", "fsdp", "sharded_ddp", "compute_objective"), lambda trainer: None),
+    **dict.fromkeys(("_past", "deepspeed", "fsdp", "sharded_ddp"), lambda trainer: None),
+    **dict.fromkeys(("is_fsdp2", "is_fsdp_enabled"), lambda trainer: trainer.strategy.is_sharded),
     "do_grad_scaling": lambda trainer: _get_scaler(trainer) is not None,
     "gather_function": lambda trainer: trainer.accelerator.gather_for_metrics,
     "is_model_parallel": _is_model_parallel,

@@ -115,6 +115,7 @@ class Witness(TrainerCallback):
     def __init__(self) -> None:
         self.loops: set[str] = set()
         self.steps = 0
+        self.trainer: Any = None  # for libraries that keep their trainer to themselves
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.steps += 1
@@ -123,11 +124,15 @@ class Witness(TrainerCallback):
             module = frame.f_globals.get("__name__", "")
             if module in ("ostinato.engine.loop", "transformers.trainer"):
                 self.loops.add(module)
+                local = frame.f_locals
+                self.trainer = local.get("self", local.get("trainer"))
             frame = frame.f_back
 
 
-def report(trainer: Any, witness: Witness, *, resumed: bool = False) -> None:
-    """Write down what the test wants to know."""
+def report(
+    trainer: Any, witness: Witness, *, resumed: bool = False, history: list[dict[str, Any]] | None = None
+) -> None:
+    """Write down what the test wants to know; the history is the trainer's, unless there were several trainers."""
     OUT.mkdir(parents=True, exist_ok=True)
     told = {
         "classes": [f"{one.__module__}.{one.__qualname__}" for one in type(trainer).__mro__],
@@ -135,6 +140,6 @@ def report(trainer: Any, witness: Witness, *, resumed: bool = False) -> None:
         "loops": sorted(witness.loops),
         "steps": witness.steps,
         "resumed": resumed,
-        "history": trainer.state.log_history,
+        "history": trainer.state.log_history if history is None else history,
     }
     (OUT / "report.json").write_text(json.dumps(told, indent=1), encoding="utf-8")

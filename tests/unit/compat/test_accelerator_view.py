@@ -16,7 +16,9 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.utils.data import DataLoader, RandomSampler
 
-from ostinato.compat.accelerator import AcceleratorView
+from ostinato.compat.accelerator_processes import split_inputs
+from ostinato.compat.accelerator_view import _REPLACEMENTS as REPLACEMENTS
+from ostinato.compat.accelerator_view import AcceleratorView
 from ostinato.core.errors import NotSupportedError
 from ostinato.strategies.precision import FullPrecision
 from ostinato.strategies.single import SingleDevice
@@ -93,8 +95,8 @@ def test_print(view: AcceleratorView, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_unknown_name(view: AcceleratorView) -> None:
-    with pytest.raises(NotSupportedError, match=r"trainer\.accelerator has no 'join_uneven_inputs'") as caught:
-        view.join_uneven_inputs([])
+    with pytest.raises(NotSupportedError, match=r"trainer\.accelerator has no 'join_inputs'") as caught:
+        view.join_inputs([])
     assert "trainer.strategy" in caught.value.fix
     with pytest.raises(AttributeError):
         _ = view.deepspeed_config
@@ -185,3 +187,58 @@ def test_what_is_saved_and_logged(ours: Api, tmp_path: Path) -> None:
 
 def tiny_trainer(api: Api) -> Any:
     return api.trainer(tiny.regression(), train_dataset=tiny.regression_rows())
+
+
+# ---------------------------------------------------------------------------------------- all names of accelerate
+
+
+def test_every_name_of_accelerate_is_offered_or_answered(ours: Api) -> None:
+    accelerate = pytest.importorskip("accelerate")
+    own = tiny_trainer(ours).accelerator
+    names = {*dir(accelerate.Accelerator), *vars(accelerate.Accelerator(cpu=True))}
+    for name in sorted(name for name in names if not name.startswith("_")):
+        try:
+            getattr(own, name)
+        except NotSupportedError as error:
+            assert name in REPLACEMENTS, f"{name}: {error}"  # an advice of its own
+
+
+def test_functions_on_some_processes(view: AcceleratorView) -> None:
+    for wrap in (view.on_main_process, view.on_local_main_process, view.on_last_process):
+        assert wrap(lambda: 1)() == 1
+    assert view.on_process(process_index=0)(lambda: 1)() == view.on_local_process(lambda: 1, 0)() == 1
+    assert view.on_process(lambda: 1, 1)() is None
+
+
+def test_inputs_are_split_as_by_accelerate() -> None:
+    state = pytest.importorskip("accelerate.state").PartialState(cpu=True)
+    everything = [[1, 2, 3, 4, 5], (1, 2), torch.arange(5), {"a": [1, 2, 3], "b": torch.arange(3)}]
+    before = dict(vars(state))
+    try:
+        for count in (1, 2, 3):
+            state.num_processes = count
+            for index in range(count):
+                state.process_index = index
+                for inputs in everything:
+                    for pads in (False, True) if isinstance(inputs, list) else (False,):  # theirs fails with others
+                        with state.split_between_processes(copy.deepcopy(inputs), apply_padding=pads) as theirs:
+                            ours = split_inputs(inputs, index, count, apply_padding=pads)
+                            assert str(ours) == str(theirs), (inputs, index, count, pads)
+    finally:
+        vars(state).update(before)
+
+
+def test_triggers_trackers_and_the_rest(ours: Api, tmp_path: Path) -> None:
+    args = ours.args(report_to=["csv"])
+    own = ours.trainer(tiny.regression(), args, train_dataset=tiny.regression_rows()).accelerator
+    own.set_trigger()
+    assert [own.check_trigger(), own.check_trigger()] == [True, False]
+    assert own.log_with == ["csv"] and own.get_tracker("csv") in own.trackers
+    with pytest.raises(ValueError, match="there is no tracker 'wandb'"):
+        own.get_tracker("wandb")
+    own.save_model(tiny.regression(), tmp_path / "model")
+    assert (tmp_path / "model" / "model.safetensors").exists()
+    assert next(iter(own.skip_first_batches(DataLoader(range(6), batch_size=2), 2))).tolist() == [4, 5]
+    with own.join_uneven_inputs([]), own.maybe_context_parallel(), own.profile() as profiler:
+        pass
+    assert profiler.key_averages() is not None

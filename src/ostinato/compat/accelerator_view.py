@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,20 @@ from torch.utils.data import DataLoader
 
 from ..arguments.process_state import ProcessState
 from ..arguments.settings import LoaderSettings
-from ..core.errors import NotSupportedError
+from ..checkpoint.weights import save_model
+from ..core import accelerator
+from ..core.errors import ConfigError, NotSupportedError
 from ..core.notices import note_once
 from ..core.tree import tree_map
-from ..strategies.placement import is_placed
+from ..strategies.placement import is_placed, move
+from .accelerator_processes import ProcessFunctions
 from .accelerator_state import GradientStateView, StateView, initialize_accelerate
 from .install import are_names_installed
 from .legacy_names import NoSuchNameError
 from .prepare_loader import shard_loader
 
 
-class AcceleratorView(ProcessState):
+class AcceleratorView(ProcessFunctions):
     """A view that offers accelerate's names; it owns nothing.
 
     >>> trainer.accelerator.gather_for_metrics(scores)  # doctest: +SKIP
@@ -35,13 +37,18 @@ class AcceleratorView(ProcessState):
     # The values that accelerate has where none of its backends is in use.
     ddp_handler = deepspeed_engine_wrapped = deepspeed_plugin = fp8_backend = fp8_recipe = None
     parallelism_config = project_dir = torch_device_mesh = None
-    fp8_enabled = is_fsdp2 = is_composable_parallelism_enabled = split_batches = False
+    fp8_enabled = is_fsdp2 = is_composable_parallelism_enabled = False
     step_scheduler_with_optimizer = False
     device_placement = True
+    autocast_handler = init_handler = scaler_handler = profile_handler = logging_dir = project_configuration = None
+    ao_recipe_handler = fp8_recipe_handler = msamp_recipe_handler = te_recipe_handler = None
+    has_fp8_handler = has_lomo_optimizer = delayed_fp8_autocast = use_stateful_dataloader = False
+    context_parallel_rank = tensor_parallel_rank = pipeline_parallel_rank = data_parallel_shard_rank = 0
 
     def __init__(self, trainer: Any) -> None:
         super().__init__(trainer.args)
         self._trainer = trainer
+        self._is_triggered = False
         self.state = StateView(trainer.args)
         self.gradient_state = GradientStateView(trainer)
         if are_names_installed():  # client code may expect that the trainer has created an Accelerator
@@ -66,14 +73,14 @@ class AcceleratorView(ProcessState):
     def wait_for_everyone(self) -> None:
         self._trainer.strategy.barrier()
 
-    def on_main_process(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap `function` so that it runs on the main process alone."""
+    def set_trigger(self) -> None:
+        """Make the next `check_trigger` of all processes return True."""
+        self._is_triggered = True
 
-        @wraps(function)
-        def run_on_main(*args: Any, **kwargs: Any) -> Any:
-            return function(*args, **kwargs) if self.is_main_process else None
-
-        return run_on_main
+    def check_trigger(self) -> bool:
+        """Return whether any process has called `set_trigger` since the last check; every process has to ask."""
+        own, self._is_triggered = torch.tensor(float(self._is_triggered), device=self.device), False
+        return bool(self._trainer.strategy.sum(own) > 0)
 
     # ---- a step --------------------------------------------------------------------------------------
 
@@ -135,7 +142,9 @@ class AcceleratorView(ProcessState):
         return self._trainer.strategy.gather(tensor)
 
     def gather_for_metrics(self, input_data: Any, use_gather_object: bool = False) -> Any:
-        return self._trainer.strategy.gather(input_data)
+        if not use_gather_object or self.num_processes == 1:
+            return self._trainer.strategy.gather(input_data)
+        return [one for of_process in self._trainer.strategy.gather_objects(input_data) for one in of_process]
 
     def pad_across_processes(self, tensor: Any, dim: int = 0, pad_index: int = 0, pad_first: bool = False) -> Any:
         """Pad tensors in dimension `dim` to the length of the longest of all processes."""
@@ -179,7 +188,7 @@ class AcceleratorView(ProcessState):
         self, model: nn.Module, device_placement: bool | None = None, evaluation_mode: bool = False
     ) -> nn.Module:
         if device_placement is not False and not is_placed(model):
-            model.to(self.device)
+            move(model, self.device)
         return model if evaluation_mode else self._trainer.strategy.place(model)
 
     def prepare_data_loader(self, data_loader: DataLoader[Any], *args: Any, **kwargs: Any) -> DataLoader[Any]:
@@ -204,8 +213,7 @@ class AcceleratorView(ProcessState):
 
     def free_memory(self, *objects: Any) -> list[None]:
         """Empty the cache of the device. Prepared objects need no release, since none are kept."""
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
+        accelerator.empty_cache(self.device)
         return [None for _ in objects]
 
     clear = free_memory
@@ -221,6 +229,10 @@ class AcceleratorView(ProcessState):
     @even_batches.setter
     def even_batches(self, even: bool) -> None:
         self.dataloader_config.even_batches = even
+
+    @property
+    def split_batches(self) -> bool:
+        return self.dataloader_config.split_batches
 
     @property
     def dispatch_batches(self) -> bool | None:
@@ -251,6 +263,31 @@ class AcceleratorView(ProcessState):
         if self.is_main_process:
             save_file({name: value.contiguous() for name, value in obj.items()}, str(f))
 
+    def save_model(self, model: nn.Module, save_directory: str | Path, *args: Any, **kwargs: Any) -> None:
+        """Write a model on the main process; sizes of files and pickles cannot be chosen."""
+        if self.is_main_process:
+            save_model(self.unwrap_model(model), Path(save_directory))
+
+    @property
+    def log_with(self) -> list[str]:
+        return self._trainer.args.report_to
+
+    @property
+    def trackers(self) -> list[Any]:
+        """The callbacks of trackers."""
+        return [one for one in self._trainer.callback_handler.callbacks if getattr(one, "tracker", None)]
+
+    def get_tracker(self, name: str, unwrap: bool = False) -> Any:
+        """Return the callback of a tracker by its name in `report_to`; `unwrap` returns what it logs to."""
+        for callback in self.trackers:
+            if callback.tracker == name:
+                return callback._sink if unwrap else callback
+        raise ConfigError(
+            what=f"there is no tracker {name!r}",
+            why=f"report_to selects {', '.join(map(repr, self.log_with)) or 'none'}",
+            fix=f"set report_to={name!r}",
+        )
+
     def init_trackers(self, project_name: str, config: Any = None, init_kwargs: Any = None) -> None:
         note_once("accelerator.init_trackers has no effect: report_to selects the trackers, which are callbacks")
 
@@ -278,11 +315,16 @@ _REPLACEMENTS = {
     "mpu": "sequences are not split over processes: trainer.get_sp_size() is 1",
     "load_state": "trainer.train(resume_from_checkpoint=…) resumes from a checkpoint",
     "save_state": "trainer._save_checkpoint(model, trial=None) writes a checkpoint",
-    "save_model": "trainer.save_model(directory) writes the model",
     "register_for_checkpointing": "the state of a callback that inherits from ExportableState is saved",
-    "skip_first_batches": "trainer.train(resume_from_checkpoint=…) resumes at the next row",
-    "get_tracker": "trackers are callbacks: trainer.callback_handler.callbacks",
-    "trackers": "trackers are callbacks: trainer.callback_handler.callbacks",
-    "split_between_processes": "use rows[trainer.args.process_index :: trainer.args.world_size]",
-    "profile": "use torch.profiler in a callback",
+    "register_load_state_pre_hook": "override trainer._load_from_checkpoint",
+    "register_save_state_pre_hook": "override trainer._save_checkpoint, or use the callback event on_save",
+    "save_iteration": "trainer.state.global_step numbers checkpoints",
+    "step": "trainer.state.global_step counts optimizer steps",
+    "flag_tensor": "use set_trigger and check_trigger",
+    "rng_types": "every process seeds its own generators; trainer.args.seed",
+    "trigger_sync_in_backward": "trainer.strategy.accumulate(model, sync=True) exchanges gradients in a backward pass",
+    "lomo_backward": "set optim='lomo', and call trainer.train()",
+    "data_parallel_rank": "trainer.args.process_index",
+    "deepspeed_ulysses_dl_adapter": "sequences are not split over processes: trainer.get_sp_size() is 1",
+    "verify_device_map": "model.hf_device_map names the devices of a model",
 }  # fmt: skip
